@@ -5,6 +5,16 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Which value stands for several rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Middle {
+    #[default]
+    Median,
+    /// As a write-up has it that published the means of its rounds.
+    Mean,
+}
+
 /// One figure of [`Metrics`].
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -80,6 +90,10 @@ metrics! {
         "The part of all members outside the kernel.";
     server_system_micros: "server CPU/request in the kernel, all members", "µs", 1, Lower,
         "The part of all members in the kernel.";
+    server_user_processors: "processors busy with user code, all members", "", 2, Neutral,
+        "User time of all members per second of the round.";
+    server_system_processors: "processors busy in the kernel, all members", "", 2, Neutral,
+        "Kernel time of all members per second of the round.";
     leader_cpu_micros: "server CPU/request, leader", "µs", 1, Lower, "The same of the leader alone.";
     client_cpu_micros: "client CPU/request", "µs", 1, Neutral,
         "User and kernel time of the load generator per request.";
@@ -91,15 +105,23 @@ metrics! {
         "Growth of the members' resident memory while the first watchers of the row were created, per watcher.";
     written_bytes: "bytes written/request, all members", "B", 0, Lower,
         "To storage, as the kernel accounts it to the process.";
+    written_mb_per_second: "disk writes, all members", "MB/s", 1, Neutral,
+        "To storage, as the kernel accounts it to the process.";
     client_sent_bytes: "client to servers/request", "B", 0, Lower,
         "Bytes of the load generator's TCP streams, without headers of IP and TCP.";
     client_received_bytes: "servers to client/request", "B", 0, Lower, "The other way.";
+    client_mb_per_second: "network, client and servers", "MB/s", 1, Neutral,
+        "Both directions of the load generator's TCP streams, without headers of IP and TCP.";
     peer_sent_bytes: "between members/request", "B", 0, Lower,
+        "As the members count what they send each other.";
+    peer_mb_per_second: "network, between members", "MB/s", 1, Neutral,
         "As the members count what they send each other.";
     sync_mean_ms: "WAL fsync mean", "ms", 3, Lower, "Over all members, from their histograms.";
     sync_p99_ms: "WAL fsync p99, at most", "ms", 2, Lower,
         "Over all members: the upper edge of the bucket that holds it in their histograms.";
     syncs_per_request: "WAL fsyncs/request, all members", "", 3, Lower, "How well writes share a sync.";
+    syncs_per_second: "WAL fsyncs per second, all members", "", 0, Neutral,
+        "Over all members, from their histograms.";
     peer_round_trip_mean_ms: "peer round trip mean", "ms", 3, Lower,
         "Over all pairs of members since the cluster was ready, from their histograms: probes are too \
         rare for one run.";
@@ -109,16 +131,20 @@ metrics! {
 }
 
 impl Metrics {
-    /// The median of several runs, figure by figure; errors are summed. `None` without runs. A figure that
-    /// only some runs have is the median of those.
-    pub fn median(runs: &[Metrics]) -> Option<Metrics> {
+    /// The middle of several runs, figure by figure; errors are summed. `None` without runs. A figure that
+    /// only some runs have is the middle of those.
+    pub fn middle(runs: &[Metrics], of: Middle) -> Option<Metrics> {
         if runs.is_empty() {
             return None;
         }
         let mut middle = Metrics::default();
         for metric in METRICS {
             let values: Vec<f64> = runs.iter().filter_map(metric.get).collect();
-            let value = if metric.key == "errors" { Some(values.iter().sum()) } else { median(values) };
+            let value = match of {
+                _ if metric.key == "errors" => Some(values.iter().sum()),
+                Middle::Median => median(values),
+                Middle::Mean => mean(&values),
+            };
             (metric.set)(&mut middle, value);
         }
         Some(middle)
@@ -142,6 +168,11 @@ impl Metrics {
 }
 
 impl Metric {
+    /// Its title with its unit.
+    pub fn label(&self) -> String {
+        if self.unit.is_empty() { self.title.into() } else { format!("{}, {}", self.title, self.unit) }
+    }
+
     /// The figure of this name.
     pub fn by_key(key: &str) -> Option<&'static Metric> {
         METRICS.iter().find(|metric| metric.key == key)
@@ -153,6 +184,11 @@ impl Metric {
             "server_cpu_micros",
             "server_user_micros",
             "server_system_micros",
+            "server_user_processors",
+            "server_system_processors",
+            "written_mb_per_second",
+            "peer_mb_per_second",
+            "syncs_per_second",
             "resident_mb",
             "rest_resident_mb",
             "peak_resident_mb",
@@ -184,6 +220,10 @@ impl Metric {
     }
 }
 
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// The middle value, or the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
@@ -206,21 +246,28 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_value_is_the_median_and_errors_are_summed() {
-        for (runs, middle) in [(&[3.0, 1.0, 2.0][..], 2.0), (&[4.0, 1.0, 2.0, 3.0], 2.5), (&[7.0], 7.0)] {
-            let median = Metrics::median(&rates(runs)).unwrap();
-            assert_eq!(median.requests_per_second, Some(middle));
-            assert_eq!(median.errors, Some(runs.len() as f64));
-            assert_eq!(median.p99_ms, None);
+    fn the_middle_is_a_median_or_a_mean_and_errors_are_summed() {
+        for (runs, middle, mean) in [
+            (&[3.0, 1.0, 5.0][..], 3.0, 3.0),
+            (&[4.0, 1.0, 2.0, 9.0], 3.0, 4.0),
+            (&[1.0, 1.0, 7.0], 1.0, 3.0),
+            (&[7.0], 7.0, 7.0),
+        ] {
+            for (of, expected) in [(Middle::Median, middle), (Middle::Mean, mean)] {
+                let found = Metrics::middle(&rates(runs), of).unwrap();
+                assert_eq!(found.requests_per_second, Some(expected), "{runs:?} {of:?}");
+                assert_eq!(found.errors, Some(runs.len() as f64));
+                assert_eq!(found.p99_ms, None);
+            }
         }
-        assert_eq!(Metrics::median(&[]), None);
+        assert_eq!(Metrics::middle(&[], Middle::Mean), None);
     }
 
     #[test]
     fn a_figure_of_some_runs_is_the_median_of_those() {
         let mut runs = rates(&[1.0, 2.0]);
         runs[1].sync_mean_ms = Some(0.5);
-        assert_eq!(Metrics::median(&runs).unwrap().sync_mean_ms, Some(0.5));
+        assert_eq!(Metrics::middle(&runs, Middle::Median).unwrap().sync_mean_ms, Some(0.5));
     }
 
     #[test]

@@ -14,11 +14,14 @@
 //!
 //! Must not depend on how figures are measured or shown.
 
-use super::metric::Metrics;
+use super::metric::{Metrics, Middle};
 use serde::{Deserialize, Serialize};
 
 /// Incremented when readers of older reports would misread new ones.
 pub const FORMAT: u32 = 1;
+
+/// How the key begins that rows of reads read.
+pub const READ_KEY: &str = "key";
 
 /// The suite of a single run.
 pub const SINGLE_RUN: &str = "run";
@@ -260,6 +263,9 @@ pub struct RowSpec {
     /// As published; `None` where unknown.
     #[serde(default)]
     pub rounds_published: Option<usize>,
+    /// How the rounds become one figure, as published.
+    #[serde(default)]
+    pub rounds_as: Middle,
     /// Requests before the first round that are not counted.
     pub warm_up_total: u64,
     /// As published; 0 where unknown.
@@ -302,7 +308,7 @@ pub enum Connect {
 impl RowSpec {
     /// The key that a row of reads reads, of the published length.
     pub fn read_key(&self) -> String {
-        format!("{:0<1$}", "key", self.key_bytes)
+        format!("{READ_KEY:0<0$}", self.key_bytes)
     }
 }
 
@@ -366,6 +372,22 @@ pub struct Published {
     pub source_url: String,
     /// What was published in words instead of a number.
     pub remark: Option<String>,
+    /// What the write-up compared it with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+}
+
+/// A published difference to another version, machine or size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    pub from: String,
+    /// The row of the same suite that it is the difference to, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_percent: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_percent: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -381,7 +403,8 @@ pub struct SideResult {
     /// Names of the servers, as the columns of [`Series`] have them.
     pub members: Vec<String>,
     pub rounds: Vec<Round>,
-    /// The median of the rounds, figure by figure; errors are summed. `None` before the first round.
+    /// The median of the rounds, or their mean where that was published, figure by figure; errors are summed.
+    /// `None` before the first round.
     pub median: Option<Metrics>,
     /// Latency percentiles over all rounds together, from the intended moment in an open loop.
     pub curve: Vec<CurvePoint>,
@@ -398,6 +421,9 @@ pub struct Round {
     pub planned: u64,
     pub succeeded: u64,
     pub failed: u64,
+    /// Calls that were sent and had no reply when the round ended.
+    #[serde(default)]
+    pub unanswered: u64,
     pub seconds: f64,
     pub metrics: Metrics,
     pub errors: Vec<ErrorGroup>,
@@ -485,11 +511,16 @@ impl Notice {
 }
 
 impl SideResult {
-    /// Adds a round and updates the median.
-    pub fn add(&mut self, round: Round) {
+    /// Adds a round and updates the figures of all.
+    pub fn add(&mut self, round: Round, rounds_as: Middle) {
         self.rounds.push(round);
+        self.update(rounds_as);
+    }
+
+    /// Computes the figures of all rounds again.
+    pub fn update(&mut self, rounds_as: Middle) {
         let rounds: Vec<_> = self.rounds.iter().map(|round| round.metrics).collect();
-        self.median = Metrics::median(&rounds);
+        self.median = Metrics::middle(&rounds, rounds_as);
     }
 }
 
@@ -557,12 +588,12 @@ impl Report {
         self.partial.is_some() || { rows }.any(stopped)
     }
 
-    /// Failed calls of all rounds, and one for each store with wrong content.
+    /// Failed and unanswered calls of all rounds, and one for each store with wrong content.
     pub fn errors(&self) -> u64 {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         rows.flat_map(|row| &row.sides)
             .map(|side| {
-                let failed: u64 = side.rounds.iter().map(|round| round.failed).sum();
+                let failed: u64 = side.rounds.iter().map(|round| round.failed + round.unanswered).sum();
                 failed + u64::from(side.read_back.as_ref().is_some_and(|check| !check.is_good()))
             })
             .sum()
@@ -585,6 +616,10 @@ mod tests {
         };
         assert!(check(0, 5).is_good() && check(0, 7).is_good());
         assert!(!check(1, 5).is_good() && !check(0, 4).is_good() && !check(0, 8).is_good());
+        let mut report: Report = serde_json::from_str(include_str!("../tests/data/report.json")).unwrap();
+        let before = report.errors();
+        report.suites[0].rows[0].sides[0].rounds[0].unanswered = 3;
+        assert_eq!(report.errors(), before + 3, "a server that stops answering is no success");
     }
 
     #[test]
@@ -605,12 +640,14 @@ mod tests {
     }
 
     #[test]
-    fn adding_a_round_updates_the_median() {
-        let mut side = SideResult::default();
-        for rate in [1.0, 9.0, 5.0] {
-            let metrics = Metrics { requests_per_second: Some(rate), ..Metrics::default() };
-            side.add(Round { metrics, ..Round::default() });
+    fn adding_a_round_updates_the_figures_of_all() {
+        for (rounds_as, expected) in [(Middle::Median, 2.0), (Middle::Mean, 4.0)] {
+            let mut side = SideResult::default();
+            for rate in [1.0, 9.0, 2.0] {
+                let metrics = Metrics { requests_per_second: Some(rate), ..Metrics::default() };
+                side.add(Round { metrics, ..Round::default() }, rounds_as);
+            }
+            assert_eq!(side.median.and_then(|median| median.requests_per_second), Some(expected));
         }
-        assert_eq!(side.median.and_then(|median| median.requests_per_second), Some(5.0));
     }
 }

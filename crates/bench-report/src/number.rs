@@ -49,6 +49,17 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
+/// A difference relative to another value, 0.12 for 12 %: `+12 %`, `−5 %`, `0 %`.
+pub fn change(part: f64) -> String {
+    let percent = (part * 100.0).round();
+    match percent {
+        _ if !percent.is_finite() => "–".into(),
+        0.0 => "0 %".into(),
+        _ if percent > 0.0 => format!("+{} %", grouped(percent)),
+        _ => format!("{} %", grouped(percent)),
+    }
+}
+
 /// The label of a tick: `0`, `500`, `20k`, `1.5M`, `0.05`.
 pub fn tick(value: f64) -> String {
     let plain = |value: f64| {

@@ -11,7 +11,10 @@
 //!
 //! Must not depend on how rows are measured.
 
-use crate::model::{Connect, LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values};
+use crate::metric::Middle;
+use crate::model::{
+    Change, Connect, LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values,
+};
 use serde::Deserialize;
 
 /// Below this a p99 would be the slowest request but one.
@@ -54,6 +57,8 @@ pub struct Row {
     pub distinct_keys: bool,
     /// Runs of the full total before the first round; 0: a tenth of one.
     pub warm_up_runs: usize,
+    /// The load goes on until the members have measured the round trips between them.
+    pub round_trips: bool,
     pub published: Vec<Published>,
 }
 
@@ -71,6 +76,8 @@ struct File {
     value_bytes: usize,
     #[serde(default)]
     connect: Connect,
+    #[serde(default)]
+    rounds_as: Middle,
     rows: Vec<FileRow>,
 }
 
@@ -92,6 +99,8 @@ struct FileRow {
     values: Option<Values>,
     warm_up_runs: Option<usize>,
     rounds: Option<usize>,
+    #[serde(default)]
+    round_trips: bool,
     sweep: Option<Sweep>,
     rate: Option<f64>,
     #[serde(default)]
@@ -118,6 +127,7 @@ struct FilePublished {
     latency_ms: Option<f64>,
     resident_mb: Option<f64>,
     remark: Option<String>,
+    change: Option<Change>,
 }
 
 /// The names of all suites, in their order.
@@ -164,6 +174,7 @@ impl FileRow {
             resident_mb: figure.resident_mb,
             source_url: file.source_url.clone().unwrap_or_default(),
             remark: figure.remark.clone(),
+            change: figure.change.clone(),
         });
         Row {
             id: self.id.clone(),
@@ -188,6 +199,7 @@ impl FileRow {
                 total: self.total,
                 rounds: self.rounds.unwrap_or(ROUNDS),
                 rounds_published: self.rounds,
+                rounds_as: file.rounds_as,
                 warm_up_total: 0,
                 warm_up_published: self.total * self.warm_up_runs.unwrap_or(0) as u64,
                 rate: self.rate,
@@ -197,6 +209,7 @@ impl FileRow {
             },
             distinct_keys,
             warm_up_runs: self.warm_up_runs.unwrap_or(0),
+            round_trips: self.round_trips,
             published: published.collect(),
         }
     }
@@ -331,6 +344,33 @@ mod tests {
             let rates: Vec<f64> = suite.rows.iter().map(rates).filter(|rate| *rate > 0.0).collect();
             assert_eq!(rates.len(), rows, "{id}");
             assert!((rates.iter().sum::<f64>() - sum).abs() < 0.1, "{id}: {}", rates.iter().sum::<f64>());
+        }
+    }
+
+    #[test]
+    fn published_changes_are_those_of_the_published_figures() {
+        let suite = &find(&["arm-graviton2".into()]).unwrap()[0];
+        let mut gains = Vec::new();
+        for row in &suite.rows {
+            assert_eq!(row.spec.rounds_as, Middle::Mean, "the write-up has means of twenty runs");
+            for figure in &row.published {
+                let Some(change) = &figure.change else { continue };
+                let is_base = |other: &&Published| other.subject.contains(&format!("{} ", change.from));
+                let base = row.published.iter().find(is_base).unwrap();
+                let gain = figure.requests_per_second.unwrap() / base.requests_per_second.unwrap() - 1.0;
+                assert_eq!(change.rate_percent, Some((gain * 100.0).round()), "{}", figure.subject);
+                gains.push(change.rate_percent.unwrap());
+            }
+        }
+        assert_eq!(gains, [12.0, 18.0, 10.0, 8.0]);
+        let rc = &find(&["v2.2-rc".into()]).unwrap()[0];
+        let changes = rc.rows.iter().flat_map(|row| &row.published).filter_map(|it| it.change.as_ref());
+        assert_eq!(changes.filter(|change| change.from == "etcd 2.1.0").count(), 40);
+        let ibm = &find(&["ibm-pmem".into()]).unwrap()[0];
+        let rows =
+            ibm.rows.iter().flat_map(|row| &row.published).filter_map(|it| it.change.as_ref()?.row.as_ref());
+        for named in rows {
+            assert!(ibm.rows.iter().any(|row| row.id == *named), "{named}");
         }
     }
 

@@ -65,6 +65,7 @@ fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> Plan {
     let writes = Writes {
         key_bytes: 8,
         value_bytes: 256,
+        prefix: bytes::Bytes::new(),
         key_space: 1 << 40,
         order: Order::Sequential,
         values: Values::Same,

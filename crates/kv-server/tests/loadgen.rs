@@ -90,6 +90,7 @@ async fn coordination_is_measured_without_a_failure() {
     let writes = Writes {
         key_bytes: 8,
         value_bytes: 8,
+        prefix: bytes::Bytes::new(),
         key_space: 10,
         order: Order::Sequential,
         values: Values::Same,
@@ -102,6 +103,23 @@ async fn coordination_is_measured_without_a_failure() {
 }
 
 #[tokio::test]
+async fn ranges_are_read_in_pages_to_their_end() {
+    let cluster = Cluster::started(3);
+    cluster.leader().await;
+    for number in 0..25 {
+        cluster.members[0].put(&format!("page/{number:02}"), &"v".repeat(100)).await;
+    }
+    for (limit, body_least) in [(10, 25 * 100), (1000, 25 * 100)] {
+        let range =
+            RangeRequest { key: "page/".into(), range_end: "page0".into(), limit, ..Default::default() };
+        let read = measure(plan(&cluster, Workload::Pages(range), 12)).await;
+        assert_eq!(read.tally.succeeded_len(), 12);
+        let each = read.tally.body_bytes / 12;
+        assert!(each >= body_least && each < 2 * body_least, "{each} bytes of pages of {limit}");
+    }
+}
+
+#[tokio::test]
 async fn transactions_of_each_level_and_lock_are_committed() {
     let cluster = Cluster::started(3);
     cluster.leader().await;
@@ -110,6 +128,7 @@ async fn transactions_of_each_level_and_lock_are_committed() {
         keys_per_txn: 2,
         write_percent: 100,
         value_bytes: 8,
+        prefix: Bytes::new(),
         isolation: Isolation::ReadCommitted,
         locker: Locker::None,
         seed: 1,

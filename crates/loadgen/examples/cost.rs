@@ -47,6 +47,7 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
     let writes = Writes {
         key_bytes: 8,
         value_bytes: 256,
+        prefix: bytes::Bytes::new(),
         key_space: TOTAL,
         order: Order::Sequential,
         values: Values::Same,

@@ -35,6 +35,7 @@ fn writes(key_space: u64) -> Writes {
     Writes {
         key_bytes: 8,
         value_bytes: 64,
+        prefix: bytes::Bytes::new(),
         key_space,
         order: Order::Sequential,
         values: Values::PerKey,
@@ -154,6 +155,18 @@ fn an_open_loop_counts_from_the_intended_moment() {
     assert!(open.slowest_ns >= 140_000_000, "{}", open.slowest_ns);
     let [open, closed] = [open, closed].map(|tally| tally.latencies_ns.value_at_percentile(50.0));
     assert!(closed < open, "half of the calls took {closed} and {open} ns");
+}
+
+#[test]
+fn service_time_begins_when_the_request_is_written() {
+    // All callers of a link make their requests before it is polled, and large values take their time.
+    let server = Server::start(Behaviour::Answers);
+    let writes = Writes { value_bytes: 1 << 20, ..writes(1000) };
+    let plan = Plan { clients: 40, ..plan(&server, Workload::Put(writes), 40) };
+    let tally = plan.measure().unwrap().tally;
+    assert_eq!(tally.succeeded_len(), 40);
+    assert!(tally.delayed >= 20, "{} of 40 requests were made long before they were written", tally.delayed);
+    assert!(tally.services_ns.max() < tally.slowest_ns, "{} {}", tally.services_ns.max(), tally.slowest_ns);
 }
 
 #[test]

@@ -380,6 +380,151 @@ fn a_healthy_cluster_passes_verification_through_every_member() {
     assert_eq!(out, "", "the keys are deleted at the end");
 }
 
+/// An agent on a free port, which ends with the value.
+fn agent(dir: &Path) -> (Process, String) {
+    let address = format!("127.0.0.1:{}", testkit::port());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+    command.current_dir(dir).arg("agent").arg(format!("--listen={address}"));
+    let agent = Process::start(&mut command);
+    agent.wait_for("agent at");
+    (agent, address)
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn agents_send_each_kind_of_load_and_their_results_are_added_up() {
+    let etcd = Etcd::start(Security::Open);
+    let (first, second) = (agent(etcd.dir.path()), agent(etcd.dir.path()));
+    let agents = format!("--agents={},{}", first.1, second.1);
+    for (line, succeeded) in [
+        ("put --total=100 --clients=5", 200),
+        ("range --prefix --paginate --total=20", 40),
+        ("ycsb --workload=d --records=50 --total=200 --clients=5", 400),
+        ("kubernetes --nodes=2 --total=60 --clients=5 --api-servers=1", 120),
+        ("lease-keepalive --total=50 --clients=5", 100),
+        ("watch --streams=2 --watch-per-stream=3 --put-total=10", 120),
+        ("watch-latency --streams=2 --watchers-per-stream=3 --put-total=10", 120),
+        ("watch-get --watchers=10 --streams=2 --events=3", 0),
+    ] {
+        let output = etcd.loadgen(&etcd.address, &format!("{line} {agents} --json=-")).output().unwrap();
+        let (status, json, err) = output_of(output);
+        assert_eq!(status, Some(0), "{line}: {json}{err}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let counted = json["succeeded"].as_u64().unwrap();
+        assert!(counted == succeeded || succeeded == 0 && counted > 0, "{line}: {counted}");
+        assert_eq!(json["failed"], 0, "{line}: {json}");
+    }
+
+    // One agent dies: what the other one sent is reported, and the status is a failure.
+    let line = format!("put --duration=3s --rate=100 --clients=5 {agents} --json=-");
+    let child = etcd.loadgen(&etcd.address, &line).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(second);
+    let (status, json, err) = output_of(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(1), "{json}{err}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["succeeded"].as_u64().unwrap() > 100, "{json}");
+    assert!(json["partial"].as_str().unwrap().contains("what it sent is not counted"), "{}", json["partial"]);
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn a_suite_on_a_cluster_that_runs_keeps_to_its_prefix() {
+    let etcd = Etcd::start(Security::Open);
+    let kept = etcd.dir.path().join("kept.json");
+    for suite in ["core", "coordination"] {
+        let line = format!("suite {suite} --scale=0.0001 --rounds=1 --json={}", kept.display());
+        let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, Some(0), "{out}{err}");
+        assert!(err.contains("only keys that begin with lgen/"), "{err}");
+    }
+    let of = |arguments: &[&str]| {
+        let mut etcdctl = Command::new(bin("etcdctl"));
+        let (_, out, _) =
+            output_of(etcdctl.args(["--endpoints", &etcd.address]).args(arguments).output().unwrap());
+        out
+    };
+    let all = of(&["get", "", "--prefix", "--count-only", "--write-out=fields"]);
+    let own = of(&["get", "lgen/", "--prefix", "--count-only", "--write-out=fields"]);
+    let count = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("\"Count\" : ").map(str::to_owned));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    assert!(count(&all) > 100 && count(&all) == count(&own), "{all}{own}");
+    // The commit is that of the binary: the directory is no clone.
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+    let version = Command::new(env!("CARGO_BIN_EXE_loadgen")).arg("--version").output().unwrap();
+    let version = output_of(version).1;
+    if let Some(commit) = report["commit"].as_str() {
+        assert!(version.contains(commit.split(' ').next().unwrap()), "{commit}: {version}");
+    }
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn runs_of_watchers_have_files_limits_and_a_duration() {
+    let etcd = Etcd::start(Security::Open);
+    let line = "watch --streams=2 --watch-per-stream=3 --duration=1s --put-rate=50 --open-loop --clients=10 --slo=p99=10s,errors=0 \
+                --html=w.html --csv=w.csv --hdr=w.hdr --json=w.json";
+    let (status, out, err) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+    assert_eq!(status, Some(0), "{out}{err}");
+    let file = |name: &str| std::fs::read_to_string(etcd.dir.path().join(name)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&file("w.json")).unwrap();
+    let row = &json["report"]["suites"][0]["rows"][0];
+    assert_eq!((&json["succeeded"], &row["spec"]["operation"]), (&300.into(), &"watch".into()));
+    assert!(file("w.html").contains("requests per second") && file("w.hdr").contains("Tag=Watch-events"));
+    assert!(file("w.csv").contains("p99_ms"));
+    let missed = line.replace("p99=10s", "p50=1us");
+    assert_eq!(etcd.loadgen(&etcd.address, &missed).output().unwrap().status.code(), Some(1));
+    let shown = etcd.loadgen(&etcd.address, &format!("{line} --dry-run")).output().unwrap();
+    assert!(output_of(shown).1.contains("watchers: 6 on 2 streams, of 1 keys"));
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn a_signal_ends_each_phase_with_its_status() {
+    let etcd = Etcd::start(Security::Open);
+    let ended = |line: &str| {
+        let child = etcd.loadgen(&etcd.address, line).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let begin = std::time::Instant::now();
+        let (status, out, err) = output_of(child.wait_with_output().unwrap());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{line}: {out}{err}");
+        (status, out, err)
+    };
+    for (line, part) in [
+        // In the warm-up, in the load phase, in the run, and in a check.
+        ("put --rate=100 --duration=60s --warm-up=60s", "interrupted before the measurement began"),
+        ("ycsb --records=100000000", "records loaded"),
+        ("put --rate=100 --duration=60s", " (interrupted)"),
+        ("put --rates=100,200 --step=60s", "Partial: interrupted"),
+        ("suite core --rows=put-1 --scale=100 --rounds=1", "Partial: interrupted"),
+        ("verify --minutes=5 --rate=50", "No violation"),
+        ("watch --put-rate=10 --put-total=10000", " (interrupted)"),
+    ] {
+        let (status, out, err) = ended(line);
+        assert_eq!(status, Some(130), "{line}: {out}{err}");
+        assert!(format!("{out}{err}").contains(part), "{line}: {out}{err}");
+    }
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
+fn a_full_disk_costs_the_file_and_not_the_result() {
+    let etcd = Etcd::start(Security::Open);
+    let line = "put --total=50 --json=/dev/full --html=kept.html";
+    let (status, out, err) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("Requests/sec:") && err.contains("No space left on device"), "{out}{err}");
+    assert!(etcd.dir.path().join("kept.html").exists());
+    let line = "suite core --rows=put-1 --scale=0.01 --rounds=1 --json=/dev/full";
+    let (status, out, err) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
+    assert_eq!(status, Some(1), "{out}{err}");
+    assert!(out.contains("| put, 1 client") && err.contains("No space left on device"), "{out}{err}");
+}
+
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
@@ -401,6 +546,7 @@ fn watchers_leases_and_transactions_are_measured_without_a_failure() {
     for (line, titles, succeeded) in [
         ("txn-mixed k --total=100 --clients=5", "Total Read Ops: Total Write Ops:", 100),
         ("lease-keepalive --total=100 --clients=5 --conns=2", "Summary:", 100),
+        ("range --prefix --paginate --total=30 --clients=3", "Summary:", 30),
         ("stm --total=50 --clients=5 --keys=3 --txn-wr-percent=100 --isolation=s", "Summary:", 50),
         ("stm --total=20 --clients=5 --isolation=ss --stm-locker=lock-client", "Summary:", 20),
         ("stm --total=20 --clients=5 --isolation=c --stm-locker=lock-rpc", "Summary:", 20),

@@ -2,7 +2,7 @@
 //! a phone, sufficient contrast in light and dark mode.
 //!
 //! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). Screenshots are left in the
-//! target directory for people to look at.
+//! target directory for people to look at. `REPORT=FILE.json` opens a kept comparison instead of the sample.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,12 @@ enum Scheme {
     Dark,
 }
 
-/// The page made of the sample, below a separate directory.
+/// The JSON of the page: the sample, or another one that is asked for.
+fn json() -> PathBuf {
+    std::env::var_os("REPORT").map_or_else(|| SAMPLE.into(), PathBuf::from)
+}
+
+/// The page made of it, below a separate directory.
 struct Page {
     dir: tempfile::TempDir,
     html: String,
@@ -39,7 +44,7 @@ impl Page {
         let path = dir.path().join("report.html");
         let status = Command::new(env!("CARGO_BIN_EXE_loadgen"))
             .arg("report")
-            .arg(SAMPLE)
+            .arg(json())
             .arg("--html")
             .arg(&path)
             .status();
@@ -171,9 +176,9 @@ fn number(text: &str) -> Option<f64> {
 fn the_tables_hold_the_numbers_of_the_result() {
     let page = Page::new();
     let tables = page.probe(TABLES, DESKTOP, Scheme::Light);
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(SAMPLE).unwrap()).unwrap();
-    // Per suite: speed, cost, then one table per row. Columns: published, second side (etcd), first side,
-    // ratio.
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(json()).unwrap()).unwrap();
+    // Per suite: speed, cost, sums and differences if there are any, then one table per row. Columns:
+    // published, second side (etcd), first side, ratio.
     let mut tables = tables.as_array().unwrap().iter();
     let mut compared = 0;
     let mut close = |cell: &Value, value: &Value, what: &str| {
@@ -200,15 +205,24 @@ fn the_tables_hold_the_numbers_of_the_result() {
             let rate = if cells.len() == 12 { 2 } else { cells.len() - 9 };
             close(&cells[rate], &row["sides"][1]["median"]["requests_per_second"], "etcd's rate");
             close(&cells[rate + 1], &row["sides"][0]["median"]["requests_per_second"], "our rate");
-            if let [published] = row["published"].as_array().unwrap().as_slice() {
+            let is_sum = row["spec"]["target"] == "each-summed";
+            if let ([published], false) = (row["published"].as_array().unwrap().as_slice(), is_sum) {
                 close(&cells[1], &published["requests_per_second"], "published rate");
             }
         }
-        tables.next().unwrap();
+        let has_sums = rows.iter().any(|row| row["spec"]["target"] == "each-summed");
+        let published = || rows.iter().flat_map(|row| row["published"].as_array().unwrap());
+        let has_changes = published().any(|published| !published["change"].is_null());
+        for _ in 0..1 + usize::from(has_sums) + usize::from(has_changes) {
+            tables.next().unwrap();
+        }
         for row in rows {
             let full = tables.next().unwrap().as_array().unwrap();
+            // A figure that neither side has is no line of the table.
+            let nothing = Value::Array(vec![Value::Null; 3]);
             let find = |title: &str| {
-                full.iter().find(|cells| cells[0].as_str().unwrap().starts_with(title)).unwrap()
+                let line = full.iter().find(|cells| cells[0].as_str().unwrap().starts_with(title));
+                line.unwrap_or(&nothing).clone()
             };
             for (title, key) in [
                 ("requests/s", "requests_per_second"),

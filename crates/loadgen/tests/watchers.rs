@@ -23,6 +23,8 @@ enum Server {
     Delivers,
     /// The event of this revision reaches no watcher.
     Drops(i64),
+    /// The events of this and later revisions reach no watcher.
+    Freezes(i64),
     /// It reaches each watcher twice.
     Repeats(i64),
     /// Its put is refused, and reaches no watcher.
@@ -68,6 +70,7 @@ impl Kv for Service {
         let revision = store.revision;
         let copies = match self.0 {
             Server::Drops(it) | Server::Refuses(it) if it == revision => 0,
+            Server::Freezes(it) if it <= revision => 0,
             Server::Repeats(it) if it == revision => 2,
             _ => 1,
         };
@@ -180,18 +183,40 @@ fn watching(awaits: Awaits) -> Watching {
 }
 
 /// Twenty puts to two keys, each of which six watchers watch.
-fn measure(server: Server) -> Measurement {
+fn plan(server: Server) -> Plan {
     let watching = watching(Awaits::Puts);
     let workload = Workload::PutKeys { keys: watching.keys.clone(), value_bytes: 8 };
-    let plan = Plan {
+    Plan {
         conns: 2,
         clients: 4,
         threads: 2,
         patience: Duration::from_millis(500),
         watching: Some(watching),
         ..Plan::new(serve(server, 0), workload, 20)
-    };
-    plan.measure().unwrap()
+    }
+}
+
+fn measure(server: Server) -> Measurement {
+    plan(server).measure().unwrap()
+}
+
+#[test]
+fn events_that_are_due_when_a_run_is_stopped_count_with_their_wait() {
+    // One caller: revisions are in the order of positions.
+    let plan = Plan { patience: Duration::from_secs(60), conns: 1, clients: 1, ..plan(Server::Freezes(7)) };
+    let run = plan.start().unwrap();
+    while run.progress().answered < 36 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let since = std::time::Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    run.control().stop("interrupted");
+    let measurement = run.finish().unwrap();
+    let tally = &measurement.tally;
+    assert_eq!((tally.succeeded_len(), tally.unanswered.count, measurement.failed_len()), (36, 84, 0));
+    let waited = Duration::from_nanos(tally.slowest_ns);
+    assert!(waited >= Duration::from_millis(300) && waited <= since.elapsed() * 2, "{waited:?}");
+    assert_eq!(measurement.partial.as_deref(), Some("interrupted"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One row in full: every figure, every notice, its plots over time.
 
 use super::view::{View, anchor, ordered, row_notices};
-use crate::metric::METRICS;
+use crate::metric::{METRICS, Middle};
 use crate::model::{RowResult, SideResult, SuiteResult};
 use crate::number;
 use crate::page::{Cell, Column, Detail, Fact, Table};
@@ -47,13 +47,15 @@ impl View<'_> {
             row.sides.iter().any(|side| side.median.as_ref().and_then(metric.get).is_some())
         };
         let rows = METRICS.iter().filter(measured).map(|metric| {
-            let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
-            let name =
-                Cell::Name { text: format!("{}{unit}", metric.title), detail: String::new(), anchor: None };
+            let name = Cell::Name { text: metric.label(), detail: String::new(), anchor: None };
             std::iter::once(name).chain(self.figures(row, metric)).collect()
         });
+        let middle = match row.spec.rounds_as {
+            Middle::Median => "medians",
+            Middle::Mean => "means",
+        };
         let caption =
-            format!("{} {}: medians of {} rounds, least–greatest below", suite.id, row.id, row.spec.rounds);
+            format!("{} {}: {middle} of {} rounds, least–greatest below", suite.id, row.id, row.spec.rounds);
         Table { caption, groups: Vec::new(), columns, rows: rows.collect() }
     }
 }

@@ -2,6 +2,7 @@
 
 mod view; // verdicts, sentences, facts
 
+mod changes; // published differences, and those measured here
 mod detail; // one row in full
 mod plots; // curves, sweeps, time
 mod tables; // published, measured here, ratio

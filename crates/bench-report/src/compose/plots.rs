@@ -7,14 +7,20 @@ use crate::number;
 use crate::page::{Axis, Figure, FigureGroup, Folding, Lines, Point, Scale, Series, Stroke};
 
 /// The figures that are drawn over the load.
-const OVER_LOAD: [(&str, &str); 9] = [
+const OVER_LOAD: [(&str, &str); 15] = [
     ("requests_per_second", "Throughput"),
     ("mean_ms", "Mean latency"),
     ("p99_ms", "p99 latency"),
     ("server_user_micros", "Server CPU, user code"),
     ("server_system_micros", "Server CPU, kernel"),
+    ("server_user_processors", "Processors busy with user code"),
+    ("server_system_processors", "Processors busy in the kernel"),
+    ("written_mb_per_second", "Disk writes"),
     ("written_bytes", "Bytes written per request"),
+    ("client_mb_per_second", "Network, client and servers"),
     ("client_sent_bytes", "Bytes received per request"),
+    ("peer_mb_per_second", "Network, between members"),
+    ("syncs_per_second", "WAL fsyncs"),
     ("sync_mean_ms", "WAL fsync mean"),
     ("peer_round_trip_mean_ms", "Peer round trip mean"),
 ];
@@ -142,9 +148,7 @@ impl View<'_> {
             return None;
         }
         let is_rate = metric.key == "requests_per_second";
-        let unit =
-            if is_rate { "requests/s".to_owned() } else { format!("{}, {}", metric.title, metric.unit) };
-        let y = Axis { label: unit, scale: if is_rate { Scale::Linear } else { Scale::Log } };
+        let y = Axis { label: metric.label(), scale: if is_rate { Scale::Linear } else { Scale::Log } };
         let plot = Lines { x: Axis { label: axis.into(), scale: Scale::Log }, y, series };
         let description = format!("{title} over {axis}; the figures are in the table of the suite.");
         Some(Figure { title: format!("{title} over {axis}"), caption: String::new(), description, plot })

@@ -11,7 +11,7 @@ use crate::page::{Cell, Column, Group, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Ow
 /// The number of columns that fit a screen; the details of each row have all figures.
 const COST_COLUMNS_MAX: usize = 12;
 /// The figure of the table whose rows describe their load.
-const RATE: &str = "requests_per_second";
+pub(super) const RATE: &str = "requests_per_second";
 
 /// A group of columns: its heading, its figure, and the published values.
 struct Measure {
@@ -52,6 +52,7 @@ impl View<'_> {
         if suite.rows.iter().any(summed) {
             tables.push(self.table(suite, sums, &[sum_measure()], summed));
         }
+        tables.extend(self.changes(suite));
         tables
     }
 
@@ -130,10 +131,17 @@ impl View<'_> {
     }
 }
 
-fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
+/// The latency that the write-up published.
+pub(super) fn latency_kind(suite: &SuiteResult) -> LatencyKind {
     let mut kinds = suite.rows.iter().flat_map(|row| &row.published).map(|published| published.latency_kind);
-    let p90 = kinds.any(|kind| kind == LatencyKind::P90);
-    let (latency, key) = if p90 { ("p90 latency, ms", "p90_ms") } else { ("mean latency, ms", "mean_ms") };
+    if kinds.any(|kind| kind == LatencyKind::P90) { LatencyKind::P90 } else { LatencyKind::Mean }
+}
+
+fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
+    let (latency, key) = match latency_kind(suite) {
+        LatencyKind::P90 => ("p90 latency, ms", "p90_ms"),
+        LatencyKind::Mean => ("mean latency, ms", "mean_ms"),
+    };
     let rate: Get = |published| published.requests_per_second.map(number::given);
     let said = suite.rows.iter().flat_map(|row| &row.published).any(|published| published.remark.is_some());
     let took: Get = |published| published.latency_ms.map(number::given);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::metric::{Metric, Metrics};
-use crate::model::{Disk, SearchVerdict, SideResult, StepSeconds, Target};
+use crate::metric::{Metric, Metrics, Middle};
+use crate::model::{Change, Disk, SearchVerdict, SideResult, StepSeconds, Target};
 use crate::number;
 use crate::page::{Cell, Owner, Verdict};
 
@@ -33,7 +33,7 @@ fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> Verdict {
                 client_cpu_micros: Some(*value),
                 ..Metrics::default()
             };
-            side.add(crate::model::Round { metrics, ..round.clone() });
+            side.add(crate::model::Round { metrics, ..round.clone() }, Middle::Median);
         }
     }
     let report = report;
@@ -91,6 +91,51 @@ fn a_suite_is_a_table_of_published_here_and_ratio() {
         number::count(report.suites[0].rows[1].sides[side].median.unwrap().requests_per_second.unwrap())
     };
     assert!(row.contains(&format!("44,341 | {} | {} | ", rate(1), rate(0))), "{row}");
+}
+
+#[test]
+fn published_differences_stand_next_to_those_here() {
+    let mut report = sample();
+    assert!(View::of(&report).changes(&report.suites[0]).is_none());
+    let suite = &mut report.suites[0];
+    let from = suite.rows[0].id.clone();
+    let change = |row: Option<String>| Change {
+        from: "etcd 2.1.0".into(),
+        row,
+        rate_percent: Some(-30.0),
+        latency_percent: None,
+    };
+    for (row, from) in [(1, None), (2, Some(from))] {
+        let published = suite.rows[1].published[0].clone();
+        suite.rows[row].published = vec![crate::model::Published { change: Some(change(from)), ..published }];
+    }
+    for (row, rates) in [(0, [10.0, 20.0]), (1, [150.0, 100.0]), (2, [5.0, 30.0])] {
+        for (side, rate) in suite.rows[row].sides.iter_mut().zip(rates) {
+            side.median.as_mut().unwrap().requests_per_second = Some(rate);
+        }
+    }
+    let table = View::of(&report).changes(&report.suites[0]).unwrap();
+    let [systems, rows] = &table.rows[..] else { panic!("two rows have a change") };
+    assert!(cells(systems).contains(" | −30 % | +50 % | (not published) | "), "{}", cells(systems));
+    assert!(cells(rows).contains(" | −30 % | +50 %/−50 % | (not published) | "), "{}", cells(rows));
+    let tables = &page(&report).sections[0].tables;
+    assert_eq!(tables.last().unwrap().caption, table.caption);
+}
+
+#[test]
+fn disk_and_network_are_drawn_over_the_load() {
+    let mut report = sample();
+    for row in &mut report.suites[2].rows {
+        for median in row.sides.iter_mut().filter_map(|side| side.median.as_mut()) {
+            (median.written_mb_per_second, median.client_mb_per_second) = (Some(3.0), Some(4.0));
+            (median.syncs_per_second, median.peer_mb_per_second) = (Some(5.0), Some(6.0));
+        }
+    }
+    let page = page(&report);
+    let titles: Vec<_> = page.sections[2].groups[0].figures.iter().map(|it| it.title.as_str()).collect();
+    for title in ["Disk writes", "WAL fsyncs", "Network, client and servers", "Network, between members"] {
+        assert!(titles.iter().any(|it| it.starts_with(&format!("{title} over "))), "{title}: {titles:?}");
+    }
 }
 
 #[test]

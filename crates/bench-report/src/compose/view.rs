@@ -19,7 +19,7 @@ const EVEN_ALONE: f64 = 0.15;
 pub struct View<'a> {
     pub report: &'a Report,
     /// Indexes into the sides.
-    subject: usize,
+    pub subject: usize,
     pub baseline: Option<usize>,
 }
 

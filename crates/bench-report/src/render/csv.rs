@@ -79,7 +79,7 @@ impl Lines<'_> {
         for (key, unit, value) in [
             ("requests_per_second", "", published.requests_per_second),
             (latency, "ms", published.latency_ms),
-            ("peak_resident_mb", "MB", published.resident_mb),
+            ("resident_mb", "MB", published.resident_mb),
         ] {
             if let Some(value) = value {
                 self.line(&side, "", key, unit, value);
@@ -106,6 +106,17 @@ fn field(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_published_memory_is_a_mean_and_no_peak() {
+        let text = include_str!("../../tests/data/report.json");
+        let mut report: Report = serde_json::from_str(text).unwrap();
+        let row = &mut report.suites[0].rows[1];
+        row.published[0].resident_mb = Some(124.0);
+        let line = format!(",{},\"published: {}\",,resident_mb,MB,124\n", row.id, row.published[0].subject);
+        let out = csv(&report);
+        assert!(out.contains(&line), "{line}");
+    }
 
     #[test]
     fn the_answer_of_a_search_is_in_the_file() {

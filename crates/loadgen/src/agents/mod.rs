@@ -2,14 +2,17 @@
 //! begin at the same time, and adds their results up.
 //!
 //! ```text
-//!   controller ──arguments──▶ agent: opens its connections
-//!              ◀──prepared───
+//!   controller ──arguments──▶ agent: creates what it works on, opens its connections
+//!              ◀──working, prepared
 //!              ──begin──────▶ agent: runs
-//!              ◀──measurement
+//!              ◀──working, measurement
 //! ```
 //!
 //! * One JSON value per line, in both directions.
-//! * Each agent sends the whole load of the command: two agents send twice as many requests.
+//! * Each agent sends the whole load of the command: two agents send twice as many requests. What all of
+//!   them work on is created by the first.
+//! * An agent that works says so each second. One that is silent for long is given up, and the result says
+//!   that its part is missing.
 //! * Histograms are added up, so percentiles are those of all requests together. Slices of time are not sent.
 //!
 //! Must not depend on the command line.
@@ -32,13 +35,30 @@ const LINE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Open the connections of this command, whose arguments follow the name of the program.
-    Prepare(Vec<String>),
+    Prepare {
+        arguments: Vec<String>,
+        place: Place,
+    },
     Begin,
+    /// End early, with what was measured so far.
+    Stop,
+}
+
+/// Which of the agents it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub index: u64,
+    pub of: u64,
 }
 
 /// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    /// It lives, and has so many answers and failures so far.
+    Working {
+        answered: u64,
+        failed: u64,
+    },
     Prepared,
     Ended(Box<Measurement>),
     /// The command makes no sense to it, or failed.
@@ -48,11 +68,13 @@ pub enum Reply {
 /// One end of a connection.
 pub struct Line {
     stream: BufReader<TcpStream>,
+    /// The part of the next value that has arrived.
+    partial: Vec<u8>,
 }
 
 impl Line {
     pub fn new(stream: TcpStream) -> Self {
-        Self { stream: BufReader::new(stream) }
+        Self { stream: BufReader::new(stream), partial: Vec::new() }
     }
 
     pub async fn send(&mut self, value: &impl Serialize) -> io::Result<()> {
@@ -62,14 +84,13 @@ impl Line {
         self.stream.flush().await
     }
 
-    /// The next value of the other side.
+    /// The next value of the other side. Nothing is lost if this future is dropped.
     pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        let mut text = Vec::new();
-        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut text).await?;
-        if text.last() != Some(&b'\n') {
+        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.partial).await?;
+        if self.partial.last() != Some(&b'\n') {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side ended"));
         }
-        Ok(serde_json::from_slice(&text)?)
+        Ok(serde_json::from_slice(&std::mem::take(&mut self.partial))?)
     }
 }
 

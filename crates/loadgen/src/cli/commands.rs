@@ -1,33 +1,27 @@
 //! What each command does.
 
 use super::flags::kubernetes::KubernetesFlags;
-use super::flags::sending::Sending;
+use super::flags::sending::{Reporting, Sending};
 use super::flags::steps::StepFlags;
 use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::check_json;
+use super::plans::aim::aimed;
 use super::plans::coordination;
 use super::refusal::{Refusal, of_flags};
 use super::single::{self, Wants};
 use super::terminal::{note, print};
 use super::{access, agents, measure, plans, report, steps, verify, ycsb};
+use crate::agents::Place;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::run::{Plan, Target};
+use crate::run::Plan;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
 pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
-    of_flags(plans::refuse_unsupported(&cli.global.refused))?;
-    of_flags(access::check(&cli.global.security))?;
-    if cli.command.sends_to_endpoints() {
-        of_flags(plans::check_callers(&cli.global))?;
-        cli.global.endpoints = access::admit(&cli.global.security, cli.global.endpoints).await?;
-    }
+    admit(&mut cli).await?;
     let global = &cli.global;
-    if !global.agents.is_empty() {
-        of_flags(agents::agent::check(&cli.command))?;
-    }
     match &cli.command {
         Command::Put(flags) => put(global, flags).await,
         Command::TxnPut(flags) => {
@@ -65,7 +59,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Ycsb(flags) => {
-            let plan = ycsb::loaded(global, flags).await?;
+            let plan = ycsb::loaded(global, flags, place(global)).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
         Command::Kubernetes(flags) => kubernetes(global, flags).await,
@@ -73,11 +67,15 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
             let plan = coordination::lease_keepalive(global, &global.endpoints, flags).await?;
             load(global, &flags.sending, plan, std::future::pending()).await
         }
-        Command::Watch(flags) => once(global, of_flags(coordination::watch(global, flags))?).await,
-        Command::WatchLatency(flags) => {
-            once(global, of_flags(coordination::watch_latency(global, flags))?).await
+        Command::Watch(flags) => {
+            once(global, &flags.reporting, of_flags(coordination::watch(global, flags))?).await
         }
-        Command::WatchGet(flags) => once(global, coordination::watch_get(global, flags).await?).await,
+        Command::WatchLatency(flags) => {
+            once(global, &flags.reporting, of_flags(coordination::watch_latency(global, flags))?).await
+        }
+        Command::WatchGet(flags) => {
+            once(global, &flags.reporting, coordination::watch_get(global, flags).await?).await
+        }
         Command::Verify(flags) => verify::verify(global, flags).await,
         Command::Proxy(flags) => verify::proxy::serve(global, flags).await,
         Command::Compare(flags) => measure::compare(global, flags).await,
@@ -88,15 +86,38 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
     }
 }
 
+/// Refuses flags that do not fit each other, and makes the endpoints ready to be used.
+async fn admit(cli: &mut Cli) -> Result<(), Refusal> {
+    of_flags(plans::refuse_unsupported(&cli.global.refused))?;
+    of_flags(access::check(&cli.global.security))?;
+    if cli.command.sends_to_endpoints() {
+        of_flags(plans::check_callers(&cli.global))?;
+        let endpoints = std::mem::take(&mut cli.global.endpoints);
+        cli.global.endpoints = access::admit(&cli.global.security, endpoints).await?;
+    }
+    let global = &cli.global;
+    if !global.agents.is_empty() {
+        of_flags(agents::agent::check(&cli.command))?;
+        if global.live || global.metrics_listen.is_some() {
+            let reason = "--live and --metrics-listen show a run of this process, not of --agents";
+            return Err(Refusal::CommandLine(reason.into()));
+        }
+    }
+    Ok(())
+}
+
 async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode, Refusal> {
     let (cluster, plan) = of_flags(plans::kubernetes::plan(global, flags))?;
-    if flags.sending.dry_run {
+    if flags.sending.dry_run || !global.agents.is_empty() {
         return load(global, &flags.sending, plan, std::future::pending()).await;
     }
     let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
     created.await?;
     cluster.begin_counting();
     let code = load(global, &flags.sending, plan, std::future::pending()).await?;
+    if code != ExitCode::SUCCESS {
+        return Ok(code);
+    }
     let (expected, received) = cluster.events();
     measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
     if received >= expected {
@@ -153,9 +174,11 @@ async fn load(
     plan: Plan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, Refusal> {
+    check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
     if sending.dry_run {
-        return Ok(print(&plans::shown::shown(&plan, sending)).map(|()| ExitCode::SUCCESS)?);
+        let text = plans::shown::shown(&plan, Some(&sending.steps));
+        return Ok(print(&text).map(|()| ExitCode::SUCCESS)?);
     }
     if sending.steps.are_wanted() {
         return steps::run(global, &sending.steps, sending.rate, plan).await;
@@ -167,29 +190,25 @@ async fn load(
         outputs: outputs.clone(),
         hdr: sending.hdr.clone(),
     };
-    Ok(single::run(global, plan, &cluster, wants, background).await?)
+    single::run(global, plan, &cluster, wants, background).await
 }
 
 /// Runs a plan of a command without several rates.
-async fn once(global: &Global, plan: Plan) -> Result<ExitCode, Refusal> {
+async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<ExitCode, Refusal> {
+    check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
-    Ok(single::run(global, plan, &cluster, Wants::default(), std::future::pending()).await?)
+    if reporting.dry_run {
+        return Ok(print(&plans::shown::shown(&plan, None)).map(|()| ExitCode::SUCCESS)?);
+    }
+    let Reporting { slo, hdr, outputs, .. } = reporting;
+    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: hdr.clone(), warm_up: Duration::ZERO };
+    single::run(global, plan, &cluster, wants, std::future::pending()).await
 }
 
-/// Checks what a run needs, and selects its endpoints.
-async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::Cluster), String> {
-    check_json(global.json.as_deref())?;
-    let cluster = admin::cluster(&plan.endpoints).await.map_err(|error| error.to_string())?;
-    if global.target_leader {
-        let leader = cluster.leader().map_err(|error| error.to_string())?;
-        if plan.can_follow_leader() {
-            plan.endpoints = cluster.endpoints();
-            plan.target = Target::Leader;
-        } else {
-            plan.endpoints = vec![leader.clone()];
-        }
-    }
-    Ok((plan, cluster))
+/// With agents nothing is created here: the first of them does it.
+fn place(global: &Global) -> Place {
+    let of = global.agents.len() as u64 + 1;
+    Place { index: u64::from(of > 1), of }
 }
 
 async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {

@@ -6,7 +6,7 @@ use super::flags::outputs::Outputs;
 use super::outputs::{self, check_json, write_json};
 use super::progress::WithoutTerminal;
 use super::refusal::{Refusal, of_flags};
-use super::terminal::{note, print};
+use super::terminal::{first_error, note, print};
 use super::{access, plans, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
@@ -101,6 +101,7 @@ fn plan(
         data_dir: flags.data_dir.clone(),
         wal_dir: flags.wal_dir.clone(),
         media: flags.media.clone(),
+        prefix: flags.prefix.clone().into(),
         // Without its own path, servers end with this process unless it is killed.
         loadgen: std::env::current_exe().ok(),
         threads: plans::threads(global),
@@ -171,34 +172,42 @@ fn written_to(name: &str, plan: &Plan) -> String {
     let rows =
         plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));
     let specs: Vec<_> = rows.filter(Row::writes).map(|row| row.spec).collect();
-    let keys = specs.iter().map(|spec| spec.keys).max().unwrap_or(0);
     let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
     let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
+    let prefix = String::from_utf8_lossy(&plan.prefix);
+    if prefix.is_empty() {
+        return format!(
+            "{name}: the rows write {mb:.0} MB into this cluster, delete nothing, and overwrite keys of others: \
+             --prefix is empty."
+        );
+    }
     format!(
-        "{name}: the rows write into this cluster and delete nothing: the key `key00…` that reads read, \
-         up to {keys} keys that are numbers in binary, and watched keys of the letter w; {mb:.0} MB in all. \
-         Keys of others with these names are overwritten."
+        "{name}: the rows write {mb:.0} MB into this cluster, only keys that begin with {prefix}, and delete \
+         nothing: etcdctl del --prefix {} removes them. Leases end after an hour.",
+        quoted(&prefix)
     )
 }
 
 /// Writes the report to the files of the flags, or to standard output.
 pub fn write(global: &Global, files: &Outputs, report: &Report) -> Result<(), String> {
-    if let Some(path) = &global.json {
-        write_json(path, &(serde_json::to_string(report).map_err(|error| error.to_string())? + "\n"))?;
-    }
+    let json = global.json.as_ref().map_or(Ok(()), |path| {
+        let text = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
+        write_json(path, &text)
+    });
     let page = compose::page(report);
-    outputs::write(files, report, &page)?;
+    let written = first_error([json, outputs::write(files, report, &page)]);
     if global.is_json_on_stdout() {
-        return Ok(());
+        return written;
     }
-    let written: Vec<_> =
+    let names: Vec<_> =
         global.json.iter().chain(files.files()).map(|path| path.display().to_string()).collect();
-    // The full report is in the files: print its summary only.
-    print(&if written.is_empty() {
+    // The full report is in the files: print its summary only. What cannot be written is printed.
+    let printed = print(&if names.is_empty() || written.is_err() {
         markdown(&page)
     } else {
-        brief(&page) + &format!("\nWritten: {}\n", written.join(", "))
-    })
+        brief(&page) + &format!("\nWritten: {}\n", names.join(", "))
+    });
+    first_error([written, printed])
 }
 
 /// Prints text after a report, unless standard output is JSON.

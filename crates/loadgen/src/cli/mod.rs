@@ -41,10 +41,14 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("start the runtime: {error}"), ExitCode::FAILURE),
     };
-    match runtime.block_on(commands::execute(cli)) {
+    let executed = runtime.block_on(commands::execute(cli));
+    // Connections that are still being opened must not keep the program.
+    runtime.shutdown_background();
+    match executed {
         Ok(code) => code,
         Err(Refusal::CommandLine(reason)) => refuse(&reason, ExitCode::from(COMMAND_LINE_STATUS)),
         Err(Refusal::Run(reason)) => refuse(&reason, ExitCode::FAILURE),
+        Err(Refusal::Interrupted(reason)) => refuse(&reason, ExitCode::from(progress::INTERRUPTED_STATUS)),
     }
 }
 

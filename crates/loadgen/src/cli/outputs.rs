@@ -1,24 +1,22 @@
 //! Output files: checked before a measurement, written after it.
 
 use super::flags::outputs::{Outputs, is_standard_output};
-use super::terminal::{print, write_file};
+use super::terminal::{first_error, print, write_file};
 use bench_report::model::Report;
 use bench_report::page::Page;
 use bench_report::render::{csv, html, markdown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Writes the files that the flags name.
+/// Writes the files that the flags name. One that cannot be written does not keep the others from it.
 pub fn write(outputs: &Outputs, report: &Report, page: &Page) -> Result<(), String> {
-    if let Some(path) = &outputs.html {
-        write_file(path, &html(page))?;
-    }
-    if let Some(path) = &outputs.csv {
-        write_file(path, &csv(report))?;
-    }
-    if let Some(path) = &outputs.markdown {
-        write_file(path, &markdown(page))?;
-    }
-    Ok(())
+    let file = |path: &Option<PathBuf>, text: &dyn Fn() -> String| {
+        path.as_deref().map_or(Ok(()), |path| write_file(path, &text()))
+    };
+    first_error([
+        file(&outputs.html, &|| html(page)),
+        file(&outputs.csv, &|| csv(report)),
+        file(&outputs.markdown, &|| markdown(page)),
+    ])
 }
 
 /// Opens every file, so that an hour of measuring does not end with an unwritable path.
@@ -36,10 +34,16 @@ pub fn check_json(path: Option<&Path>) -> Result<(), String> {
     path.filter(|path| !is_standard_output(path)).map_or(Ok(()), check_writable)
 }
 
-/// Opens the file for writing without changing its content.
+/// Opens the file for writing without changing its content, and leaves none that was not there.
 pub fn check_writable(path: &Path) -> Result<(), String> {
+    let existed = path.exists();
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).map_err(|error| format!("write {}: {error}", path.display()))
+    opened.map_err(|error| format!("write {}: {error}", path.display()))?;
+    if !existed {
+        // If it cannot be removed, it stays until it is written.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -50,5 +54,9 @@ mod tests {
     fn an_unwritable_file_is_found_before_the_measurement() {
         let outputs = Outputs { html: Some("/nonexistent/r.html".into()), ..Outputs::default() };
         assert!(check(&outputs).unwrap_err().starts_with("write /nonexistent/r.html: No such file"));
+        let dir = tempfile::tempdir().unwrap();
+        let html = dir.path().join("r.html");
+        check(&Outputs { html: Some(html.clone()), ..Outputs::default() }).unwrap();
+        assert!(!html.exists(), "a check leaves no empty report");
     }
 }

@@ -3,18 +3,22 @@
 //! * On a terminal, a bar shows position, rate, p99 of the last seconds and the remaining time.
 //! * Where standard error is no terminal, a line every ten seconds shows the same.
 //! * The first SIGINT or SIGTERM stops the run and reports the requests so far; the second ends the process.
+//!   From the first phase that can be stopped on, a signal is remembered until the next one looks.
 
+use super::refusal::Refusal;
 use super::terminal::note;
+use crate::output::text::chain;
 use crate::run::results::Measurement;
-use crate::run::{Error, Progress, Run};
+use crate::run::{Error, Plan, Prepared, Progress, Run};
 use crate::stats::histogram::Counts;
 use crate::stats::progress::Control;
 use rustix::termios::tcgetwinsize;
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// The reason of a run that was ended by a signal.
 pub const INTERRUPTED: &str = "interrupted";
@@ -74,19 +78,52 @@ impl Drop for AbortOnDrop {
 async fn end_on_signal(control: Arc<Control>) {
     interrupted().await;
     control.stop(INTERRUPTED);
-    interrupted().await;
-    std::process::exit(i32::from(INTERRUPTED_STATUS));
 }
 
-/// Resolves at SIGINT or SIGTERM.
+/// Resolves at SIGINT or SIGTERM, also if it came before, but after the first call.
 pub async fn interrupted() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        // Without a handler the signal ends the process by itself.
-        return std::future::pending().await;
+    // Without a handler the signal ends the process by itself.
+    let Some(mut seen) = signals() else { return std::future::pending().await };
+    if seen.wait_for(|seen| *seen).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Whether a signal came. Must be called inside the runtime of the program.
+fn signals() -> Option<watch::Receiver<bool>> {
+    static SEEN: OnceLock<Option<watch::Receiver<bool>>> = OnceLock::new();
+    let begin = || {
+        let mut interrupt = signal(SignalKind::interrupt()).ok()?;
+        let mut terminate = signal(SignalKind::terminate()).ok()?;
+        let (sender, seen) = watch::channel(false);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if sender.send_replace(true) {
+                    std::process::exit(i32::from(INTERRUPTED_STATUS));
+                }
+            }
+        });
+        Some(seen)
     };
+    SEEN.get_or_init(begin).clone()
+}
+
+/// Opens all connections.
+pub async fn prepared(plan: Plan) -> Result<Prepared, Refusal> {
+    let preparing = tokio::task::spawn_blocking(|| plan.prepare());
+    let prepared = unless_interrupted(preparing).await?.expect("preparing does not panic");
+    Ok(prepared.map_err(|error| chain(&error))?)
+}
+
+/// Waits for a result, or for the first signal.
+async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, Refusal> {
     tokio::select! {
-        result = tokio::signal::ctrl_c() => if result.is_err() { std::future::pending().await },
-        _ = terminate.recv() => {}
+        result = result => Ok(result),
+        () = interrupted() => Err(Refusal::Interrupted(INTERRUPTED.into())),
     }
 }
 

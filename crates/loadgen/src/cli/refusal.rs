@@ -7,6 +7,16 @@ pub enum Refusal {
     CommandLine(String),
     /// A run could not begin or end: exit status 1.
     Run(String),
+    /// A signal ended the program before there was anything to report: exit status 130.
+    Interrupted(String),
+}
+
+impl Refusal {
+    pub fn reason(self) -> String {
+        match self {
+            Self::CommandLine(reason) | Self::Run(reason) | Self::Interrupted(reason) => reason,
+        }
+    }
 }
 
 impl From<String> for Refusal {

@@ -9,7 +9,8 @@ use super::live::screen::Screen;
 use super::outputs::{self, write_json};
 use super::plans::row::{spec, title};
 use super::progress::{View, WithoutTerminal};
-use super::terminal::{note, print, write_file};
+use super::refusal::Refusal;
+use super::terminal::{first_error, note, print, write_file};
 use super::{measure, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
@@ -19,7 +20,7 @@ use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{Measurement, Part};
-use crate::run::{Plan, Prepared, Run};
+use crate::run::{Plan, Run};
 use crate::server::{self, Probe, ServerFigures};
 use bench_report::compose;
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
@@ -70,7 +71,7 @@ pub async fn run(
     cluster: &admin::Cluster,
     wants: Wants<'_>,
     background: impl Future<Output = String>,
-) -> Result<ExitCode, String> {
+) -> Result<ExitCode, Refusal> {
     let probes = probes(global, cluster);
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
@@ -80,37 +81,36 @@ pub async fn run(
     if !wants.warm_up.is_zero() {
         warm_up(&plan, wants.warm_up).await?;
     }
-    let prepared = if global.agents.is_empty() { Some(prepared(plan).await?) } else { None };
+    let prepared = if global.agents.is_empty() { Some(progress::prepared(plan).await?) } else { None };
     let earlier = server::read(&probes).await;
     let measurement = match prepared {
         Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
         None => controller::run(&global.agents, std::env::args().skip(1).collect()).await?,
     };
     let later = server::read(&probes).await;
-    let figures = match (earlier, later) {
-        (Ok(earlier), Ok(later)) => {
-            let spent = server::spent(&probes, &earlier, &later);
-            let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
-            Some(ServerFigures { members, ..spent })
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            note(&format!("no figures of the servers: {}", chain(&error)));
-            None
-        }
-    };
+    let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));
+    let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
     let summary = Summary::of(&measurement);
-    let notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    let mut notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    if let Err(error) = &spent {
+        let notice = Notice::warning(format!("no figures of the servers: {}", chain(error)));
+        report.notices.push(notice.clone());
+        notices.push(notice);
+    }
+    let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
     let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
     let shown = Shown { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
     let rows = rows_of_run(&measurement, figures.clone(), &spec, &title);
     report.took_seconds = measurement.wall.as_secs_f64();
     report.partial.clone_from(&measurement.partial);
     report.suites[0].rows = rows;
-    outputs::write(&wants.outputs, &report, &compose::page(&report))?;
-    if let Some(path) = &wants.hdr {
-        write_file(path, &hdr_log(&report, &measurement))?;
-    }
-    show(global, workload, &endpoints, &shown, &report)?;
+    let hdr = wants.hdr.as_deref().map(|path| write_file(path, &hdr_log(&report, &measurement)));
+    // What cannot be written is printed all the same: it was measured once.
+    first_error([
+        show(global, workload, &endpoints, &shown, &report),
+        outputs::write(&wants.outputs, &report, &compose::page(&report)),
+        hdr.unwrap_or(Ok(())),
+    ])?;
     Ok(verdict(&measurement, global.max_errors, &kept))
 }
 
@@ -190,17 +190,17 @@ async fn shown(
     measurement.map_err(|error| chain(&error))
 }
 
-/// Opens all connections.
-async fn prepared(plan: Plan) -> Result<Prepared, String> {
-    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
-    prepared.map_err(|error| chain(&error))
-}
-
-/// Sends the load for a while without counting it. Ctrl-C ends it, and the measurement begins.
-async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), String> {
+/// Sends the load for a while without counting it.
+async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), Refusal> {
     let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
-    let warmed = progress::run(prepared(plan).await?.begin(), std::future::pending()).await;
-    warmed.map(drop).map_err(|error| chain(&error))
+    let warmed = progress::run(progress::prepared(plan).await?.begin(), std::future::pending()).await;
+    match warmed.map_err(|error| chain(&error))?.partial {
+        Some(reason) if reason == progress::INTERRUPTED => {
+            Err(Refusal::Interrupted("interrupted before the measurement began".into()))
+        }
+        Some(reason) => Err(Refusal::Run(format!("before the measurement: {reason}"))),
+        None => Ok(()),
+    }
 }
 
 /// The members that are not named count as well where they show their counters.
@@ -219,20 +219,21 @@ fn show(
     shown: &Shown<'_>,
     report: &Report,
 ) -> Result<(), String> {
-    if let Some(path) = &global.json {
+    let json = global.json.as_ref().map_or(Ok(()), |path| {
         let endpoints = endpoints.iter().map(ToString::to_string).collect();
         let Global { conns, clients, .. } = *global;
         let document = Document { workload, endpoints, conns, clients, shown, report };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
-        write_json(path, &text)?;
-        if global.is_json_on_stdout() {
-            return Ok(());
-        }
+        write_json(path, &text)
+    });
+    if global.is_json_on_stdout() {
+        return json;
     }
     let options = text::Options { precise: global.precise, timeline: global.sample };
     let limits: String = shown.slo.iter().map(Kept::text).collect();
     let limits = if limits.is_empty() { limits } else { format!("\n{limits}") };
-    print(&(text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits))
+    let text = text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits;
+    first_error([print(&text), json])
 }
 
 /// Success only if the run was complete, with no more failures than allowed, and met its limits.
@@ -240,7 +241,7 @@ fn verdict(measurement: &Measurement, errors_max: u64, kept: &[Kept]) -> ExitCod
     match measurement.partial.as_deref() {
         Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,
-        None if measurement.failed_len() > errors_max => ExitCode::FAILURE,
+        None if measurement.errors() > errors_max => ExitCode::FAILURE,
         None if kept.iter().any(|kept| !kept.met) => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
     }

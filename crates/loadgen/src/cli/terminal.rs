@@ -1,6 +1,6 @@
 //! Reports on standard output, remarks on standard error.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Prints `text` unchanged; a closed pipe is an error.
@@ -15,7 +15,56 @@ pub fn note(text: &str) {
     eprintln!("loadgen: {text}");
 }
 
-/// Writes a whole file. The error names it.
+/// Writes a whole file. The error names it; an older file stays as it was.
 pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()))
+    replace(path, text).map_err(|error| format!("write {}: {error}", path.display()))
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // A terminal or a pipe is no file that another one can replace.
+    let is_file = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
+    if !is_file {
+        return std::fs::write(path, text);
+    }
+    // The file that a link leads to, not the link.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+    if written.is_err() {
+        // If it cannot be removed, it stays.
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+/// The first error of several attempts, all of which were made.
+pub fn first_error(attempts: impl IntoIterator<Item = Result<(), String>>) -> Result<(), String> {
+    let mut errors: Vec<_> = attempts.into_iter().filter_map(Result::err).collect();
+    for error in errors.iter().skip(1) {
+        note(error);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.swap_remove(0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("kept.json"), dir.path().join("link.json"));
+        write_file(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_file(&link, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert!(link.is_symlink());
+        // No file can be created there.
+        let error = write_file(&dir.path().join("missing/kept.json"), "x").unwrap_err();
+        assert!(error.contains("missing/kept.json: No such file"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+        assert!(write_file(Path::new("/dev/full"), "x").unwrap_err().contains("No space left"));
+    }
 }

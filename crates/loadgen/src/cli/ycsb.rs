@@ -4,6 +4,7 @@ use super::flags::Global;
 use super::flags::ycsb::YcsbFlags;
 use super::refusal::{Refusal, of_flags};
 use super::{measure, plans, progress};
+use crate::agents::Place;
 use crate::output::text::chain;
 use crate::run::Plan;
 use crate::run::schedule::Pace;
@@ -14,16 +15,16 @@ use bytes::Bytes;
 /// Far below the length limit of a gRPC message (4 GiB). A server refuses what is more than its own limit.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// The workload of the flags, over records that exist or are loaded first.
-pub fn workload(flags: &YcsbFlags) -> Result<Ycsb, String> {
-    let YcsbFlags { workload, records, scan_max, val_size, .. } = *flags;
+/// The workload of the flags, over records that exist, or are loaded first.
+pub fn workload(flags: &YcsbFlags, place: Place) -> Result<Ycsb, String> {
+    let &YcsbFlags { workload, records, scan_max, ref val_size, .. } = flags;
     if records == 0 {
         return Err("--records=0 leaves nothing to work on".into());
     }
     if scan_max == 0 || i64::try_from(scan_max).is_err() {
         return Err(format!("--scan-max={scan_max}: expected 1 to {}", i64::MAX));
     }
-    if val_size.most > VALUE_BYTES_MAX {
+    if val_size.most() > VALUE_BYTES_MAX {
         return Err(format!("--val-size={val_size} is more than the {VALUE_BYTES_MAX} bytes that fit"));
     }
     if flags.sending.steps.are_wanted() {
@@ -32,21 +33,27 @@ pub fn workload(flags: &YcsbFlags) -> Result<Ycsb, String> {
     let (mix, distribution) =
         Mix::of_workload(workload).ok_or(format!("--workload={workload} is unknown"))?;
     let (mix, distribution) = (flags.mix.unwrap_or(mix), flags.distribution.unwrap_or(distribution));
-    let mut ycsb = Ycsb::new(mix, distribution, records, flags.skip_load);
+    let mut ycsb = Ycsb::new(mix, distribution, records, !loads(flags, place));
+    ycsb.inserter = (place.index, place.of);
     ycsb.prefix = Bytes::copy_from_slice(flags.prefix.as_bytes());
-    ycsb.sizes = val_size;
+    ycsb.sizes = val_size.clone();
     ycsb.scan_max = scan_max;
     ycsb.serializable = flags.consistency == "s";
     ycsb.seed = rand::random();
     Ok(ycsb)
 }
 
-/// Loads the records, unless they are there, and plans the measurement.
-pub async fn loaded(global: &Global, flags: &YcsbFlags) -> Result<Plan, Refusal> {
-    let ycsb = of_flags(workload(flags))?;
+/// Of several load generators the first one loads the records.
+fn loads(flags: &YcsbFlags, place: Place) -> bool {
+    !flags.skip_load && place.index == 0
+}
+
+/// Loads the records, unless they are there or another load generator does it, and plans the measurement.
+pub async fn loaded(global: &Global, flags: &YcsbFlags, place: Place) -> Result<Plan, Refusal> {
+    let ycsb = of_flags(workload(flags, place))?;
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
     let plan = of_flags(planned(Workload::Ycsb(ycsb.clone())))?;
-    if !flags.skip_load && !flags.sending.dry_run {
+    if loads(flags, place) && !flags.sending.dry_run {
         let workload = Workload::Ycsb(ycsb.load_phase());
         let (total, pace) = (flags.records, Pace::Unlimited);
         load(global, Plan { workload, total, seconds_max: None, pace, ..plan.clone() }, "records").await?;
@@ -55,13 +62,15 @@ pub async fn loaded(global: &Global, flags: &YcsbFlags) -> Result<Plan, Refusal>
 }
 
 /// Sends a load that creates what a measurement works on, each operation of which must succeed.
-pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), String> {
+pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), Refusal> {
     let total = load.total;
-    let prepared = tokio::task::spawn_blocking(|| load.prepare()).await.expect("preparing does not panic");
-    let prepared = prepared.map_err(|error| chain(&error))?;
+    let prepared = progress::prepared(load).await?;
     let loaded = progress::run(prepared.begin(), std::future::pending()).await;
     let loaded = loaded.map_err(|error| chain(&error))?;
     let succeeded = loaded.tally.succeeded_len();
+    if loaded.partial.as_deref() == Some(progress::INTERRUPTED) {
+        return Err(Refusal::Interrupted(format!("interrupted with {succeeded} of {total} {what} loaded")));
+    }
     if succeeded < total {
         let failure = loaded.tallies().flat_map(|tally| tally.failures.iter()).next();
         let reason = match (&loaded.partial, failure) {
@@ -69,10 +78,10 @@ pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), String>
             (None, Some((code, failures))) => format!("{code}: {}", failures.sample),
             (None, None) => "no reply".into(),
         };
-        return Err(format!("loaded {succeeded} of {total} {what}: {reason}"));
+        return Err(Refusal::Run(format!("loaded {succeeded} of {total} {what}: {reason}")));
     }
     let (per_second, seconds) = (loaded.per_second(), loaded.wall.as_secs_f64());
-    measure::say(global, &format!("Loaded {total} {what} in {seconds:.1} s, {per_second:.0}/s.\n"))
+    Ok(measure::say(global, &format!("Loaded {total} {what} in {seconds:.1} s, {per_second:.0}/s.\n"))?)
 }
 
 #[cfg(test)]
@@ -86,7 +95,8 @@ mod tests {
         let cli = Cli::try_parse_from(["loadgen", "ycsb"].into_iter().chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
         let Command::Ycsb(flags) = &cli.command else { panic!("{line}") };
-        let Ycsb { mix, sizes, scan_max, serializable, prefix, .. } = workload(flags)?;
+        let Ycsb { mix, sizes, scan_max, serializable, prefix, .. } =
+            workload(flags, Place { index: 0, of: 1 })?;
         Ok(format!("{mix} {sizes} {scan_max} {serializable} {prefix:?}"))
     }
 

@@ -28,6 +28,7 @@ pub enum Kind {
     Partial,
     Unanswered,
     Unmeasured,
+    Lost,
     LeaderChanged,
     TooShort,
     GeneratorCpu,
@@ -51,6 +52,9 @@ pub fn of(cost: &Cost) -> Vec<(Kind, Notice)> {
              named in the endpoints could not be reached"
         );
         found.push((Kind::Unmeasured, Notice::warning(text)));
+    }
+    if let Some(reason) = &cost.lost {
+        found.push((Kind::Lost, Notice::warning(format!("no figures of the servers: {reason}"))));
     }
     if cost.leader_changed {
         found.push((Kind::LeaderChanged, Notice::warning("the leader changed during a run")));
@@ -77,7 +81,7 @@ pub fn of_load(measurement: &Measurement) -> Vec<(Kind, Notice)> {
         let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
         found.push((Kind::Partial, Notice::error(text)));
     }
-    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
+    let Unanswered { count, unsent, waited_most_ns } = measurement.unanswered();
     if count > 0 {
         let text = format!(
             "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \

@@ -2,10 +2,11 @@
 
 use crate::run::watchers::{Awaits, Watching};
 use crate::workload::keys::{Order, varint_bytes_max};
-use crate::workload::stm::{Isolation, Locker, Stm};
-use crate::workload::{Workload, Writes};
+use crate::workload::stm::{Isolation, KEY_BYTES, Locker, Stm};
+use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
-use bench_report::model::{Operation, RowSpec};
+use bench_report::model::{Operation, READ_KEY, RowSpec};
+use bench_report::suite::Row;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ const RANGE_LIMIT: i64 = 1000;
 /// What a row needs before its first run.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
+    /// First bytes of all keys; empty where the cluster is the row's alone.
+    pub prefix: Bytes,
     pub leases: Arc<[i64]>,
     /// The revision of the first event of the history, and how many there are.
     pub history: (i64, u64),
@@ -43,7 +46,7 @@ pub fn watching(spec: &RowSpec, prepared: &Prepared, total: u64) -> Option<Watch
         | Operation::Mixed => Awaits::Nothing,
     };
     let &RowSpec { streams, watchers_per_stream: per_stream, .. } = spec;
-    let keys = watched_keys(spec);
+    let keys = watched_keys(spec, prepared);
     (streams > 0).then_some(Watching {
         streams,
         per_stream,
@@ -55,37 +58,38 @@ pub fn watching(spec: &RowSpec, prepared: &Prepared, total: u64) -> Option<Watch
 }
 
 /// The events of the watched key.
-pub fn events(spec: &RowSpec) -> Workload {
-    Workload::PutKeys { keys: watched_keys(spec), value_bytes: spec.value_bytes }
+pub fn events(spec: &RowSpec, prepared: &Prepared) -> Workload {
+    Workload::PutKeys { keys: watched_keys(spec, prepared), value_bytes: spec.value_bytes }
 }
 
-fn watched_keys(spec: &RowSpec) -> Arc<[Bytes]> {
-    [Bytes::from(vec![WATCHED_KEY; spec.key_bytes])].into()
+fn watched_keys(spec: &RowSpec, Prepared { prefix, .. }: &Prepared) -> Arc<[Bytes]> {
+    let rest = vec![WATCHED_KEY; spec.key_bytes.saturating_sub(prefix.len())];
+    [Bytes::from([&prefix[..], &rest].concat())].into()
 }
 
 pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
     let read = |serializable| {
-        Workload::Range(RangeRequest { key: read_key(spec), serializable, ..Default::default() })
+        Workload::Range(RangeRequest { key: read_key(spec, prepared), serializable, ..Default::default() })
     };
     match spec.operation {
-        Operation::Put => Workload::Put(writes(spec)),
-        Operation::TxnPut => Workload::TxnPut { ops: 1, writes: writes(spec) },
+        Operation::Put => Workload::Put(writes(spec, prepared)),
+        Operation::TxnPut => Workload::TxnPut { ops: 1, writes: writes(spec, prepared) },
         Operation::RangeLinearizable => read(false),
         Operation::RangeSerializable => read(true),
         Operation::TxnMixed => {
-            let all = Bytes::from_static(b"\0");
-            let range =
-                RangeRequest { range_end: all.clone(), key: all, limit: RANGE_LIMIT, ..Default::default() };
-            Workload::TxnMixed { range, read_share: 0.5, writes: writes(spec) }
+            let (key, range_end) = prefix_range(&prepared.prefix);
+            let range = RangeRequest { key, range_end, limit: RANGE_LIMIT, ..Default::default() };
+            Workload::TxnMixed { range, read_share: 0.5, writes: writes(spec, prepared) }
         }
         Operation::LeaseKeepAlive => Workload::LeaseKeepAlive(prepared.leases.clone()),
-        Operation::Watch | Operation::WatchHistory => events(spec),
+        Operation::Watch | Operation::WatchHistory => events(spec, prepared),
         Operation::Mixed => unreachable!("no suite has a mix"),
         Operation::Stm => Workload::Stm(Stm {
             keys: spec.keys,
             keys_per_txn: 1,
             write_percent: 100,
             value_bytes: spec.value_bytes,
+            prefix: prepared.prefix.clone(),
             isolation: Isolation::RepeatableReads,
             locker: Locker::None,
             seed: SEED,
@@ -93,15 +97,43 @@ pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
     }
 }
 
-fn writes(spec: &RowSpec) -> Writes {
+fn writes(spec: &RowSpec, prepared: &Prepared) -> Writes {
     let &RowSpec { key_bytes, value_bytes, keys: key_space, values, .. } = spec;
-    assert!(key_bytes >= varint_bytes_max(key_space), "a key holds its number");
-    Writes { key_bytes, value_bytes, key_space, order: Order::Sequential, values, seed: SEED }
+    let prefix = prepared.prefix.clone();
+    let number_bytes = varint_bytes_max(key_space);
+    assert!(key_bytes >= prefix.len() + number_bytes, "a key holds its prefix and its number");
+    Writes { key_bytes, value_bytes, prefix, key_space, order: Order::Sequential, values, seed: SEED }
+}
+
+/// Whether the keys of a row have room for a prefix; if not, the reason.
+pub fn check_prefix(row: &Row, prefix: &Bytes) -> Result<(), String> {
+    let RowSpec { operation, key_bytes, keys, .. } = row.spec;
+    let (room, wanted) = match operation {
+        Operation::Put | Operation::TxnPut | Operation::TxnMixed => (key_bytes, varint_bytes_max(keys)),
+        Operation::Stm => (KEY_BYTES, varint_bytes_max(keys)),
+        Operation::RangeLinearizable | Operation::RangeSerializable => (key_bytes, READ_KEY.len()),
+        Operation::Watch | Operation::WatchHistory => (key_bytes, 1),
+        Operation::LeaseKeepAlive | Operation::Mixed => return Ok(()),
+    };
+    if prefix.len() + wanted <= room {
+        return Ok(());
+    }
+    let prefix = String::from_utf8_lossy(prefix);
+    Err(format!("--prefix={prefix}: the {room} bytes of a key of {} need {wanted} for its name", row.id))
+}
+
+/// All keys below a prefix; every key without one.
+fn prefix_range(prefix: &Bytes) -> (Bytes, Bytes) {
+    if prefix.is_empty() {
+        return (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
+    }
+    (prefix.clone(), prefix_end(prefix))
 }
 
 /// The key that rows of reads read.
-pub fn read_key(spec: &RowSpec) -> Bytes {
-    spec.read_key().into()
+pub fn read_key(spec: &RowSpec, Prepared { prefix, .. }: &Prepared) -> Bytes {
+    let rest = spec.key_bytes.saturating_sub(prefix.len());
+    [&prefix[..], format!("{READ_KEY:0<rest$}").as_bytes()].concat().into()
 }
 
 /// The value of [`read_key`].
@@ -126,5 +158,40 @@ mod tests {
                 assert!(workload(&row.spec, &prepared).source(0).request(0).len() > 5, "{}", row.id);
             }
         }
+    }
+
+    #[test]
+    fn every_key_of_every_row_keeps_to_a_prefix() {
+        let suites = find(&["all".into(), CORE.into(), COORDINATION.into()]).unwrap();
+        let prepared = Prepared { prefix: "lgen/".into(), leases: [1].into(), ..Prepared::default() };
+        for row in suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(1.0, None)) {
+            check_prefix(&row, &prepared.prefix).unwrap();
+            let spec = &row.spec;
+            let key = read_key(spec, &prepared);
+            assert_eq!(key.len(), spec.key_bytes.max(8), "{}", row.id);
+            assert!(key.starts_with(b"lgen/key"), "{}: {key:?}", row.id);
+            let workload = workload(spec, &prepared);
+            if let Workload::Range(range) | Workload::TxnMixed { range, .. } = &workload {
+                assert!(range.key.starts_with(b"lgen/"), "{}", row.id);
+                assert!(range.range_end.is_empty() || range.range_end == "lgen0", "{}", row.id);
+            }
+            if let Workload::Stm(stm) = &workload {
+                assert_eq!(stm.prefix, "lgen/");
+                continue;
+            }
+            let mut source = workload.source(0);
+            for position in [0, 1, spec.total / 2, spec.total - 1] {
+                let request = source.request(position);
+                for (key, _) in source.pairs_of(position, &request) {
+                    assert_eq!((key.len(), &key[..5]), (spec.key_bytes, &b"lgen/"[..]), "{}", row.id);
+                }
+            }
+        }
+        let long = Bytes::from_static(b"loadgen/");
+        let refused =
+            suites.iter().flat_map(|suite| &suite.rows).find_map(|row| check_prefix(row, &long).err());
+        assert!(
+            refused.unwrap().starts_with("--prefix=loadgen/: the 8 bytes of a key of put-1-one-key need 1")
+        );
     }
 }

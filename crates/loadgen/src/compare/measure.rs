@@ -7,6 +7,7 @@ use super::plan::{LOOK, Monitor};
 use super::samples::{Samples, round};
 use super::side::Side;
 use crate::output::summary::Summary;
+use crate::output::text::chain;
 use crate::run;
 use crate::run::results::Measurement;
 use crate::server::{self, ServerFigures, ServerMetrics};
@@ -34,6 +35,8 @@ pub struct Cost {
     pub server_metrics: Option<ServerMetrics>,
     /// Round trips since the side was ready: probes are too rare for one run.
     pub metrics_since_ready: Option<ServerMetrics>,
+    /// Why figures of the servers were lost during the run, if they were.
+    pub lost: Option<String>,
     /// Members whose figures are missing, where some are: (measured, all).
     pub unmeasured: Option<(usize, usize)>,
     pub leader: Option<usize>,
@@ -60,12 +63,19 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
     let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
     let (measurement, samples) = load(prepared, side.pids(), monitor).await?;
     let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
-    let spent_after = server::read(&probes).await.ok();
+    let spent_after = server::read(&probes).await;
     let metrics_after = side.server_metrics().await;
     let leader_after = side.leader().await;
 
-    let spent =
-        spent_before.zip(spent_after).map(|(earlier, later)| server::spent(&probes, &earlier, &later));
+    let spent = spent_after.and_then(|later| {
+        spent_before.as_ref().map(|earlier| server::spent(&probes, earlier, &later)).transpose()
+    });
+    let lost = spent.as_ref().err().filter(|error| side.is_local() || error.is_restart());
+    let lost = lost.map(|error| chain(error));
+    let spent = spent.ok().flatten();
+    let counted_since_ready = metrics_after.as_ref().zip(side.metrics_when_ready.as_ref());
+    let counted_since_ready = counted_since_ready.filter(|_| lost.is_none());
+    let counted = metrics_after.as_ref().zip(metrics_before.as_ref()).filter(|_| lost.is_none());
     let machine = machine_before.zip(machine_after).map(|(earlier, later)| later - earlier);
     let foreign_cpu = machine.zip(spent.as_ref()).filter(|_| side.is_local()).map(|(machine, spent)| {
         let ours = spent.cpu_seconds() + measurement.client_cpu.as_secs_f64();
@@ -79,11 +89,9 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
         summed_per_second: None,
         measurement,
         spent,
-        server_metrics: metrics_after.as_ref().zip(metrics_before.as_ref()).map(|(a, b)| differences(a, b)),
-        metrics_since_ready: metrics_after
-            .as_ref()
-            .zip(side.metrics_when_ready.as_ref())
-            .map(|(a, b)| differences(a, b)),
+        server_metrics: counted.map(|(later, earlier)| differences(later, earlier)),
+        metrics_since_ready: counted_since_ready.map(|(later, earlier)| differences(later, earlier)),
+        lost,
         leader_changed: leader_after.is_some() && leader_after != leader,
         unmeasured: (side.cluster_len.filter(|_| !side.is_complete())).map(|all| (probes.len(), all)),
         leader,
@@ -91,6 +99,18 @@ pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Res
         watcher_resident_bytes: grown.filter(|_| watchers >= WATCHERS_MIN),
         samples,
     })
+}
+
+/// The figures of the round trips between members, if they have measured any.
+pub fn add_round_trips(metrics: &mut Metrics, of: &ServerMetrics) {
+    metrics.peer_round_trip_mean_ms = of.round_trips.mean().map(|seconds| seconds * 1e3);
+    metrics.peer_round_trip_p99_ms = of.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
+}
+
+/// What the members of a side have counted since an earlier reading, added up; `None` if one has no metrics.
+pub async fn counted_since(side: &Side, earlier: &[ServerMetrics]) -> Option<ServerMetrics> {
+    let now = side.server_metrics().await?;
+    Some(sum(now.iter().zip(earlier).map(|(later, earlier)| later.since(earlier))))
 }
 
 fn sum(all: impl Iterator<Item = ServerMetrics>) -> ServerMetrics {
@@ -140,6 +160,7 @@ impl Cost {
             spent,
             server_metrics: None,
             metrics_since_ready: None,
+            lost: None,
             unmeasured: members.filter(|&members| members != measured).map(|members| (measured, members)),
             leader: None,
             leader_changed: false,
@@ -175,6 +196,7 @@ impl Cost {
             self.server_metrics.take().zip(other.server_metrics).map(|(a, b)| sum([a, b].into_iter()));
         self.metrics_since_ready = other.metrics_since_ready;
         self.leader_changed |= other.leader_changed;
+        self.lost = self.lost.take().or(other.lost);
         self.foreign_cpu = self.foreign_cpu.zip(other.foreign_cpu).map(|(a, b)| a.max(b));
     }
 
@@ -186,6 +208,7 @@ impl Cost {
             planned: *planned,
             succeeded: tally.succeeded_len(),
             failed: self.measurement.failed_len(),
+            unanswered: self.measurement.unanswered().sent(),
             seconds: round(wall.as_secs_f64(), 4),
             metrics: self.metrics(rest_resident_bytes).finite(),
             errors: summary.errors,
@@ -228,37 +251,43 @@ impl Cost {
             metrics.service_p999_ms = at(services, 99.9);
             metrics.service_max_ms = millis(services.max());
         }
-        self.add_server_metrics(&mut metrics, requests);
+        let seconds = self.measurement.wall.as_secs_f64();
+        metrics.client_mb_per_second = Some((sent_bytes + received_bytes) as f64 / 1e6 / seconds);
+        self.add_server_metrics(&mut metrics, requests, seconds);
         if self.unmeasured.is_some() {
             metrics.forget_sums_of_members();
         }
         metrics
     }
 
-    fn add_server_metrics(&self, metrics: &mut Metrics, requests: f64) {
+    fn add_server_metrics(&self, metrics: &mut Metrics, requests: f64, seconds: f64) {
         if let Some(spent) = &self.spent {
             let leader = self.leader.and_then(|leader| spent.processes.get(leader));
             metrics.server_cpu_micros = Some(spent.cpu_seconds() * 1e6 / requests);
             metrics.server_user_micros = spent.user_seconds().map(|user| user * 1e6 / requests);
             let system = spent.user_seconds().map(|user| spent.cpu_seconds() - user);
             metrics.server_system_micros = system.map(|system| system.max(0.0) * 1e6 / requests);
+            metrics.server_user_processors = spent.user_seconds().map(|user| user / seconds);
+            metrics.server_system_processors = system.map(|system| system.max(0.0) / seconds);
             let members = spent.processes.len() as f64;
             metrics.resident_mb = Some(spent.resident_bytes() as f64 / members / 1e6);
             metrics.leader_cpu_micros = leader.map(|process| process.cpu_seconds * 1e6 / requests);
             let peak = spent.resident_peak_bytes_max().unwrap_or(spent.resident_bytes_max());
             metrics.peak_resident_mb = Some(peak as f64 / 1e6).filter(|peak| *peak > 0.0);
-            metrics.written_bytes = spent.bytes_written().map(|bytes| bytes as f64 / requests);
+            let written = spent.bytes_written().map(|bytes| bytes as f64);
+            metrics.written_bytes = written.map(|bytes| bytes / requests);
+            metrics.written_mb_per_second = written.map(|bytes| bytes / 1e6 / seconds);
         }
         if let Some(server_metrics) = &self.server_metrics {
             metrics.sync_mean_ms = server_metrics.syncs.mean().map(|seconds| seconds * 1e3);
             metrics.sync_p99_ms = server_metrics.syncs.at_most(99.0).map(|seconds| seconds * 1e3);
             metrics.syncs_per_request = Some(server_metrics.syncs.count() / requests);
+            metrics.syncs_per_second = Some(server_metrics.syncs.count() / seconds);
             metrics.peer_sent_bytes = server_metrics.peer_sent_bytes.map(|bytes| bytes / requests);
+            metrics.peer_mb_per_second = server_metrics.peer_sent_bytes.map(|bytes| bytes / 1e6 / seconds);
         }
         if let Some(server_metrics) = &self.metrics_since_ready {
-            metrics.peer_round_trip_mean_ms = server_metrics.round_trips.mean().map(|seconds| seconds * 1e3);
-            metrics.peer_round_trip_p99_ms =
-                server_metrics.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
+            add_round_trips(metrics, server_metrics);
         }
     }
 

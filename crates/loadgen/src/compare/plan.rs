@@ -1,8 +1,10 @@
 //! What a comparison measures, and the receiver of its progress.
 
+use super::load;
 use crate::client::endpoint::Endpoint;
 use crate::run::Run;
 use bench_report::suite::Suite;
+use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub struct Plan {
     pub wal_dir: Option<PathBuf>,
     /// Directories on several media, by name: all suites are measured on each, instead of in `data_dir`.
     pub media: Vec<(String, PathBuf)>,
+    /// First bytes of all keys in clusters that exist already.
+    pub prefix: Bytes,
     /// The program that servers are started through, so that they end with it: see
     /// [`crate::server::with_parent`].
     pub loadgen: Option<PathBuf>,
@@ -87,6 +91,7 @@ impl Plan {
             data_dir: PathBuf::new(),
             wal_dir: None,
             media: Vec::new(),
+            prefix: Bytes::new(),
             loadgen: None,
             threads,
         }
@@ -125,10 +130,18 @@ impl Plan {
                     check_dir("--data-dir", &self.data_dir)?;
                     self.wal_dir.as_deref().map_or(Ok(()), |dir| check_dir("--wal-dir", dir))?;
                 }
-                Origin::Endpoints(_) => {}
+                Origin::Endpoints(_) => self.check_prefix()?,
             }
         }
         Ok(())
+    }
+}
+
+impl Plan {
+    fn check_prefix(&self) -> Result<(), String> {
+        let rows = self.suites.iter().flat_map(|suite| &suite.rows);
+        let mut rows = rows.map(|row| row.scaled(self.scale, self.rounds));
+        rows.try_for_each(|row| load::check_prefix(&row, &self.prefix))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks that a store holds the acknowledged writes: some keys are read back one by one, from every member
 //! in turn, and all keys are counted.
 
-use super::load;
+use super::load::{self, Prepared};
 use super::side::Side;
 use crate::client::admin;
 use bench_report::model::ReadBack;
@@ -48,14 +48,19 @@ impl Written {
 }
 
 /// Reads back what a row wrote.
-pub async fn check(side: &Side, row: &Row, written: &Written) -> Result<ReadBack, admin::Error> {
+pub async fn check(
+    side: &Side,
+    row: &Row,
+    prepared: &Prepared,
+    written: &Written,
+) -> Result<ReadBack, admin::Error> {
     let mut readers = Vec::new();
     for endpoint in side.endpoints() {
         readers.push(admin::Client::connect(&endpoint).await?);
     }
     let acknowledged = written.acknowledged(row.spec.keys);
     let mut result = ReadBack::default();
-    for (key, value) in expected(row, &acknowledged) {
+    for (key, value) in expected(row, prepared, &acknowledged) {
         let member = result.sampled as usize % readers.len();
         let found = readers[member].get(key.clone()).await?;
         result.sampled += 1;
@@ -78,12 +83,12 @@ pub async fn check(side: &Side, row: &Row, written: &Written) -> Result<ReadBack
 }
 
 /// Keys and values that must exist: spread evenly over the acknowledged ones, including the last.
-fn expected(row: &Row, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
+fn expected(row: &Row, prepared: &Prepared, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
     if !row.writes() {
-        return vec![(load::read_key(&row.spec), load::read_value(&row.spec)); 2];
+        return vec![(load::read_key(&row.spec, prepared), load::read_value(&row.spec)); 2];
     }
     let samples = acknowledged.len().min(SAMPLES);
-    let mut source = load::workload(&row.spec, &load::Prepared::default()).source(0);
+    let mut source = load::workload(&row.spec, prepared).source(0);
     let mut expected = Vec::new();
     for sample in 1..=samples {
         let position = acknowledged[acknowledged.len() * sample / samples - 1];
@@ -116,10 +121,10 @@ mod tests {
     #[test]
     fn the_keys_to_read_back_are_those_that_a_run_writes() {
         let row = row("put-1000-all");
-        let expected = expected(&row, &all(&row));
+        let expected = expected(&row, &Prepared::default(), &all(&row));
         let keys: HashSet<_> = expected.iter().map(|(key, _)| key.clone()).collect();
         assert_eq!(keys.len(), SAMPLES);
-        let mut source = load::workload(&row.spec, &load::Prepared::default()).source(3);
+        let mut source = load::workload(&row.spec, &Prepared::default()).source(3);
         let last = source.request(row.spec.total - 1);
         assert!(
             source.pairs_of(row.spec.total - 1, &last).all(|(key, _)| keys.contains(&key)),
@@ -130,8 +135,11 @@ mod tests {
 
     #[test]
     fn one_key_is_read_once_and_a_reading_row_reads_its_own() {
-        assert_eq!(expected(&row("put-1-one-key"), &[0]).len(), 1);
-        assert_eq!(expected(&row("range-l-1"), &[])[0].0, Bytes::from_static(b"key00000"));
+        let fresh = Prepared::default();
+        assert_eq!(expected(&row("put-1-one-key"), &fresh, &[0]).len(), 1);
+        assert_eq!(expected(&row("range-l-1"), &fresh, &[])[0].0, Bytes::from_static(b"key00000"));
+        let existing = Prepared { prefix: "lgen/".into(), ..Prepared::default() };
+        assert_eq!(expected(&row("range-l-1"), &existing, &[])[0].0, Bytes::from_static(b"lgen/key"));
     }
 
     #[test]

@@ -25,9 +25,15 @@ const RUN_MIN: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longer than any row.
 const LEASE_SECONDS: i64 = 24 * 3600;
+/// The same in a cluster that is not the row's: they end by themselves.
+const EXISTING_LEASE_SECONDS: i64 = 3600;
 /// Callers that write a history.
 const HISTORY_CLIENTS: usize = 500;
 const HISTORY_CONNS: usize = 10;
+/// Longer than etcd's members take to record a round trip.
+const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
+/// A part of that.
+const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
 /// The warm-up may use this fraction of a row's budget.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -138,7 +144,44 @@ impl Rounds<'_> {
         self.warm_up(&mut budget).await?;
         tokio::time::sleep(PAUSE).await;
         self.rounds(budget).await?;
+        if self.row.round_trips {
+            self.round_trips().await?;
+        }
         self.read_back().await
+    }
+
+    /// Members measure the round trips between them rarely: etcd's record them each half minute. The load
+    /// goes on until each side has one.
+    async fn round_trips(&mut self) -> Result<(), Error> {
+        let Self { plan, row, report, monitor, step, runners, .. } = self;
+        for runner in runners.iter_mut() {
+            let Some(ready) = runner.side.metrics_when_ready.clone() else { continue };
+            let (begin, mut runs) = (Instant::now(), 0);
+            let counted = loop {
+                let counted = measure::counted_since(&runner.side, &ready).await;
+                let has_one = counted.as_ref().is_none_or(|counted| counted.round_trips.count() > 0.0);
+                if has_one || begin.elapsed() > ROUND_TRIPS_AWAITED {
+                    break counted;
+                }
+                runs += 1;
+                monitor.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..*step });
+                let cost = runner.run(plan, row, row.spec.total, Some(ROUND_TRIPS_RUN), *monitor).await?;
+                runner.note_written(&cost);
+            };
+            let side = &mut report.last_row().sides[runner.index];
+            let last = side.rounds.last_mut().zip(counted).filter(|_| runs > 0);
+            let Some((last, counted)) = last else { continue };
+            measure::add_round_trips(&mut last.metrics, &counted);
+            side.update(row.spec.rounds_as);
+            let text = format!(
+                "{}: the load went on for {:.0} s after its rounds, until its members had measured the round \
+                 trips between them.",
+                runner.name,
+                begin.elapsed().as_secs_f64()
+            );
+            report.last_row().notices.push(Notice::remark(text));
+        }
+        Ok(())
     }
 
     /// Starts the sides, except those without the protocol that the row needs.
@@ -188,7 +231,7 @@ impl Rounds<'_> {
                 let mut measured = cost.round(runner.side.rest_resident_bytes);
                 measured.metrics.watcher_resident_bytes = runner.watcher_resident_bytes;
                 measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
-                report.last_row().sides[runner.index].add(measured);
+                report.last_row().sides[runner.index].add(measured, row.spec.rounds_as);
                 runner.keep(&cost);
             }
             longest = longest.max(begin.elapsed());
@@ -233,7 +276,7 @@ impl Rounds<'_> {
 
     async fn read_back(&mut self) -> Result<(), Error> {
         for runner in self.runners.iter().filter(|_| self.row.is_read_back()) {
-            let checked = read_back::check(&runner.side, self.row, &runner.written).await;
+            let checked = read_back::check(&runner.side, self.row, &runner.prepared, &runner.written).await;
             let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
             let result = self.report.last_row();
             if !checked.is_good() {
@@ -271,10 +314,15 @@ impl Runner {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
         let first = admin::Client::connect(&everyone[0]).await.map_err(failed)?;
-        let put = first.put(load::read_key(&row.spec), load::read_value(&row.spec));
+        let is_local = self.side.is_local();
+        if !is_local {
+            self.prepared.prefix = plan.prefix.clone();
+        }
+        let put = first.put(load::read_key(&row.spec, &self.prepared), load::read_value(&row.spec));
         put.await.map_err(failed)?;
         if row.spec.operation == Operation::LeaseKeepAlive {
-            let leases = first.grant_leases(row.spec.clients, LEASE_SECONDS).await.map_err(failed)?;
+            let seconds = if is_local { LEASE_SECONDS } else { EXISTING_LEASE_SECONDS };
+            let leases = first.grant_leases(row.spec.clients, seconds).await.map_err(failed)?;
             self.prepared.leases = leases.into();
         }
         if row.spec.operation == Operation::WatchHistory {
@@ -293,7 +341,8 @@ impl Runner {
 
     /// Writes the events that the row reads; returns how many.
     async fn write_history(&self, plan: &Plan, row: &Row, to: &[Endpoint]) -> Result<u64, Error> {
-        let mut run = run::Plan::new(to[0].clone(), load::events(&row.spec), row.spec.total);
+        let events = load::events(&row.spec, &self.prepared);
+        let mut run = run::Plan::new(to[0].clone(), events, row.spec.total);
         run.endpoints = to.to_vec();
         (run.conns, run.clients, run.threads) = (HISTORY_CONNS, HISTORY_CLIENTS, plan.threads);
         run.request_timeout = Some(REQUEST_TIMEOUT);

@@ -12,6 +12,7 @@ use crate::run;
 use crate::run::results::{Measurement, Part};
 use crate::run::schedule::Pace;
 use crate::server::ServerFigures;
+use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::Duration;
 
@@ -89,7 +90,7 @@ pub fn rows_of_run(
     let members: Vec<_> = members.collect();
     let row = |id: String, title: String, cost: Cost, notices: Vec<Notice>| {
         let mut result = SideResult { members: members.clone(), ..side_of(&cost) };
-        result.add(cost.round(None));
+        result.add(cost.round(None), Middle::Median);
         let planned = cost.measurement.planned;
         RowResult {
             id,
@@ -226,7 +227,7 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
         members: side.members().iter().map(|member| member.name.clone()).collect(),
         ..side_of(cost)
     };
-    result.add(round);
+    result.add(round, Middle::Median);
     let mut notices = findings.notices(&["the run".into()], 1);
     if let Some((slo, outcome)) = verdict {
         notices.push(Notice::remark(said_of(slo, outcome)));

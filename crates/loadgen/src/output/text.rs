@@ -193,7 +193,7 @@ impl Options {
 mod tests {
     use super::*;
     use crate::client::failure::{Code, Failure};
-    use crate::run::recorder::{FailedCalls, Tally};
+    use crate::run::recorder::{FailedCalls, Sample, Tally};
     use crate::run::results::Measurement;
     use crate::server::ProcessFigures;
 
@@ -273,9 +273,14 @@ Client:
     fn failed_calls_stand_next_to_the_percentiles_and_unanswered_ones_are_among_them() {
         let mut measurement = measurement();
         let failure = Failure::new(Code(4), "no answer within 2s");
-        measurement.tally.failed_at(7, &failure, Duration::from_secs(2), FailedCalls::Apart);
-        measurement.tally.unanswered(8, Duration::from_secs(3));
-        measurement.tally.unsent(Duration::from_secs(1));
+        let unix_second = *measurement.tally.seconds.first_key_value().unwrap().0;
+        let wait = |seconds| {
+            let latency = Duration::from_secs(seconds);
+            Sample { unix_second, began: Duration::ZERO, latency, service: latency, body_bytes: 0 }
+        };
+        measurement.tally.failed_at(7, &failure, &wait(2), FailedCalls::Apart);
+        measurement.tally.unanswered(8, &wait(3));
+        measurement.tally.unsent(&wait(1));
         let text = text(&Summary::of(&measurement), None, SHORT);
         let expected = "  99.9% in 3.0000 secs.
   max in 3.0000 secs.

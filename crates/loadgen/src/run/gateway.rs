@@ -35,6 +35,8 @@ const REST: Duration = Duration::from_millis(200);
 /// One caller: a connection with one request at a time.
 pub struct Conn {
     endpoint: Endpoint,
+    /// Of the endpoint among those of the run.
+    place: usize,
     http: Http1,
     workload: Rc<Workload>,
     source: Rc<RefCell<Source>>,
@@ -70,11 +72,13 @@ pub async fn connect(
     let (workload, source) = (Rc::new(workload), Rc::new(RefCell::new(source)));
     let mut conns = Vec::with_capacity(callers);
     for caller in 0..callers {
-        let endpoint = &endpoints[caller % endpoints.len()];
+        let place = caller % endpoints.len();
+        let endpoint = &endpoints[place];
         let http = open(endpoint, counters).await;
         let http = http.map_err(|error| format!("endpoint {endpoint}: {error}"))?;
         let (workload, source, counters) = (workload.clone(), source.clone(), counters.clone());
-        conns.push(Conn { endpoint: endpoint.clone(), http, workload, source, counters, patience });
+        let endpoint = endpoint.clone();
+        conns.push(Conn { endpoint, place, http, workload, source, counters, patience });
     }
     Ok(conns)
 }
@@ -113,6 +117,10 @@ impl Caller for Conn {
         false
     }
 
+    fn endpoint(&self) -> usize {
+        self.place
+    }
+
     async fn close(&mut self) {}
 }
 
@@ -131,6 +139,7 @@ pub fn carries(workload: &Workload) -> bool {
     match workload {
         Workload::TxnMixed { .. }
         | Workload::LeaseKeepAlive(_)
+        | Workload::Pages(_)
         | Workload::Stm(_)
         | Workload::Ycsb(_)
         | Workload::Kubernetes(_) => false,
@@ -148,6 +157,7 @@ fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Requ
     let (path, body) = match workload {
         Workload::TxnMixed { .. }
         | Workload::LeaseKeepAlive(_)
+        | Workload::Pages(_)
         | Workload::Stm(_)
         | Workload::Ycsb(_)
         | Workload::Kubernetes(_) => {
@@ -215,6 +225,7 @@ mod tests {
         let writes = Writes {
             key_bytes: 2,
             value_bytes: 3,
+            prefix: bytes::Bytes::new(),
             key_space: 9,
             order: Order::Sequential,
             values: Values::Same,

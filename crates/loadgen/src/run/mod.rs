@@ -27,17 +27,19 @@ pub use plan::{Error, Plan, Target};
 
 use crate::client::call::Replies;
 use crate::client::endpoint::Endpoint;
+use crate::client::failure::Code;
 use crate::client::link::Link;
 use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Workload;
 use bench_report::model::{Connect, Protocol};
 use callers::tasks::{Tasks, Terms};
-use callers::{kubernetes, stm, ycsb};
+use callers::{kubernetes, pages, stm, ycsb};
 use leader::LeaderWatch;
-use recorder::Tally;
+use recorder::{Start, Tally};
 use results::{Ended, Measurement, Merged, Part, Role, ThreadEnded};
 use schedule::{Pace, Schedule};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -61,6 +63,7 @@ struct Thread {
     role: Role,
     starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
     counters: Arc<Counters>,
+    by_endpoint: Arc<[Counters]>,
     handle: JoinHandle<std::io::Result<ThreadEnded>>,
 }
 
@@ -88,12 +91,15 @@ struct Share {
     /// The place of the leader among the endpoints, if requests follow it.
     leader: Option<Arc<AtomicUsize>>,
     counters: Arc<Counters>,
+    /// The same for each endpoint.
+    by_endpoint: Arc<[Counters]>,
 }
 
 /// The connections and callers of one worker, by protocol.
 enum Carrier {
     Grpc(Box<Worker>),
     HttpJson(Tasks<gateway::Conn>),
+    Pages(Tasks<pages::PagesCaller>),
     Stm(Tasks<stm::StmCaller>),
     Ycsb(Tasks<ycsb::YcsbCaller>),
     Kubernetes(Tasks<kubernetes::KubernetesCaller>),
@@ -107,6 +113,15 @@ pub struct Progress {
     pub failed: u64,
     pub total: u64,
     pub finished: bool,
+}
+
+/// What one endpoint has answered so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfEndpoint {
+    pub endpoint: Endpoint,
+    pub answered: u64,
+    pub failed: u64,
+    pub latencies: Counts,
 }
 
 impl Plan {
@@ -139,12 +154,14 @@ impl Plan {
                 control: control.clone(),
                 leader: place.clone(),
                 counters: Arc::default(),
+                by_endpoint: self.endpoints.iter().map(|_| Counters::default()).collect(),
             };
-            let counters = share.counters.clone();
+            let (counters, by_endpoint) = (share.counters.clone(), share.by_endpoint.clone());
             let (plan, connected, ledger) = (self.clone(), connected.clone(), ledger.clone());
             let body = move || plan.work(role, share, ledger, &connected, &begin);
             let handle = std::thread::Builder::new().name(format!("worker-{thread}")).spawn(body);
-            threads.push(Thread { role, starter, counters, handle: handle.map_err(Error::Worker)? });
+            let handle = handle.map_err(Error::Worker)?;
+            threads.push(Thread { role, starter, counters, by_endpoint, handle });
         }
         drop(connected);
         // Each thread reports once; a failed one makes the others end when their starters are dropped.
@@ -196,7 +213,7 @@ impl Plan {
     async fn connect(self, role: Role, share: Share, ledger: Option<Arc<Ledger>>) -> Result<Carrier, String> {
         if let (Role::Watches, Some(watching), Some(ledger)) = (role, &self.watching, ledger) {
             let streams = share.of(watching.streams).collect();
-            let Share { control, counters, .. } = share;
+            let Share { control, counters, by_endpoint, .. } = share;
             let setup = watchers::Setup {
                 watching: watching.clone(),
                 streams,
@@ -207,8 +224,14 @@ impl Plan {
                 ledger,
                 control,
                 counters,
+                by_endpoint,
             };
             return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
+        }
+        if let Workload::Pages(range) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = pages::connect(range, &self.endpoints, objects, callers, &share.counters);
+            return Ok(Carrier::Pages(Tasks::new(opening.await?, self.terms(share), 1)));
         }
         if let Workload::Stm(stm) = &self.workload {
             let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
@@ -262,9 +285,9 @@ impl Plan {
     }
 
     fn terms(&self, share: Share) -> Terms {
-        let Share { control, counters, .. } = share;
+        let Share { control, counters, by_endpoint, .. } = share;
         let Self { request_timeout, failed_calls, patience, .. } = *self;
-        Terms { request_timeout, failed_calls, patience, control, counters }
+        Terms { request_timeout, failed_calls, patience, control, counters, by_endpoint }
     }
 
     /// Callers whose connection object belongs to this worker.
@@ -279,7 +302,11 @@ impl Plan {
         let path = self.workload.path();
         let endpoints_len = self.endpoints_of(0).len();
         let links = share.of(self.conns).flat_map(|object| self.endpoints_of(object).iter().cloned());
-        let Share { thread, control, counters, leader, .. } = share.clone();
+        let places = share.of(self.conns).flat_map(|object| (0..endpoints_len).map(move |nth| (object, nth)));
+        let all = self.endpoints.len();
+        let places: Vec<_> =
+            places.map(|(object, nth)| if endpoints_len == 1 { object % all } else { nth }).collect();
+        let Share { thread, control, counters, leader, by_endpoint, .. } = share.clone();
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
@@ -291,6 +318,7 @@ impl Plan {
             | Workload::TxnMixed { .. }
             | Workload::PutKeys { .. }
             | Workload::LeaseKeepAlive(_)
+            | Workload::Pages(_)
             | Workload::Stm(_)
             | Workload::Ycsb(_)
             | Workload::Kubernetes(_) => Replies::One,
@@ -308,6 +336,8 @@ impl Plan {
             patience: self.patience,
             control,
             counters,
+            by_endpoint,
+            places,
             observer: self.observer,
         })
     }
@@ -326,6 +356,7 @@ impl Carrier {
         let tallies = match self {
             Carrier::Grpc(worker) => worker.run(schedule, start).await?,
             Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Pages(tasks) => tasks.run(schedule, start).await?,
             Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
             Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
             Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await?,
@@ -395,6 +426,29 @@ impl Run {
         }
     }
 
+    /// What each endpoint has answered so far.
+    pub fn by_endpoint(&self) -> Vec<OfEndpoint> {
+        let measures = self.measures();
+        let threads = || self.threads.iter().filter(|thread| thread.role == measures);
+        let of = |(place, endpoint): (usize, &Endpoint)| {
+            let mut latencies = Counts::default();
+            threads().for_each(|thread| latencies.merge(&thread.by_endpoint[place].latencies()));
+            let sum = |of: fn(&Counters) -> u64| threads().map(|thread| of(&thread.by_endpoint[place])).sum();
+            let (answered, failed) = (sum(Counters::answered), sum(Counters::failed));
+            OfEndpoint { endpoint: endpoint.clone(), answered, failed, latencies }
+        };
+        self.plan.endpoints.iter().enumerate().map(of).collect()
+    }
+
+    /// How many calls have failed so far, by code.
+    pub fn failures(&self) -> BTreeMap<Code, u64> {
+        let mut all = BTreeMap::new();
+        for (code, count) in self.counters().flat_map(Counters::failures) {
+            *all.entry(Code(code)).or_default() += count;
+        }
+        all
+    }
+
     /// Latencies so far, coarsely: enough for a live figure.
     pub fn latencies(&self) -> Counts {
         let mut all = Counts::default();
@@ -430,8 +484,9 @@ impl Run {
             }
         }
         loaded.tallies.resize_with(self.plan.workload.kinds().len(), Tally::new);
-        for (position, waited) in self.schedule.unsent(loaded.end) {
-            loaded.tallies[self.plan.kind(position)].unsent(waited);
+        let began = Start::new(start);
+        for (position, due, waited) in self.schedule.unsent(loaded.end) {
+            loaded.tallies[self.plan.kind(position)].unsent(&began.wait(start + due, start + due + waited));
         }
         measurement.client_cpu = process_cpu() - self.cpu_at_start;
         measurement.wall = match measures {

@@ -134,7 +134,7 @@ impl Plan {
     }
 
     /// Whether the run measures events, not requests.
-    pub(super) fn measures_events(&self) -> bool {
+    pub fn measures_events(&self) -> bool {
         self.puts_are_awaited() || self.watching.is_some() && self.total == 0
     }
 }

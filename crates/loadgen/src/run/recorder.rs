@@ -71,7 +71,7 @@ pub struct Tally {
     failed_positions: Vec<u64>,
 }
 
-/// One answered call.
+/// One call: answered, failed, or still without a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Second of Unix time in which the latency began to count.
@@ -169,17 +169,18 @@ impl Tally {
     /// Counts one answered call.
     pub fn record(&mut self, sample: &Sample) {
         let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
-        self.count(latency_ns);
+        self.count(sample);
         self.succeeded += 1;
         self.services_ns.record(service_ns).expect(RESIZES);
         self.delayed += u64::from(latency_ns.saturating_sub(service_ns) > DELAY_MIN_NS);
         self.body_bytes += sample.body_bytes;
-        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
-        self.slices.add(sample.began, latency_ns);
     }
 
     /// One request with its latency, for any outcome.
-    fn count(&mut self, latency_ns: u64) {
+    fn count(&mut self, sample: &Sample) {
+        let latency_ns = nanos(sample.latency);
+        self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
+        self.slices.add(sample.began, latency_ns);
         self.latencies_ns.record(latency_ns).expect(RESIZES);
         let distance = latency_ns as f64 - self.mean_ns;
         self.mean_ns += distance / self.latencies_ns.len() as f64;
@@ -188,17 +189,17 @@ impl Tally {
         self.slowest_ns = self.slowest_ns.max(latency_ns);
     }
 
-    /// The run ends without a reply to a request that a caller took, and that has waited this long.
-    pub fn unanswered(&mut self, position: u64, waited: Duration) {
-        self.count(nanos(waited));
-        self.unanswered.merge(Unanswered { count: 1, unsent: 0, waited_most_ns: nanos(waited) });
+    /// The run ends without a reply to a request that a caller took, and that has waited until now.
+    pub fn unanswered(&mut self, position: u64, wait: &Sample) {
+        self.count(wait);
+        self.unanswered.merge(Unanswered { count: 1, unsent: 0, waited_most_ns: nanos(wait.latency) });
         self.keep_position(position);
     }
 
-    /// The run ends before a caller took a request that was due this long ago.
-    pub fn unsent(&mut self, waited: Duration) {
-        self.count(nanos(waited));
-        self.unanswered.merge(Unanswered { count: 1, unsent: 1, waited_most_ns: nanos(waited) });
+    /// The run ends before a caller took a request that was due.
+    pub fn unsent(&mut self, wait: &Sample) {
+        self.count(wait);
+        self.unanswered.merge(Unanswered { count: 1, unsent: 1, waited_most_ns: nanos(wait.latency) });
     }
 
     fn keep_position(&mut self, position: u64) {
@@ -231,13 +232,13 @@ impl Tally {
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
-    /// Counts the call of a position, which failed after this time.
-    pub fn failed_at(&mut self, position: u64, failure: &Failure, waited: Duration, counted: FailedCalls) {
+    /// Counts the call of a position, which failed after this wait.
+    pub fn failed_at(&mut self, position: u64, failure: &Failure, wait: &Sample, counted: FailedCalls) {
         self.failed(failure);
-        self.failed_ns.record(nanos(waited)).expect(RESIZES);
+        self.failed_ns.record(nanos(wait.latency)).expect(RESIZES);
         match counted {
             FailedCalls::Apart => {}
-            FailedCalls::Included => self.count(nanos(waited)),
+            FailedCalls::Included => self.count(wait),
         }
         self.keep_position(position);
     }
@@ -323,8 +324,17 @@ impl Start {
         Self { at, unix: unix.saturating_sub(since_start) }
     }
 
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
     pub fn elapsed(&self) -> Duration {
         self.at.elapsed()
+    }
+
+    /// A call without a reply, whose latency counts from `clock_from`, at this moment.
+    pub fn wait(&self, clock_from: Instant, now: Instant) -> Sample {
+        self.sample(clock_from, clock_from, now, 0)
     }
 
     /// A call whose latency counts from `clock_from`, handed to its connection at `sent_at` and answered at
@@ -334,8 +344,8 @@ impl Start {
         Sample {
             unix_second: (self.unix + began).as_secs(),
             began,
-            latency: now - clock_from,
-            service: now - sent_at,
+            latency: now.saturating_duration_since(clock_from),
+            service: now.saturating_duration_since(sent_at),
             body_bytes,
         }
     }
@@ -355,7 +365,12 @@ impl Lateness {
 }
 
 impl Unanswered {
-    fn merge(&mut self, other: Unanswered) {
+    /// Those that a caller took: calls whose outcome is unknown.
+    pub fn sent(&self) -> u64 {
+        self.count - self.unsent
+    }
+
+    pub fn merge(&mut self, other: Unanswered) {
         self.count += other.count;
         self.unsent += other.unsent;
         self.waited_most_ns = self.waited_most_ns.max(other.waited_most_ns);
@@ -387,6 +402,13 @@ mod tests {
             tally.succeeded(1000 + latency / 10, Duration::from_millis(latency), 10);
         }
         tally
+    }
+
+    /// A call that has waited for so many seconds.
+    fn wait(seconds: u64) -> Sample {
+        let waited = Duration::from_secs(seconds);
+        let began = Duration::from_secs(1);
+        Sample { unix_second: 1001, began, latency: waited, service: waited, body_bytes: 0 }
     }
 
     #[test]
@@ -429,21 +451,25 @@ mod tests {
     fn a_request_without_a_reply_counts_as_a_latency_and_not_as_a_success() {
         let mut tally = tally(&[1, 1]);
         let mut other = Tally::new();
-        other.unanswered(2, Duration::from_secs(3));
-        other.unsent(Duration::from_secs(1));
+        other.unanswered(2, &wait(3));
+        other.unsent(&wait(1));
         tally.merge(&other);
         assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.taken_len()), (2, 4, 3));
         assert_eq!(tally.unanswered, Unanswered { count: 2, unsent: 1, waited_most_ns: 3_000_000_000 });
         assert_eq!((tally.slowest_ns, tally.mean_ns.round()), (3_000_000_000, 1_000_500_000.0));
         assert_eq!(tally.failed_positions(), Some(&[2][..]));
         assert!(tally.latencies_ns.max() >= 2_990_000_000);
+        // A stall that lasts to the end shows in the second in which it began.
+        assert_eq!(tally.seconds.get(&1001).map(|second| second.greatest_ns), Some(3_000_000_000));
+        let slowest = tally.slices.iter().map(|slice| slice.greatest_ns).max();
+        assert_eq!(slowest, Some(3_000_000_000));
     }
 
     #[test]
     fn waits_of_failed_calls_are_latencies_only_if_the_run_asks_for_it() {
         for (counted, latencies) in [(FailedCalls::Apart, 2), (FailedCalls::Included, 3)] {
             let mut tally = tally(&[1, 1]);
-            tally.failed_at(7, &Failure::unavailable("gone"), Duration::from_secs(2), counted);
+            tally.failed_at(7, &Failure::unavailable("gone"), &wait(2), counted);
             assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.failed_len()), (2, latencies, 1));
             assert!(tally.failed_ns.max() >= 1_990_000_000 && tally.failed_ns.len() == 1);
         }

@@ -1,6 +1,6 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
-use crate::run::recorder::Tally;
+use crate::run::recorder::{Tally, Unanswered};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -105,6 +105,18 @@ impl Measurement {
     /// Failures of all kinds.
     pub fn failed_len(&self) -> u64 {
         self.tallies().map(Tally::failed_len).sum()
+    }
+
+    /// Calls that failed, and those without a reply although the run waited for it.
+    pub fn errors(&self) -> u64 {
+        self.failed_len() + self.unanswered().sent()
+    }
+
+    /// Requests and events of all kinds that were due and had no reply when the run ended.
+    pub fn unanswered(&self) -> Unanswered {
+        let mut all = Unanswered::default();
+        self.tallies().for_each(|tally| all.merge(tally.unanswered));
+        all
     }
 
     /// The results, by kind where there are several.

@@ -113,9 +113,9 @@ impl Schedule {
         self.until.is_some_and(|until| now >= until + patience)
     }
 
-    /// The positions of an open loop that were due, and not taken, when the run ended, and how long each has
-    /// waited. After the time limit no turn is due.
-    pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration)> {
+    /// The positions of an open loop that were due, and not taken, when the run ended: when each was due
+    /// since the start, and how long it has waited. After the time limit no turn is due.
+    pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration, Duration)> {
         let end = self.until.map_or(ended, |until| until.min(ended));
         let passed = end.saturating_duration_since(self.start);
         let due = match self.pace {
@@ -125,7 +125,10 @@ impl Schedule {
         };
         let (from, to) = (self.taken.load(Relaxed), due.min(self.total));
         let pace = self.pace;
-        (from..to).map(move |position| (position, passed.saturating_sub(pace.when(position))))
+        (from..to).map(move |position| {
+            let due = pace.when(position);
+            (position, due, passed.saturating_sub(due))
+        })
     }
 
     /// Takes the current token, or the next one that is not reserved.
@@ -214,7 +217,7 @@ mod tests {
             let schedule = Schedule::new(10, pace, start).until(until);
             (0..taken).for_each(|_| assert!(schedule.take(start).is_some()));
             let unsent = schedule.unsent(start + Duration::from_millis(450));
-            unsent.map(|(_, wait)| wait.as_millis()).collect::<Vec<_>>()
+            unsent.map(|(_, _, wait)| wait.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(waits(Pace::Open(10.0), None, 2), [250, 150, 50]);
         assert_eq!(waits(Pace::Open(10.0), Some(250), 1), [150, 50]);

@@ -8,7 +8,8 @@
 //!   are created when it begins.
 //! * A watcher begins after the revision that is newest before the run: it receives exactly the run's events.
 //! * Every acknowledged put is an event of each watcher of its key. One that does not arrive is a failure of
-//!   the run, as is an event twice, out of order, or of no put.
+//!   the run, as is an event twice, out of order, or of no put. If the run is stopped first, it counts with
+//!   the time that it has been awaited.
 //! * An event's latency counts from where that of its put counts: the intended moment in an open loop.
 
 use crate::client::admin;
@@ -97,6 +98,8 @@ pub struct Setup {
     pub ledger: Arc<Ledger>,
     pub control: Arc<Control>,
     pub counters: Arc<Counters>,
+    /// The same for each endpoint.
+    pub by_endpoint: Arc<[Counters]>,
 }
 
 /// See the module's head.
@@ -109,6 +112,8 @@ pub struct Watchers {
 /// One stream and its watchers.
 struct Stream {
     channel: WatchStream,
+    /// The place of its endpoint.
+    endpoint: usize,
     /// The numbers of its watchers among those of the thread.
     watchers: std::ops::Range<usize>,
     /// Watchers by the id that the server gave them.
@@ -187,6 +192,15 @@ impl Ledger {
             Some(nanos) => Some(self.epoch + Duration::from_nanos(nanos)),
         };
         Some((at(&self.started)?, at(&self.answered)))
+    }
+
+    /// From when the events of the acknowledged puts of a key are awaited, in order.
+    fn acknowledged_puts(&self, place: usize) -> Vec<Instant> {
+        let positions = (0..self.answered.len() as u64).filter(|position| self.place(*position) == place);
+        let puts = positions.filter_map(|position| self.put(position));
+        let mut since: Vec<_> = puts.filter_map(|(since, answered)| answered.map(|_| since)).collect();
+        since.sort_unstable();
+        since
     }
 
     fn note(&self, times: &[AtomicU64], position: u64, moment: Instant) {
@@ -286,6 +300,7 @@ impl Account {
             };
             streams.push(Stream {
                 channel: WatchStream::open(to, connection).await?,
+                endpoint,
                 watchers: nth * watching.per_stream..(nth + 1) * watching.per_stream,
                 ids: HashMap::new(),
                 created: 0,
@@ -329,7 +344,12 @@ impl Account {
         let failed: Result<std::convert::Infallible, Failure> = read().await;
         let Err(failure) = failed;
         self.tallies.borrow_mut()[EVENTS].failed(&failure);
-        self.setup.counters.add_failed();
+        self.counters(stream.endpoint).iter().for_each(|it| it.add_failed(failure.code.0));
+    }
+
+    /// The counters of the thread, and those of an endpoint.
+    fn counters(&self, endpoint: usize) -> [&Counters; 2] {
+        [&self.setup.counters, &self.setup.by_endpoint[endpoint]]
     }
 
     /// Asks for the next watcher of a stream, if there is one.
@@ -368,32 +388,34 @@ impl Account {
         let unknown = || Failure::protocol(format!("events of the unknown watcher {}", response.watch_id));
         let number = *stream.ids.get(&response.watch_id).ok_or_else(unknown)?;
         self.last_at.set(now);
-        self.events(number, stream.asked_at, response, now);
+        self.events(number, stream, response, now);
         Ok(())
     }
 
-    fn events(&self, number: usize, asked_at: Instant, response: &WatchResponse, now: Instant) {
+    fn events(&self, number: usize, stream: &Stream, response: &WatchResponse, now: Instant) {
+        let counters = self.counters(stream.endpoint);
         let (start, mut tallies) = (self.start.get(), self.tallies.borrow_mut());
         let watcher = &mut self.watchers.borrow_mut()[number];
         for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
             let put = match self.setup.watching.awaits {
                 Awaits::Puts => self.setup.ledger.put(position_of(&kv.value)),
-                Awaits::History { .. } => Some((asked_at, None)),
+                Awaits::History { .. } => Some((stream.asked_at, None)),
                 Awaits::Nothing => None,
             };
             let expected = put.filter(|_| kv.mod_revision > watcher.revision);
             let Some((since, answered)) = expected else {
                 let text =
                     format!("event of revision {}: twice, out of order, or of no put", kv.mod_revision);
-                tallies[EVENTS].failed(&Failure::protocol(text));
-                self.setup.counters.add_failed();
+                let failure = Failure::protocol(text);
+                tallies[EVENTS].failed(&failure);
+                counters.iter().for_each(|it| it.add_failed(failure.code.0));
                 continue;
             };
             watcher.revision = kv.mod_revision;
             watcher.received += 1;
             let sample = start.sample(since, since, now, kv.value.len() as u64);
             tallies[EVENTS].record(&sample);
-            self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
+            counters.iter().for_each(|it| it.add_answered(sample.latency.as_nanos() as u64));
             if self.setup.watching.since_answer {
                 // An event that came before the answer took no time after it.
                 let since = answered.map_or(now, |answered| answered.min(now));
@@ -431,17 +453,44 @@ impl Account {
         self.last_at.get().max(self.sending_at.get()).elapsed() > *patience || complete()
     }
 
+    /// Counts the last events of a watcher, so many, as awaited until now. `puts` keeps what the ledger says.
+    fn count_awaited(
+        &self,
+        watcher: &Watcher,
+        lost: u64,
+        puts: &mut HashMap<usize, Vec<Instant>>,
+        events: &mut Tally,
+    ) {
+        let (start, now, ledger) = (self.start.get(), Instant::now(), &self.setup.ledger);
+        let mut count = |since: Instant| events.unanswered(0, &start.wait(since, now));
+        match self.setup.watching.awaits {
+            Awaits::Nothing => {}
+            Awaits::History { .. } => (0..lost).for_each(|_| count(start.at())),
+            Awaits::Puts => {
+                let place = ledger.places[watcher.key];
+                let since = puts.entry(place).or_insert_with(|| ledger.acknowledged_puts(place));
+                let first = since.len().saturating_sub(usize::try_from(lost).unwrap_or(usize::MAX));
+                since[first..].iter().for_each(|since| count(*since));
+            }
+        }
+    }
+
     /// Events that did not arrive, or that were of no put, are failures.
     fn count_missing(&self, schedule: &Schedule) {
         let Setup { control, patience, watching, .. } = &self.setup;
         let cut = matches!(watching.awaits, Awaits::History { .. }) && schedule.is_over(Instant::now());
         let (mut missing, mut surplus) = (0, 0);
+        let events = &mut self.tallies.borrow_mut()[EVENTS];
+        let mut awaited = HashMap::new();
         for watcher in self.watchers.borrow().iter() {
             let (least, most) = self.due(watcher);
-            missing += least.saturating_sub(watcher.received);
+            let lost = least.saturating_sub(watcher.received);
+            if lost > 0 && control.is_stopped() {
+                self.count_awaited(watcher, lost, &mut awaited, events);
+            }
+            missing += lost;
             surplus += watcher.received.saturating_sub(most);
         }
-        let events = &mut self.tallies.borrow_mut()[EVENTS];
         if missing > 0 && !cut && !control.is_stopped() {
             let text = format!("an event had not arrived {patience:?} after the last one");
             events.failed_times(&Failure::new(Code::DEADLINE_EXCEEDED, text), missing);

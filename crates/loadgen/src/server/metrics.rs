@@ -58,6 +58,7 @@ async fn fetch(endpoint: &Endpoint) -> Result<String, Error> {
 
 fn parse(page: &str) -> Option<Counters> {
     Some(Counters {
+        began: value(page, "process_start_time_seconds"),
         cpu_seconds: value(page, "process_cpu_seconds_total")?,
         user_seconds: None,
         resident_bytes: value(page, "process_resident_memory_bytes").unwrap_or(0.0) as u64,

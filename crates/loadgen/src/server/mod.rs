@@ -68,9 +68,13 @@ pub async fn read(probes: &[Probe]) -> Result<Reading, Error> {
     Ok(Reading(counters))
 }
 
-/// The resource use between two readings of `probes`.
-pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigures {
+/// The resource use between two readings of `probes`. A server that was started anew counts from zero again.
+pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> Result<ServerFigures, Error> {
     assert_eq!(earlier.0.len(), later.0.len(), "readings of the same servers");
+    let mut pairs = probes.iter().zip(earlier.0.iter().zip(&later.0));
+    if let Some((probe, _)) = pairs.find(|(_, (earlier, later))| later.is_of_another_process(earlier)) {
+        return Err(Error::Restarted { name: probe.name() });
+    }
     let processes = probes.iter().zip(earlier.0.iter().zip(&later.0)).map(|(probe, (earlier, later))| {
         let written = earlier.bytes_written.zip(later.bytes_written);
         ProcessFigures {
@@ -85,7 +89,7 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> ServerFigu
             bytes_written: written.map(|(earlier, later)| later.saturating_sub(earlier)),
         }
     });
-    ServerFigures { processes: processes.collect(), members: None }
+    Ok(ServerFigures { processes: processes.collect(), members: None })
 }
 
 impl Reading {
@@ -178,7 +182,7 @@ mod tests {
         // The kernel counts in ticks of 10 ms, and other processes may have the processor meanwhile.
         let figures = loop {
             std::hint::black_box((0..1_000_000_u64).fold(0, |sum: u64, n| sum.wrapping_mul(31) ^ n));
-            let figures = spent(&probes, &earlier, &read(&probes).await.unwrap());
+            let figures = spent(&probes, &earlier, &read(&probes).await.unwrap()).unwrap();
             if figures.cpu_seconds() > 0.0 {
                 break figures;
             }
@@ -189,6 +193,31 @@ mod tests {
         assert!(figures.cpu_seconds() <= 2.0 * possible, "{figures:?} of {possible} s");
         assert!(figures.resident_bytes_max() > 1_000_000, "{figures:?}");
         assert!(figures.bytes_written().is_some(), "{figures:?}");
+    }
+
+    #[test]
+    fn a_server_that_was_started_anew_has_no_figures() {
+        let probes = [Probe::Process { name: "m1".into(), pid: 1 }];
+        let reading = |began: Option<f64>, cpu_seconds: f64| {
+            let counters = Counters {
+                began,
+                cpu_seconds,
+                user_seconds: None,
+                resident_bytes: 1,
+                resident_peak_bytes: None,
+                bytes_written: None,
+            };
+            Reading(vec![counters])
+        };
+        let spent = |earlier, later| spent(&probes, &earlier, &later).map(|figures| figures.cpu_seconds());
+        assert_eq!(spent(reading(Some(7.0), 1.0), reading(Some(7.0), 3.0)).unwrap(), 2.0);
+        assert_eq!(spent(reading(None, 1.0), reading(None, 3.0)).unwrap(), 2.0);
+        for (earlier, later) in
+            [(reading(Some(7.0), 1.0), reading(Some(8.0), 3.0)), (reading(None, 3.0), reading(None, 1.0))]
+        {
+            let error = spent(earlier, later).unwrap_err();
+            assert_eq!(error.to_string(), "m1 was started anew during the run");
+        }
     }
 
     #[tokio::test]

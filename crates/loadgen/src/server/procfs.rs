@@ -9,6 +9,7 @@ pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
         let process = Process::new(pid as i32)?;
         let (stat, status) = (process.stat()?, process.status()?);
         Ok(Counters {
+            began: Some(stat.starttime as f64),
             // In hundredths of a second, rounded down; the kernel counts running threads in nanoseconds.
             cpu_seconds: cpu_seconds(&stat).max(threads_cpu_seconds(&process)),
             user_seconds: Some(seconds(stat.utime)),

@@ -1,6 +1,7 @@
 //! State that the threads of a run share: the request to stop, and the progress.
 
 use crate::stats::histogram::{self, Counts};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -41,6 +42,8 @@ pub struct Counters {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     latencies: [AtomicU32; histogram::STEPS],
+    /// By the code of the failure.
+    failures: Mutex<BTreeMap<u16, u64>>,
 }
 
 impl Default for Counters {
@@ -51,6 +54,7 @@ impl Default for Counters {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             latencies: [const { AtomicU32::new(0) }; histogram::STEPS],
+            failures: Mutex::default(),
         }
     }
 }
@@ -62,8 +66,9 @@ impl Counters {
         step.store(step.load(Relaxed).saturating_add(1), Relaxed);
     }
 
-    pub fn add_failed(&self) {
+    pub fn add_failed(&self, code: u16) {
         add(&self.failed, 1);
+        *self.failures.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
     }
 
     pub fn add_sent(&self, bytes: usize) {
@@ -80,6 +85,11 @@ impl Counters {
 
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
+    }
+
+    /// How many calls failed with each code.
+    pub fn failures(&self) -> BTreeMap<u16, u64> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sent and received by the worker's connections.

@@ -36,6 +36,7 @@ use checker::{Checked, Checker, Input, Violation};
 use operation::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -124,11 +125,15 @@ pub async fn run(
     let revision = async { admin::Client::connect(first).await?.revision().await };
     let revision = revision.await.map_err(|error| error.to_string())?;
     let mut verification = Verification::begin(settings, &channels, revision);
-    let is_interrupted = verification.observe(interrupted, remark).await;
+    let mut interrupted = std::pin::pin!(interrupted);
+    let mut is_interrupted = verification.observe(interrupted.as_mut(), remark).await;
     let ended = verification.shared.start.elapsed();
     verification.others.shutdown().await;
     let target = verification.checker.newest();
-    verification.drain(target).await;
+    tokio::select! {
+        () = verification.drain(target) => {}
+        () = interrupted, if !is_interrupted => is_interrupted = true,
+    }
     verification.feeds.shutdown().await;
     clean_up(&channels, &verification.shared.names).await;
     let Verification { checker, recorder, shared, violation, failed, .. } = verification;
@@ -148,7 +153,13 @@ pub async fn run(
 impl Report {
     /// Whether everything was checked and nothing contradicts.
     pub fn is_clean(&self) -> bool {
-        self.violation.is_none() && self.failed.is_none() && self.undecided == 0
+        let is_whole = self.failed.is_none() && self.undecided == 0 && self.behind.is_empty();
+        self.violation.is_none() && is_whole && !self.is_empty()
+    }
+
+    /// Whether no write or no read was checked: nothing contradicts a cluster that answers nothing.
+    pub fn is_empty(&self) -> bool {
+        self.checked.writes == 0 || self.checked.linearizable_reads == 0
     }
 }
 
@@ -203,10 +214,9 @@ impl Verification {
     /// Checks until the clients have ended; returns whether that was an interruption.
     async fn observe(
         &mut self,
-        interrupted: impl Future<Output = ()>,
+        mut interrupted: Pin<&mut impl Future<Output = ()>>,
         remark: &mut (dyn FnMut(Duration, &Checked) + Send),
     ) -> bool {
-        let mut interrupted = std::pin::pin!(interrupted);
         let mut is_interrupted = false;
         let mut remarks = tokio::time::interval(REMARK);
         remarks.tick().await;
@@ -218,7 +228,7 @@ impl Verification {
                     Some(_) => {}
                     None => return is_interrupted,
                 },
-                () = &mut interrupted, if !is_interrupted => {
+                () = interrupted.as_mut(), if !is_interrupted => {
                     is_interrupted = true;
                     self.shared.schedule.close();
                 }

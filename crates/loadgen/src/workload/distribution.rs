@@ -125,36 +125,98 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Bytes of a value: between both ends, each size with the same probability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    pub least: usize,
-    pub most: usize,
+/// Bytes of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Between both ends, each with the same probability.
+    Uniform { least: usize, most: usize },
+    /// Between both ends, the smaller the more often, by YCSB's zipfian constant.
+    Zipfian { least: usize, most: usize },
+    /// Each size with so many parts of all values.
+    Parts(Vec<(usize, u32)>),
 }
 
+const SIZES: &str = "expected BYTES, LEAST..MOST, zipfian:LEAST..MOST or BYTES=PARTS,…";
+
 impl Sizes {
+    pub fn one(bytes: usize) -> Self {
+        Self::Uniform { least: bytes, most: bytes }
+    }
+
     pub fn choose(&self, random: &mut SmallRng) -> usize {
-        random.random_range(self.least..=self.most)
+        match self {
+            Sizes::Uniform { least, most } => random.random_range(*least..=*most),
+            Sizes::Zipfian { least, most } => {
+                let sizes = (most - least + 1) as f64;
+                least + (rank(zipf(sizes), random) as usize).min(most - least)
+            }
+            Sizes::Parts(parts) => {
+                let all: u64 = parts.iter().map(|(_, part)| u64::from(*part)).sum();
+                let mut rest = random.random_range(0..all);
+                let chosen = parts.iter().find(|(_, part)| {
+                    let is_in = rest < u64::from(*part);
+                    rest = rest.saturating_sub(u64::from(*part));
+                    is_in
+                });
+                chosen.map_or(0, |(bytes, _)| *bytes)
+            }
+        }
+    }
+
+    /// Of the largest value.
+    pub fn most(&self) -> usize {
+        match self {
+            Sizes::Uniform { most, .. } | Sizes::Zipfian { most, .. } => *most,
+            Sizes::Parts(parts) => parts.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+        }
+    }
+}
+
+/// `100..2000`, or one number for both ends.
+fn ends(text: &str) -> Result<(usize, usize), String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let bytes = |text: &str| text.parse::<usize>().map_err(|_| SIZES.to_owned());
+    match (bytes(least)?, bytes(most)?) {
+        (least, most) if least > most => Err(format!("{least} is more than {most}")),
+        ends => Ok(ends),
     }
 }
 
 impl FromStr for Sizes {
     type Err = String;
 
-    /// `1000`, or `100..2000`.
+    /// `1000`, `100..2000`, `zipfian:100..2000`, or `100=90,65536=10`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (least, most) = text.split_once("..").unwrap_or((text, text));
-        let bytes =
-            |text: &str| text.parse::<usize>().map_err(|_| "expected BYTES or LEAST..MOST".to_owned());
-        let sizes = Self { least: bytes(least)?, most: bytes(most)? };
-        if sizes.least > sizes.most { Err(format!("{least} is more than {most}")) } else { Ok(sizes) }
+        if let Some(text) = text.strip_prefix("zipfian:") {
+            return ends(text).map(|(least, most)| Self::Zipfian { least, most });
+        }
+        if !text.contains('=') {
+            return ends(text).map(|(least, most)| Self::Uniform { least, most });
+        }
+        let part = |part: &str| {
+            let (bytes, part) = part.split_once('=')?;
+            Some((bytes.parse().ok()?, part.parse().ok()?))
+        };
+        let parts: Option<Vec<(usize, u32)>> = text.split(',').map(part).collect();
+        let parts = parts.ok_or(SIZES)?;
+        if parts.iter().all(|(_, part)| *part == 0) {
+            return Err("the parts add up to nothing".into());
+        }
+        Ok(Self::Parts(parts))
     }
 }
 
 impl fmt::Display for Sizes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { least, most } = self;
-        if least == most { write!(formatter, "{least}") } else { write!(formatter, "{least}..{most}") }
+        match self {
+            Sizes::Uniform { least, most } if least == most => write!(formatter, "{least}"),
+            Sizes::Uniform { least, most } => write!(formatter, "{least}..{most}"),
+            Sizes::Zipfian { least, most } => write!(formatter, "zipfian:{least}..{most}"),
+            Sizes::Parts(parts) => {
+                let parts = parts.iter().map(|(bytes, part)| format!("{bytes}={part}"));
+                formatter.write_str(&parts.collect::<Vec<_>>().join(","))
+            }
+        }
     }
 }
 
@@ -249,20 +311,25 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_one_number_or_all_between_two() {
-        for (text, shown) in [
-            ("8", Some("8")),
-            ("1..3", Some("1..3")),
-            ("4..4", Some("4")),
-            ("3..1", None),
-            ("x", None),
-            ("", None),
+    fn sizes_are_one_number_all_between_two_or_parts() {
+        let mut random = SmallRng::seed_from_u64(1);
+        for (text, ends, mean) in [
+            ("1000", 1000..=1000, 1000.0),
+            ("10..20", 10..=20, 15.0),
+            ("zipfian:1..1000", 1..=1000, 133.0),
+            ("100=90,1000=10", 100..=1000, 190.0),
+            ("0=1,8=0", 0..=0, 0.0),
         ] {
-            assert_eq!(text.parse::<Sizes>().ok().map(|sizes| sizes.to_string()).as_deref(), shown, "{text}");
+            let sizes: Sizes = text.parse().unwrap();
+            assert_eq!(sizes.to_string(), text);
+            let drawn: Vec<_> = (0..20_000).map(|_| sizes.choose(&mut random)).collect();
+            assert!(drawn.iter().all(|bytes| ends.contains(bytes)), "{text}");
+            assert!(*ends.end() <= sizes.most());
+            let found = drawn.iter().sum::<usize>() as f64 / drawn.len() as f64;
+            assert!((found - mean).abs() <= mean * 0.1, "{text}: {found}");
         }
-        let (sizes, mut random) = (Sizes { least: 5, most: 14 }, SmallRng::seed_from_u64(1));
-        let mut counts = [0; 10];
-        (0..DRAWS).for_each(|_| counts[sizes.choose(&mut random) - 5] += 1);
-        counts.into_iter().for_each(|count| assert_near(count, 0.1, "size"));
+        for text in ["", "x", "5..", "9..5", "-1", "zipfian:9..5", "1=x", "1=0,2=0", "1,2"] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
+        }
     }
 }

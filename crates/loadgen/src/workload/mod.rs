@@ -40,6 +40,8 @@ pub enum Workload {
     Range(RangeRequest),
     /// One RangeStream per operation, read to its end.
     RangeStream(RangeRequest),
+    /// This range in pages per operation, as many calls as there are pages.
+    Pages(RangeRequest),
     /// One Txn per operation, with this range or with one put.
     TxnMixed {
         range: RangeRequest,
@@ -75,11 +77,25 @@ pub fn position_bytes(total: u64) -> usize {
     (u64::BITS - total.saturating_sub(1).leading_zeros()).div_ceil(8) as usize
 }
 
+/// The first key after all keys that begin with `prefix`.
+pub fn prefix_end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end.into();
+        }
+    }
+    Bytes::from_static(b"\0")
+}
+
 /// Keys and values of the writing workloads.
 #[derive(Clone, Debug)]
 pub struct Writes {
     pub key_bytes: usize,
     pub value_bytes: usize,
+    /// First bytes of all keys; the numbers follow.
+    pub prefix: Bytes,
     /// How many numbers the keys are made of.
     pub key_space: u64,
     pub order: Order,
@@ -111,6 +127,7 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Writer {
     template: Template,
+    prefix: Bytes,
     keys: Keys,
     /// The seed of values, where each key has its own.
     own_values: Option<u64>,
@@ -125,7 +142,7 @@ impl Workload {
             | Workload::TxnMixed { .. }
             | Workload::Stm(_)
             | Workload::Kubernetes(_) => "/etcdserverpb.KV/Txn",
-            Workload::Range(_) | Workload::Ycsb(_) => "/etcdserverpb.KV/Range",
+            Workload::Range(_) | Workload::Pages(_) | Workload::Ycsb(_) => "/etcdserverpb.KV/Range",
             Workload::RangeStream(_) => "/etcdserverpb.KV/RangeStream",
             Workload::LeaseKeepAlive(_) => "/etcdserverpb.Lease/LeaseKeepAlive",
         }
@@ -136,7 +153,7 @@ impl Workload {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "put",
             Workload::TxnPut { .. } => "txn-put",
-            Workload::Range(_) | Workload::RangeStream(_) => "range",
+            Workload::Range(_) | Workload::RangeStream(_) | Workload::Pages(_) => "range",
             Workload::TxnMixed { .. } => "txn-mixed",
             Workload::LeaseKeepAlive(_) => "lease-keepalive",
             Workload::Stm(_) => "stm",
@@ -155,6 +172,7 @@ impl Workload {
             | Workload::TxnPut { .. }
             | Workload::Range(_)
             | Workload::RangeStream(_)
+            | Workload::Pages(_)
             | Workload::PutKeys { .. }
             | Workload::LeaseKeepAlive(_)
             | Workload::Stm(_) => &[""],
@@ -171,6 +189,7 @@ impl Workload {
             | Workload::TxnPut { .. }
             | Workload::Range(_)
             | Workload::RangeStream(_)
+            | Workload::Pages(_)
             | Workload::PutKeys { .. }
             | Workload::LeaseKeepAlive(_)
             | Workload::Stm(_) => 0,
@@ -187,7 +206,16 @@ impl Workload {
 
     /// Whether callers with a task each send it.
     pub fn needs_tasks(&self) -> bool {
-        matches!(self, Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_))
+        match self {
+            Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => true,
+            Workload::Put(_)
+            | Workload::TxnPut { .. }
+            | Workload::Range(_)
+            | Workload::RangeStream(_)
+            | Workload::TxnMixed { .. }
+            | Workload::PutKeys { .. }
+            | Workload::LeaseKeepAlive(_) => false,
+        }
     }
 
     /// The requests of worker number `worker`.
@@ -212,7 +240,9 @@ impl Workload {
                 Source::Listed { template, keys: keys.clone() }
             }
             // These make their requests from what they read.
-            Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => Source::Constant(Vec::new()),
+            Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => {
+                Source::Constant(Vec::new())
+            }
             Workload::LeaseKeepAlive(leases) => {
                 Source::Constant(leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect())
             }
@@ -238,9 +268,10 @@ impl Writes {
 
     fn writer(&self, worker: usize, template: Template) -> Writer {
         let seed = self.seed.wrapping_add(worker as u64);
-        let keys = Keys::new(self.order, self.key_space, self.key_bytes, seed);
+        let prefix = self.prefix.clone();
+        let keys = Keys::new(self.order, self.key_space, self.key_bytes - prefix.len(), seed);
         let own_values = (self.values == Values::PerKey).then_some(self.seed);
-        Writer { template, keys, own_values }
+        Writer { template, prefix, keys, own_values }
     }
 }
 
@@ -289,10 +320,12 @@ impl Source {
 
 impl Writer {
     fn request(&mut self, position: u64) -> Bytes {
-        let Self { template, keys, own_values } = self;
+        let Self { template, prefix, keys, own_values } = self;
         let first = position.wrapping_mul(template.keys_len() as u64);
         template.fill(|nth, key, value| {
-            keys.write(first + nth as u64, key);
+            let (first_bytes, number) = key.split_at_mut(prefix.len());
+            first_bytes.copy_from_slice(prefix);
+            keys.write(first + nth as u64, number);
             if let Some(seed) = own_values {
                 SmallRng::seed_from_u64(*seed ^ number_of(key)).fill_bytes(value);
             }
@@ -315,6 +348,7 @@ mod tests {
         Writes {
             key_bytes: 4,
             value_bytes: 16,
+            prefix: Bytes::new(),
             key_space,
             order: Order::Sequential,
             values: Values::Same,
@@ -338,6 +372,21 @@ mod tests {
     fn all_workers_write_the_same_value_and_the_same_sequence() {
         let workload = Workload::Put(writes(1000));
         assert_eq!(workload.source(0).request(17), workload.source(5).request(17));
+    }
+
+    #[test]
+    fn keys_begin_with_their_prefix_and_go_on_as_without_it() {
+        let plain = Writes { key_bytes: 3, ..writes(1000) };
+        let prefixed = Writes { key_bytes: 8, prefix: "lgen/".into(), ..writes(1000) };
+        let key = |writes: &Writes, position| {
+            let mut source = Workload::Put(writes.clone()).source(0);
+            let request = source.request(position);
+            source.pairs_of(position, &request).next().unwrap().0
+        };
+        for position in [0, 1, 64, 999, 1000] {
+            let expected = [b"lgen/", &key(&plain, position)[..]].concat();
+            assert_eq!(key(&prefixed, position), expected);
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Stm {
     /// Of the keys of a transaction, so many in a hundred are written.
     pub write_percent: usize,
     pub value_bytes: usize,
+    /// First bytes of all keys.
+    pub prefix: Bytes,
     pub isolation: Isolation,
     pub locker: Locker,
     pub seed: u64,
@@ -97,10 +99,11 @@ impl Stm {
         while numbers.len() < self.keys_per_txn {
             numbers.insert(random.random_range(0..self.keys));
         }
-        let mut names = Keys::new(Order::Sequential, self.keys, KEY_BYTES, 0);
+        let mut names = Keys::new(Order::Sequential, self.keys, KEY_BYTES - self.prefix.len(), 0);
         let keys = numbers.into_iter().map(|number| {
             let mut key = vec![0; KEY_BYTES];
-            names.write(number, &mut key);
+            key[..self.prefix.len()].copy_from_slice(&self.prefix);
+            names.write(number, &mut key[self.prefix.len()..]);
             Bytes::from(key)
         });
         let value = |_| {
@@ -206,6 +209,7 @@ mod tests {
     use api::mvccpb::KeyValue;
 
     const STM: Stm = Stm {
+        prefix: Bytes::new(),
         keys: 100,
         keys_per_txn: 2,
         write_percent: 50,
@@ -293,6 +297,8 @@ mod tests {
                 let transaction = stm.transaction(position);
                 let distinct: BTreeSet<_> = transaction.keys.iter().collect();
                 assert_eq!((distinct.len(), transaction.values.len()), (per_txn, writes));
+                let stm = Stm { prefix: "lgen/".into(), ..stm.clone() };
+                assert!(stm.transaction(position).keys.iter().all(|key| key.starts_with(b"lgen/")));
             }
         }
     }

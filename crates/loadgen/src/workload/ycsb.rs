@@ -59,6 +59,10 @@ pub struct Ycsb {
     /// Reads and scans are answered by the asked member alone.
     pub serializable: bool,
     pub seed: u64,
+    /// Of so many load generators, the one with this index: each inserts other records.
+    pub inserter: (u64, u64),
+    /// Records that exist before the first insert.
+    loaded: u64,
     chooser: Chooser,
     records: Arc<Records>,
 }
@@ -104,10 +108,12 @@ impl Ycsb {
         Self {
             mix,
             prefix: Bytes::new(),
-            sizes: Sizes { least: VALUE_BYTES, most: VALUE_BYTES },
+            sizes: Sizes::one(VALUE_BYTES),
             scan_max: SCAN_MAX,
             serializable: false,
             seed: 0,
+            inserter: (0, 1),
+            loaded: records,
             chooser: Chooser::new(distribution, records, mix.share(Operation::Insert) > 0.0),
             records: Arc::new(all),
         }
@@ -195,7 +201,11 @@ impl Ycsb {
         SmallRng::seed_from_u64(self.seed ^ position)
     }
 
+    /// The key of a record, as this load generator counts them.
     fn key(&self, number: u64) -> Bytes {
+        let (index, of) = self.inserter;
+        let inserted = number.checked_sub(self.loaded);
+        let number = inserted.map_or(number, |nth| self.loaded + nth * of + index);
         [&self.prefix[..], format!("user{:020}", scrambled(number)).as_bytes()].concat().into()
     }
 
@@ -392,6 +402,21 @@ mod tests {
     }
 
     #[test]
+    fn several_load_generators_insert_different_records() {
+        let of = |index| {
+            let mut ycsb = Ycsb::new(Mix::of(&[(Operation::Insert, 1.0)]), Distribution::Uniform, 3, true);
+            ycsb.inserter = (index, 2);
+            ycsb
+        };
+        let keys = |ycsb: &Ycsb| (0..6).map(|number| ycsb.key(number)).collect::<Vec<_>>();
+        let [first, second] = [of(0), of(1)].map(|ycsb| keys(&ycsb));
+        assert_eq!(first[..3], second[..3], "the loaded records are the same");
+        let all: BTreeSet<_> = first.iter().chain(&second).collect();
+        assert_eq!(all.len(), 3 + 3 + 3);
+        assert_eq!(keys(&Ycsb { inserter: (0, 1), ..of(0) })[4], second[3], "each has every second number");
+    }
+
+    #[test]
     fn scans_ask_for_every_length_and_end_after_the_last_record() {
         let ycsb = Ycsb { scan_max: 5, ..ycsb('e', 50) };
         let mut lengths = BTreeSet::new();
@@ -406,7 +431,7 @@ mod tests {
 
     #[test]
     fn values_have_the_sizes_asked_for_and_repeat_with_the_seed() {
-        let ycsb = Ycsb { sizes: Sizes { least: 10, most: 20 }, ..ycsb('a', 50) };
+        let ycsb = Ycsb { sizes: Sizes::Uniform { least: 10, most: 20 }, ..ycsb('a', 50) };
         let values = (0..200).filter_map(|position| match ycsb.step(position) {
             Step::Update(put) => Some((position, put)),
             _ => None,

@@ -1,25 +1,31 @@
 //! `agent`: executes the commands of controllers, one after the other.
 //!
-//! * Only commands that send one kind of request are executed. Their output flags have no effect here.
+//! * Only commands that measure one load are executed. Their output flags have no effect here.
 //! * A controller that ends its connection ends the run.
 
-use crate::agents::{Line, Order, Reply};
-use crate::cli::access;
-use crate::cli::flags::sending::{AgentFlags, Sending};
-use crate::cli::flags::{Cli, Command};
-use crate::cli::plans::{self, coordination};
-use crate::cli::progress::interrupted;
+use super::apart;
+use crate::agents::{Line, Order, Place, Reply};
+use crate::cli::flags::sending::AgentFlags;
+use crate::cli::flags::{Cli, Command, Global};
+use crate::cli::plans::{self, aim, coordination};
+use crate::cli::progress::{INTERRUPTED, interrupted};
 use crate::cli::refusal::Refusal;
 use crate::cli::terminal::note;
+use crate::cli::{access, ycsb};
+use crate::client::failure::{Code, Failure};
 use crate::output::text::chain;
-use crate::run::{self, Plan};
-use crate::workload::Workload;
+use crate::run::results::Measurement;
+use crate::run::{Plan, Prepared, Run};
+use crate::workload::kubernetes::Kubernetes;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, interval, sleep};
 
 /// The interval between looks whether a run has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between two signs of life. Controllers give up after ten of them.
+const SIGN: Duration = Duration::from_secs(1);
 
 /// Serves controllers until it is interrupted.
 pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
@@ -27,20 +33,26 @@ pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
     let listener = listener.map_err(|error| format!("listen on {}: {error}", flags.listen))?;
     let address = listener.local_addr().map_err(|error| format!("listen on {}: {error}", flags.listen))?;
     note(&format!("agent at {address}"));
-    let mut interrupted = std::pin::pin!(interrupted());
+    tokio::select! {
+        () = async { loop { one(&listener).await } } => unreachable!("the loop has no end"),
+        () = interrupted() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Serves one controller, and refuses others meanwhile.
+async fn one(listener: &TcpListener) {
+    // A connection that ended before it was accepted.
+    let Ok((stream, controller)) = listener.accept().await else { return };
+    note(&format!("controller {controller}"));
+    let mut executing = std::pin::pin!(executed(stream));
     loop {
-        let (stream, controller) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                // A connection that ended before it was accepted.
-                Err(_) => continue,
-            },
-            () = &mut interrupted => return Ok(ExitCode::SUCCESS),
-        };
-        note(&format!("controller {controller}"));
         tokio::select! {
-            () = executed(stream) => {}
-            () = &mut interrupted => return Ok(ExitCode::SUCCESS),
+            () = &mut executing => return,
+            Ok((stream, _)) = listener.accept() => {
+                let busy = Reply::Refused("the agent works for another controller".into());
+                // A controller that ended needs no reply.
+                let _ = Line::new(stream).send(&busy).await;
+            }
         }
     }
 }
@@ -49,45 +61,98 @@ pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
 async fn executed(stream: TcpStream) {
     let mut line = Line::new(stream);
     let reply = match measured(&mut line).await {
-        Ok(reply) => reply,
+        Ok(measurement) => Reply::Ended(Box::new(measurement)),
         Err(reason) => Reply::Refused(reason),
     };
     // A controller that ended needs no reply.
     let _ = line.send(&reply).await;
 }
 
-async fn measured(line: &mut Line) -> Result<Reply, String> {
-    let Order::Prepare(arguments) = line.receive().await.map_err(|error| error.to_string())? else {
+async fn measured(line: &mut Line) -> Result<Measurement, String> {
+    let order = line.receive().await.map_err(|error| error.to_string())?;
+    let Order::Prepare { arguments, place } = order else {
         return Err("a controller begins before it has sent a command".into());
     };
     note(&arguments.join(" "));
-    let plan = planned(arguments).await?;
-    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
-    let prepared = prepared.map_err(|error| chain(&error))?;
+    let (prepared, cluster) = with_signs(line, prepared(arguments, place)).await??;
     line.send(&Reply::Prepared).await.map_err(|error| error.to_string())?;
-    let Order::Begin = line.receive().await.map_err(|error| error.to_string())? else {
-        return Err("a controller sends a command twice".into());
-    };
-    let run = prepared.begin();
-    let control = run.control();
-    let ended = async {
-        while !run.progress().finished {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::select! {
-        () = ended => {}
-        // Nothing more comes but the end of the connection.
-        _ = line.receive::<Order>() => control.stop("the controller ended"),
+    match line.receive().await.map_err(|error| error.to_string())? {
+        Order::Begin => {}
+        Order::Prepare { .. } => return Err("a controller sends a command twice".into()),
+        Order::Stop => return Err(INTERRUPTED.into()),
     }
+    let run = prepared.begin();
+    followed(line, &run).await;
     let measurement = tokio::task::spawn_blocking(|| run.finish()).await.expect("a run does not panic");
-    measurement.map(|measurement| Reply::Ended(Box::new(measurement))).map_err(|error| chain(&error))
+    let mut measurement = measurement.map_err(|error| chain(&error))?;
+    if let Some(cluster) = cluster {
+        count_lost(&cluster, &mut measurement);
+    }
+    Ok(measurement)
 }
 
-/// The plan of a command line.
-async fn planned(arguments: Vec<String>) -> Result<Plan, String> {
+/// Waits for a result, while the controller is shown that it is worked on. An end of the controller gives up.
+async fn with_signs<T>(line: &mut Line, result: impl Future<Output = T>) -> Result<T, String> {
+    let mut result = std::pin::pin!(result);
+    let mut ticks = interval(SIGN);
+    loop {
+        tokio::select! {
+            result = &mut result => return Ok(result),
+            _ = ticks.tick() => {
+                let sign = Reply::Working { answered: 0, failed: 0 };
+                line.send(&sign).await.map_err(|error| error.to_string())?;
+            }
+            order = line.receive::<Order>() => {
+                let text = |error: std::io::Error| error.to_string();
+                order.map_err(text)?;
+                return Err(INTERRUPTED.into());
+            }
+        }
+    }
+}
+
+/// Waits for the end of a run, which the controller may want earlier.
+async fn followed(line: &mut Line, run: &Run) {
+    let (control, mut is_stopped, mut sign_due) = (run.control(), false, Instant::now());
+    while !run.progress().finished {
+        if Instant::now() >= sign_due {
+            sign_due += SIGN;
+            let progress = run.progress();
+            let sign = Reply::Working { answered: progress.answered, failed: progress.failed };
+            // The end of the controller is seen where it is received.
+            let _ = line.send(&sign).await;
+        }
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            order = line.receive::<Order>(), if !is_stopped => {
+                is_stopped = true;
+                control.stop(if order.is_ok() { INTERRUPTED } else { "the controller ended" });
+            }
+        }
+    }
+}
+
+/// Events that watchers of API servers did not receive are failures.
+fn count_lost(cluster: &Kubernetes, measurement: &mut Measurement) {
+    let (expected, received) = cluster.events();
+    if measurement.partial.is_none() && received < expected {
+        let failure = Failure::new(Code::DEADLINE_EXCEEDED, "an event was not received by its watcher");
+        measurement.tally.failed_times(&failure, expected - received);
+    }
+}
+
+/// What a command line measures, with its connections open.
+async fn prepared(arguments: Vec<String>, place: Place) -> Result<(Prepared, Option<Kubernetes>), String> {
+    let (plan, cluster) = planned(arguments, place).await?;
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
+    prepared.map(|prepared| (prepared, cluster)).map_err(|error| chain(&error))
+}
+
+/// The plan of a command line. What it works on exists afterwards.
+async fn planned(arguments: Vec<String>, place: Place) -> Result<(Plan, Option<Kubernetes>), String> {
     let arguments = std::iter::once("loadgen".to_owned()).chain(arguments).map(Into::into).collect();
     let mut cli = Cli::read(arguments).map_err(|error| error.to_string())?;
+    check(&cli.command)?;
     let global = &mut cli.global;
     if global.security.user.is_some() && global.security.password.is_none() {
         return Err("an agent asks for no password: give it with --password".into());
@@ -96,29 +161,79 @@ async fn planned(arguments: Vec<String>) -> Result<Plan, String> {
     plans::check_callers(global)?;
     let endpoints = std::mem::take(&mut global.endpoints);
     global.endpoints = access::admit(&global.security, endpoints).await?;
-    let (workload, sending) = workload(&cli.command)?;
-    let target = if cli.global.target_leader { run::Target::Leader } else { run::Target::All };
-    Ok(Plan { target, ..plans::plan(&cli.global, cli.global.endpoints.clone(), workload, sending)? })
+    // What is printed here has no reader, and this process sends the load itself.
+    global.json = Some("-".into());
+    global.agents.clear();
+    let (plan, cluster) = plan_of(&cli.global, &cli.command, place).await?;
+    let plan = if cli.global.target_leader { aim::aimed(&cli.global, plan).await?.0 } else { plan };
+    Ok((plan, cluster))
 }
+
+async fn plan_of(
+    global: &Global,
+    command: &Command,
+    place: Place,
+) -> Result<(Plan, Option<Kubernetes>), String> {
+    let endpoints = || global.endpoints.clone();
+    let plan = match command {
+        Command::Put(flags) => plans::plan(global, endpoints(), plans::put(flags)?, &flags.sending),
+        Command::TxnPut(flags) => plans::plan(global, endpoints(), plans::txn_put(flags)?, &flags.sending),
+        Command::Range(flags) => plans::plan(global, endpoints(), plans::range(flags)?, &flags.sending),
+        Command::TxnMixed(flags) => {
+            plans::plan(global, endpoints(), coordination::txn_mixed(flags)?, &flags.sending)
+        }
+        Command::Stm(flags) => plans::plan(global, endpoints(), coordination::stm(flags)?, &flags.sending),
+        Command::Ycsb(flags) => ycsb::loaded(global, flags, place).await.map_err(Refusal::reason),
+        Command::LeaseKeepalive(flags) => {
+            coordination::lease_keepalive(global, &global.endpoints, flags).await
+        }
+        Command::Watch(flags) => coordination::watch(global, flags).and_then(apart::watched),
+        Command::WatchLatency(flags) => coordination::watch_latency(global, flags),
+        Command::WatchGet(flags) => coordination::watch_get(global, flags).await,
+        Command::Kubernetes(flags) => {
+            let (cluster, plan) = plans::kubernetes::plan(global, flags)?;
+            let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
+            created.await.map_err(Refusal::reason)?;
+            cluster.begin_counting();
+            return Ok((plan, Some(cluster)));
+        }
+        Command::Verify(_)
+        | Command::Proxy(_)
+        | Command::Suite(_)
+        | Command::Compare(_)
+        | Command::Report(_)
+        | Command::Agent(_)
+        | Command::Completion { .. } => Err(NOT_EXECUTED.into()),
+    };
+    Ok((plan?, None))
+}
+
+const NOT_EXECUTED: &str = "agents execute commands that send one load to --endpoints";
 
 /// Whether agents execute a command, with these flags.
 pub fn check(command: &Command) -> Result<(), String> {
-    let (_, sending) = workload(command)?;
+    let sending = match command {
+        Command::Put(flags) => &flags.sending,
+        Command::TxnPut(flags) => &flags.sending,
+        Command::Range(flags) => &flags.sending,
+        Command::TxnMixed(flags) => &flags.sending,
+        Command::Stm(flags) => &flags.sending,
+        Command::Ycsb(flags) => &flags.sending,
+        Command::Kubernetes(flags) => &flags.sending,
+        Command::LeaseKeepalive(flags) => &flags.sending,
+        Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => return Ok(()),
+        Command::Verify(_)
+        | Command::Proxy(_)
+        | Command::Suite(_)
+        | Command::Compare(_)
+        | Command::Report(_)
+        | Command::Agent(_)
+        | Command::Completion { .. } => return Err(NOT_EXECUTED.into()),
+    };
     if sending.steps.are_wanted() || sending.steps.warm_up.is_some() {
         return Err("--rates, --find-max-rate and --warm-up are not offered with --agents".into());
     }
     Ok(())
-}
-
-fn workload(command: &Command) -> Result<(Workload, &Sending), String> {
-    match command {
-        Command::Put(flags) => Ok((plans::put(flags)?, &flags.sending)),
-        Command::TxnPut(flags) => Ok((plans::txn_put(flags)?, &flags.sending)),
-        Command::Range(flags) => Ok((plans::range(flags)?, &flags.sending)),
-        Command::TxnMixed(flags) => Ok((coordination::txn_mixed(flags)?, &flags.sending)),
-        Command::Stm(flags) => Ok((coordination::stm(flags)?, &flags.sending)),
-        _ => Err("agents execute put, txn-put, range, txn-mixed and stm".into()),
-    }
 }
 
 #[cfg(test)]
@@ -126,12 +241,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_loads_of_one_kind_are_executed() {
+    async fn only_loads_of_one_cluster_are_executed() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect();
-        let plan = planned(words("put --clients=7 --total=50 --json=/nonexistent/x --agents=a:1")).await;
-        assert_eq!(plan.map(|plan| (plan.clients, plan.total)).unwrap(), (7, 50));
-        for line in ["verify", "compare --a=x=/bin/sh --b=y=/bin/sh", "report x.json", "put --clients=0"] {
-            assert!(planned(words(line)).await.is_err(), "{line}");
+        let place = Place { index: 1, of: 2 };
+        let line = "put --clients=7 --total=50 --json=/nonexistent/x --agents=a:1";
+        let plan = planned(words(line), place).await;
+        assert_eq!(plan.map(|(plan, _)| (plan.clients, plan.total)).unwrap(), (7, 50));
+        // The first agent loads the records.
+        let plan = planned(words("ycsb --workload=d --records=100 --total=60"), place).await.unwrap().0;
+        assert_eq!((plan.name(), plan.total), ("ycsb", 60));
+        for line in [
+            "verify",
+            "compare --a=x=/bin/sh --b=y=/bin/sh",
+            "report x.json",
+            "put --clients=0",
+            "put --rates=5",
+            "watch --key-size=8",
+        ] {
+            assert!(planned(words(line), place).await.is_err(), "{line}");
         }
     }
 }

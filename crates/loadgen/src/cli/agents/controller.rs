@@ -1,52 +1,249 @@
 //! Sends the command line of this process to agents, and adds their results up.
 
-use crate::agents::{Line, Order, Reply, merged};
+use crate::agents::{Line, Order, Place, Reply, merged};
 use crate::cli::progress::interrupted;
+use crate::cli::refusal::Refusal;
+use crate::cli::terminal::note;
 use crate::run::results::Measurement;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, interval_at, timeout};
 
-/// Runs the command of these arguments on all agents at the same time. Ctrl-C gives up.
-pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, String> {
-    let all = measured(agents, arguments);
+/// An agent that says nothing for so long is given up: it says something each second.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Between two lines about the progress.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs the command of these arguments on all agents at the same time. Ctrl-C ends it early.
+pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, Refusal> {
+    let (stop, stopped) = watch::channel(false);
+    let mut all = std::pin::pin!(measured(agents, arguments, stopped, SILENCE));
     tokio::select! {
-        result = all => result,
-        () = interrupted() => Err("interrupted: the agents ended, without results".into()),
+        result = &mut all => return result,
+        () = interrupted() => {}
     }
+    stop.send_replace(true);
+    all.await
 }
 
-async fn measured(agents: &[String], arguments: Vec<String>) -> Result<Measurement, String> {
+async fn measured(
+    agents: &[String],
+    arguments: Vec<String>,
+    mut stopped: watch::Receiver<bool>,
+    silence: Duration,
+) -> Result<Measurement, Refusal> {
+    let lines = tokio::select! {
+        lines = prepared(agents, arguments, silence) => lines?,
+        // Their connections end, and so do the agents.
+        () = stop(&mut stopped) => {
+            return Err(Refusal::Interrupted("interrupted before the measurement began".into()));
+        }
+    };
+    let counts: Arc<Vec<(AtomicU64, AtomicU64)>> =
+        Arc::new(lines.iter().map(|_| Default::default()).collect());
+    let mut running = JoinSet::new();
+    for (place, (agent, mut line)) in lines.into_iter().enumerate() {
+        let (counts, stopped) = (counts.clone(), stopped.clone());
+        running.spawn(async move {
+            let ended = followed(&mut line, stopped, &counts[place], silence).await;
+            ended.map_err(|reason| format!("agent {agent}: {reason}"))
+        });
+    }
+    let (mut measurements, mut failed) = (Vec::new(), Vec::new());
+    let mut ticks = interval_at(Instant::now() + LINE_EVERY, LINE_EVERY);
+    loop {
+        tokio::select! {
+            ended = running.join_next() => match ended {
+                Some(Ok(Ok(measurement))) => measurements.push(measurement),
+                Some(Ok(Err(reason))) => failed.push(reason),
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => break,
+            },
+            _ = ticks.tick() => say(&counts),
+        }
+    }
+    summed(measurements, &failed)
+}
+
+fn say(counts: &[(AtomicU64, AtomicU64)]) {
+    let answered: u64 = counts.iter().map(|(answered, _)| answered.load(Relaxed)).sum();
+    let failed: u64 = counts.iter().map(|(_, failed)| failed.load(Relaxed)).sum();
+    note(&format!("{answered} answered and {failed} failed on {} agents", counts.len()));
+}
+
+/// What the agents measured that have a result. Without the others it is a part of the whole.
+fn summed(measurements: Vec<Measurement>, failed: &[String]) -> Result<Measurement, Refusal> {
+    let reasons = failed.join("; ");
+    let Some(mut whole) = merged(measurements) else { return Err(Refusal::Run(reasons)) };
+    if !failed.is_empty() {
+        whole.partial = Some(format!("{reasons}; what it sent is not counted"));
+    }
+    Ok(whole)
+}
+
+/// A connection to each agent, once all of them are ready to begin.
+async fn prepared(
+    agents: &[String],
+    arguments: Vec<String>,
+    silence: Duration,
+) -> Result<Vec<(String, Line)>, Refusal> {
     let mut lines = Vec::with_capacity(agents.len());
-    for agent in agents {
-        let fail = |error: std::io::Error| format!("agent {agent}: {error}");
-        let mut line = Line::new(TcpStream::connect(agent).await.map_err(fail)?);
-        line.send(&Order::Prepare(arguments.clone())).await.map_err(fail)?;
+    for (index, agent) in agents.iter().enumerate() {
+        let fail = |reason: String| Refusal::Run(format!("agent {agent}: {reason}"));
+        let connected = timeout(silence, TcpStream::connect(agent)).await;
+        let connected = connected.map_err(|_| fail(format!("no connection within {silence:?}")))?;
+        let mut line = Line::new(connected.map_err(|error| fail(error.to_string()))?);
+        let place = Place { index: index as u64, of: agents.len() as u64 };
+        let order = Order::Prepare { arguments: arguments.clone(), place };
+        line.send(&order).await.map_err(|error| fail(error.to_string()))?;
         lines.push((agent.clone(), line));
     }
     for (agent, line) in &mut lines {
-        match line.receive().await {
-            Ok(Reply::Prepared) => {}
-            other => return Err(format!("agent {agent}: {}", unexpected(other))),
+        loop {
+            match heard(line, silence).await {
+                Ok(Reply::Working { .. }) => {}
+                Ok(Reply::Prepared) => break,
+                other => return Err(Refusal::Run(format!("agent {agent}: {}", unexpected(other)))),
+            }
         }
     }
-    let mut running = JoinSet::new();
-    for (agent, mut line) in lines {
-        line.send(&Order::Begin).await.map_err(|error| format!("agent {agent}: {error}"))?;
-        running.spawn(async move {
-            match line.receive().await {
-                Ok(Reply::Ended(measurement)) => Ok(*measurement),
-                other => Err(format!("agent {agent}: {}", unexpected(other))),
+    Ok(lines)
+}
+
+/// Lets an agent begin, and waits for its result.
+async fn followed(
+    line: &mut Line,
+    mut stopped: watch::Receiver<bool>,
+    (answered, failed): &(AtomicU64, AtomicU64),
+    silence: Duration,
+) -> Result<Measurement, String> {
+    line.send(&Order::Begin).await.map_err(|error| error.to_string())?;
+    let mut is_stopped = false;
+    loop {
+        tokio::select! {
+            reply = heard(line, silence) => match reply {
+                Ok(Reply::Working { answered: so_far, failed: so_far_failed }) => {
+                    answered.store(so_far, Relaxed);
+                    failed.store(so_far_failed, Relaxed);
+                }
+                Ok(Reply::Ended(measurement)) => return Ok(*measurement),
+                other => return Err(unexpected(other)),
+            },
+            () = stop(&mut stopped), if !is_stopped => {
+                is_stopped = true;
+                line.send(&Order::Stop).await.map_err(|error| error.to_string())?;
             }
-        });
+        }
     }
-    let runs = running.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
-    merged(runs).ok_or_else(|| "no agent was given".into())
+}
+
+/// Resolves when the run is to end early.
+async fn stop(stopped: &mut watch::Receiver<bool>) {
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+async fn heard(line: &mut Line, silence: Duration) -> std::io::Result<Reply> {
+    timeout(silence, line.receive()).await.unwrap_or_else(|_| {
+        let text = format!("no sign of life for {silence:?}");
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
+    })
 }
 
 fn unexpected(reply: std::io::Result<Reply>) -> String {
     match reply {
         Ok(Reply::Refused(reason)) => reason,
-        Ok(Reply::Prepared | Reply::Ended(_)) => "it answers out of order".into(),
+        Ok(Reply::Prepared | Reply::Working { .. } | Reply::Ended(_)) => "it answers out of order".into(),
         Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::progress::INTERRUPTED;
+    use crate::run::recorder::Tally;
+    use tokio::net::TcpListener;
+
+    /// What an agent does after it has begun.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Then {
+        Ends,
+        Dies,
+        IsSilent,
+        EndsWhenStopped,
+    }
+
+    /// Answers one controller; returns its address.
+    async fn agent(then: Then) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let mut line = Line::new(listener.accept().await.unwrap().0);
+            let Order::Prepare { .. } = line.receive().await.unwrap() else {
+                panic!("a command comes first")
+            };
+            line.send(&Reply::Working { answered: 0, failed: 0 }).await.unwrap();
+            line.send(&Reply::Prepared).await.unwrap();
+            let Order::Begin = line.receive().await.unwrap() else { panic!("it begins") };
+            line.send(&Reply::Working { answered: 3, failed: 1 }).await.unwrap();
+            let mut tally = Tally::new();
+            (0..5).for_each(|_| tally.succeeded(1, Duration::from_millis(1), 1));
+            let mut measurement = Measurement { tally, planned: 5, ..Measurement::default() };
+            match then {
+                Then::Ends => {}
+                Then::Dies => return,
+                Then::IsSilent => std::future::pending().await,
+                Then::EndsWhenStopped => {
+                    let Order::Stop = line.receive().await.unwrap() else { panic!("it is stopped") };
+                    measurement.partial = Some(INTERRUPTED.into());
+                }
+            }
+            line.send(&Reply::Ended(Box::new(measurement))).await.unwrap();
+        });
+        address
+    }
+
+    /// Requests and the reason why they are a part, or the refusal.
+    async fn measured_by(all: &[Then], stops: bool) -> Result<(u64, Option<String>), Refusal> {
+        let mut agents = Vec::new();
+        for then in all {
+            agents.push(agent(*then).await);
+        }
+        let (stop, stopped) = watch::channel(false);
+        let silence = Duration::from_millis(500);
+        let mut result = std::pin::pin!(measured(&agents, Vec::new(), stopped, silence));
+        if stops {
+            let early = timeout(Duration::from_millis(200), &mut result).await;
+            assert!(early.is_err(), "it ends only when it is stopped");
+            stop.send_replace(true);
+        }
+        let whole = result.await?;
+        let partial = whole.partial.map(|reason| reason.replace(&agents[agents.len() - 1], "LAST"));
+        Ok((whole.tally.succeeded_len(), partial))
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_dies_is_missing_and_the_others_count() {
+        assert_eq!(measured_by(&[Then::Ends, Then::Ends], false).await, Ok((10, None)));
+        let missing = |reason: &str| Some(format!("agent LAST: {reason}; what it sent is not counted"));
+        let died = measured_by(&[Then::Ends, Then::Dies], false).await;
+        assert_eq!(died, Ok((5, missing("the other side ended"))));
+        let silent = measured_by(&[Then::Ends, Then::IsSilent], false).await;
+        assert_eq!(silent, Ok((5, missing("no sign of life for 500ms"))));
+        let all = measured_by(&[Then::Dies, Then::Dies], false).await.unwrap_err();
+        let Refusal::Run(reason) = all else { panic!("{all:?}") };
+        assert_eq!(reason.matches("the other side ended").count(), 2, "{reason}");
+    }
+
+    #[tokio::test]
+    async fn agents_that_are_stopped_send_what_they_have() {
+        let stopped = measured_by(&[Then::Ends, Then::EndsWhenStopped], true).await;
+        assert_eq!(stopped, Ok((10, Some(INTERRUPTED.into()))));
     }
 }

@@ -1,7 +1,9 @@
 //! Flags of the commands that measure watchers, leases and transactions.
 
-use super::sending::{Sending, Writing};
+use super::go;
+use super::sending::{Reporting, Sending, Writing};
 use clap::Args;
+use std::time::Duration;
 
 /// Flags of `watch`.
 #[derive(Args, Debug)]
@@ -19,6 +21,9 @@ pub struct WatchFlags {
     /// Puts in all
     #[arg(long, default_value_t = 1000)]
     pub put_total: u64,
+    /// Put at --put-rate for so long instead of --put-total
+    #[arg(long, default_value = "0s", value_parser = go::duration, conflicts_with = "put_total")]
+    pub duration: Duration,
     /// Puts per second at most (0: no limit)
     #[arg(long, default_value_t = 0)]
     pub put_rate: u64,
@@ -34,6 +39,8 @@ pub struct WatchFlags {
     /// Numbers in order instead of at random
     #[arg(long)]
     pub sequential_keys: bool,
+    #[command(flatten)]
+    pub reporting: Reporting,
 }
 
 /// Flags of `watch-latency`.
@@ -49,6 +56,9 @@ pub struct WatchLatencyFlags {
     /// Puts in all
     #[arg(long, default_value_t = 1000)]
     pub put_total: u64,
+    /// Put at --put-rate for so long instead of --put-total
+    #[arg(long, default_value = "0s", value_parser = go::duration, conflicts_with = "put_total")]
+    pub duration: Duration,
     /// Puts per second at most (0: no limit)
     #[arg(long, default_value_t = 100)]
     pub put_rate: u64,
@@ -64,6 +74,8 @@ pub struct WatchLatencyFlags {
     /// Ask for the value before each event as well
     #[arg(long)]
     pub prevkv: bool,
+    #[command(flatten)]
+    pub reporting: Reporting,
 }
 
 /// Flags of `watch-get`.
@@ -79,6 +91,8 @@ pub struct WatchGetFlags {
     /// Events that each watcher reads from history
     #[arg(long, default_value_t = 8)]
     pub events: u64,
+    #[command(flatten)]
+    pub reporting: Reporting,
 }
 
 /// Flags of `lease-keepalive`.

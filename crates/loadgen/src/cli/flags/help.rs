@@ -14,10 +14,10 @@ Examples:
     loadgen compare --a kv-server=target/release/kv-server \\
         --b etcd=/usr/local/bin/etcd --html=report.html
 
-Exit status: 0 all went well; 1 more calls failed than --max-errors, a limit
-of --slo was missed, or the run could not begin or end; 2 the command line
-makes no sense; 130 you interrupted it: what was measured until then is
-reported.
+Exit status: 0 all went well; 1 more calls failed than --max-errors, or were
+never answered, a limit of --slo was missed, or the run could not begin or end;
+2 the command line makes no sense; 130 you interrupted it: what was measured
+until then is reported.
 
 loadgen COMMAND --help shows the flags and examples of each command.";
 
@@ -98,8 +98,9 @@ Examples:
   The same records with another mix, read by one member alone:
     loadgen ycsb --records=100000 --skip-load --mix=read=9,rmw=1 \\
         --distribution=hotspot --consistency=s --clients=100 --conns=10
-  Values from 100 bytes to 4 KiB:
-    loadgen ycsb --val-size=100..4096 --total=20000 --clients=20";
+  Values from 100 bytes to 4 KiB, or a few large ones among many small ones:
+    loadgen ycsb --val-size=100..4096 --total=20000 --clients=20
+    loadgen ycsb --val-size=256=95,65536=5 --total=20000 --clients=20";
 
 pub const KUBERNETES: &str = "\
 First the objects are created: a lease and a node for each node, and pods.
@@ -137,6 +138,8 @@ Examples:
   A hundred streams of a hundred watchers of one key, 20 puts per second:
     loadgen watch --streams=100 --watch-per-stream=100 --put-rate=20 \\
         --put-total=400 --conns=10 --clients=10
+  Half a minute, as a check that fails when events come late or are lost:
+    loadgen watch --duration=30s --put-rate=20 --slo=p99=50ms,errors=0
   A thousand keys, each of which one watcher watches:
     loadgen watch --watched-key-total=1000 --key-space-size=1000 \\
         --sequential-keys --put-total=10000";
@@ -175,7 +178,7 @@ A call that fails may have been executed: watchers show whether it was. Two
 clients per member at least, or --clients. The keys are deleted at the end.
 
 Exit status: 0 no contradiction; 1 a contradiction, which is printed with its
-operations, or operations that could not be checked.
+operations, or operations or watchers that could not be checked.
 
 Examples:
   Ten minutes while a script kills and pauses members:
@@ -244,16 +247,22 @@ Examples:
 
 pub const AGENT: &str = "\
 An agent sends load for a command with --agents on another machine. It executes
-put, txn-put, range, txn-mixed and stm, and nothing else; files that a command
-names are read here, and none is written. Each program that can connect can
-send load, so listen where only controllers are.
+each command that sends one load to --endpoints, and nothing else; files that a
+command names are read here, and none is written. The first agent loads the
+records of ycsb, and all use them; each agent has a separate cluster of
+kubernetes, separate keys that are watched, and separate leases. An agent that
+dies or is silent for ten seconds is missing in the result, which says so. Each
+program that can connect can send load, so listen where only controllers are.
 
 Examples:
   On two machines:
     loadgen agent --listen=10.0.0.7:7379
   Then, from a third one, twice 50,000 puts as one result:
     loadgen put --agents=10.0.0.7:7379,10.0.0.8:7379 --total=50000 \\
-        --clients=500 --conns=50 --endpoints=10.0.0.1:2379";
+        --clients=500 --conns=50 --endpoints=10.0.0.1:2379
+  Or half a minute of workload a by both, on the same records:
+    loadgen ycsb --agents=10.0.0.7:7379,10.0.0.8:7379 --workload=a \\
+        --duration=30s --clients=100 --conns=10 --endpoints=10.0.0.1:2379";
 
 pub const COMPLETION: &str = "\
 Examples:

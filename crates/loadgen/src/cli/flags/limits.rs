@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     Latency(Slo),
-    /// Failed calls, at most.
+    /// Failed and unanswered calls, at most.
     Errors(u64),
 }
 
@@ -34,7 +34,7 @@ impl Limit {
                 Kept { limit: slo.to_string(), value: ms, met }
             }
             Limit::Errors(most) => {
-                let failed = measurement.failed_len();
+                let failed = measurement.errors();
                 Kept { limit: format!("errors={most}"), value: failed as f64, met: failed <= *most }
             }
         }
@@ -72,7 +72,7 @@ impl FromStr for Limit {
 mod tests {
     use super::*;
     use crate::client::failure::Failure;
-    use crate::run::recorder::Tally;
+    use crate::run::recorder::{Sample, Tally};
     use std::time::Duration;
 
     #[test]
@@ -80,7 +80,9 @@ mod tests {
         let measurement = |failed: u64| {
             let mut tally = Tally::new();
             (0..99).for_each(|_| tally.succeeded(1, Duration::from_millis(5), 0));
-            tally.unanswered(99, Duration::from_secs(2));
+            let latency = Duration::from_secs(2);
+            let began = Duration::ZERO;
+            tally.unanswered(99, &Sample { unix_second: 1, began, latency, service: latency, body_bytes: 0 });
             tally.failed_times(&Failure::unavailable("gone"), failed);
             Measurement { tally, ..Measurement::default() }
         };
@@ -89,8 +91,10 @@ mod tests {
             ("p50=4ms", 0, false),
             ("p99.9=1s", 0, false),
             ("p99.9=3s", 0, true),
-            ("errors=0", 0, true),
-            ("errors=1", 2, false),
+            // One call is never answered.
+            ("errors=0", 0, false),
+            ("errors=1", 0, true),
+            ("errors=1", 1, false),
         ] {
             let limit: Limit = limit.parse().unwrap();
             assert_eq!(limit.of(&measurement(failed)).met, met, "{limit:?}");

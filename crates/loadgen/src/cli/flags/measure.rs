@@ -38,6 +38,9 @@ pub struct MeasureFlags {
     #[arg(long, value_delimiter = ',', value_name = "NAME=DIR,…", value_parser = medium,
           conflicts_with_all = ["data_dir", "wal_dir"])]
     pub media: Vec<(String, PathBuf)>,
+    /// First bytes of all keys that rows write into clusters that run already; empty: as in the write-ups
+    #[arg(long, default_value = "lgen/")]
+    pub prefix: String,
     /// Print the rows that would be measured, and measure nothing
     #[arg(long)]
     pub list: bool,

@@ -327,7 +327,8 @@ pub struct RangeFlags {
     /// Use RangeStream and read it to its end
     #[arg(long)]
     pub stream: bool,
-    #[arg(long, hide = true)]
+    /// Read in pages of 10,000 keys, all at the revision of the first
+    #[arg(long)]
     pub paginate: bool,
 }
 

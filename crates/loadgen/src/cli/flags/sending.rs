@@ -1,6 +1,8 @@
 //! Flags that single runs have in common.
 
 use super::go;
+use super::limits::Limit;
+use super::outputs::Outputs;
 use super::steps::StepFlags;
 use crate::run::stages::Stages;
 use clap::Args;
@@ -36,6 +38,23 @@ pub struct Sending {
     pub dry_run: bool,
     #[command(flatten)]
     pub steps: StepFlags,
+}
+
+/// What single runs of watchers have of it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "What is made of it")]
+pub struct Reporting {
+    /// Exit with a failure when a limit is missed, as p99=10ms,errors=0; events count, if there are any
+    #[arg(long, value_delimiter = ',', value_name = "pN=TIME,errors=N")]
+    pub slo: Vec<Limit>,
+    /// Write the latencies as a log of HdrHistogram, in nanoseconds, with a line for each kind of operation
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Say what would be sent, and send nothing; the members are asked who they are
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub outputs: Outputs,
 }
 
 /// Flags of `agent`.

@@ -25,8 +25,9 @@ pub struct YcsbFlags {
     /// five requests) or sequential
     #[arg(long, value_name = "NAME")]
     pub distribution: Option<Distribution>,
-    /// Bytes of each value, or LEAST..MOST with equal probability
-    #[arg(long, value_name = "BYTES", default_value_t = Sizes { least: VALUE_BYTES, most: VALUE_BYTES })]
+    /// Bytes of each value; LEAST..MOST: all of them with equal probability; zipfian:LEAST..MOST: small ones
+    /// more often; or BYTES=PARTS,…: these, by their parts
+    #[arg(long, value_name = "BYTES", default_value_t = Sizes::one(VALUE_BYTES))]
     pub val_size: Sizes,
     /// Records in the answer of a scan, at most; each length from 1 on has the same probability
     #[arg(long, default_value_t = SCAN_MAX)]

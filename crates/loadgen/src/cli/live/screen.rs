@@ -1,13 +1,15 @@
-//! A run in progress on the whole terminal: rates of the last seconds, percentiles, a histogram, failures.
+//! A run in progress on the whole terminal: rates of the last seconds, percentiles, a histogram, failures by
+//! their codes, and each endpoint.
 
-use crate::run::Run;
+use crate::client::failure::Code;
+use crate::run::{OfEndpoint, Run};
 use crate::stats::histogram::Counts;
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::widgets::Paragraph;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Stderr, stderr};
 use std::time::{Duration, Instant};
 
@@ -43,7 +45,14 @@ impl Screen {
         }
         self.due = now + EVERY;
         let progress = run.progress();
-        let lines = self.picture.lines(now, progress.answered, progress.failed, run.latencies());
+        let seen = Seen {
+            answered: progress.answered,
+            failed: progress.failed,
+            latencies: run.latencies(),
+            failures: run.failures(),
+            endpoints: run.by_endpoint(),
+        };
+        let lines = self.picture.lines(now, seen);
         // A closed terminal must not end the run.
         let _ =
             self.terminal.draw(|frame| frame.render_widget(Paragraph::new(lines.join("\n")), frame.area()));
@@ -56,24 +65,35 @@ impl Drop for Screen {
     }
 }
 
+/// What a run has done so far.
+#[derive(Default)]
+struct Seen {
+    answered: u64,
+    failed: u64,
+    latencies: Counts,
+    failures: BTreeMap<Code, u64>,
+    endpoints: Vec<OfEndpoint>,
+}
+
 /// What is drawn, and what it needs of the picture before.
 struct Picture {
     title: String,
     start: Instant,
-    before: (Instant, u64, Counts),
+    before: (Instant, Seen),
     rates: VecDeque<f64>,
 }
 
 impl Picture {
     fn new(title: String, now: Instant) -> Self {
-        Self { title, start: now, before: (now, 0, Counts::default()), rates: VecDeque::new() }
+        Self { title, start: now, before: (now, Seen::default()), rates: VecDeque::new() }
     }
 
-    fn lines(&mut self, now: Instant, answered: u64, failed: u64, latencies: Counts) -> Vec<String> {
-        let (at, answered_before, before) = &self.before;
+    fn lines(&mut self, now: Instant, seen: Seen) -> Vec<String> {
+        let Seen { answered, failed, latencies, failures, endpoints } = &seen;
+        let (at, before) = &self.before;
         let seconds = (now - *at).as_secs_f64().max(1e-3);
-        let rate = (answered - answered_before) as f64 / seconds;
-        let recent = latencies.since(before);
+        let rate = (answered - before.answered) as f64 / seconds;
+        let recent = latencies.since(&before.latencies);
         self.rates.push_back(rate);
         if self.rates.len() > RATES_MAX {
             self.rates.pop_front();
@@ -89,14 +109,36 @@ impl Picture {
             format!("{:>10} {:>12} {:>12}", "", "last moment", "whole run"),
         ];
         for percent in PERCENTS {
-            let [now, whole] = [&recent, &latencies].map(|counts| shown(counts.percentile(percent)));
+            let [now, whole] = [&recent, latencies].map(|counts| shown(counts.percentile(percent)));
             lines.push(format!("{:>10} {now:>12} {whole:>12}", format!("p{percent}")));
         }
         lines.push(String::new());
-        lines.extend(histogram(&latencies));
-        self.before = (now, answered, latencies);
+        lines.extend(histogram(latencies));
+        if !failures.is_empty() {
+            let failures = failures.iter().map(|(code, count)| format!("{code} {count}"));
+            lines.extend([String::new(), format!("failed: {}", failures.collect::<Vec<_>>().join("   "))]);
+        }
+        if endpoints.len() > 1 {
+            lines.extend([String::new(), of_endpoint("endpoint", "now", "p50", "p99", "failed")]);
+        }
+        for (place, it) in endpoints.iter().enumerate().filter(|_| endpoints.len() > 1) {
+            let earlier = before.endpoints.get(place);
+            let answered = it.answered - earlier.map_or(0, |earlier| earlier.answered);
+            let recent = earlier
+                .map_or_else(|| it.latencies.clone(), |earlier| it.latencies.since(&earlier.latencies));
+            let rate = format!("{:.0}/s", answered as f64 / seconds);
+            let [p50, p99] = [50.0, 99.0].map(|percent| shown(recent.percentile(percent)));
+            let (name, failed) = (it.endpoint.to_string(), it.failed.to_string());
+            lines.push(of_endpoint(&name, &rate, &p50, &p99, &failed));
+        }
+        self.before = (now, seen);
         lines
     }
+}
+
+/// A line of the table of endpoints.
+fn of_endpoint(endpoint: &str, rate: &str, p50: &str, p99: &str, failed: &str) -> String {
+    format!("{endpoint:<24} {rate:>12} {p50:>12} {p99:>12} {failed:>8}")
 }
 
 fn level(rate: f64, highest: f64) -> char {
@@ -141,14 +183,51 @@ mod tests {
         let mut picture = Picture::new("put".into(), start);
         let mut latencies = Counts::default();
         (0..100).for_each(|_| latencies.add(1_000_000));
-        picture.lines(start + EVERY, 100, 0, latencies.clone());
+        let seen = |answered, failed, latencies: &Counts| Seen {
+            answered,
+            failed,
+            latencies: latencies.clone(),
+            ..Seen::default()
+        };
+        picture.lines(start + EVERY, seen(100, 0, &latencies));
         (0..300).for_each(|_| latencies.add(40_000_000));
-        let lines = picture.lines(start + 2 * EVERY, 400, 2, latencies);
+        let lines = picture.lines(start + 2 * EVERY, seen(400, 2, &latencies));
         assert_eq!(lines[2], "answered 400   failed 2   now 600/s   highest 600/s");
         assert_eq!(lines[3], "▃█");
         let p50: Vec<_> = lines[6].split_whitespace().collect();
         assert_eq!((p50[0], p50[1], p50[3]), ("p50", p50[3], p50[1]), "{lines:?}");
         let bars: Vec<_> = lines[12..].iter().map(|line| line.matches('█').count()).collect();
         assert_eq!((bars.first(), bars.last()), (Some(&17), Some(&50)), "{lines:?}");
+    }
+
+    #[test]
+    fn each_endpoint_and_each_kind_of_failure_has_its_figures() {
+        let start = Instant::now();
+        let mut picture = Picture::new("put".into(), start);
+        let of = |endpoint: &str, answered, failed| {
+            let mut latencies = Counts::default();
+            (0..answered).for_each(|_| latencies.add(1_000_000));
+            OfEndpoint { endpoint: endpoint.parse().unwrap(), answered, failed, latencies }
+        };
+        let seen = |endpoints: Vec<OfEndpoint>| Seen {
+            failures: BTreeMap::from([(Code::UNAVAILABLE, 3), (Code::DEADLINE_EXCEEDED, 2)]),
+            endpoints,
+            ..Seen::default()
+        };
+        picture.lines(start + EVERY, seen(vec![of("a:1", 100, 0), of("b:2", 50, 0)]));
+        let lines = picture.lines(start + 2 * EVERY, seen(vec![of("a:1", 400, 0), of("b:2", 50, 5)]));
+        assert!(lines.contains(&"failed: DeadlineExceeded 2   Unavailable 3".to_owned()), "{lines:?}");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let [.., first, second] = &lines[..] else { panic!("{lines:?}") };
+        let first = words(first);
+        assert_eq!((first[0].as_str(), first[1].as_str(), first[6].as_str()), ("a:1", "600/s", "0"));
+        // It stands still: no request of the last moment has a latency.
+        assert_eq!(words(second), ["b:2", "0/s", "-", "-", "5"]);
+        assert!(
+            !picture
+                .lines(start + 3 * EVERY, seen(vec![of("a:1", 1, 0)]))
+                .iter()
+                .any(|it| it.contains("a:1"))
+        );
     }
 }

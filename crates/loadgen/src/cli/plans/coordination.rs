@@ -16,6 +16,7 @@ use crate::workload::{Workload, position_bytes};
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use rand::RngExt;
+use std::time::Duration;
 
 /// Lease of `lease-keepalive`, as in etcd's tool.
 const LEASE_SECONDS: i64 = 100;
@@ -29,11 +30,23 @@ const KEYS_BYTES_MAX: usize = 1 << 30;
 const WATCHERS_MAX: usize = 10_000_000;
 
 pub fn watch(global: &Global, flags: &WatchFlags) -> Result<Plan, String> {
-    let &WatchFlags { streams, watch_per_stream, put_total, .. } = flags;
+    let &WatchFlags { streams, watch_per_stream, put_total, put_rate, duration, .. } = flags;
+    let total = puts(put_total, put_rate, duration)?;
     let watching = watching(streams, watch_per_stream, watched(flags)?);
-    let workload = events(&watching.keys, put_total, WATCH_VALUE_BYTES)?;
-    let pace = plans::pace("--put-rate", flags.put_rate, flags.open_loop)?;
-    watched_plan(global, workload, put_total, pace, watching)
+    let workload = events(&watching.keys, total, WATCH_VALUE_BYTES)?;
+    let pace = plans::pace("--put-rate", put_rate, flags.open_loop)?;
+    let plan = watched_plan(global, workload, total, pace, watching)?;
+    Ok(Plan { seconds_max: plans::some(duration), ..plan })
+}
+
+/// Puts in all: those of the flag, or those that a rate brings in a time. Two times of each are kept, so
+/// their number must be known.
+fn puts(total: u64, per_second: u64, duration: Duration) -> Result<u64, String> {
+    match (duration.is_zero(), per_second) {
+        (true, _) => Ok(total),
+        (false, 0) => Err("--duration needs a --put-rate".into()),
+        (false, _) => Ok(((per_second as f64 * duration.as_secs_f64()).round() as u64).max(1)),
+    }
 }
 
 /// The keys that are watched; those of one number are equal.
@@ -57,23 +70,31 @@ fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
 }
 
 pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<Plan, String> {
-    let &WatchLatencyFlags { streams, watchers_per_stream, put_total, key_size, val_size, prevkv, .. } =
-        flags;
+    let &WatchLatencyFlags { streams, watchers_per_stream, key_size, val_size, prevkv, .. } = flags;
+    let &WatchLatencyFlags { put_total, put_rate, duration, .. } = flags;
+    let total = puts(put_total, put_rate, duration)?;
     if key_size == 0 {
         return Err("--key-size=0: a key has one byte at least".into());
     }
     let mut key = vec![0; key_size];
     rand::rng().fill(&mut key[..]);
     let watching = watching(streams, watchers_per_stream, vec![key.into()]);
-    let workload = events(&watching.keys, put_total, val_size)?;
-    let pace = plans::pace("--put-rate", flags.put_rate, flags.open_loop)?;
+    let workload = events(&watching.keys, total, val_size)?;
+    let pace = plans::pace("--put-rate", put_rate, flags.open_loop)?;
     let watching = Watching { prev_kv: prevkv, since_answer: true, ..watching };
-    watched_plan(global, workload, put_total, pace, watching)
+    let plan = watched_plan(global, workload, total, pace, watching)?;
+    Ok(Plan { seconds_max: plans::some(duration), ..plan })
+}
+
+/// Whether what a load works on is created here: not to show it, and not for agents, which create it.
+fn creates(global: &Global, dry_run: bool) -> bool {
+    !dry_run && global.agents.is_empty()
 }
 
 /// Writes the events, then plans the watchers that read them.
 pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, String> {
-    let &WatchGetFlags { watchers, streams, events, .. } = flags;
+    let WatchGetFlags { watchers, streams, events, reporting } = flags;
+    let (watchers, streams, events) = (*watchers, *streams, *events);
     if streams == 0 || !watchers.is_multiple_of(streams) {
         return Err(format!("--watchers={watchers} cannot be spread evenly over --streams={streams}"));
     }
@@ -85,6 +106,9 @@ pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, S
     let range = RangeRequest { key: "abc".into(), serializable: true, ..Default::default() };
     let total = Plan::OPEN_END;
     let mut plan = watched_plan(global, Workload::Range(range), total, Pace::Unlimited, watching)?;
+    if !creates(global, reporting.dry_run) {
+        return Ok(plan);
+    }
     let failed = |error: admin::Error| error.to_string();
     let client = admin::Client::connect(&plan.endpoints[0]).await.map_err(failed)?;
     let mut revision = 0;
@@ -146,7 +170,7 @@ pub async fn lease_keepalive(
 ) -> Result<Plan, String> {
     let workload = |leases: Vec<i64>| Workload::LeaseKeepAlive(leases.into());
     let plan = plans::plan(global, endpoints.to_vec(), workload(Vec::new()), &flags.sending)?;
-    if flags.sending.dry_run {
+    if !creates(global, flags.sending.dry_run) {
         return Ok(plan);
     }
     let first = endpoints.first().ok_or("no endpoint given")?;
@@ -176,7 +200,8 @@ pub fn stm(flags: &StmFlags) -> Result<Workload, String> {
     };
     let write_percent = usize::from(txn_wr_percent);
     let seed = rand::random();
-    Ok(Workload::Stm(Stm { keys, keys_per_txn, write_percent, value_bytes, isolation, locker, seed }))
+    let prefix = Bytes::new();
+    Ok(Workload::Stm(Stm { keys, keys_per_txn, write_percent, value_bytes, prefix, isolation, locker, seed }))
 }
 
 pub fn txn_mixed(flags: &TxnMixedFlags) -> Result<Workload, String> {

@@ -1,5 +1,6 @@
 //! Flags to plans. Combinations that make no sense are refused.
 
+pub mod aim; // members, and which of them get requests
 pub mod coordination; // watchers, leases and transactions
 pub mod kubernetes; // API servers
 pub mod row; // rows of reports
@@ -12,7 +13,7 @@ use crate::run::recorder::FailedCalls;
 use crate::run::schedule::Pace;
 use crate::run::{Plan, Target};
 use crate::workload::keys::{Order, varint_bytes_max};
-use crate::workload::{Workload, Writes};
+use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
 use bench_report::model::{Connect, Protocol, Values};
 use bytes::Bytes;
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 /// The default of --dial-timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Keys of a page of `range --paginate`, as in etcd's tool.
+const PAGE_KEYS: i64 = 10_000;
 /// Far below the length limit of a gRPC message (4 GiB).
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
@@ -140,7 +143,8 @@ pub fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, Strin
         ));
     }
     let values = if random_values { Values::PerKey } else { Values::Same };
-    Ok(Writes { key_bytes, value_bytes, key_space: space, order, values, seed: rand::random() })
+    let (prefix, seed) = (Bytes::new(), rand::random());
+    Ok(Writes { key_bytes, value_bytes, prefix, key_space: space, order, values, seed })
 }
 
 /// Whether keys of this size hold the numbers of the key space.
@@ -161,8 +165,8 @@ pub fn check_keys(key_bytes: usize, space: u64) -> Result<(), String> {
 }
 
 pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
-    if flags.paginate {
-        return Err("--paginate is not offered yet".into());
+    if flags.paginate && (flags.stream || flags.limit > 0) {
+        return Err("--paginate excludes --stream and --limit: its pages have 10000 keys".into());
     }
     if flags.count_only && flags.keys_only {
         return Err("--count-only and --keys-only exclude each other".into());
@@ -179,25 +183,17 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
     let request = RangeRequest {
         key,
         range_end,
-        limit: flags.limit,
+        limit: if flags.paginate { PAGE_KEYS } else { flags.limit },
         serializable: flags.consistency == "s",
         keys_only: flags.keys_only,
         count_only: flags.count_only,
         ..Default::default()
     };
-    Ok(if flags.stream { Workload::RangeStream(request) } else { Workload::Range(request) })
-}
-
-/// The first key after all keys that begin with `prefix`.
-fn prefix_end(prefix: &[u8]) -> Bytes {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < 0xff {
-            end.push(last + 1);
-            return end.into();
-        }
-    }
-    Bytes::from_static(b"\0")
+    Ok(match (flags.stream, flags.paginate) {
+        (true, _) => Workload::RangeStream(request),
+        (false, true) => Workload::Pages(request),
+        (false, false) => Workload::Range(request),
+    })
 }
 
 /// The pace of a rate, which the flag `named` gives.
@@ -210,7 +206,8 @@ pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<Pace, String> {
     }
 }
 
-fn some(duration: Duration) -> Option<Duration> {
+/// A duration that is wanted.
+pub fn some(duration: Duration) -> Option<Duration> {
     (!duration.is_zero()).then_some(duration)
 }
 
@@ -280,6 +277,7 @@ mod tests {
             Workload::TxnPut { ops, writes: w } => {
                 format!("{ops}×({}+{}) of {} {:?}", w.key_bytes, w.value_bytes, w.key_space, w.order)
             }
+            Workload::Pages(r) => format!("pages {:?}..{:?} limit {}", r.key, r.range_end, r.limit),
             Workload::Range(r) | Workload::RangeStream(r) => {
                 let flags = [(r.serializable, " s"), (r.keys_only, " keys"), (r.count_only, " count")];
                 let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
@@ -340,6 +338,11 @@ mod tests {
                 "1/1 1000 Unlimited: 2×3 on 1 of 1 keys of 4 B prev",
             ),
             ("range --prefix ab", "127.0.0.1:2379 1/1 10000 Unlimited: b\"ab\"..b\"ac\" limit 0"),
+            ("range a b --paginate", "127.0.0.1:2379 1/1 10000 Unlimited: pages b\"a\"..b\"b\" limit 10000"),
+            (
+                "watch-latency --duration=30s --put-rate=20",
+                "1/1 600 AtMost(20.0): 10×10 on 1 of 1 keys of 32 B",
+            ),
             (
                 "range --prefix --count-only",
                 "127.0.0.1:2379 1/1 10000 Unlimited: b\"\\0\"..b\"\\0\" limit 0 count",
@@ -415,7 +418,15 @@ mod tests {
             ),
             ("range k --count-only --keys-only", "--count-only and --keys-only exclude each other"),
             ("range k --limit=-1", "--limit=-1: a limit is 1 at least, or 0 for none"),
-            ("range k --paginate", "--paginate is not offered yet"),
+            (
+                "range k --paginate --limit=5",
+                "--paginate excludes --stream and --limit: its pages have 10000 keys",
+            ),
+            (
+                "range k --paginate --stream",
+                "--paginate excludes --stream and --limit: its pages have 10000 keys",
+            ),
+            ("watch --duration=5s", "--duration needs a --put-rate"),
             ("put --report-perfdash", "--report-perfdash is not offered, --json holds the same figures"),
         ] {
             assert_eq!(read(line), Err(reason.into()), "{line}");

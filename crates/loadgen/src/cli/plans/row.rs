@@ -3,6 +3,7 @@
 use crate::run;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
+use bench_report::metric::Middle;
 use bench_report::model::{Operation, Protocol, RowSpec, Target, Values};
 
 /// What is sent, in a line.
@@ -18,10 +19,12 @@ pub fn spec(load: &run::Plan) -> RowSpec {
     let (operation, (key_bytes, value_bytes, keys, values)) = match &load.workload {
         Workload::Put(writes) => (Operation::Put, written(writes)),
         Workload::TxnPut { writes, .. } => (Operation::TxnPut, written(writes)),
-        Workload::Range(range) | Workload::RangeStream(range) if range.serializable => {
+        Workload::Range(range) | Workload::RangeStream(range) | Workload::Pages(range)
+            if range.serializable =>
+        {
             (Operation::RangeSerializable, (range.key.len(), 0, 1, Values::Same))
         }
-        Workload::Range(range) | Workload::RangeStream(range) => {
+        Workload::Range(range) | Workload::RangeStream(range) | Workload::Pages(range) => {
             (Operation::RangeLinearizable, (range.key.len(), 0, 1, Values::Same))
         }
         Workload::TxnMixed { writes, .. } => (Operation::TxnMixed, written(writes)),
@@ -32,6 +35,7 @@ pub fn spec(load: &run::Plan) -> RowSpec {
         Workload::LeaseKeepAlive(_) => (Operation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
         Workload::Ycsb(_) | Workload::Kubernetes(_) => (Operation::Mixed, (0, 0, 1, Values::Same)),
     };
+    let operation = if load.measures_events() { Operation::Watch } else { operation };
     RowSpec {
         operation,
         protocol: Protocol::Grpc,
@@ -51,6 +55,7 @@ pub fn spec(load: &run::Plan) -> RowSpec {
         total: 0,
         rounds: 1,
         rounds_published: None,
+        rounds_as: Middle::Median,
         warm_up_total: 0,
         warm_up_published: 0,
         rate: None,

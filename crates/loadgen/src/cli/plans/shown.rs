@@ -1,21 +1,24 @@
 //! `--dry-run`: what a run would send, as text.
 
-use super::super::flags::sending::Sending;
+use super::super::flags::steps::StepFlags;
 use super::row::{spec, title};
 use crate::run::schedule::Pace;
 use crate::run::{Plan, Target};
 use bench_report::model::Values;
 use std::fmt::{self, Write as _};
 
-/// What `plan` would send with these flags: a line of what is fixed, and one for each fact.
-pub fn shown(plan: &Plan, sending: &Sending) -> String {
+/// What `plan` would send, at several rates if the command has such flags: a line of what is fixed, and one
+/// for each fact.
+pub fn shown(plan: &Plan, steps: Option<&StepFlags>) -> String {
     let mut text = String::new();
-    write_plan(&mut text, plan, sending).expect("a string takes text");
+    write_plan(&mut text, plan, steps).expect("a string takes text");
     text
 }
 
-fn write_plan(text: &mut String, plan: &Plan, sending: &Sending) -> fmt::Result {
+fn write_plan(text: &mut String, plan: &Plan, steps: Option<&StepFlags>) -> fmt::Result {
     let spec = spec(plan);
+    let searches = steps.is_some_and(|steps| steps.find_max_rate);
+    let rates = steps.map_or(&[][..], |steps| &steps.rates);
     let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
     let target = match plan.target {
         Target::All => "",
@@ -23,17 +26,22 @@ fn write_plan(text: &mut String, plan: &Plan, sending: &Sending) -> fmt::Result 
     };
     writeln!(text, "{}", title(plan))?;
     writeln!(text, "  endpoints: {}{target}", endpoints.join(", "))?;
-    match (&plan.pace, plan.seconds_max) {
-        _ if sending.steps.find_max_rate => writeln!(text, "  requests: until the highest rate is found")?,
-        _ if sending.steps.are_wanted() => {
-            writeln!(text, "  requests: {:?} at each rate", sending.steps.step)?
-        }
-        (_, Some(limit)) => writeln!(text, "  requests: for {limit:?}")?,
-        (Pace::Stages(_), None) => {}
-        (_, None) => writeln!(text, "  requests: {}", plan.total)?,
+    if let Some(watching) = &plan.watching {
+        let (streams, watchers) = (watching.streams, watching.streams * watching.per_stream);
+        writeln!(text, "  watchers: {watchers} on {streams} streams, of {} keys", watching.keys.len())?;
     }
-    match (plan.pace, sending.steps.rates.as_slice()) {
-        _ if sending.steps.find_max_rate => writeln!(text, "  rate: searched, open loop")?,
+    match (&plan.pace, plan.seconds_max, steps.filter(|steps| steps.are_wanted())) {
+        _ if searches => writeln!(text, "  requests: until the highest rate is found")?,
+        (_, _, Some(steps)) => writeln!(text, "  requests: {:?} at each rate", steps.step)?,
+        (_, Some(limit), None) => writeln!(text, "  requests: for {limit:?}")?,
+        (Pace::Stages(_), None, None) => {}
+        (_, None, None) if plan.total == Plan::OPEN_END => {
+            writeln!(text, "  requests: until the watchers have received all events")?
+        }
+        (_, None, None) => writeln!(text, "  requests: {}", plan.total)?,
+    }
+    match (plan.pace, rates) {
+        _ if searches => writeln!(text, "  rate: searched, open loop")?,
         (_, rates @ [_, ..]) => writeln!(text, "  rates: {rates:?} per second, open loop")?,
         (Pace::Unlimited, []) => writeln!(text, "  rate: as fast as replies arrive")?,
         (Pace::AtMost(rate), []) => writeln!(text, "  rate: at most {rate} per second")?,
@@ -50,7 +58,7 @@ fn write_plan(text: &mut String, plan: &Plan, sending: &Sending) -> fmt::Result 
         };
         writeln!(text, "  values: {} B, {kind}", spec.value_bytes)?;
     }
-    if let Some(warm_up) = sending.steps.warm_up {
+    if let Some(warm_up) = steps.and_then(|steps| steps.warm_up) {
         writeln!(text, "  before it: {warm_up:?} that do not count")?;
     }
     Ok(())
@@ -69,7 +77,7 @@ mod tests {
             let cli = Cli::try_parse_from(["loadgen", "put"].into_iter().chain(line.split(' '))).unwrap();
             let Command::Put(flags) = &cli.command else { panic!("it is put") };
             let plan = plan(&cli.global, cli.global.endpoints.clone(), put(flags).unwrap(), &flags.sending);
-            shown(&plan.unwrap(), &flags.sending)
+            shown(&plan.unwrap(), Some(&flags.sending.steps))
         };
         let head = |rest: &str| {
             format!("put, 8 clients on 4 connections\n  endpoints: 127.0.0.1:1, 127.0.0.1:2\n{rest}")

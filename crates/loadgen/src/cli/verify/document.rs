@@ -25,6 +25,9 @@ pub struct Document {
     pub machine: Machine,
     /// One per member.
     pub endpoints: Vec<String>,
+    /// Members that could not be reached: nothing was checked there.
+    #[serde(default)]
+    pub unreached: usize,
     pub rate: f64,
     pub clients: usize,
     pub keys: u32,
@@ -48,6 +51,7 @@ impl Document {
             started_unix_seconds: machine::unix_seconds(),
             machine: machine::describe(),
             endpoints: settings.endpoints.iter().map(ToString::to_string).collect(),
+            unreached: 0,
             rate: settings.rate,
             clients: settings.clients,
             keys: settings.keys,

@@ -13,13 +13,13 @@ use super::measure::command_line;
 use super::outputs::{check_json, check_writable, write_json};
 use super::progress;
 use super::refusal::{Refusal, of_flags};
-use super::terminal::{note, print, write_file};
+use super::terminal::{first_error, note, print, write_file};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::proxy::{Counts, Proxy};
 use crate::verify::checker::Checked;
-use crate::verify::{self, Settings};
-use bench_report::render::html;
+use crate::verify::{self, Report, Settings};
+use bench_report::render::html as html_of;
 use document::Document;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,6 +45,7 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
         &Settings { endpoints: endpoints.clone(), clients, ..settings.clone() },
         command_line(),
     );
+    document.unreached = cluster.members_len.unwrap_or(0).saturating_sub(endpoints.len());
     let (endpoints, proxy) = lying(flags, endpoints).await?;
     let settings = Settings { endpoints, clients, ..settings };
     let remark = &mut |passed: Duration, checked: &Checked| {
@@ -64,10 +65,11 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
     document.report = report;
     write(global, flags, &document)?;
     let report = &document.report;
-    Ok(match (report.is_clean(), report.interrupted) {
-        (false, _) => ExitCode::FAILURE,
-        (true, true) => ExitCode::from(progress::INTERRUPTED_STATUS),
-        (true, false) => ExitCode::SUCCESS,
+    Ok(match report {
+        Report { violation: Some(_), .. } | Report { failed: Some(_), .. } => ExitCode::FAILURE,
+        Report { interrupted: true, .. } => ExitCode::from(progress::INTERRUPTED_STATUS),
+        _ if report.is_clean() => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 
@@ -90,13 +92,14 @@ async fn lying(
 
 /// Writes the files of the flags and prints the result.
 fn write(global: &Global, flags: &VerifyFlags, document: &Document) -> Result<(), String> {
-    if let Some(path) = &global.json {
-        write_json(path, &(serde_json::to_string(document).map_err(|error| error.to_string())? + "\n"))?;
-    }
-    if let Some(path) = &flags.html {
-        write_file(path, &html(&page::page(document)))?;
-    }
-    if global.is_json_on_stdout() { Ok(()) } else { print(&text::text(document)) }
+    let json = global.json.as_ref().map_or(Ok(()), |path| {
+        let text = serde_json::to_string(document).map_err(|error| error.to_string())? + "\n";
+        write_json(path, &text)
+    });
+    let html = flags.html.as_deref();
+    let html = html.map_or(Ok(()), |path| write_file(path, &html_of(&page::page(document))));
+    let printed = if global.is_json_on_stdout() { Ok(()) } else { print(&text::text(document)) };
+    first_error([printed, json, html])
 }
 
 fn settings(global: &Global, flags: &VerifyFlags, endpoints: Vec<Endpoint>) -> Result<Settings, String> {

@@ -22,6 +22,13 @@ pub fn page(document: &Document) -> Page {
             report.undecided
         ));
     }
+    if document.unreached > 0 {
+        let unreached = number::counted(document.unreached, "member");
+        notices.push(format!("{unreached} could not be reached, and nothing was checked there."));
+    }
+    if report.is_empty() {
+        notices.push("Nothing was checked: no write or no linearizable read was answered.".into());
+    }
     notices.extend(
         report
             .behind
@@ -231,7 +238,8 @@ mod tests {
 
     fn document() -> Document {
         let mut document = Document { endpoints: vec!["a:1".into(), "b:2".into()], ..Document::default() };
-        document.report.checked = Checked { writes: 12_345, hashes: 7, ..Checked::default() };
+        document.report.checked =
+            Checked { writes: 12_345, linearizable_reads: 2, hashes: 7, ..Checked::default() };
         let columns = Columns {
             per_second: vec![1.0, 2.0],
             p50_ms: vec![1.0, 2.0],

@@ -25,6 +25,9 @@ pub fn text(document: &Document) -> String {
         let state = if behind { ": its watcher did not receive everything before the end" } else { "" };
         line(format!("Member and watcher {number}: {endpoint}{state}"));
     }
+    if document.unreached > 0 {
+        line(format!("Members that could not be reached, and were not checked: {}.", document.unreached));
+    }
     if report.checked.leases_expired > 0 {
         let seconds = report.checked.lease_latest_ms as f64 / 1e3;
         line(format!("Leases expired at most {seconds:.1} s after their time."));
@@ -39,6 +42,9 @@ pub fn text(document: &Document) -> String {
         line(format!("A proxy in front of member 0 had the fault {lie} {times} times."));
     }
     report.failed.iter().for_each(|reason| line(format!("Ended early: {reason}.")));
+    if report.is_empty() {
+        line("Nothing was checked: no write or no linearizable read was answered.".into());
+    }
     match &report.violation {
         Some(violation) => line(violation.to_string()),
         None if report.is_clean() => line("No violation.".into()),
@@ -58,14 +64,21 @@ mod tests {
         let endpoints = vec!["a:1".to_owned(), "b:1".to_owned()];
         let clean = Report {
             seconds: 1.0,
-            checked: Checked { writes: 3, too_old: 2, ..Checked::default() },
-            behind: vec!["b:1".into()],
+            checked: Checked { writes: 3, linearizable_reads: 1, too_old: 2, ..Checked::default() },
             ..Report::default()
         };
+        // A member that answers nothing, and watchers that receive nothing, contradict nothing.
+        let empty = Report { checked: Checked { linearizable_reads: 0, ..clean.checked }, ..clean.clone() };
         let violation = Violation { rule: "x".into(), evidence: vec!["y".into()] };
         for (report, is_clean, last) in [
             (clean.clone(), true, "No violation."),
             (Report { undecided: 1, ..clean.clone() }, false, "No violation among what was checked."),
+            (
+                Report { behind: vec!["b:1".into()], ..clean.clone() },
+                false,
+                "No violation among what was checked.",
+            ),
+            (empty, false, "No violation among what was checked."),
             (
                 Report { failed: Some("z".into()), ..clean.clone() },
                 false,
@@ -76,10 +89,9 @@ mod tests {
             let document = Document { report, endpoints: endpoints.clone(), ..Document::default() };
             let (report, text) = (&document.report, text(&document));
             assert_eq!((report.is_clean(), text.lines().last()), (is_clean, Some(last)));
-            assert!(
-                text.contains("1: b:1: its watcher did not") && text.contains("2 serializable reads"),
-                "{text}"
-            );
+            assert_eq!(text.contains("1: b:1: its watcher did not"), !report.behind.is_empty(), "{text}");
+            assert_eq!(text.contains("Nothing was checked: "), report.is_empty(), "{text}");
+            assert!(text.contains("2 serializable reads"), "{text}");
         }
     }
 }

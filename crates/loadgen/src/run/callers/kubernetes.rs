@@ -5,6 +5,7 @@
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
+use crate::run::callers::pages::list;
 use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::kubernetes::{EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, Object, RESOURCES, Step};
@@ -13,9 +14,7 @@ use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
-use api::etcdserverpb::{
-    LeaseGrantRequest, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-};
+use api::etcdserverpb::{LeaseGrantRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
@@ -132,6 +131,10 @@ impl Caller for KubernetesCaller {
         true
     }
 
+    fn endpoint(&self) -> usize {
+        self.cursor.wrapping_sub(1) % self.channels.len()
+    }
+
     async fn close(&mut self) {
         let begin = Instant::now();
         let is_behind = || {
@@ -196,22 +199,6 @@ impl KubernetesCaller {
 
 async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, Failure> {
     client.txn(txn).await.map(tonic::Response::into_inner).map_err(refused)
-}
-
-/// Reads all pages at the revision of the first.
-async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<Answered, Failure> {
-    let mut body_bytes = 0;
-    loop {
-        let page = client.range(range.clone()).await.map_err(refused)?.into_inner();
-        body_bytes += page.encoded_len() as u64;
-        let Some(last) = page.kvs.last().filter(|_| page.more) else {
-            return Ok(Answered { body_bytes, retries: 0 });
-        };
-        range.key = [&last.key[..], b"\0"].concat().into();
-        if range.revision == 0 {
-            range.revision = page.header.map_or(0, |header| header.revision);
-        }
-    }
 }
 
 fn answered(message: &impl Message, retries: u64) -> Answered {

@@ -128,6 +128,10 @@ impl Caller for StmCaller {
         true
     }
 
+    fn endpoint(&self) -> usize {
+        self.cursor.wrapping_sub(1) % self.channels.len()
+    }
+
     async fn close(&mut self) {
         if let Some(session) = &self.session {
             // A lease that stays expires by itself.

@@ -26,6 +26,9 @@ pub trait Caller: 'static {
     /// Ends after the last call.
     fn close(&mut self) -> impl Future<Output = ()>;
 
+    /// The endpoint of the last call, among those of the run.
+    fn endpoint(&self) -> usize;
+
     /// The kind of the operation at a position, among those of the workload.
     fn kind(&self, _position: u64) -> usize {
         0
@@ -54,6 +57,8 @@ pub struct Terms {
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<Counters>,
+    /// The same for each endpoint.
+    pub by_endpoint: Arc<[Counters]>,
 }
 
 /// State that all callers of a worker share.
@@ -91,11 +96,11 @@ impl<C: Caller> Tasks<C> {
         }
         let (now, mut tallies) = (Instant::now(), self.shared.tallies.take());
         // A turn that is not due yet has not waited.
-        for (position, kind, since) in self.shared.waiting.borrow().iter().flatten() {
-            if let Some(waited) = now.checked_duration_since(*since) {
-                tallies[*kind].unanswered(*position, waited);
-            }
+        let waiting = self.shared.waiting.borrow();
+        for (position, kind, since) in waiting.iter().flatten().filter(|(_, _, since)| *since <= now) {
+            tallies[*kind].unanswered(*position, &start.wait(*since, now));
         }
+        drop(waiting);
         Ok(tallies)
     }
 }
@@ -120,7 +125,7 @@ impl Shared {
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
             let succeeded = answer.is_ok();
-            self.record(turn, kind, sent_at, answer, start);
+            self.record(turn, (kind, caller.endpoint()), sent_at, answer, start);
             if !caller.settle(succeeded, &self.terms.control).await {
                 return;
             }
@@ -131,23 +136,25 @@ impl Shared {
     fn record(
         &self,
         turn: Turn,
-        kind: usize,
+        (kind, endpoint): (usize, usize),
         sent_at: Instant,
         answer: Result<Answered, Failure>,
         start: Start,
     ) {
         let tally = &mut self.tallies.borrow_mut()[kind];
+        let Terms { counters, by_endpoint, failed_calls, .. } = &self.terms;
         match answer {
             Ok(Answered { body_bytes, retries }) => {
                 let sample = start.sample(turn.counts_from(sent_at), sent_at, Instant::now(), body_bytes);
                 tally.record(&sample);
                 tally.retries += retries;
-                self.terms.counters.add_answered(sample.latency.as_nanos() as u64);
+                let latency_ns = sample.latency.as_nanos() as u64;
+                [&**counters, &by_endpoint[endpoint]].iter().for_each(|it| it.add_answered(latency_ns));
             }
             Err(failure) => {
-                let waited = turn.counts_from(sent_at).elapsed();
-                tally.failed_at(turn.position, &failure, waited, self.terms.failed_calls);
-                self.terms.counters.add_failed();
+                let wait = start.wait(turn.counts_from(sent_at), Instant::now());
+                tally.failed_at(turn.position, &failure, &wait, *failed_calls);
+                [&**counters, &by_endpoint[endpoint]].iter().for_each(|it| it.add_failed(failure.code.0));
             }
         }
     }

@@ -83,6 +83,10 @@ impl Caller for YcsbCaller {
         true
     }
 
+    fn endpoint(&self) -> usize {
+        self.cursor.wrapping_sub(1) % self.clients.len()
+    }
+
     async fn close(&mut self) {}
 
     fn kind(&self, position: u64) -> usize {

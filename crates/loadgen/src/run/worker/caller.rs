@@ -2,7 +2,7 @@
 
 use crate::client::call::Call;
 use crate::run::schedule::Turn;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub enum Caller {
     /// Wants a turn.
@@ -26,16 +26,15 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// The position of a request that was due and has no reply, and how long it has waited.
-    pub fn waits(&self, now: Instant) -> Option<(u64, Duration)> {
-        let (position, since) = match self {
+    /// The position of a request that was due and has no reply, and since when it waits.
+    pub fn waits(&self, now: Instant) -> Option<(u64, Instant)> {
+        Some(match self {
             Caller::Calling(call) => (call.position, call.clock_from),
             Caller::Queued { turn, since, .. } | Caller::Stranded { turn, since } => {
                 (turn.position, turn.counts_from(*since))
             }
             Caller::Early(turn) => (turn.position, turn.due.filter(|due| *due <= now)?),
             Caller::Free | Caller::Done => return None,
-        };
-        Some((position, now.saturating_duration_since(since)))
+        })
     }
 }

@@ -34,7 +34,7 @@ impl Worker {
             let reason =
                 link.map_or_else(String::new, |link| format!("{}: {}", link.endpoint(), link.reason()));
             let patience = self.setup.patience;
-            let elapsed = running.start.elapsed().as_secs();
+            let elapsed = self.start.elapsed().as_secs();
             self.setup
                 .control
                 .stop(format!("no endpoint answered for {patience:?} at {elapsed} s ({reason})"));
@@ -49,14 +49,15 @@ impl Worker {
                 Caller::Queued { since, .. } if now - *since > timeout => None,
                 _ => continue,
             };
-            let (position, waited) = caller.waits(now).expect("it calls or is queued");
+            let (position, since) = caller.waits(now).expect("it calls or is queued");
             // Dropping the call resets its stream.
             self.callers[index] = Caller::Free;
             if let Some(link) = link {
                 self.call_ended(link);
+                self.of_link(link).add_failed(Code::DEADLINE_EXCEEDED.0);
             }
             let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
-            self.record_failure(position, &failure, waited);
+            self.record_failure(position, &failure, &self.start.wait(since, now));
             self.ready.push(self.slot(index));
         }
     }
@@ -64,8 +65,9 @@ impl Worker {
     /// The run ends: what is in flight, or was due, counts with the time that it has waited.
     pub(super) fn count_unanswered(&mut self, now: Instant) {
         for caller in std::mem::take(&mut self.callers) {
-            if let Some((position, waited)) = caller.waits(now) {
-                self.tallies[self.setup.source.kind(position)].unanswered(position, waited);
+            if let Some((position, since)) = caller.waits(now) {
+                let kind = self.setup.source.kind(position);
+                self.tallies[kind].unanswered(position, &self.start.wait(since, now));
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::client::call::{Call, Replies};
 use crate::client::failure::Failure;
 use crate::client::link::{Change, Link};
 use crate::client::reply::Answer;
-use crate::run::recorder::{FailedCalls, Start, Tally};
+use crate::run::recorder::{FailedCalls, Sample, Start, Tally};
 use crate::run::schedule::{Schedule, Turn};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::Source;
@@ -77,6 +77,10 @@ pub struct Setup {
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<Counters>,
+    /// The same for each endpoint.
+    pub by_endpoint: Arc<[Counters]>,
+    /// The endpoint of each link among those.
+    pub places: Vec<usize>,
     pub observer: Option<Arc<dyn Observer>>,
 }
 
@@ -100,6 +104,7 @@ pub struct Worker {
     given_up: bool,
     /// By the kind of request; pace counts in the first.
     tallies: Vec<Tally>,
+    start: Start,
 }
 
 /// Whether a caller can make progress without waiting.
@@ -111,7 +116,6 @@ enum Next {
 /// State of a worker during a run.
 struct Running {
     schedule: Arc<Schedule>,
-    start: Start,
     timer: Timer,
     housekeeping: Interval,
 }
@@ -132,6 +136,7 @@ impl Worker {
             given_up: false,
             unwritten: setup.links.iter().map(|_| Vec::new()).collect(),
             tallies: vec![Tally::new(); setup.kinds],
+            start: Start::new(Instant::now()),
             setup,
         }
     }
@@ -177,9 +182,9 @@ impl Worker {
     pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let start = Start::new(start);
+        self.start = Start::new(start);
         let timer = Timer::new()?;
-        let mut running = Running { schedule, start, timer, housekeeping };
+        let mut running = Running { schedule, timer, housekeeping };
         for slot in 0..self.setup.links.len() + self.setup.callers {
             self.ready.push(slot as u32);
         }
@@ -288,7 +293,7 @@ impl Worker {
                     Poll::Ready(result) => {
                         *now = Instant::now();
                         self.call_ended(call.link);
-                        self.record(&call, result, *now, running);
+                        self.record(&call, result, *now);
                         (Caller::Free, Next::Again)
                     }
                 }
@@ -376,7 +381,8 @@ impl Worker {
             Err(error) => {
                 let endpoint = self.setup.links[index].endpoint();
                 let failure = Failure::unavailable(format!("send to {endpoint}: {error}"));
-                self.record_failure(turn.position, &failure, now - clock_from);
+                self.of_link(index as u32).add_failed(failure.code.0);
+                self.record_failure(turn.position, &failure, &self.start.wait(clock_from, now));
                 // Polling the link detects that it ended; until then this caller must not retry.
                 self.ready.push(index as u32);
                 self.ready.push(self.slot(caller));
@@ -416,16 +422,25 @@ impl Worker {
         None
     }
 
-    fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant, running: &Running) {
+    /// The counters of the endpoint that a link leads to.
+    fn of_link(&self, link: u32) -> &Counters {
+        &self.setup.by_endpoint[self.setup.places[link as usize]]
+    }
+
+    fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant) {
         let answer = match result {
             Ok(answer) => answer,
             Err(failure) => {
-                return self.record_failure(call.position, &failure, now - call.clock_from);
+                let wait = self.start.wait(call.clock_from, now);
+                self.of_link(call.link).add_failed(failure.code.0);
+                return self.record_failure(call.position, &failure, &wait);
             }
         };
-        let sample = running.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
+        let sample = self.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
         self.tallies[self.setup.source.kind(call.position)].record(&sample);
-        self.setup.counters.add_answered(sample.latency.as_nanos() as u64);
+        let latency_ns = sample.latency.as_nanos() as u64;
+        self.setup.counters.add_answered(latency_ns);
+        self.of_link(call.link).add_answered(latency_ns);
         if let Some(observer) = &self.setup.observer {
             for (key, _) in self.setup.source.pairs_of(call.position, &call.request) {
                 observer.acknowledged(call.position, key, answer.revision);
@@ -433,10 +448,10 @@ impl Worker {
         }
     }
 
-    fn record_failure(&mut self, position: u64, failure: &Failure, waited: Duration) {
+    fn record_failure(&mut self, position: u64, failure: &Failure, wait: &Sample) {
         let tally = &mut self.tallies[self.setup.source.kind(position)];
-        tally.failed_at(position, failure, waited, self.setup.failed_calls);
-        self.setup.counters.add_failed();
+        tally.failed_at(position, failure, wait, self.setup.failed_calls);
+        self.setup.counters.add_failed(failure.code.0);
         if let Some(observer) = &self.setup.observer {
             observer.failed(position, failure);
         }

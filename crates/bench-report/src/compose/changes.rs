@@ -1,0 +1,75 @@
+//! The table of published differences: from one version, machine or size to another, and what differs here.
+//!
+//! * Where the write-up compares two of its rows, both are measured here, and each system has its difference.
+//! * Where it compares versions or machines that are not measured here, the difference is that of one system
+//!   to the other on the same row.
+
+use super::tables::{RATE, latency_kind};
+use super::view::{View, anchor};
+use crate::metric::Metric;
+use crate::model::{Change, LatencyKind, Published, RowResult, SuiteResult};
+use crate::number;
+use crate::page::{Cell, Column, Group, NOT_MEASURED, NOT_PUBLISHED, Owner, Table};
+
+impl View<'_> {
+    /// `None` where the write-up has no such differences.
+    pub(super) fn changes(&self, suite: &SuiteResult) -> Option<Table> {
+        let latency = match latency_kind(suite) {
+            LatencyKind::P90 => ("p90 latency", Metric::by_key("p90_ms")?),
+            LatencyKind::Mean => ("mean latency", Metric::by_key("mean_ms")?),
+        };
+        let measures = [("requests per second", Metric::by_key(RATE)?), latency];
+        let mut columns = vec![Column::new("Row", None)];
+        let mut groups = Vec::new();
+        for (title, _) in measures {
+            columns.push(Column::new("published", Some(Owner::Published)));
+            columns.push(Column::new("here", None));
+            groups.push(Group { title: title.into(), columns: 2 });
+        }
+        let published =
+            suite.rows.iter().flat_map(|row| row.published.iter().map(move |published| (row, published)));
+        let rows = published.filter_map(|(row, published)| {
+            let change = published.change.as_ref()?;
+            let mut cells = vec![name(suite, row, published, change)];
+            for ((_, metric), percent) in measures.iter().zip([change.rate_percent, change.latency_percent]) {
+                cells.push(percent.map_or(Cell::Missing(NOT_PUBLISHED), |percent| Cell::Number {
+                    text: number::change(percent / 100.0),
+                    spread: None,
+                }));
+                cells.push(self.change(suite, row, change, metric));
+            }
+            Some(cells)
+        });
+        let rows: Vec<_> = rows.collect();
+        let caption = format!("{}: published differences, and what differs here", suite.id);
+        (!rows.is_empty()).then_some(Table { caption, groups, columns, rows })
+    }
+
+    fn change(&self, suite: &SuiteResult, row: &RowResult, change: &Change, metric: &Metric) -> Cell {
+        let Some(from) = &change.row else {
+            let (Some(ratio), Some(baseline)) = (self.ratio(row, metric), self.baseline) else {
+                return Cell::Missing(NOT_MEASURED);
+            };
+            let systems = format!("{} relative to {}", self.name(self.subject), self.name(baseline));
+            return Cell::Stack(vec![(number::change(ratio.ratio - 1.0), systems)]);
+        };
+        let Some(from) = suite.rows.iter().find(|other| other.id == *from) else {
+            return Cell::Missing(NOT_MEASURED);
+        };
+        let of = |side: usize| {
+            let [of_row, of_from] = [row, from].map(|row| Self::side(row, side).and_then(|it| it.median));
+            let ratio = metric.ratio(of_row.as_ref()?, of_from.as_ref()?)?;
+            Some((number::change(ratio - 1.0), self.name(side).to_owned()))
+        };
+        let found: Vec<_> = self.order().into_iter().filter_map(|(side, _)| of(side)).collect();
+        if found.is_empty() { Cell::Missing(NOT_MEASURED) } else { Cell::Stack(found) }
+    }
+}
+
+fn name(suite: &SuiteResult, row: &RowResult, published: &Published, change: &Change) -> Cell {
+    Cell::Name {
+        text: row.title.clone(),
+        detail: format!("{}, relative to {}", published.subject, change.from),
+        anchor: Some(anchor(&[&suite.id, &row.id])),
+    }
+}
