@@ -512,6 +512,23 @@ fn a_signal_ends_each_phase_with_its_status() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn a_load_generator_that_stood_still_says_so() {
+    let etcd = Etcd::start(Security::Open);
+    for line in ["put --duration=3s --clients=4", "ycsb --records=10 --duration=3s --clients=4"] {
+        let child = etcd.loadgen(&etcd.address, line).spawn().unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(1000));
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        let (status, out, err) = output_of(child.wait_with_output().unwrap());
+        assert_eq!(status, Some(0), "{line}: {out}{err}");
+        assert!(out.contains("the load generator itself stood still for 1"), "{line}: {out}{err}");
+    }
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn a_full_disk_costs_the_file_and_not_the_result() {
     let etcd = Etcd::start(Security::Open);
     let line = "put --total=50 --json=/dev/full --html=kept.html";

@@ -32,6 +32,7 @@ pub enum Kind {
     LeaderChanged,
     TooShort,
     GeneratorCpu,
+    StoodStill,
     RateMissed,
     GeneratorLate,
     CallersBusy,
@@ -92,6 +93,7 @@ pub fn of_load(measurement: &Measurement) -> Vec<(Kind, Notice)> {
     }
     found.extend(too_short(measurement));
     found.extend(saturated(measurement));
+    found.extend(stood_still(measurement));
     found.extend(rate_missed(measurement));
     found.extend(pace(&tally.lateness, measurement.clients));
     if measurement.capped {
@@ -135,6 +137,19 @@ fn saturated(measurement: &Measurement) -> Option<(Kind, Notice)> {
     })
 }
 
+/// Whether the generator was stopped, or had no processor, while calls were in flight.
+fn stood_still(measurement: &Measurement) -> Option<(Kind, Notice)> {
+    let gaps = measurement.tallies().map(|tally| tally.lateness.stood_still_most_ns);
+    let most = gaps.chain([measurement.tally.lateness.stood_still_most_ns]).max().unwrap_or(0);
+    (most > 0).then(|| {
+        let text = format!(
+            "the load generator itself stood still for {:.1} ms: latencies up to that are its own, not the server's",
+            most as f64 / 1e6
+        );
+        (Kind::StoodStill, Notice::warning(text))
+    })
+}
+
 fn rate_missed(measurement: &Measurement) -> Option<(Kind, Notice)> {
     let intended = measurement.intended_per_second?;
     let seconds = measurement.wall.as_secs_f64();
@@ -160,7 +175,7 @@ fn waits_of_failures(tally: &Tally) -> String {
 /// Whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
 fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
     let mut found = Vec::new();
-    let Lateness { kept, late, late_most_ns, behind, behind_most_ns } = *lateness;
+    let Lateness { kept, late, late_most_ns, behind, behind_most_ns, .. } = *lateness;
     let turns = (kept + behind) as f64;
     if late as f64 > turns * LATE_MAX {
         let text = format!(
@@ -214,6 +229,7 @@ mod tests {
             late_most_ns: 5,
             behind,
             behind_most_ns: 2_000_000_000,
+            stood_still_most_ns: 0,
         };
         let kinds =
             |lateness: &Lateness| pace(lateness, 7).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
@@ -241,8 +257,11 @@ mod tests {
                 ..Measurement::default()
             }
         };
+        let mut still = whole();
+        still.tally.stood_still(Duration::from_secs(2));
         for (measurement, kinds) in [
             (whole(), &[][..]),
+            (still, &[Kind::StoodStill]),
             // One thread of two at its limit: half of the processor time of both.
             (Measurement { busiest_thread: 0.97, ..whole() }, &[Kind::GeneratorCpu]),
             (Measurement { intended_per_second: Some(1_000.0), ..whole() }, &[]),

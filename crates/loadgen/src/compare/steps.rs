@@ -189,7 +189,9 @@ fn outcome(cost: &Cost, slo: Slo) -> Outcome {
         return slo.outcome(latency_ms);
     }
     let found = findings::of(cost);
-    let blamed = |kind: &Kind| matches!(kind, Kind::GeneratorCpu | Kind::GeneratorLate | Kind::Foreign);
+    let blamed = |kind: &Kind| {
+        matches!(kind, Kind::GeneratorCpu | Kind::GeneratorLate | Kind::StoodStill | Kind::Foreign)
+    };
     if found.iter().any(|(kind, _)| blamed(kind)) { Outcome::Flagged } else { Outcome::Missed }
 }
 

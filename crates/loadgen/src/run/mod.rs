@@ -31,6 +31,7 @@ use crate::client::failure::Code;
 use crate::client::link::Link;
 use crate::stats::histogram::Counts;
 use crate::stats::progress::{Control, Counters};
+use crate::stats::stillness::thread_cpu;
 use crate::workload::Workload;
 use bench_report::model::{Connect, Protocol};
 use callers::tasks::{Tasks, Terms};
@@ -501,7 +502,9 @@ impl Run {
             Role::Watches => watched.tallies.into_iter().nth(watchers::EVENTS).unwrap_or_default(),
         };
         let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
-        measurement.planned = if planned == Plan::OPEN_END { ended } else { planned };
+        // Of a load without an end: what was due.
+        let due = ended + measurement.tally.unanswered.count;
+        measurement.planned = if planned == Plan::OPEN_END { due } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
         measurement.capped = measurement.partial.is_none() && ended < measurement.planned;
         Ok(measurement)
@@ -544,12 +547,6 @@ impl Plan {
         }
         parts
     }
-}
-
-/// Processor time of this thread since it began.
-fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Processor time of the whole process since it began.

@@ -102,6 +102,8 @@ pub struct Lateness {
     /// Turns that found every caller busy at their moment: they were sent when one became free.
     pub behind: u64,
     pub behind_most_ns: u64,
+    /// How long a thread of the load generator neither ran nor was meant to wait, at most.
+    pub stood_still_most_ns: u64,
 }
 
 /// Requests that began in one second of wall time.
@@ -213,6 +215,11 @@ impl Tally {
         self.lateness.kept += 1;
         self.lateness.late += u64::from(late > Lateness::SLACK);
         self.lateness.late_most_ns = self.lateness.late_most_ns.max(nanos(late));
+    }
+
+    /// A thread of the load generator did not run for this long.
+    pub fn stood_still(&mut self, gap: Duration) {
+        self.lateness.stood_still_most_ns = self.lateness.stood_still_most_ns.max(nanos(gap));
     }
 
     /// A caller took a turn this long after its intended time.
@@ -361,6 +368,7 @@ impl Lateness {
         self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
         self.behind += other.behind;
         self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
+        self.stood_still_most_ns = self.stood_still_most_ns.max(other.stood_still_most_ns);
     }
 }
 
@@ -481,10 +489,17 @@ mod tests {
         tally.kept_pace(Duration::from_micros(80));
         tally.kept_pace(Duration::from_millis(3));
         tally.fell_behind(Duration::from_millis(40));
+        tally.stood_still(Duration::from_millis(700));
         let mut merged = Tally::new();
         merged.merge(&tally);
-        let lateness =
-            Lateness { kept: 2, late: 1, late_most_ns: 3_000_000, behind: 1, behind_most_ns: 40_000_000 };
+        let lateness = Lateness {
+            kept: 2,
+            late: 1,
+            late_most_ns: 3_000_000,
+            behind: 1,
+            behind_most_ns: 40_000_000,
+            stood_still_most_ns: 700_000_000,
+        };
         assert_eq!(merged.lateness, lateness);
     }
 

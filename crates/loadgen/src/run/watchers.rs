@@ -22,6 +22,7 @@ use crate::run::results::Ended;
 use crate::run::schedule::Schedule;
 use crate::run::worker::Observer;
 use crate::stats::progress::{Control, Counters};
+use crate::stats::stillness::Stillness;
 use crate::workload::position_of;
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use bytes::Bytes;
@@ -265,8 +266,12 @@ impl Watchers {
             for stream in streams {
                 tokio::task::spawn_local(account.clone().receive(stream));
             }
+            let mut stillness = Stillness::new(LOOK);
             while !account.is_over(schedule) {
                 tokio::time::sleep(LOOK).await;
+                if let Some(gap) = stillness.look() {
+                    account.tallies.borrow_mut()[EVENTS].stood_still(gap);
+                }
             }
         };
         tasks.run_until(receiving).await;

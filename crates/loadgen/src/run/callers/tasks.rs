@@ -6,6 +6,7 @@ use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, Turn};
 use crate::stats::progress::{Control, Counters};
+use crate::stats::stillness::Stillness;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -89,8 +90,12 @@ impl<C: Caller> Tasks<C> {
         tokio::select! {
             () = callers => {}
             () = async {
+                let mut stillness = Stillness::new(LOOK);
                 while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
                     tokio::time::sleep(LOOK).await;
+                    if let Some(gap) = stillness.look() {
+                        self.shared.tallies.borrow_mut()[0].stood_still(gap);
+                    }
                 }
             } => {}
         }

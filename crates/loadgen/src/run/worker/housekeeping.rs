@@ -11,6 +11,9 @@ impl Worker {
     /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
     pub(super) fn check_periodically(&mut self, running: &Running) {
         let now = Instant::now();
+        if let Some(gap) = self.stillness.look() {
+            self.tallies[0].stood_still(gap);
+        }
         for (slot, link) in self.setup.links.iter().enumerate() {
             if !link.is_up() {
                 self.ready.push(slot as u32);

@@ -27,6 +27,7 @@ use crate::client::reply::Answer;
 use crate::run::recorder::{FailedCalls, Sample, Start, Tally};
 use crate::run::schedule::{Schedule, Turn};
 use crate::stats::progress::{Control, Counters};
+use crate::stats::stillness::Stillness;
 use crate::workload::Source;
 use bytes::Bytes;
 use caller::Caller;
@@ -105,6 +106,7 @@ pub struct Worker {
     /// By the kind of request; pace counts in the first.
     tallies: Vec<Tally>,
     start: Start,
+    stillness: Stillness,
 }
 
 /// Whether a caller can make progress without waiting.
@@ -137,6 +139,7 @@ impl Worker {
             unwritten: setup.links.iter().map(|_| Vec::new()).collect(),
             tallies: vec![Tally::new(); setup.kinds],
             start: Start::new(Instant::now()),
+            stillness: Stillness::new(HOUSEKEEPING),
             setup,
         }
     }
@@ -183,6 +186,7 @@ impl Worker {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.start = Start::new(start);
+        self.stillness = Stillness::new(HOUSEKEEPING);
         let timer = Timer::new()?;
         let mut running = Running { schedule, timer, housekeeping };
         for slot in 0..self.setup.links.len() + self.setup.callers {
