@@ -231,6 +231,9 @@ pub struct RowResult {
     pub published: Vec<Published>,
     pub sides: Vec<SideResult>,
     pub notices: Vec<Notice>,
+    /// Why it ended before all of it was measured and read back, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// The row `suite/row` that sent the same and was measured; this one has its figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<String>,
@@ -585,7 +588,7 @@ impl Report {
             let short = row.sides.iter().any(|side| side.rounds.len() < row.spec.rounds);
             short && row.notices.iter().any(|notice| notice.level == Level::Error)
         };
-        self.partial.is_some() || { rows }.any(stopped)
+        self.partial.is_some() || { rows }.any(|row| row.failed.is_some() || stopped(row))
     }
 
     /// Failed and unanswered calls of all rounds, and one for each store with wrong content.
@@ -620,6 +623,9 @@ mod tests {
         let before = report.errors();
         report.suites[0].rows[0].sides[0].rounds[0].unanswered = 3;
         assert_eq!(report.errors(), before + 3, "a server that stops answering is no success");
+        assert!(!report.is_incomplete());
+        report.suites[0].rows[0].failed = Some("a member is gone, nothing was read back".into());
+        assert!(report.is_incomplete());
     }
 
     #[test]

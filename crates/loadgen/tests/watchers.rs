@@ -8,7 +8,7 @@ use api::etcdserverpb::watch_server::{Watch, WatchServer};
 use api::etcdserverpb::*;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
-use loadgen::{Awaits, Endpoint, Measurement, Plan, Watching, Workload};
+use loadgen::{Awaits, Endpoint, Measurement, Pace, Plan, Watching, Workload};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -256,6 +256,11 @@ fn lost_repeated_invented_and_canceled_events_are_failures() {
         assert_eq!(found, (counted, failed), "{server:?}: {texts:?}");
         assert!(texts.iter().any(|found| found.contains(text)), "{server:?}: {texts:?}");
     }
+    // The rate of the events that arrived is not that of the moment in which they did.
+    let paced = Plan { pace: Pace::Open(40.0), ..plan(Server::Freezes(3)) };
+    let lost = paced.measure().unwrap();
+    assert_eq!((lost.tally.succeeded_len(), lost.failed_len(), lost.capped), (12, 108, false));
+    assert!(lost.wall >= Duration::from_millis(400) && lost.busiest_thread < 1.0, "{lost:?}");
     let canceled = measure(Server::Cancels(1));
     let failures: Vec<_> = canceled.tally.failures.values().map(|failures| &failures.sample).collect();
     assert_eq!(canceled.failed_len(), 3 + 120, "each stream ends, and no event arrives: {failures:?}");

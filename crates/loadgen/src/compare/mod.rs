@@ -201,6 +201,7 @@ fn empty_result(row: &Row, sides: usize) -> RowResult {
         published: row.published.clone(),
         sides: vec![SideResult::default(); sides],
         notices: Vec::new(),
+        failed: None,
         copy_of: None,
     }
 }

@@ -116,6 +116,7 @@ pub async fn measure(
         let reason = chain(&error);
         monitor.remark(&format!("{}: {reason}", row.id));
         result_row.notices.push(Notice::error(reason.clone()));
+        result_row.failed = Some(reason.clone());
         for side in result_row.sides.iter_mut().filter(|side| side.rounds.is_empty()) {
             side.left_out.get_or_insert(reason.clone());
         }

@@ -100,6 +100,7 @@ pub fn rows_of_run(
             published: Vec::new(),
             sides: vec![result],
             notices,
+            failed: None,
             copy_of: None,
         }
     };
@@ -250,6 +251,7 @@ fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(
         published: Vec::new(),
         sides: vec![result],
         notices,
+        failed: None,
         copy_of: None,
     }
 }

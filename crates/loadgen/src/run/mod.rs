@@ -200,13 +200,13 @@ impl Plan {
             (Ok((schedule, start)), Some(carrier)) => {
                 let cpu_before = thread_cpu();
                 let ended = runtime.block_on(carrier.run(schedule, start));
-                let cpu = thread_cpu() - cpu_before;
+                let busy = (thread_cpu() - cpu_before).as_secs_f64() / start.elapsed().as_secs_f64();
                 if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
                     ledger.loader_ended();
                 }
-                ended.map(|ended| (ended, cpu))
+                ended.map(|ended| (ended, busy))
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), Duration::ZERO)),
+            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), 0.0)),
         }
     }
 
@@ -476,8 +476,7 @@ impl Run {
             measurement.sent_bytes += sent;
             measurement.received_bytes += received;
             let ended = thread.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (ended, cpu) = ended.map_err(Error::Worker)?;
-            let busy = cpu.as_secs_f64() / (ended.1 - start).as_secs_f64();
+            let (ended, busy) = ended.map_err(Error::Worker)?;
             measurement.busiest_thread = measurement.busiest_thread.max(busy);
             match thread.role {
                 Role::Loads => loaded.add(ended),
@@ -489,6 +488,13 @@ impl Run {
         for (position, due, waited) in self.schedule.unsent(loaded.end) {
             loaded.tallies[self.plan.kind(position)].unsent(&began.wait(start + due, start + due + waited));
         }
+        if self.plan.puts_are_awaited() {
+            // Where events are missing, the last one is not the end.
+            watched.end = watched.end.max(loaded.end);
+        }
+        let loaded_len: u64 = loaded.tallies.iter().map(|it| it.succeeded_len() + it.failed_len()).sum();
+        // Events of puts that failed are missing for another reason than a time limit.
+        let is_sent = self.plan.puts_are_awaited() && loaded_len >= self.plan.total;
         measurement.client_cpu = process_cpu() - self.cpu_at_start;
         measurement.wall = match measures {
             Role::Loads => loaded.end - start,
@@ -506,7 +512,8 @@ impl Run {
         let due = ended + measurement.tally.unanswered.count;
         measurement.planned = if planned == Plan::OPEN_END { due } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
-        measurement.capped = measurement.partial.is_none() && ended < measurement.planned;
+        let is_short = measurement.partial.is_none() && ended < measurement.planned;
+        measurement.capped = is_short && self.plan.seconds_max.is_some() && !is_sent;
         Ok(measurement)
     }
 }

@@ -14,8 +14,8 @@ pub enum Role {
 /// The tallies of one thread by kind, and when its last result arrived.
 pub type Ended = (Vec<Tally>, Instant);
 
-/// What a thread ended with, and its own processor time during the run.
-pub type ThreadEnded = (Ended, Duration);
+/// What a thread ended with, and its own processor time as a share of the time that it ran.
+pub type ThreadEnded = (Ended, f64);
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
