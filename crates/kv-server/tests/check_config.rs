@@ -6,6 +6,7 @@ mod common;
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -45,13 +46,21 @@ fn values_have_a_source_and_what_has_no_effect_a_reason() {
     let url = format!("http://{}", held.local_addr().unwrap());
     let listen = format!("--listen-client-urls={url}");
     let advertise = format!("--advertise-client-urls={url}");
-    let flags = [&data_dir[..], &listen, &advertise, "--max-wals=7", "--discovery-password=s3cret"];
+    let flags = [
+        &data_dir[..],
+        &listen,
+        &advertise,
+        "--max-wals=7",
+        "--discovery-password=s3cret",
+        "--discovery-user=u:s3cret",
+    ];
     let checked = checked(&flags, &[("ETCD_NAME", "n"), ("ETCD_BOGUS", "1")]);
     assert_eq!(checked.code, 0, "{}", checked.report);
     assert_eq!(checked.setting("name"), ("n", "environment"));
     assert_eq!(checked.setting("listen-client-urls"), (&url[..], "flag"));
     assert_eq!(checked.setting("heartbeat-interval"), ("100", "default"));
     assert_eq!(checked.setting("discovery-password"), ("***", "flag"));
+    assert_eq!(checked.setting("discovery-user"), ("u:***", "flag"));
     assert_eq!(checked.report["without_effect"][0]["flag"], "max-wals");
     assert!(checked.has_risk("ETCD_BOGUS") && checked.has_risk("--auto-compaction-retention"));
     assert!(!data.exists(), "it changed something");
@@ -92,6 +101,35 @@ fn risks_are_named() {
     for (flags, wanted) in cases {
         let checked = checked(flags, &[]);
         assert!(checked.code == 0 && checked.has_risk(wanted), "{wanted}: {}", checked.report);
+    }
+}
+
+#[test]
+fn certificates_that_end_soon_are_risks() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pem, key) = (directory.path().join("c.pem"), directory.path().join("c.key"));
+    let pair = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    let day = Duration::from_secs(86_400);
+    for (end, wanted) in [
+        (SystemTime::now() - day, Some("has expired")),
+        (SystemTime::now() + day * 5, Some("expires in 4 days")),
+        (SystemTime::now() + day * 90, None),
+    ] {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = ((end - day * 100).into(), end.into());
+        std::fs::write(&pem, params.self_signed(&pair).unwrap().pem()).unwrap();
+        let flags = [
+            "--listen-client-urls=https://127.0.0.1:1".to_owned(),
+            "--advertise-client-urls=https://127.0.0.1:1".to_owned(),
+            format!("--cert-file={}", pem.display()),
+            format!("--key-file={}", key.display()),
+        ];
+        let checked = checked(&flags.each_ref().map(String::as_str), &[]);
+        assert_eq!(checked.code, 0, "{}", checked.report);
+        let named = checked.has_risk("a certificate");
+        assert_eq!(named, wanted.is_some(), "{}", checked.report);
+        assert!(wanted.is_none_or(|wanted| checked.has_risk(wanted)), "{}", checked.report);
     }
 }
 

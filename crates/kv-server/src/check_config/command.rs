@@ -126,6 +126,6 @@ fn judged(flags: &Flags) -> Result<Vec<String>, String> {
         let path = settings.data_dir.display();
         return Err(format!("{path} is a data directory of etcd; kv-server needs another one"));
     }
-    tls::check_files(&settings).map_err(|error| causes(&error))?;
-    Ok(risks::of(&settings, &log))
+    let ends = tls::check_files(&settings).map_err(|error| causes(&error))?;
+    Ok(risks::of(&settings, &log, &ends))
 }

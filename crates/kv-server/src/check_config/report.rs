@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::config::flags::{Effective, Source};
+use crate::config::shown;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -14,9 +15,6 @@ pub struct Report {
     /// Why no member would start.
     pub error: Option<String>,
 }
-
-/// Flags whose values are not shown.
-const SECRETS: [&str; 1] = ["discovery-password"];
 
 impl Report {
     pub fn text(&self) -> String {
@@ -56,8 +54,9 @@ impl Report {
     }
 }
 
-fn value(row: &Effective) -> &str {
-    if SECRETS.contains(&row.name.as_str()) && !row.value.is_empty() { "***" } else { &row.value }
+/// Without passwords.
+fn value(row: &Effective) -> String {
+    if row.value.is_empty() { String::new() } else { shown(&row.name, &row.value) }
 }
 
 fn source(row: &Effective) -> &'static str {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{statfs, statvfs};
@@ -26,10 +26,15 @@ const REQUEST_BYTES: usize = 10 << 20;
 /// Connections and files of a small member.
 const DESCRIPTORS: u64 = 4096;
 
-/// All risks, the gravest first.
-pub fn of(settings: &Settings, log: &LogSettings) -> Vec<String> {
+/// Days in which a certificate should have been replaced.
+const CERTIFICATE_DAYS: i64 = 30;
+const DAY_SECONDS: i64 = 86_400;
+
+/// All risks, the gravest first. `ends` are files of certificates with the second since 1970 in which they end.
+pub fn of(settings: &Settings, log: &LogSettings, ends: &[(PathBuf, i64)]) -> Vec<String> {
     let mut risks = Vec::new();
     places(settings, &mut risks);
+    certificates(ends, &mut risks);
     listeners(settings, &mut risks);
     cluster(settings, &mut risks);
     limits(settings, log, &mut risks);
@@ -83,6 +88,22 @@ fn places(settings: &Settings, risks: &mut Vec<String>) {
     }
 }
 
+/// What ends, or has ended.
+fn certificates(ends: &[(PathBuf, i64)], risks: &mut Vec<String>) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    for (path, end) in ends {
+        let (path, days) = (path.display(), (end - now) / DAY_SECONDS);
+        if *end <= now {
+            risks.push(format!("{path}: a certificate has expired: the other side refuses it"));
+        } else if days < CERTIFICATE_DAYS {
+            risks.push(format!(
+                "{path}: a certificate expires in {days} days; its file may be replaced at run time"
+            ));
+        }
+    }
+}
+
 /// The directory, or the nearest one above it that is there.
 fn existing(path: &Path) -> &Path {
     let named = path.ancestors().find(|path| !path.as_os_str().is_empty() && path.exists());
@@ -127,7 +148,7 @@ fn listeners(settings: &Settings, risks: &mut Vec<String>) {
         );
     }
     if settings.enable_pprof && settings.listen_client_urls.iter().any(|url| !is_local(url)) {
-        risks.push("--enable-pprof: every client can take CPU profiles".to_owned());
+        risks.push("--enable-pprof or --log-level=debug: every client can take profiles".to_owned());
     }
 }
 

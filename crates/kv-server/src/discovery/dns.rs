@@ -115,15 +115,27 @@ fn by_datagram(
 
 fn by_stream(server: SocketAddr, question: &[u8], until: Instant) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&server, left(until)?)?;
-    stream.set_read_timeout(Some(left(until)?))?;
     stream.set_write_timeout(Some(left(until)?))?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), question].concat())?;
     let mut length = [0; 2];
-    stream.read_exact(&mut length)?;
+    read_until(&mut stream, &mut length, until)?;
     let mut answer = vec![0; u16::from_be_bytes(length).into()];
-    stream.read_exact(&mut answer)?;
+    read_until(&mut stream, &mut answer, until)?;
     Ok(answer)
+}
+
+/// Fills `bytes`. A server that sends one byte after the other has no more time than any other.
+fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    let mut read = 0;
+    while read < bytes.len() {
+        stream.set_read_timeout(Some(left(until)?))?;
+        match stream.read(&mut bytes[read..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => read += count,
+        }
+    }
+    Ok(())
 }
 
 fn left(until: Instant) -> io::Result<Duration> {
@@ -259,6 +271,24 @@ mod tests {
             stream.write_all(&[&(answer.len() as u16).to_be_bytes(), answer.as_slice()].concat()).unwrap();
         });
         assert_eq!(lookup_at(&[at], NAME, SOON).map(|targets| targets.len()), Ok(3));
+    }
+
+    #[test]
+    fn a_server_that_answers_a_byte_at_a_time_is_given_up() {
+        let at = server(|question| vec![answer(question, &[], PacketFlag::TRUNCATION, RCODE::NoError)]);
+        let listener = TcpListener::bind(at).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                while stream.write_all(&[1]).is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let (began, within) = (Instant::now(), Duration::from_millis(300));
+        lookup_at(&[at], NAME, within).unwrap_err();
+        // Two attempts. Without a deadline for all bytes: 257 of them, 5 s each time.
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! TLS of a member's two ports, from its settings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::runtime::Handle;
 
@@ -84,16 +84,22 @@ impl Tls {
     }
 }
 
-/// Reads the files that a start would read, and makes none.
-pub fn check_files(settings: &Settings) -> Result<(), TlsError> {
+/// Reads the files that a start would read, and makes none. Returns files of certificates, each with when the
+/// first of them ends, in seconds since 1970.
+pub fn check_files(settings: &Settings) -> Result<Vec<(PathBuf, i64)>, TlsError> {
     let given = |port: &Option<PortTls>| port.clone().filter(|port| !port.is_self_signed);
+    let mut read = Vec::new();
     if let Some(port) = given(&settings.tls.client) {
-        Live::clients(port)?;
+        read.push(Live::clients(port)?.1);
     }
     if let Some(port) = given(&settings.tls.peer) {
-        Live::peers(port)?;
+        read.push(Live::peers(port)?.1);
     }
-    Ok(())
+    let ends = read.iter().flat_map(Reload::certificate_ends);
+    let mut ends: Vec<(PathBuf, i64)> = ends.map(|(path, end)| (path.to_owned(), end)).collect();
+    ends.sort();
+    ends.dedup();
+    Ok(ends)
 }
 
 fn with_acceptors(listeners: Vec<Listener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {

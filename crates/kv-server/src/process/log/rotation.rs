@@ -79,19 +79,28 @@ impl Rotation {
         }
     }
 
-    /// Removes backups that are too old or too many, and compresses the others if wanted.
+    /// Removes backups that are too old or too many, and compresses the others if wanted. One that fails keeps
+    /// none of the others from their turn: on a full disk, what is removed makes room.
     pub fn tidy(&self, path: &Path, now: SystemTime) -> io::Result<()> {
         let oldest = self.age_max.and_then(|age| now.checked_sub(age)).map(stamp);
-        for (at, (stamp, backup)) in backups(path)?.into_iter().enumerate() {
+        let is_over = |at: usize, stamp: &String| {
             let is_too_many = self.backups_max > 0 && at >= self.backups_max;
-            let is_too_old = oldest.as_ref().is_some_and(|oldest| stamp < *oldest);
-            if is_too_many || is_too_old {
-                or_gone(std::fs::remove_file(&backup))?;
-            } else if self.compresses && backup.extension().is_none_or(|extension| extension != "gz") {
-                or_gone(compress(&backup))?;
+            is_too_many || oldest.as_ref().is_some_and(|oldest| stamp < oldest)
+        };
+        let mut result = Ok(());
+        let mut kept = Vec::new();
+        for (at, (stamp, backup)) in backups(path)?.into_iter().enumerate() {
+            if is_over(at, &stamp) {
+                result = result.and(or_gone(std::fs::remove_file(&backup)));
+            } else {
+                kept.push(backup);
             }
         }
-        Ok(())
+        let is_whole = |backup: &PathBuf| backup.extension().is_none_or(|extension| extension != "gz");
+        for backup in kept.into_iter().filter(|backup| self.compresses && is_whole(backup)) {
+            result = result.and(or_gone(compress(&backup)));
+        }
+        result
     }
 }
 
@@ -103,16 +112,23 @@ fn or_gone(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The compressed file appears whole.
+/// The compressed file appears whole, or not at all.
 fn compress(backup: &Path) -> io::Result<()> {
     let (whole, draft) = (compressed(backup), backup.with_extension("gz.tmp"));
+    let written = write_compressed(backup, &draft).and_then(|()| std::fs::rename(&draft, whole));
+    if let Err(error) = written {
+        drop(std::fs::remove_file(&draft));
+        return Err(error);
+    }
+    std::fs::remove_file(backup)
+}
+
+fn write_compressed(backup: &Path, to: &Path) -> io::Result<()> {
     let mut from = File::open(backup)?;
-    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(to)?;
     let mut encoder = GzEncoder::new(to, Compression::default());
     io::copy(&mut from, &mut encoder)?;
-    encoder.finish()?.sync_all()?;
-    std::fs::rename(&draft, whole)?;
-    std::fs::remove_file(backup)
+    encoder.finish()?.sync_all()
 }
 
 fn compressed(backup: &Path) -> PathBuf {
@@ -215,6 +231,29 @@ mod tests {
         Rotation { backups_max: 1, ..Rotation::default() }.tidy(&path, now).unwrap();
         assert_eq!(names(), ["kv-2026-01-01T15-04-05.000.log.gz"]);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_backup_that_cannot_be_compressed_keeps_no_other_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kv.log");
+        let made: Vec<PathBuf> =
+            (0..4).map(|second| backup(&path, UNIX_EPOCH + Duration::from_secs(second))).collect();
+        for backup in &made {
+            std::fs::write(backup, "text").unwrap();
+        }
+        // The newest: what it would be written to is taken.
+        let taken = made[3].with_extension("gz.tmp");
+        std::fs::create_dir(&taken).unwrap();
+        let rotation = Rotation { backups_max: 2, compresses: true, ..Rotation::default() };
+        rotation.tidy(&path, UNIX_EPOCH).unwrap_err();
+        let left: Vec<PathBuf> = backups(&path).unwrap().into_iter().map(|(_, path)| path).collect();
+        assert_eq!(left, [made[3].clone(), compressed(&made[2])]);
+        // A draft that cannot become the whole one is not left.
+        std::fs::remove_dir(&taken).unwrap();
+        std::fs::create_dir(compressed(&made[3])).unwrap();
+        rotation.tidy(&path, UNIX_EPOCH).unwrap_err();
+        assert!(!taken.exists() && made[3].exists());
     }
 
     #[test]

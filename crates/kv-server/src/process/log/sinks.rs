@@ -91,8 +91,11 @@ pub struct LogFile {
 
 impl LogFile {
     pub fn open(path: &Path, rotation: Option<Rotation>) -> io::Result<LogFile> {
-        let open = Some(open(path)?);
-        Ok(LogFile { path: path.to_owned(), open, rotation })
+        let (file, length) = open(path)?;
+        // A pipe or a device is never full, and its name is not this process's to move.
+        let is_regular = file.to.metadata()?.is_file();
+        let rotation = rotation.filter(|_| is_regular);
+        Ok(LogFile { path: path.to_owned(), open: Some((file, length)), rotation })
     }
 
     /// The open file and its length.
@@ -156,21 +159,31 @@ fn open(path: &Path) -> io::Result<(Whole<File>, u64)> {
 
 /// systemd's journal, by its own protocol: a datagram for each line.
 pub struct Journal {
+    path: PathBuf,
     socket: UnixDatagram,
 }
 
 impl Journal {
     pub fn open() -> io::Result<Journal> {
+        Journal::at(Path::new(JOURNAL))
+    }
+
+    fn at(path: &Path) -> io::Result<Journal> {
         let socket = UnixDatagram::unbound()?;
-        socket.connect(JOURNAL)?;
-        Ok(Journal { socket })
+        socket.connect(path)?;
+        Ok(Journal { path: path.to_owned(), socket })
     }
 }
 
 impl Sink for Journal {
     fn write(&mut self, lines: &[Line]) -> io::Result<()> {
         for line in lines {
-            self.socket.send(&datagram(line))?;
+            let datagram = datagram(line);
+            if self.socket.send(&datagram).is_err() {
+                // A journal that was started again may have another socket at its path.
+                self.socket.connect(&self.path)?;
+                self.socket.send(&datagram)?;
+            }
         }
         Ok(())
     }
@@ -194,6 +207,8 @@ fn datagram(line: &Line) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     fn lines(texts: &[&str]) -> Vec<Line> {
@@ -243,6 +258,39 @@ mod tests {
             .collect();
         backups.sort();
         assert_eq!(backups, ["longer than the file\n", "two\nthree\n"]);
+    }
+
+    #[test]
+    fn a_pipe_is_not_moved_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let at_once = OFlags::NONBLOCK.bits().cast_signed();
+        let mut reader = File::options().read(true).custom_flags(at_once).open(&path).unwrap();
+        let rotation = Rotation { bytes_max: 3, ..Rotation::default() };
+        let mut file = LogFile::open(&path, Some(rotation)).unwrap();
+        file.write(&lines(&["first\n", "second\n"])).unwrap();
+        let mut text = [0; 64];
+        let read = io::Read::read(&mut reader, &mut text).unwrap();
+        assert_eq!(&text[..read], b"first\nsecond\n");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_journal_that_is_started_again_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let first = UnixDatagram::bind(&path).unwrap();
+        let mut journal = Journal::at(&path).unwrap();
+        journal.write(&lines(&["a\n"])).unwrap();
+        drop(first);
+        journal.write(&lines(&["lost\n"])).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        let second = UnixDatagram::bind(&path).unwrap();
+        journal.write(&lines(&["b\n"])).unwrap();
+        let mut text = [0; 128];
+        let read = second.recv(&mut text).unwrap();
+        assert!(text[..read].ends_with(b"b\n"));
     }
 
     #[test]

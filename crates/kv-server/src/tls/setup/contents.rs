@@ -4,12 +4,16 @@
 //! symbolic link counts as changed, and one that was only touched does not.
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use x509_parser::prelude::{CertificateRevocationList, FromDer};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::error::TlsError;
 use crate::config::{KeyPair, PortTls};
@@ -58,6 +62,22 @@ impl Contents {
     }
 }
 
+impl Contents {
+    /// Files of certificates, each with when the first of them ends, in seconds since 1970.
+    pub fn ends(&self) -> Vec<(&Path, i64)> {
+        let pairs = self.shown.iter().chain(&self.own).map(|pair| &pair.certificate);
+        let end = |file: &Bytes| {
+            let certificates = file.certificates().ok()?;
+            let end = |der: &CertificateDer<'_>| {
+                let (_, certificate) = X509Certificate::from_der(der).ok()?;
+                Some(certificate.validity().not_after.timestamp())
+            };
+            certificates.iter().filter_map(end).min()
+        };
+        pairs.chain(&self.authorities).filter_map(|file| Some((file.path.as_path(), end(file)?))).collect()
+    }
+}
+
 impl Pair {
     fn read(pair: &KeyPair) -> Result<Pair, TlsError> {
         Ok(Pair { certificate: Bytes::read(&pair.certificate)?, key: Bytes::read(&pair.key)? })
@@ -79,14 +99,21 @@ impl Pair {
 }
 
 impl Bytes {
+    /// A regular file alone: a pipe would be waited for, and a device may have no end.
     fn read(path: &Path) -> Result<Bytes, TlsError> {
         let failed = |source| TlsError::Open { path: path.to_owned(), source };
-        let length = std::fs::metadata(path).map_err(failed)?.len();
-        if length > FILE_BYTES_MAX {
-            let reason = format!("larger than {} MiB", FILE_BYTES_MAX >> 20);
-            return Err(TlsError::Unusable { path: path.to_owned(), reason });
+        let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+        let at_once = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(at_once).open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(unusable("it is no regular file".to_owned()));
         }
-        Ok(Bytes { path: path.to_owned(), bytes: std::fs::read(path).map_err(failed)? })
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(unusable(format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
+        }
+        Ok(Bytes { path: path.to_owned(), bytes })
     }
 
     fn unusable(&self, reason: String) -> TlsError {
@@ -138,4 +165,26 @@ pub fn system_roots() -> Result<RootCertStore, TlsError> {
     let (added, _) =
         roots.add_parsable_certificates(Bytes::read(path.ok_or(TlsError::NoSystemRoots)?)?.certificates()?);
     if added == 0 { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
+            let refused = Bytes::read(path).err().unwrap().to_string();
+            assert!(refused.contains("it is no regular file"), "{refused}");
+        }
+        let (target, link) = (directory.path().join("a"), directory.path().join("b"));
+        std::fs::write(&target, "text").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert_eq!(Bytes::read(&link).ok().unwrap().bytes, b"text");
+    }
 }

@@ -7,6 +7,7 @@
 //!
 //! Open connections keep the configuration that they began with.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,11 @@ pub struct Reload {
 }
 
 impl Reload {
+    /// Files of certificates, each with when the first of them ends, in seconds since 1970.
+    pub fn certificate_ends(&self) -> Vec<(&Path, i64)> {
+        self.contents.ends()
+    }
+
     /// Runs until `stop`. To be spawned where no requests are served.
     pub async fn run(mut self, stop: Stop) {
         loop {
