@@ -67,7 +67,7 @@ impl Listeners {
 
 /// What answers over plain HTTP.
 pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
-    let gauges = Gauges::new(Arc::clone(member), leases.table().clone());
+    let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), settings.feature_gates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
     let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
     let status = Source::new(Arc::clone(member), leases.table().clone());

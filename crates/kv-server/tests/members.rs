@@ -14,7 +14,7 @@ use api::etcdserverpb::{
     Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest,
 };
-use common::{Cluster, Member, PATIENCE, put};
+use common::{Cluster, Member, PATIENCE, http, put};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -190,14 +190,32 @@ async fn a_learner_is_promoted_when_it_is_in_sync() {
     let mut serializable = common::get("k0");
     serializable.serializable = true;
     assert_eq!(client.range(serializable).await.unwrap().into_inner().count, 1);
+    let learner = cluster.members[at].client_port;
+    let readyz = http(learner, "GET /readyz");
+    assert!(readyz.starts_with("HTTP/1.1 503"), "{readyz}");
+    assert!(readyz.contains("[-]non_learner failed: not supported for learner\n"), "{readyz}");
+    assert!(http(learner, "GET /livez").starts_with("HTTP/1.1 200"));
     patiently(|| promote(&cluster.members[0], id)).await;
     patiently(|| {
         let mut client = client.clone();
         async move { client.put(put("k", "v")).await }
     })
     .await;
+    assert!(http(learner, "GET /readyz/non_learner").starts_with("HTTP/1.1 200"));
     let again = promote(&cluster.members[1], id).await.unwrap_err();
     assert_eq!(again.message(), "etcdserver: can only promote a learner member");
+    let (asked, joined) =
+        (http(cluster.members[0].client_port, "GET /metrics"), http(learner, "GET /metrics"));
+    for (metrics, wanted) in [
+        (&asked, "etcd_server_learner_promote_successes 1"),
+        (&asked, "which is in sync with leader\"} "),
+        (&joined, "learner_promote_failures{Reason=\"etcdserver: can only promote a learner member\"} 1"),
+        (&joined, "etcd_server_healthcheck{type=\"readyz\",name=\"non_learner\"} 1"),
+        (&joined, "healthchecks_total{type=\"readyz\",name=\"non_learner\",status=\"error\"} 1"),
+        (&joined, "etcd_server_feature_enabled{name=\"FastLeaseKeepAlive\",stage=\"BETA\"} 1"),
+    ] {
+        assert!(metrics.contains(wanted), "{wanted}\n{metrics}");
+    }
     cluster.assert_equal(0).await;
 }
 

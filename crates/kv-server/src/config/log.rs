@@ -16,7 +16,7 @@ const MEGABYTES: u64 = 100;
 pub enum LogSettingsError {
     #[error("unrecognized level: \"{0}\"")]
     Level(String),
-    #[error("unknown log format: {0:?}, supported values json, console")]
+    #[error("unknown log format: {0}, supported values json, console")]
     Format(String),
     #[error("unknown logger option {0:?}")]
     Logger(String),
@@ -160,7 +160,7 @@ mod tests {
         let json = "--log-rotation-config-json";
         let cases: [(&[&str], &str); 9] = [
             (&["--log-level=loud"], "unrecognized level: \"loud\""),
-            (&["--log-format=xml"], "unknown log format: \"xml\", supported values json, console"),
+            (&["--log-format=xml"], "unknown log format: xml, supported values json, console"),
             (&["--logger=foo"], "unknown logger option \"foo\""),
             (&["--log-outputs=default,stderr"], "multi logoutput for \"default\" is not supported yet"),
             (&["--log-outputs="], "open sink \"\": open : no such file or directory"),

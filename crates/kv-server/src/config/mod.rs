@@ -19,7 +19,7 @@ pub(crate) use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub(crate) use auth::{AuthSettings, JwtOptions, TokenKind};
 pub(crate) use corruption::CorruptionChecks;
 pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
-pub(crate) use flags::{ClusterState, Flags, read_file, shown};
+pub(crate) use flags::{ClusterState, FeatureGate, Flags, read_file, shown};
 pub(crate) use log::log_settings;
 pub(crate) use retention::Retention;
 pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError};

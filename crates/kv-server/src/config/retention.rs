@@ -28,15 +28,21 @@ impl Retention {
     /// Of the values of the flags, where they were given. None keeps everything.
     pub fn parse(mode: Option<&str>, retention: Option<&str>) -> Result<Option<Retention>, RetentionError> {
         let text = retention.filter(|text| !text.is_empty()).unwrap_or("0");
-        let number = text.parse::<u32>().ok();
+        let number = text.parse::<u64>().ok();
         let retention = match (mode.unwrap_or("periodic"), number) {
-            ("periodic", Some(hours)) => Retention::Period(Duration::from_secs(3600 * u64::from(hours))),
+            ("periodic", Some(hours)) => Retention::Period(Duration::from_secs(hours.saturating_mul(3600))),
             ("periodic", None) => {
                 let period = duration(text).map_err(|_| RetentionError::Retention(text.to_owned()))?;
                 Retention::Period(period)
             }
-            ("revision", Some(revisions)) => Retention::Revisions(revisions.into()),
-            ("revision", None) => return Err(RetentionError::Revisions(text.to_owned())),
+            ("revision", Some(revisions)) => {
+                Retention::Revisions(i64::try_from(revisions).unwrap_or(i64::MAX))
+            }
+            // etcd reads it as a number of nanoseconds.
+            ("revision", None) if duration(text).is_ok() => {
+                return Err(RetentionError::Revisions(text.to_owned()));
+            }
+            ("revision", None) => return Err(RetentionError::Retention(text.to_owned())),
             (mode, _) => return Err(RetentionError::Mode(mode.to_owned())),
         };
         let is_off = matches!(retention, Retention::Period(Duration::ZERO) | Retention::Revisions(0));
@@ -61,6 +67,12 @@ mod tests {
             (Some("periodic"), Some("10m"), minutes(10)),
             (Some("periodic"), Some("72h"), minutes(72 * 60)),
             (Some("revision"), Some("1000"), Ok(Some(Retention::Revisions(1000)))),
+            (Some("revision"), Some("5000000000"), Ok(Some(Retention::Revisions(5_000_000_000)))),
+            (
+                Some("revision"),
+                Some("x"),
+                refused("error parsing CompactionRetention: time: invalid duration \"x\""),
+            ),
             (Some("foo"), None, refused("unknown auto-compaction-mode \"foo\"")),
             (None, Some("x"), refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
             (

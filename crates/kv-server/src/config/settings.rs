@@ -12,7 +12,7 @@ use super::audit::{self, AuditSettings, InvalidAudit};
 use super::auth::{self, AuthSettings, InvalidAuthOptions};
 use super::corruption::{self, CorruptionChecks, InvalidInterval};
 use super::discovery::{Discovery, DiscoverySettingsError};
-use super::flags::{ClusterState, Flags};
+use super::flags::{ClusterState, FeatureGate, Flags, feature_gates};
 use super::log::LogSettingsError;
 use super::retention::{Retention, RetentionError};
 use super::tls::{Listened, TlsSettings, TlsSettingsError};
@@ -93,6 +93,8 @@ pub struct Settings {
     /// Bytes of memory above which large requests wait or are refused.
     pub memory_limit: Option<u64>,
     pub corruption: CorruptionChecks,
+    /// All of etcd's, also those that have no effect.
+    pub feature_gates: Vec<FeatureGate>,
     /// Time between two progress notifications of a watch stream, as given.
     pub watch_progress_interval: Option<Duration>,
     /// A unary call that takes longer is logged.
@@ -174,9 +176,12 @@ pub enum SettingsError {
     BindTwice(String),
     #[error("--advertise-client-urls is required when --listen-client-urls is set explicitly")]
     AdvertiseMissing,
-    #[error("--advertise-client-urls \"{0}\" must be in the format \"host:port\"")]
+    #[error(
+        "--advertise-client-urls \"{0}\" must be in the format \"host:port\", \"unix:/path/to/socket\" or \
+         \"unixs:/path/to/socket\" (unexpected empty host ({0}))"
+    )]
     AdvertiseClient(String),
-    #[error("--initial-advertise-peer-urls \"{0}\" must be \"host:port\"")]
+    #[error("--initial-advertise-peer-urls \"{0}\" must be \"host:port\" (unexpected empty host ({0}))")]
     AdvertisePeer(String),
     #[error("--heartbeat-interval must be >0 (set to 0ms)")]
     HeartbeatZero,
@@ -269,10 +274,12 @@ impl Settings {
             metrics_top: metrics_top(flags)?,
             memory_limit: memory_limit(flags)?,
             corruption: corruption::of(flags)?,
+            feature_gates: feature_gates(flags.feature_gates.as_deref().unwrap_or_default()),
             watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             slow_apply: flags.log.warning_apply_duration.unwrap_or(SLOW_APPLY),
-            enable_pprof: flags.log.enable_pprof.unwrap_or(false),
+            // As in etcd, debugging includes profiles.
+            enable_pprof: flags.log.enable_pprof == Some(true) || flags.log_level.as_deref() == Some("debug"),
             // etcd takes every other value for basic.
             metrics_extensive: flags.log.metrics.as_deref() == Some("extensive"),
             traces: traces::of(&flags.traces)?,
@@ -516,11 +523,13 @@ mod tests {
             ),
             (
                 "--advertise-client-urls http://:2379",
-                "--advertise-client-urls \"http://:2379\" must be in the format \"host:port\"",
+                "--advertise-client-urls \"http://:2379\" must be in the format \"host:port\", \
+                 \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" (unexpected empty host (http://:2379))",
             ),
             (
                 "--initial-advertise-peer-urls http://:2380",
-                "--initial-advertise-peer-urls \"http://:2380\" must be \"host:port\"",
+                "--initial-advertise-peer-urls \"http://:2380\" must be \"host:port\" \
+                 (unexpected empty host (http://:2380))",
             ),
             ("--heartbeat-interval 0", "--heartbeat-interval must be >0 (set to 0ms)"),
             (

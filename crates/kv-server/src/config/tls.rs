@@ -210,7 +210,7 @@ fn client_port(flags: &TlsFlags) -> PortTls {
         requires_certificate: flags.client_cert_auth == Some(true) || trusted_ca_file.is_some(),
         trusted_ca_file,
         crl_file: file(&flags.client_crl_file),
-        allowed_common_names: Vec::new(),
+        allowed_common_names: list(&flags.client_cert_allowed_cn),
         allowed_hostnames: list(&flags.client_cert_allowed_hostname),
         compares_address: false,
         protocol: Protocol::default(),

@@ -46,7 +46,9 @@ impl Checks {
         let mut healthy = true;
         for check in chosen {
             let name = check.name();
-            match check.run(&http.member).await {
+            let result = check.run(&http.member).await;
+            http.member.metrics.health.checked(&self.path[1..], name, result.is_ok());
+            match result {
                 Ok(()) => report.push_str(&format!("[+]{name} ok\n")),
                 Err(error) => {
                     healthy = false;
@@ -83,7 +85,7 @@ impl Check {
             // Reading the alarms is a read of the local store, as good as any other.
             Check::SerializableRead => member.alarms().map(drop).map_err(|error| error.to_string()),
             Check::LinearizableRead => member.read_point().await.map_err(|error| error.to_string()),
-            // Every member has a vote until learners exist.
+            Check::NonLearner if member.roster.is_learner() => Err("not supported for learner".to_owned()),
             Check::NonLearner => Ok(()),
         }
     }

@@ -8,9 +8,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use api::etcdserverpb::AlarmType;
 use state_machine::LeaseTable;
 
 use super::handle::Member;
+use crate::config::FeatureGate;
 use crate::process::version;
 
 /// One figure: name, help, value.
@@ -20,12 +22,13 @@ type Reading = (&'static str, &'static str, i64);
 #[derive(Debug)]
 pub struct Gauges {
     leases: LeaseTable,
+    features: Vec<FeatureGate>,
     member: Shared,
 }
 
 impl Gauges {
-    pub fn new(member: Arc<Member>, leases: LeaseTable) -> Gauges {
-        Gauges { leases, member: Shared(member) }
+    pub fn new(member: Arc<Member>, leases: LeaseTable, features: Vec<FeatureGate>) -> Gauges {
+        Gauges { leases, features, member: Shared(member) }
     }
 }
 
@@ -66,6 +69,8 @@ impl Collector for Gauges {
         if let Some(usage) = &self.member.0.usage {
             usage.encode(&mut encoder)?;
         }
+        self.encode_features(&mut encoder)?;
+        self.encode_alarms(&mut encoder)?;
         let member = format!("{:x}", self.member.0.ids.member);
         let labels = [
             ("etcd_server_id", "Id of this member, as a label", "server_id", member.as_str()),
@@ -90,6 +95,32 @@ fn signed(value: u64) -> i64 {
 }
 
 impl Gauges {
+    fn encode_features(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (name, help) = ("etcd_server_feature_enabled", "1 if --feature-gates or the default has it on");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for gate in &self.features {
+            let labels = [("name", gate.name), ("stage", gate.stage)];
+            ConstGauge::new(i64::from(gate.is_on)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_alarms(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let alarms = self.member.0.alarms().unwrap_or_default();
+        if alarms.is_empty() {
+            return Ok(());
+        }
+        let (name, help) = ("etcd_debugging_server_alarms", "1 for each active alarm");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for alarm in alarms {
+            let (member, kind) = (format!("{:x}", alarm.member_id), alarm.alarm);
+            let kind = AlarmType::try_from(kind).map_or("UNKNOWN", |kind| kind.as_str_name());
+            let labels = [("server_id", member.as_str()), ("alarm_type", kind)];
+            ConstGauge::new(1i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn raft(&self) -> Vec<Reading> {
         let status = self.member.0.status();
         let leads = status.leader == Some(status.id);

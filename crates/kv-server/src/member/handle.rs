@@ -159,7 +159,11 @@ impl Member {
 
     /// Waits until this member has applied everything that was committed when the call began.
     pub async fn read_point(&self) -> Result<(), ReadError> {
-        timed(Stage::ReadIndex, self.raft.read_point()).await.map(drop)
+        let read_point = timed(Stage::ReadIndex, self.raft.read_point()).await;
+        if matches!(read_point, Err(ReadError::Timeout)) {
+            self.metrics.raft.read_indexes_slow.inc();
+        }
+        read_point.map(drop)
     }
 
     /// Asks another member to lead, if this one does, so that the cluster waits for no election. Without a

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use super::buckets::network_histogram;
 use super::calls::CallMetrics;
 use super::disk::DiskMetrics;
-use super::labels::{From, PeerLink, To};
+use super::labels::{From, PeerLink, Reason, To};
 use super::snapshots::SnapshotMetrics;
 use crate::traces::Traces;
 
@@ -25,6 +25,7 @@ pub struct Metrics {
     pub snapshots: SnapshotMetrics,
     pub calls: CallMetrics,
     pub health: HealthMetrics,
+    pub promotions: PromotionMetrics,
     pub leases: LeaseMetrics,
     pub audit: AuditMetrics,
     pub traces: Traces,
@@ -59,6 +60,7 @@ pub struct RaftMetrics {
     pub leader_changes: Counter,
     pub proposals_failed: Counter,
     pub read_indexes_failed: Counter,
+    pub read_indexes_slow: Counter,
     pub heartbeats_late: Counter,
     pub entries_slow: Counter,
     pub batches: BatchMetrics,
@@ -93,6 +95,26 @@ pub struct PeerMetrics {
 pub struct HealthMetrics {
     pub successes: Counter,
     pub failures: Counter,
+    /// 1 if the check passed when it was asked for last.
+    last: Family<[(&'static str, &'static str); 2], Gauge>,
+    results: Family<[(&'static str, &'static str); 3], Counter>,
+}
+
+impl HealthMetrics {
+    /// A check of `kind`, which is `livez` or `readyz`, has passed or not.
+    pub fn checked(&self, kind: &'static str, name: &'static str, has_passed: bool) {
+        let status = if has_passed { "success" } else { "error" };
+        self.last.get_or_create(&[("type", kind), ("name", name)]).set(i64::from(has_passed));
+        self.results.get_or_create(&[("type", kind), ("name", name), ("status", status)]).inc();
+    }
+}
+
+/// Learners that became voters, as the member that was asked for it saw it.
+#[derive(Debug, Default)]
+pub struct PromotionMetrics {
+    pub successes: Counter,
+    /// By the text of the refusal.
+    pub failures: Family<Reason, Counter>,
 }
 
 /// Operations on leases.
@@ -146,9 +168,26 @@ impl Metrics {
             "Lines that are missing in the audit log",
             audit.lost.clone(),
         );
+        self.register_health(registry);
+        let promotions = &self.promotions;
+        registry.register(
+            "etcd_server_learner_promote_successes",
+            "Learners promoted",
+            promotions.successes.clone(),
+        );
+        registry.register(
+            "etcd_server_learner_promote_failures",
+            "Learners that were not promoted, by reason",
+            promotions.failures.clone(),
+        );
+    }
+
+    fn register_health(&self, registry: &mut Registry) {
         let health = &self.health;
         registry.register("etcd_server_health_success", "Successful health checks", health.successes.clone());
         registry.register("etcd_server_health_failures", "Failed health checks", health.failures.clone());
+        registry.register("etcd_server_healthcheck", "Last result of each check", health.last.clone());
+        registry.register("etcd_server_healthchecks", "Results of each check", health.results.clone());
     }
 
     fn register_keys(&self, registry: &mut Registry) {
@@ -187,6 +226,7 @@ impl Metrics {
             ("etcd_server_leader_changes_seen", "Leader changes seen", &raft.leader_changes),
             ("etcd_server_proposals_failed", "Proposals that were not applied", &raft.proposals_failed),
             ("etcd_server_read_indexes_failed", "Read points that were not found", &raft.read_indexes_failed),
+            ("etcd_server_slow_read_indexes", "Read points that timed out", &raft.read_indexes_slow),
             ("etcd_server_heartbeat_send_failures", "Heartbeats sent late", &raft.heartbeats_late),
             (
                 "etcd_server_slow_apply",

@@ -20,7 +20,9 @@ pub struct Exposition {
 }
 
 /// Counters whose names etcd gave no `_total`.
-const BARE_COUNTERS: [&str; 6] = [
+const BARE_COUNTERS: [&str; 8] = [
+    "etcd_server_learner_promote_successes",
+    "etcd_server_learner_promote_failures",
     "etcd_server_health_success",
     "etcd_server_health_failures",
     "etcd_network_snapshot_send_success",

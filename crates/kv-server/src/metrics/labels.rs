@@ -22,3 +22,10 @@ pub struct To {
 pub struct From {
     pub From: String,
 }
+
+/// Texts of the table of errors: a bounded number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct Reason {
+    pub Reason: String,
+}

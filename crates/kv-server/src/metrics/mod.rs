@@ -30,7 +30,7 @@ pub(crate) use calls::CallCounts;
 pub(crate) use counters::{AuditMetrics, Metrics};
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;
-pub(crate) use labels::{From, PeerLink, To};
+pub(crate) use labels::{From, PeerLink, Reason, To};
 pub(crate) use process::{cpu_seconds, resident_bytes};
 pub(crate) use slow_calls::{SlowCalls, Stage, timed};
 pub(crate) use under_way::UnderWay;

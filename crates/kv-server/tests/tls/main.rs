@@ -84,6 +84,8 @@ fn a_port_with_a_certificate_admits_who_trusts_it_in_both_versions() {
         let port = cluster.members[0].client_port;
         let call = |versions| Caller::new(&authority, None, versions).health(port);
         assert_eq!((call(&[&version::TLS12]), call(&[&version::TLS13])), (tls12, tls13), "{more:?}");
+        tools::check_clients(port, &files, &authority, &[("server only", None, Served)]);
+        tools::check_clients(port, &files, &Authority::new("b"), &[("another authority", None, Refused)]);
         assert_eq!(Caller::new(&Authority::new("b"), None, BOTH).health(port), Refused, "{more:?}");
         let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -116,22 +118,56 @@ fn the_client_port_asks_for_a_certificate_and_judges_it() {
     secure_clients(&mut cluster.members[0], &as_strs(&flags));
     let cluster = start_one(cluster);
     let port = cluster.members[0].client_port;
+    let (good, expired) = (authority.issue(GOOD), authority.issue(EXPIRED));
+    let (other, elsewhere) = (authority.issue(OTHER_COMMON_NAME), authority.issue(OTHER_NAMES));
+    let strange = foreign.issue(GOOD);
     let cells = [
         ("none", None, Refused),
-        ("mutual", Some(authority.issue(GOOD)), Served),
-        ("wrong CA", Some(foreign.issue(GOOD)), Refused),
-        ("expired", Some(authority.issue(EXPIRED)), Refused),
-        ("revoked", Some(revoked), Refused),
-        ("another common name", Some(authority.issue(OTHER_COMMON_NAME)), Served),
-        ("wrong hostname", Some(authority.issue(OTHER_NAMES)), Refused),
+        ("mutual", Some(&good), Served),
+        ("wrong CA", Some(&strange), Refused),
+        ("expired", Some(&expired), Refused),
+        ("revoked", Some(&revoked), Refused),
+        ("another common name", Some(&other), Served),
+        ("wrong hostname", Some(&elsewhere), Refused),
     ];
     for (cell, shown, wanted) in &cells {
         for versions in [&[&version::TLS12][..], &[&version::TLS13]] {
-            let got = Caller::new(&authority, shown.as_ref(), versions).health(port);
+            let got = Caller::new(&authority, *shown, versions).health(port);
             assert_eq!(got, *wanted, "{cell} {versions:?}");
         }
     }
     tools::check_clients(port, &files, &authority, &cells);
+}
+
+#[test]
+fn a_file_names_the_common_names_of_clients() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    let (ports, path) = (testkit::ports(2), |name: &str| files.path(name).display().to_string());
+    let text = format!(
+        "data-dir: {data}\n\
+         listen-client-urls: https://127.0.0.1:{client}\n\
+         advertise-client-urls: https://127.0.0.1:{client}\n\
+         listen-peer-urls: http://127.0.0.1:{peer}\n\
+         client-transport-security:\n  cert-file: {cert}\n  key-file: {key}\n  trusted-ca-file: {ca}\n  \
+         client-cert-auth: true\n  allowed-cn: [x, good]\n",
+        data = path("data"),
+        client = ports[0],
+        peer = ports[1],
+        cert = path("server.pem"),
+        key = path("server.key"),
+        ca = path("ca.pem"),
+    );
+    let file = files.write("member.yml", &text);
+    let member = common::start(&[&format!("--config-file={file}")]);
+    member.wait_for(common::READY);
+    let (good, other) = (authority.issue(GOOD), authority.issue(OTHER_COMMON_NAME));
+    let cells = [("allowed common name", Some(&good), Served), ("wrong common name", Some(&other), Refused)];
+    for (cell, shown, wanted) in &cells {
+        assert_eq!(Caller::new(&authority, *shown, BOTH).health(ports[0]), *wanted, "{cell}");
+    }
+    tools::check_clients(ports[0], &files, &authority, &cells);
 }
 
 #[test]
@@ -174,6 +210,8 @@ fn files_that_change_are_used_and_broken_ones_are_not() {
     becomes(&Served, "the server's certificate is rotated", || {
         Caller::new(&new, Some(&client), BOTH).health(port)
     });
+    tools::check_clients(port, &files, &new, &[("rotated live", Some(&client), Served)]);
+    tools::check_clients(port, &files, &old, &[("the old authority", Some(&client), Refused)]);
     files.write("crl.pem", &old.revoke(&[&client]));
     let resuming = Caller::new(&new, Some(&client), BOTH);
     becomes(&Refused, "the client is revoked", || resuming.health(port));
@@ -181,8 +219,10 @@ fn files_that_change_are_used_and_broken_ones_are_not() {
     becomes(&Served, "the client is no longer revoked", || resuming.health(port));
     files.write("ca.pem", &new.pem);
     becomes(&Refused, "the CA is rotated", || resuming.health(port));
-    let of_new = Caller::new(&new, Some(&new.issue(GOOD)), BOTH);
-    assert_eq!(of_new.health(port), Served, "a client of the new CA");
+    let of_new = new.issue(GOOD);
+    assert_eq!(Caller::new(&new, Some(&of_new), BOTH).health(port), Served, "a client of the new CA");
+    let cells = [("CA rotated live", Some(&of_new), Served), ("the old CA", Some(&client), Refused)];
+    tools::check_clients(port, &files, &new, &cells);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub fn check_clients(
     port: u16,
     files: &Files,
     authority: &Authority,
-    cells: &[(&str, Option<Issued>, Outcome)],
+    cells: &[(&str, Option<&Issued>, Outcome)],
 ) {
     let ca = files.write("tools-ca.pem", &authority.pem);
     for (cell, shown, wanted) in cells {

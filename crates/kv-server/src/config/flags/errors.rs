@@ -39,6 +39,8 @@ pub enum FlagError {
     Syntax(String),
     #[error("invalid value \"{value}\" for flag -{name}: {reason}")]
     Value { name: String, value: String, reason: String },
+    #[error("invalid boolean value \"{value}\" for -{name}: {reason}")]
+    Switch { name: String, value: String, reason: String },
     #[error("\"{0}\" is not a valid flag")]
     Positional(String),
     #[error("invalid value \"{value}\" for {variable}: {reason}")]
@@ -70,7 +72,8 @@ impl FlagError {
             FlagError::Unknown(_)
             | FlagError::NeedsArgument(_)
             | FlagError::Syntax(_)
-            | FlagError::Value { .. } => 2,
+            | FlagError::Value { .. }
+            | FlagError::Switch { .. } => 2,
             FlagError::Positional(_)
             | FlagError::Variable { .. }
             | FlagError::Shadowed(_)

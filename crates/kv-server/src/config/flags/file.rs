@@ -1,7 +1,7 @@
 //! `--config-file`: a YAML or JSON mapping of flags to values, as assignments of those flags.
 //!
 //! * Keys are names of flags. TLS has two sections, `client-transport-security` and
-//!   `peer-transport-security`, with separate names.
+//!   `peer-transport-security`, with separate names. So has discovery: `discovery-config`.
 //! * A list is joined by commas. A missing value is none.
 //! * A number is nanoseconds where the flag is a length of time, as in etcd.
 //!
@@ -15,7 +15,9 @@ use super::accepted::{Accepted, Kind};
 use super::errors::FlagError;
 
 /// Flags of this server that are lengths of time.
-const DURATIONS: [&str; 10] = [
+const DURATIONS: [&str; 12] = [
+    "corrupt-check-time",
+    "compact-hash-check-time",
     "grpc-keepalive-min-time",
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
@@ -32,7 +34,7 @@ const CLIENT_SECTION: &str = "client-transport-security";
 const PEER_SECTION: &str = "peer-transport-security";
 
 /// Keys of the section of the client port, and their flags.
-const CLIENT_KEYS: [(&str, &str); 8] = [
+const CLIENT_KEYS: [(&str, &str); 9] = [
     ("cert-file", "cert-file"),
     ("key-file", "key-file"),
     ("client-cert-file", "client-cert-file"),
@@ -40,6 +42,7 @@ const CLIENT_KEYS: [(&str, &str); 8] = [
     ("client-cert-auth", "client-cert-auth"),
     ("trusted-ca-file", "trusted-ca-file"),
     ("auto-tls", "auto-tls"),
+    ("allowed-cn", "client-cert-allowed-cn"),
     ("allowed-hostname", "client-cert-allowed-hostname"),
 ];
 /// Keys of the section of the peer port, and their flags.
@@ -57,6 +60,22 @@ const PEER_KEYS: [(&str, &str); 10] = [
 ];
 const SOCKET_KEYS: [(&str, &str); 2] =
     [("reuse-port", "socket-reuse-port"), ("reuse-address", "socket-reuse-address")];
+/// Keys of the section of discovery, and their flags. A dot leads to a key inside.
+const DISCOVERY_KEYS: [(&str, &str); 13] = [
+    ("token", "discovery-token"),
+    ("client.endpoints", "discovery-endpoints"),
+    ("client.dial-timeout", "discovery-dial-timeout"),
+    ("client.request-timeout", "discovery-request-timeout"),
+    ("client.keepalive-time", "discovery-keepalive-time"),
+    ("client.keepalive-timeout", "discovery-keepalive-timeout"),
+    ("client.secure.insecure-transport", "discovery-insecure-transport"),
+    ("client.secure.insecure-skip-tls-verify", "discovery-insecure-skip-tls-verify"),
+    ("client.secure.cert", "discovery-cert"),
+    ("client.secure.key", "discovery-key"),
+    ("client.secure.cacert", "discovery-cacert"),
+    ("client.auth.username", "discovery-user"),
+    ("client.auth.password", "discovery-password"),
+];
 
 /// All flags with long values take some kilobytes. What is larger is another file, or has no end, such as a
 /// device.
@@ -93,6 +112,7 @@ pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
             CLIENT_SECTION => &CLIENT_KEYS[..],
             PEER_SECTION => &PEER_KEYS,
             "socket-options" => &SOCKET_KEYS,
+            "discovery-config" => &DISCOVERY_KEYS,
             _ => {
                 found.extend(scalar(&key, &value)?.map(|text| (key, text)));
                 continue;
@@ -114,19 +134,27 @@ fn from_section(
         Value::Null => return Ok(()),
         _ => return Err(format!("error unmarshaling the configuration file: {name} is no mapping of keys")),
     };
-    for (key, value) in section {
+    for (key, value) in flattened(section) {
         let flag = keys.iter().find(|(known, _)| *known == key).map(|(_, flag)| *flag);
         let Some(text) = scalar(flag.unwrap_or(&key), &value)? else { continue };
-        match flag {
-            Some(flag) => found.push((flag.to_owned(), text)),
-            // It would admit fewer clients: to go on without it would admit all.
-            None if key == "allowed-cn" && !text.is_empty() => {
-                return Err(format!("{name}.{key} is not built yet in kv-server"));
-            }
-            None => found.push((format!("{name}.{key}"), text)),
-        }
+        found.push((flag.map_or_else(|| format!("{name}.{key}"), str::to_owned), text));
     }
     Ok(())
+}
+
+/// Keys with the keys inside them: `a: {b: 1}` is `a.b`. The reader of YAML bounds the depth.
+fn flattened(section: Map<String, Value>) -> Vec<(String, Value)> {
+    let mut flat = Vec::new();
+    for (key, value) in section {
+        match value {
+            Value::Object(inner) => {
+                let inner = flattened(inner).into_iter();
+                flat.extend(inner.map(|(below, value)| (format!("{key}.{below}"), value)));
+            }
+            value => flat.push((key, value)),
+        }
+    }
+    flat
 }
 
 /// The value as a command line would give it; None if there is none.
@@ -170,7 +198,14 @@ mod tests {
                 "peer-transport-security:\n  auto-tls: true\n  allowed-cn: [x]\n  other: 1\n",
                 "peer-auto-tls=true peer-cert-allowed-cn=x peer-transport-security.other=1",
             ),
+            ("client-transport-security: {allowed-cn: [a, b]}", "client-cert-allowed-cn=a,b"),
             ("socket-options: {reuse-port: true}", "socket-reuse-port=true"),
+            (
+                "discovery-config:\n  token: t\n  client:\n    endpoints: [h:1, h:2]\n    dial-timeout: 7\n    \
+                 secure: {cacert: c, other: 1}\n    auth: {username: u, password: p}\n",
+                "discovery-cacert=c discovery-config.client.secure.other=1 discovery-dial-timeout=7ns \
+                 discovery-endpoints=h:1,h:2 discovery-password=p discovery-token=t discovery-user=u",
+            ),
         ];
         for (text, wanted) in cases {
             let mut found: Vec<String> =
@@ -187,10 +222,7 @@ mod tests {
             (": : [", "error unmarshaling"),
             ("name: {a: b}", "name takes no mapping"),
             ("peer-transport-security: 7", "peer-transport-security is no mapping of keys"),
-            (
-                "client-transport-security: {allowed-cn: [a]}",
-                "client-transport-security.allowed-cn is not built yet in kv-server",
-            ),
+            ("discovery-config: x", "discovery-config is no mapping of keys"),
         ] {
             let error = assignments(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");

@@ -18,6 +18,30 @@ pub const GATES: [(&str, &str); 11] = [
     ("TxnModeWriteWithSharedBuffer", "transactions copy no read buffer"),
 ];
 
+/// In etcd's second stage, and on unless a flag says otherwise. All others are in the first, and off.
+const BETA: [&str; 2] = ["FastLeaseKeepAlive", "TxnModeWriteWithSharedBuffer"];
+
+/// A gate as `etcd_server_feature_enabled` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeatureGate {
+    pub name: &'static str,
+    pub stage: &'static str,
+    pub is_on: bool,
+}
+
+/// All gates, as `text` sets them. It was parsed before.
+pub fn all(text: &str) -> Vec<FeatureGate> {
+    let given = parse(text).unwrap_or_default();
+    let value = |wanted: &str| given.iter().find(|(name, _)| *name == wanted).map(|(_, is_on)| *is_on);
+    let gate = |(name, _): (&'static str, &str)| {
+        let is_beta = name == "AllBeta" || BETA.contains(&name);
+        let of_stage = value(if is_beta { "AllBeta" } else { "AllAlpha" });
+        let is_on = value(name).or(of_stage).unwrap_or(BETA.contains(&name));
+        FeatureGate { name, stage: if is_beta { "BETA" } else { "ALPHA" }, is_on }
+    };
+    GATES.into_iter().map(gate).collect()
+}
+
 /// `A=true,B=false` as names and values, in order; the last value of a name counts.
 pub fn parse(text: &str) -> Result<Vec<(&'static str, bool)>, String> {
     let mut gates: Vec<(&'static str, bool)> = Vec::new();
@@ -62,4 +86,21 @@ pub fn verify(gates: &[(&str, bool)]) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_what_it_was_set_to_or_what_its_stage_was() {
+        let on = |text: &str| -> Vec<&str> {
+            all(text).into_iter().filter(|gate| gate.is_on).map(|gate| gate.name).collect()
+        };
+        assert_eq!(on(""), BETA);
+        assert_eq!(on("AllBeta=false,CompactHashCheck=true"), ["CompactHashCheck"]);
+        assert_eq!(on("AllAlpha=true,LeaseCheckpoint=false").len(), 9);
+        let stages = all("").into_iter().filter(|gate| gate.stage == "BETA").count();
+        assert_eq!((stages, all("").len()), (3, GATES.len()));
+    }
 }

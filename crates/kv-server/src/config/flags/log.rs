@@ -26,7 +26,7 @@ pub struct LogFlags {
     /// Time after which the apply of a log entry is logged as slow [default: 100ms].
     #[arg(long, value_parser = duration)]
     pub warning_apply_duration: Option<Duration>,
-    /// Serve CPU profiles under /debug/pprof/ on client URLs [default: false].
+    /// Serve CPU and heap profiles under /debug/pprof/ on client URLs [default: false].
     #[arg(long, value_parser = switch, num_args = 0..=1)]
     #[arg(default_missing_value = "true", require_equals = true)]
     pub enable_pprof: Option<bool>,

@@ -29,7 +29,7 @@ mod traces; // flags of traces
 pub use discovery::{DiscoveryFallback, DiscoveryFlags, shown};
 pub use errors::{FlagError, Notice};
 pub use file::read as read_file;
-pub use gates::is_gate_on;
+pub use gates::{FeatureGate, all as feature_gates, is_gate_on};
 pub use listen::ListenFlags;
 pub use log::LogFlags;
 pub use tls::TlsFlags;
@@ -403,7 +403,7 @@ fn read_arguments(
             }
         };
         if let (Some(accepted), Some(value)) = (accepted, &value) {
-            let refused = |reason| FlagError::Value { name: name.to_owned(), value: value.clone(), reason };
+            let refused = |reason| refused(name, value, reason, accepted.kind == Kind::Switch);
             accepted.check(value).map_err(refused)?;
         }
         given.push(Assignment { name: name.to_owned(), value, accepted });
@@ -509,7 +509,18 @@ fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagErro
         let variable = format!("{VARIABLE_PREFIX}{}", name.to_uppercase().replace('-', "_"));
         return FlagError::Variable { variable, value, reason };
     }
-    FlagError::Value { name, value, reason }
+    let is_switch = matches!(flag_kind(&name), Ok(FlagKind::Switch));
+    refused(&name, &value, reason, is_switch)
+}
+
+/// A value of a command line, in Go's words.
+fn refused(name: &str, value: &str, reason: String, is_switch: bool) -> FlagError {
+    let (name, value) = (name.to_owned(), value.to_owned());
+    if is_switch {
+        FlagError::Switch { name, value, reason }
+    } else {
+        FlagError::Value { name, value, reason }
+    }
 }
 
 fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {

@@ -26,6 +26,9 @@ pub struct TlsFlags {
     /// File of revoked client certificates.
     #[arg(long)]
     pub client_crl_file: Option<String>,
+    /// Common names, one of which a client certificate must have.
+    #[arg(long)]
+    pub client_cert_allowed_cn: Option<String>,
     /// Host names, one of which a client certificate must be valid for.
     #[arg(long)]
     pub client_cert_allowed_hostname: Option<String>,

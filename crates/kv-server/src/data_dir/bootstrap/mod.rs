@@ -55,7 +55,7 @@ pub enum BootstrapError {
     DuplicateUrl(String),
     #[error(
         "--initial-cluster has {cluster} but missing from --initial-advertise-peer-urls={advertised} \
-         (resolved urls: \"{cluster_resolved}\" != \"{advertised_resolved}\")"
+         (resolved urls: \"{advertised_resolved}\" != \"{cluster_resolved}\")"
     )]
     UrlsDiffer { cluster: String, advertised: String, cluster_resolved: String, advertised_resolved: String },
     #[error(transparent)]

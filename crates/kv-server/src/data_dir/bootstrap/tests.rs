@@ -39,7 +39,7 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
             "--name x --initial-cluster x=http://127.0.0.1:2 --initial-advertise-peer-urls http://127.0.0.1:1",
             "--initial-cluster has x=http://127.0.0.1:2 but missing from \
              --initial-advertise-peer-urls=http://127.0.0.1:1 \
-             (resolved urls: \"http://127.0.0.1:2\" != \"http://127.0.0.1:1\")",
+             (resolved urls: \"http://127.0.0.1:1\" != \"http://127.0.0.1:2\")",
         ),
         (
             "--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1",

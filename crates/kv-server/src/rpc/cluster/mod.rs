@@ -27,6 +27,7 @@ use crate::config::Urls;
 use crate::data_dir::added_member_id;
 use crate::errors;
 use crate::member::Member;
+use crate::metrics::Reason;
 
 /// The methods as tonic calls them.
 pub struct Cluster(pub Arc<Member>);
@@ -62,6 +63,13 @@ impl Cluster {
             Outcome::Members(members) => Ok(members),
             other => unreachable!("a change of the members was answered with {other:?}"),
         }
+    }
+
+    async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
+        self.check_known(id)?;
+        checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
+        self.judge(checks::may_promote)?;
+        self.change(asker, Change::Promote(id)).await
     }
 
     /// How far the learner is, as the leader says.
@@ -144,11 +152,18 @@ impl ClusterMethods for Cluster {
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let (asker, request) = self.admit(request)?;
-        let id = request.id;
-        self.check_known(id)?;
-        checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
-        self.judge(checks::may_promote)?;
-        let members = self.change(&asker, Change::Promote(id)).await?;
-        Ok(Response::new(MemberPromoteResponse { header: header::without_revision(&self.0), members }))
+        let promotions = &self.0.metrics.promotions;
+        match self.promote(&asker, request.id).await {
+            Ok(members) => {
+                promotions.successes.inc();
+                let header = header::without_revision(&self.0);
+                Ok(Response::new(MemberPromoteResponse { header, members }))
+            }
+            Err(status) => {
+                let reason = Reason { Reason: status.message().to_owned() };
+                promotions.failures.get_or_create(&reason).inc();
+                Err(status)
+            }
+        }
     }
 }
