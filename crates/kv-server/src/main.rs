@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use heap_profile::Sampled;
+use mimalloc::MiMalloc;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Sampled<MiMalloc> = Sampled::new(MiMalloc);
 
 fn main() -> ExitCode {
     kv_server::run(std::env::args_os().skip(1), std::env::vars_os())

@@ -55,7 +55,6 @@ async fn variables_and_profiles_are_served_where_they_are_asked_for() {
     assert_eq!((status, &body[..2]), (200, &b"\x1f\x8b"[..]), "gzip");
     for (path, wanted, text) in [
         ("/debug/pprof/", 200, "profile?seconds=30"),
-        ("/debug/pprof/heap", 501, "mimalloc"),
         ("/debug/pprof/goroutine", 501, "Go"),
         ("/debug/pprof/profile?seconds=999", 400, "at most 300 seconds"),
     ] {
@@ -65,6 +64,49 @@ async fn variables_and_profiles_are_served_where_they_are_asked_for() {
     }
     for path in ["/debug/vars", "/debug/pprof/"] {
         assert_eq!(get(metrics, path).0, 404, "{path} on the metrics port");
+    }
+}
+
+/// The parts of pprof's format that the test looks at.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Sample {
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+}
+
+#[tokio::test]
+async fn a_heap_profile_names_the_code_that_holds_memory() {
+    const VALUES: i64 = 30;
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec!["--log-level=debug".to_owned()];
+    cluster.start();
+    let member = &cluster.members[0];
+    let value = "x".repeat(1 << 20);
+    for at in 0..VALUES {
+        member.put(&format!("k{at}"), &value).await;
+    }
+    for path in ["/debug/pprof/heap", "/debug/pprof/allocs?debug=0"] {
+        let (status, body) = get(member.client_port, path);
+        assert_eq!(status, 200, "{path}");
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
+        let profile = <Profile as prost::Message>::decode(&plain[..]).unwrap();
+        let total = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>();
+        let (allocated, in_use) = (total(1), total(3));
+        // Each value went through several buffers. Blocks of values are packed, or on the disk already.
+        assert!(allocated >= VALUES << 20, "{path}: {allocated}");
+        assert!((1 << 20..allocated).contains(&in_use), "{path}: {in_use} of {allocated}");
+        let has = |part: &str| profile.string_table.iter().any(|text| text.contains(part));
+        assert!(has("inuse_space") && has("mvcc::") && has("kv_server::"), "{path}");
+        assert!(!has("heap_profile::sample"), "{path}");
     }
 }
 

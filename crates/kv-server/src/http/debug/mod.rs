@@ -2,6 +2,7 @@
 //! fault in it.
 
 mod format; // a profile in pprof's format
+mod heap; // heap profiles
 mod profile; // CPU profiles
 mod vars; // /debug/vars
 
@@ -14,15 +15,15 @@ use axum::routing::any;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
+use self::format::Shown;
 use super::handler::{Http, refuse, response};
 
 /// What a member shows by `/debug/pprof/`.
 const INDEX: &str = "/debug/pprof/\n\n\
     cmdline              the command line\n\
     profile?seconds=30   a CPU profile in pprof's format: go tool pprof URL\n\
-    heap                 not available: the allocator keeps no profile\n";
-const NO_HEAP: &str = "this server has no heap profile: its allocator, mimalloc, does not record allocations; \
-    /metrics has process_resident_memory_bytes and the sizes of caches and queues";
+    heap                 what is in use, and which code allocated it\n\
+    allocs               the same, of all that was allocated since the start\n";
 const NO_GO: &str = "this server has no such profile: it is not written in Go";
 
 /// Paths below `/debug/`.
@@ -33,10 +34,16 @@ pub(super) fn routes(enable_pprof: bool) -> Router<Http> {
     }
     let one_at_a_time = Arc::new(Semaphore::new(1));
     let profile = move |request: Request| profile::answer(Arc::clone(&one_at_a_time), request);
+    let one_of_the_heap = Arc::new(Semaphore::new(1));
+    let heap = move |shown| {
+        let one_at_a_time = Arc::clone(&one_of_the_heap);
+        any(move || heap::answer(Arc::clone(&one_at_a_time), shown))
+    };
     vars.route("/debug/pprof/", any(|| async { text(INDEX) }))
         .route("/debug/pprof/cmdline", any(|| async { text(&vars::command_line().join("\0")) }))
         .route("/debug/pprof/profile", any(profile))
-        .route("/debug/pprof/heap", any(|| async { refuse(StatusCode::NOT_IMPLEMENTED, NO_HEAP) }))
+        .route("/debug/pprof/heap", heap(Shown::InUse))
+        .route("/debug/pprof/allocs", heap(Shown::Allocated))
         .route("/debug/pprof/{profile}", any(|| async { refuse(StatusCode::NOT_IMPLEMENTED, NO_GO) }))
 }
 
