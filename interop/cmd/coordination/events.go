@@ -40,7 +40,7 @@ const (
 	filled       = 160 << 20
 	filledWithin = time.Minute
 	filledBytes  = 512 << 10
-	fillers      = 4
+	fillers      = 16
 	betweenKills = 3 * time.Second
 	sayEvery     = 10 * time.Second
 )
