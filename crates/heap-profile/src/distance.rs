@@ -1,7 +1,7 @@
-//! Which allocations are sampled: those that hold one of the points that are strewn over all allocated bytes, at
-//! random and with a mean distance. An allocation of `size` bytes holds one with probability `1 - exp(-size /
-//! mean)`, whatever came before it. So a pattern of allocations cannot fall into step with the samples, and
-//! each sample stands for a known number of allocations.
+//! Which allocations are sampled: those that hold one of the points that are strewn over all allocated bytes,
+//! at random and with a mean distance. An allocation of `size` bytes holds one with probability
+//! `1 - exp(-size / mean)`, independent of what came before it. So a pattern of allocations cannot fall into
+//! step with the samples, and each sample stands for a known number of allocations.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -46,8 +46,8 @@ impl<A> Sampled<A> {
 
 #[allow(unsafe_code, reason = "the trait is unsafe; every call is handed on as it came")]
 // SAFETY: each method hands its arguments on to the inner allocator and returns what that returned. A caller
-// that keeps this allocator's contract keeps the inner one's. Between, no memory of the caller is touched, and
-// nothing unwinds: a full table drops a sample.
+// that keeps this allocator's contract keeps the inner one's. Between, no memory of the caller is touched,
+// and nothing unwinds: a full table drops a sample.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
@@ -119,8 +119,8 @@ fn unobserved<T>(work: impl FnOnce() -> T) -> Option<T> {
     Some(done)
 }
 
-/// From now on, one allocation in `bytes_between` bytes is sampled. There is no way back: an address that is freed
-/// while nothing is sampled would stay in the table.
+/// From now on, one allocation in `bytes_between` bytes is sampled. There is no way back: an address that is
+/// freed while nothing is sampled would stay in the table.
 pub fn start(bytes_between: usize) {
     assert!(bytes_between > 0, "a distance of samples");
     unobserved(table::prepare);

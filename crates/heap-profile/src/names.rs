@@ -13,8 +13,9 @@ pub struct Function {
     pub line: u32,
 }
 
-/// The functions of one frame, given the address to which it returns: those that were inlined into each other,
-/// the innermost first. The address itself where there is no symbol. Takes long at first, when symbols are read.
+/// The functions of one frame, given the address to which it returns: those that were inlined into each
+/// other, the innermost first. The address itself where there is no symbol. Takes long at first, when symbols
+/// are read.
 pub fn functions(address: usize) -> Vec<Function> {
     let mut found = Vec::new();
     backtrace::resolve(address as *mut c_void, |symbol| {

@@ -1,7 +1,7 @@
 //! What is sampled: addresses in use, and the stacks that allocated them.
 //!
-//! * An address is in the filter before its owner knows it, and until after it is out of the table. So a thread
-//!   that frees it finds it.
+//! * An address is in the filter before its owner knows it, and until after it is out of the table. So a
+//!   thread that frees it finds it.
 //! * Nothing here is called by a thread that is in here already.
 
 use std::collections::HashMap;

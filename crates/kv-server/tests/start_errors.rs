@@ -93,7 +93,8 @@ fn started_with(program: &Path, start: &str) -> (i32, String) {
     (code, said)
 }
 
-/// The reason among what etcd prints: the error of its last line that has one, or its first line of plain text.
+/// The reason among what etcd prints: the error of its last line that has one, or its first line of plain
+/// text.
 fn reason(said: &str) -> String {
     let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let of = |line: &Value| {

@@ -30,7 +30,8 @@ const DESCRIPTORS: u64 = 4096;
 const CERTIFICATE_DAYS: i64 = 30;
 const DAY_SECONDS: i64 = 86_400;
 
-/// All risks, the gravest first. `ends` are files of certificates with the second since 1970 in which they end.
+/// All risks, the gravest first. `ends` are files of certificates, each with the second since 1970 in which it
+/// ends.
 pub fn of(settings: &Settings, log: &LogSettings, ends: &[(PathBuf, i64)]) -> Vec<String> {
     let mut risks = Vec::new();
     places(settings, &mut risks);

@@ -524,7 +524,8 @@ mod tests {
             (
                 "--advertise-client-urls http://:2379",
                 "--advertise-client-urls \"http://:2379\" must be in the format \"host:port\", \
-                 \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" (unexpected empty host (http://:2379))",
+                 \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" \
+                 (unexpected empty host (http://:2379))",
             ),
             (
                 "--initial-advertise-peer-urls http://:2380",

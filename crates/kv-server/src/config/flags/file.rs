@@ -201,8 +201,8 @@ mod tests {
             ("client-transport-security: {allowed-cn: [a, b]}", "client-cert-allowed-cn=a,b"),
             ("socket-options: {reuse-port: true}", "socket-reuse-port=true"),
             (
-                "discovery-config:\n  token: t\n  client:\n    endpoints: [h:1, h:2]\n    dial-timeout: 7\n    \
-                 secure: {cacert: c, other: 1}\n    auth: {username: u, password: p}\n",
+                "discovery-config:\n  token: t\n  client:\n    endpoints: [h:1, h:2]\n    \
+                 dial-timeout: 7\n    secure: {cacert: c, other: 1}\n    auth: {username: u, password: p}\n",
                 "discovery-cacert=c discovery-config.client.secure.other=1 discovery-dial-timeout=7ns \
                  discovery-endpoints=h:1,h:2 discovery-password=p discovery-token=t discovery-user=u",
             ),

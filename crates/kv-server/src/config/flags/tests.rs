@@ -222,8 +222,8 @@ fn statuses_on_the_page() -> HashMap<&'static str, Option<String>> {
     .collect()
 }
 
-/// What each flag of etcd 3.7.1 does here, as `tests/flags.txt` lists it: name, behaviour, and a value. A length
-/// of time is `1s` there.
+/// What each flag of etcd 3.7.1 does here, as `tests/flags.txt` lists it: name, behaviour, and a value. A
+/// length of time is `1s` there.
 #[test]
 fn every_flag_of_etcd_behaves_as_listed() {
     let rows: Vec<Vec<&str>> =
@@ -243,7 +243,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
             name => parse_file(&format!("{name}: '{value}'"))
                 .map(|(flags, notices)| Parsed::Flags(Box::new(flags), notices)),
         };
-        if value == "1s" {
+        if *value == "1s" {
             // A file has etcd's nanoseconds as well.
             let parsed = parse_file(&format!("{name}: 1000000000")).expect(name);
             let by_text = parse_file(&format!("{name}: 1s")).expect(name);

@@ -1,7 +1,7 @@
 //! Heap profiles: which code allocated what is in use, and all that was allocated since the start.
 //!
-//! Allocations are sampled from the start of a member with `--enable-pprof`. One profile is made at a time: the
-//! names of its functions are looked up, which takes seconds of processor time at first.
+//! Allocations are sampled from the start of a member with `--enable-pprof`. One profile is made at a time:
+//! the names of its functions are looked up, which takes seconds of processor time at first.
 
 use std::sync::Arc;
 use std::time::SystemTime;

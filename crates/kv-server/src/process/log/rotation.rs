@@ -79,8 +79,8 @@ impl Rotation {
         }
     }
 
-    /// Removes backups that are too old or too many, and compresses the others if wanted. One that fails keeps
-    /// none of the others from their turn: on a full disk, what is removed makes room.
+    /// Removes backups that are too old or too many, and compresses the others if wanted. One that fails
+    /// keeps none of the others from their turn: on a full disk, what is removed makes room.
     pub fn tidy(&self, path: &Path, now: SystemTime) -> io::Result<()> {
         let oldest = self.age_max.and_then(|age| now.checked_sub(age)).map(stamp);
         let is_over = |at: usize, stamp: &String| {
