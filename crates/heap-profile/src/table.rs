@@ -98,7 +98,8 @@ pub fn add(address: usize, size: usize, distance: usize) {
     let (mut frames, mut count) = ([0; FRAMES_MAX], 0);
     backtrace::trace(|frame| {
         frames[count] = frame.ip() as usize;
-        count += 1;
+        // The outermost frame returns nowhere.
+        count += usize::from(frames[count] != 0);
         count < FRAMES_MAX
     });
     let weight = weight(size, distance);

@@ -151,14 +151,12 @@ pub(super) fn of_heap(
         Shown::Allocated => "alloc_space",
     });
     let mut known: HashMap<usize, Vec<Named>> = HashMap::new();
-    let is_own = |functions: &[Named]| functions.iter().any(|found| heap_profile::is_of_profile(&found.name));
     let mut samples = Vec::new();
     for sample in &heap.samples {
         for address in &sample.stack {
             known.entry(*address).or_insert_with(|| functions(*address));
         }
-        let own = sample.stack.iter().rposition(|address| is_own(&known[address]));
-        let stack = &sample.stack[own.map_or(0, |last| last + 1)..];
+        let stack = heap_profile::from_caller(&sample.stack, |address| known[address].as_slice());
         let values =
             [sample.allocated_objects, sample.allocated_bytes, sample.in_use_objects, sample.in_use_bytes];
         samples.push(Sample {
