@@ -170,10 +170,13 @@ impl Rounds<'_> {
                 runner.note_written(&cost);
             };
             let side = &mut report.last_row().sides[runner.index];
-            let last = side.rounds.last_mut().zip(counted).filter(|_| runs > 0);
+            let last = side.rounds.last_mut().zip(counted);
             let Some((last, counted)) = last else { continue };
             measure::add_round_trips(&mut last.metrics, &counted);
             side.update(row.spec.rounds_as);
+            if runs == 0 {
+                continue;
+            }
             let text = format!(
                 "{}: the load went on for {:.0} s after its rounds, until its members had measured the round \
                  trips between them.",
