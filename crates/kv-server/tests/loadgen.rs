@@ -1,5 +1,5 @@
-//! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal and
-//! transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
+//! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal
+//! and transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
 //! planted fault is found.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]

@@ -1,4 +1,5 @@
-//! Any bytes as requests of watch streams: the program that the fuzz target runs, on its corpus and on random bytes.
+//! Any bytes as requests of watch streams: the program that the fuzz target runs, on its corpus and on random
+//! bytes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;

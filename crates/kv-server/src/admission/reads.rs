@@ -13,13 +13,13 @@
 //!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
 //! * A read that alone needs more than the whole budget is refused, with the limit in its text.
 //! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
-//!   a budget of their own: a slow reader of a large range delays other large ranges and no other read.
+//!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
 //!   then.
 //! * Gates share between connections. Each has a bound on waiting; beyond it a read is refused.
 //!
-//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take a
-//! few MiB each.
+//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take
+//! a few MiB each.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -172,8 +172,8 @@ impl Admission {
         self.stream_keys.take(client, bytes).ok_or_else(errors::reads_exhausted)
     }
 
-    /// Bytes for a window of a large range that should have `wanted`: fewer if little memory is left, but `least`.
-    /// Three windows and what else is granted between two samples fit into what is left.
+    /// Bytes for a window of a large range that should have `wanted`: fewer if little memory is left, but
+    /// `least`. Three windows and what else is granted between two samples fit into what is left.
     pub fn window(&self, wanted: usize, least: usize) -> usize {
         let left =
             self.memory.left().map_or(usize::MAX, |left| usize::try_from(left / 8).unwrap_or(usize::MAX));

@@ -4,7 +4,8 @@
 //! * When half of the queue is taken, the other half is for addresses with few lines in it: a client that
 //!   floods the member does not hide what others do.
 //! * A write that fails loses its lines. The thread goes on with the next ones.
-//! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no signal.
+//! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no
+//!   signal.
 //! * A line that was cut short by a failing write ends before the next one begins.
 
 use std::fs::{File, Metadata};
@@ -26,8 +27,8 @@ use crate::auth::network;
 use crate::config::AuditTarget;
 use crate::metrics::AuditMetrics;
 
-/// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48 MiB.
-/// One more is lost.
+/// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48
+/// MiB. One more is lost.
 const LINES_MAX: usize = 4096;
 /// Addresses are counted in so many groups, by a hash that only this process knows.
 const GROUPS: usize = 256;
@@ -35,7 +36,8 @@ const GROUPS: usize = 256;
 const GROUP_PART: usize = 32;
 /// Lines in one write.
 const BATCH_LINES_MAX: usize = 256;
-/// How long the end of the process waits for the lines that are left: a target that is stuck holds it up no longer.
+/// How long the end of the process waits for the lines that are left: a target that is stuck holds it up no
+/// longer.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why the audit log cannot be started.

@@ -1,6 +1,6 @@
 //! What a request names: keys, leases, members, users and roles. Never a value, a password or a token.
 //!
-//! * A subject is small, whatever the request is: 16 ranges of keys, 256 bytes of each key or name. A subject
+//! * A subject is small for any request: 16 ranges of keys, 256 bytes of each key or name. A subject
 //!   that has less than the request says so.
 //! * Of a refused request it names the first range that the caller may not use, wherever the request has it.
 //! * The match is exhaustive: a new method does not compile before its subject is written here.

@@ -6,8 +6,8 @@
 //!
 //! * A right token counts for nothing: a proxy with thousands of users is not slowed down.
 //! * Past the number of all, an address without a wrong token in this second still has one.
-//! * Addresses are bounded as well. Whoever has a network of thousands cannot use them up: the addresses of a
-//!   network leave as many places as they have.
+//! * Addresses are bounded as well. A client with a network of thousands cannot use them up: the addresses of
+//!   a network leave as many places as they have.
 //! * A second is that of the caller. Nothing is kept of an earlier one.
 //!
 //! Knows no tokens.
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(wrong(&failures, address(2), 1), OF_ADDRESS_MAX);
     }
 
-    /// The first address of a network of its own.
+    /// The first address of a separate network.
     fn network_of_v4(number: u32) -> Option<IpAddr> {
         address(number << 16)
     }

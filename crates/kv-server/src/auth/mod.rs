@@ -17,7 +17,7 @@
 mod caller; // who asks, and what that permits
 mod jwt; // tokens that are signed
 mod origin; // where calls come from
-mod passwords; // bcrypt on threads of its own
+mod passwords; // bcrypt on separate threads
 mod token; // the text of a token that members keep
 mod turns; // jobs shared out by where they come from
 

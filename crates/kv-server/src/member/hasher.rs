@@ -12,7 +12,7 @@ use tonic::Status;
 
 use crate::admission::{Admission, ClientId, MemoryLimit};
 
-/// Connections of clients count from 1, so members share a number of their own.
+/// Connections of clients count from 1, so members share a number that no client has.
 const MEMBERS: ClientId = ClientId(u64::MAX);
 
 /// Computes hashes of this member.

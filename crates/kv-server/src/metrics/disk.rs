@@ -54,7 +54,7 @@ pub struct CompactionMetrics {
 }
 
 impl DiskMetrics {
-    /// What the store gave to the disk, whatever it was for.
+    /// What the store gave to the disk, for any purpose.
     pub fn store_bytes(&self) -> u64 {
         let purposes = ["checkpoint", "compaction", "catalogue", "snapshot"];
         let written =

@@ -68,8 +68,8 @@ impl Client {
 
     /// The members, which of them answer, and the leader. The client knows them all from now on.
     ///
-    /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that applies
-    /// nothing has a leader, and answers no linearizable read.
+    /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that
+    /// applies nothing has a leader, and answers no linearizable read.
     pub async fn look(&mut self) -> Result<Look, Status> {
         let members = match self.members().await {
             Ok(members) => members,
@@ -167,7 +167,7 @@ impl Client {
         self.endpoints.sort_by_key(|url| member.client_ur_ls.contains(url));
     }
 
-    /// Other ways into the cluster, beside those that were given: members come and go.
+    /// Other ways into the cluster than those that were given: members come and go.
     pub fn add_endpoints(&mut self, members: &[Member]) {
         for url in members.iter().flat_map(|member| &member.client_ur_ls) {
             if !self.endpoints.contains(url) {
@@ -246,7 +246,7 @@ impl Client {
     }
 
     async fn dial(&self, url: &str) -> Result<Channel, String> {
-        // Each request has a deadline of its own; streams have none.
+        // Each request has a deadline; streams have none.
         let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
         self.dialer.channel_to(url, limit).await
     }

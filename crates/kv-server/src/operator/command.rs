@@ -29,11 +29,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put a new member in the place of another one: adds it as a learner, waits until it is in sync, promotes it and
-    /// removes the old one. Run again after an interruption, it goes on where it was.
+    /// Put a new member in the place of another one: adds it as a learner, waits until it is in sync,
+    /// promotes it and removes the old one. Run again after an interruption, it goes on where it was.
     Replace(Replace),
-    /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps its log, its
-    /// votes and its data directory. Run again after an interruption, it goes on where it was.
+    /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps
+    /// its log, its votes and its data directory. Run again after an interruption, it goes on where it was.
     Reseed(Reseed),
 }
 
@@ -93,8 +93,9 @@ pub fn described() -> clap::Command {
     Arguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in the
-/// place of the old one, or the member has the leader's state; 1 if not, 2 for a command line that makes no sense.
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in
+/// the place of the old one, or the member has the leader's state; 1 if not, 2 for a command line that makes
+/// no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let named = std::iter::once(OsString::from("kv-server member")).chain(arguments);
     let command = match Arguments::try_parse_from(named) {

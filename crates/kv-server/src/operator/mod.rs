@@ -5,10 +5,10 @@
 //!   list members ─▶ plan: the next step ─▶ take it ─▶ list members ─▶ …       add · wait for the start · promote · remove
 //! ```
 //!
-//! * The list of members says how far a replacement is. So the command can be ended anywhere and started again,
-//!   also on another machine, and a call whose outcome is unknown is not repeated blindly.
-//! * A member that answers is removed last: the cluster is never smaller than before. One that does not answer
-//!   is removed first: the servers admit no new member while another one is silent.
+//! * The list of members says how far a replacement is. So the command can be ended anywhere and started
+//!   again, also on another machine, and a call whose outcome is unknown is not repeated blindly.
+//! * A member that answers is removed last: the cluster is never smaller than before. One that does not
+//!   answer is removed first: the servers admit no new member while another one is silent.
 //! * No step is taken that would leave less than a quorum of members that answer.
 //!
 //! Uses the gRPC services as any client does, and nothing of a running member.

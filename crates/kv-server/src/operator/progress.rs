@@ -1,5 +1,5 @@
-//! Takes steps until nothing is left to do, and prints lines about progress. They are for people: they go to standard
-//! error.
+//! Takes steps until nothing is left to do, and prints lines about progress. They are for people: they go to
+//! standard error.
 
 use std::error::Error;
 use std::io::{self, Write};

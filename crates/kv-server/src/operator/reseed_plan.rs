@@ -18,7 +18,8 @@ pub enum Step<'a> {
     Nothing,
     /// It does not answer.
     AwaitAnswer,
-    /// An alarm CORRUPT names the leader too: its state is no better. It hands over by itself, within seconds.
+    /// An alarm CORRUPT names the leader too: its state is no better. It hands over by itself, within
+    /// seconds.
     AwaitLeader { leader: u64 },
     /// It is to take over the leader's state.
     Reseed(&'a Member),
@@ -99,8 +100,8 @@ pub fn next<'a>(cluster: &'a Cluster<'_>, wanted: &str) -> Result<Step<'a>, Refu
 mod tests {
     use super::*;
 
-    /// Each word is a member: `a!` does not answer, `*a` leads, `~a` is a learner, `a#` has an alarm. `0#` is an alarm
-    /// that names no member. Ids count from a0.
+    /// Each word is a member: `a!` does not answer, `*a` leads, `~a` is a learner, `a#` has an alarm. `0#` is
+    /// an alarm that names no member. Ids count from a0.
     fn step(cluster: &str, wanted: &str) -> String {
         let (mut members, mut alarms, mut answering, mut leader) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (position, word) in cluster.split_whitespace().enumerate() {

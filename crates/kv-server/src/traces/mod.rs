@@ -6,9 +6,10 @@
 //! ```
 //!
 //! * A call is traced if its client's `traceparent` says so, or, without one, for a share of the calls.
-//! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are others' eyes.
-//! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for a collector.
-//!   A batch that is not accepted within 10 s is lost, even if an answer has begun.
+//! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are
+//!   others' eyes.
+//! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for
+//!   a collector. A batch that is not accepted within 10 s is lost, even if an answer has begun.
 //! * Where no traces are asked for, a call costs one branch.
 //!
 //! The library has the sampling, the queue and the protocol. It knows nothing of what a stage does.
@@ -34,7 +35,8 @@ use export::BoundedExporter;
 
 /// The scope of the spans.
 const SCOPE: &str = "kv-server";
-/// What the standard wants to be kept of a `tracestate`: a longer one is left out, as its bytes would wait in the queue.
+/// What the standard wants to be kept of a `tracestate`: a longer one is left out, as its bytes would wait in
+/// the queue.
 const STATE_BYTES_MAX: usize = 512;
 /// What the library takes apart of a `traceparent`; one has 55 bytes.
 const PARENT_BYTES_MAX: usize = 128;
@@ -73,8 +75,8 @@ struct Exporting {
 }
 
 impl Traces {
-    /// Exports to the collector of `settings`. To be called inside the runtime that shall talk to it. A collector that
-    /// does not answer is no error: it may come later.
+    /// Exports to the collector of `settings`. To be called inside the runtime that shall talk to it. A
+    /// collector that does not answer is no error: it may come later.
     pub fn start(settings: &TraceSettings) -> Result<Traces, TraceError> {
         let exporter =
             SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", settings.address));
@@ -119,7 +121,8 @@ impl Traces {
         is_recording.then(|| Arc::new(CallSpan { tracer: exporting.tracer.clone(), context }))
     }
 
-    /// Sends what waits, and nothing more after it. Takes at most 2 s. Not to be called on a thread of a runtime.
+    /// Sends what waits, and nothing more after it. Takes at most 2 s. Not to be called on a thread of a
+    /// runtime.
     pub fn close(&self) {
         let Some(exporting) = &self.0 else { return };
         if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_WITHIN) {

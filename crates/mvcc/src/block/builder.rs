@@ -66,8 +66,8 @@ impl OpenBlock {
         Some((self.base, self.records[number].clone()))
     }
 
-    /// Damages the record at `revision`, for `recount/damage`: `damage` gets its bytes, and the block's base. False
-    /// if there is no such record.
+    /// Damages the record at `revision`, for `recount/damage`: `damage` gets its bytes, and the block's base.
+    /// False if there is no such record.
     pub fn damage(&mut self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> bool {
         let Some(number) = self.table.find(revision) else { return false };
         let mut bytes = self.records[number].to_vec();

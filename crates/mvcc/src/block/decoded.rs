@@ -113,7 +113,8 @@ impl Decoded {
         Some((self.table.0[number].offset, self.record(number)))
     }
 
-    /// A copy with a damaged record, for `recount/damage`: `damage` gets the record's bytes, and the block's base.
+    /// A copy with a damaged record, for `recount/damage`: `damage` gets the record's bytes, and the block's
+    /// base.
     pub fn damaged(&self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> Option<Decoded> {
         let number = self.table.find(revision)?;
         let offset = |position: &Position| position.offset as usize;

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! * What a stream holds of large responses is outside of the bound on bodies: nothing can be taken back of a
-//!   message that has begun. All streams together hold [`Limits::handed_bytes_max`](crate::Limits) of it, or
-//!   one response. Beyond it a stream gets no large response, and no part of a revision is made.
+//!   message that has begun. All streams together hold [`WatchLimits::handed_bytes_max`](crate::WatchLimits)
+//!   of it, or one response. Beyond it a stream gets no large response, and no part of a revision is made.
 //! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
 //!   delays another by one response.
 //! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn

@@ -189,8 +189,8 @@ impl Hub {
         share.max(HISTORY_BYTES_MIN).min(self.limits.outbox_bytes)
     }
 
-    /// Bytes of a response to a lagging watcher, unless it is one revision: a stream holds two of them ahead of
-    /// its reading. With many streams each is small.
+    /// Bytes of a response to a lagging watcher, unless it is one revision: a stream holds two of them ahead
+    /// of its reading. With many streams each is small.
     pub(super) fn history_response_bytes_max(&self) -> usize {
         let share = self.limits.bodies_bytes / 4 / self.streams.len().max(1);
         share.clamp(self.limits.part_bytes, 16 * self.limits.part_bytes)
@@ -294,8 +294,8 @@ impl Hub {
         }
     }
 
-    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that was
-    /// read longest ago, and all streams in that order.
+    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that
+    /// was read longest ago, and all streams in that order.
     fn stalls_by_client(&self) -> BinaryHeap<Client> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {

@@ -6,7 +6,7 @@ use super::state::Hub;
 use crate::types::Turn;
 
 impl Hub {
-    /// Delivers new events, and history to lagging watchers: about `Limits::step_bytes` of each at most.
+    /// Delivers new events, and history to lagging watchers: about `WatchLimits::step_bytes` of each at most.
     ///
     /// Errors: the store is damaged or its disk fails. The member must stop.
     pub fn turn(&mut self) -> Result<Turn> {

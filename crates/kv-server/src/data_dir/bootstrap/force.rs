@@ -5,9 +5,9 @@
 //! ```
 //!
 //! * On a first start there is nothing to remove: the member starts with those that it was given.
-//! * Once forced, a member is not forced again by a flag that was left in its unit file: alone, it has nothing to
-//!   remove; with others that were added since, it refuses to start. Else a reboot would remove them, and what
-//!   they have acknowledged without this member.
+//! * Once forced, a member is not forced again by a flag that was left in its unit file: alone, it has
+//!   nothing to remove; with others that were added since, it refuses to start. Else a reboot would remove
+//!   them, and what they have acknowledged without this member.
 //! * A start without the flag, after a crash before the entry was applied, is alone as well.
 
 use raft_node::{StoreState, inspect};

@@ -6,8 +6,8 @@ use api::etcdserverpb::AlarmType;
 
 use crate::member::handle::Member;
 
-/// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of two
-/// corrupt members would give it to the other one.
+/// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of
+/// two corrupt members would give it to the other one.
 pub(crate) async fn give_up_leadership(member: &Member) {
     let named = named(member);
     let mut voters = member.roster.membership().voters.into_iter();

@@ -6,13 +6,13 @@
 //!      └──────────── pause: 60 times the CPU time of the part ◀─────┘
 //! ```
 //!
-//! * `changes` finds what apply does differently, at once. This finds what became different later, such as a bit in
-//!   memory, however long no entry reads it.
-//! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the leader.
-//!   Every other member recounts the same parts. A pass over a large state takes longer, not more.
+//! * `changes` finds what apply does differently, at once. This finds what became different later, such as a
+//!   bit in memory, however long no entry reads it.
+//! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the
+//!   leader. Every other member recounts the same parts. A pass over a large state takes longer, not more.
 //! * A difference counts if the same part differs twice.
-//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While one is
-//!   silent and the others have no majority, nothing is raised.
+//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While
+//!   one is silent and the others have no majority, nothing is raised.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,8 +57,8 @@ impl Recount {
         *self = Recount::new();
     }
 
-    /// Compares the next part, and pauses. Returns the members that differ from a majority; member 0 if no majority
-    /// agrees.
+    /// Compares the next part, and pauses. Returns the members that differ from a majority; member 0 if no
+    /// majority agrees.
     pub async fn turn(&mut self, member: &Member) -> Vec<u64> {
         let Some(span) = member.store.next_span(self.next, PART) else {
             member.metrics.disk.recount_passes.inc();
@@ -72,8 +72,8 @@ impl Recount {
         if differing.is_empty() {
             return differing;
         }
-        // An alarm that is up already is not raised in each pass. One that was up when a member was asked may be
-        // cleared by now, and the member's state with it.
+        // An alarm that is up already is not raised in each pass. One that was up when a member was asked may
+        // be cleared by now, and the member's state with it.
         let named = named(member);
         let (again, _) = self.compare(member, span).await;
         let is_news = |id: &u64| again.contains(id) && !named.contains(id);
@@ -125,7 +125,8 @@ fn verdict(leader: u64, own: Recounted, peers: &[(u64, Option<Recounted>)]) -> V
     let digests: Vec<_> = peers.iter().map(|(member, recounted)| (*member, digest(*recounted))).collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
-        // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no one.
+        // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no
+        // one.
         Verdict::Corrupt(members) if members == [0] && digests.iter().any(|(_, it)| it.is_none()) => {
             Vec::new()
         }

@@ -12,7 +12,8 @@ use super::link::{Client, dial};
 use crate::process::log::causes;
 use crate::tls::Dialer;
 
-/// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave no answer.
+/// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
+/// no answer.
 async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
     dialer: &Dialer,
     urls: &[String],

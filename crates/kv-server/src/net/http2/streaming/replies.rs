@@ -25,8 +25,8 @@ pub struct Replies {
     observer: Option<Arc<dyn MessageObserver>>,
 }
 
-/// The sending half of a stream. Shared by the method and by what ends its call; never contended, since both
-/// run in one task.
+/// The sending half of a stream. Shared by the method and by what ends its call; never contended,
+/// since both run in one task.
 pub(super) struct Outgoing {
     writer: Writer,
     /// The headers were sent.

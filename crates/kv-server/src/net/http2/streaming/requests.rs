@@ -36,8 +36,8 @@ pub struct Requests {
     observer: Option<Arc<dyn MessageObserver>>,
 }
 
-/// The receiving half of a stream. Shared by the method and by what serves its call; never contended, since
-/// both run in one task.
+/// The receiving half of a stream. Shared by the method and by what serves its call; never
+/// contended, since both run in one task.
 pub(super) struct Incoming {
     body: Reader,
     bytes_max: usize,

@@ -85,7 +85,8 @@ impl Reader {
     }
 
     /// Once this is dropped, what comes is discarded, and the stream stays open after its answer until the
-    /// request ends or its [`Writer`](super::Writer) is dropped. Without this call it is reset with its answer.
+    /// request ends or its [`Writer`](super::Writer) is dropped. Without this call it is reset with its
+    /// answer.
     pub(in super::super) fn discard_when_dropped(&mut self) {
         if let Body::Arriving(arriving) = &mut self.0 {
             arriving.discards_rest = true;
