@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use mvcc::{
-    Applied, Backend, CompactProgress, Fetch, KeyRange, Maintainer, MemoryBackend, Options, Pressure,
+    Backend, CompactProgress, Fetch, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure,
     RangeOptions, SledBackend, Store, Writer,
 };
 use tempfile::TempDir;
@@ -47,7 +47,7 @@ impl Home {
         self.writer.begin().put(&key, value, 0);
         self.next += 1;
         if self.next.is_multiple_of(100) {
-            let applied = Applied { index: self.next, term: 1 };
+            let applied = LogPosition::new(self.next, 1);
             if self.writer.end_entry(applied).expect("in order") != Pressure::Calm {
                 self.maintainer.persist().expect("a disk with room");
             }
@@ -122,7 +122,7 @@ fn compaction(criterion: &mut Criterion) {
 
 fn compact(mut home: Home) -> Home {
     home.writer.compact(home.store.revision()).expect("the first compaction");
-    home.writer.end_entry(Applied { index: home.next + 1, term: 1 }).expect("in order");
+    home.writer.end_entry(LogPosition::new(home.next + 1, 1)).expect("in order");
     while home.maintainer.compact_step(1000).expect("sound blocks") == CompactProgress::More {}
     home
 }

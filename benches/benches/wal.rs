@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use wal::testing::SimFs;
-use wal::{Entry, Fs, LogIndex, Options, Position, RealFs, Term, Wal};
+use wal::{Entry, Fs, LogIndex, LogPosition, Options, RealFs, Term, Wal};
 
 const OPTIONS: Options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
 
@@ -20,7 +20,8 @@ fn temp_dir() -> tempfile::TempDir {
 }
 
 fn create(dir: &Path) -> Wal<RealFs> {
-    Wal::create(RealFs, &dir.join("wal"), b"benchmark", Position::default(), OPTIONS).expect("create the log")
+    Wal::create(RealFs, &dir.join("wal"), b"benchmark", LogPosition::default(), OPTIONS)
+        .expect("create the log")
 }
 
 fn append<F: Fs>(wal: &mut Wal<F>, count: u64, payload: &[u8]) {
@@ -56,7 +57,7 @@ fn append_sync_in_memory(criterion: &mut Criterion) {
     for payload_bytes in [256, 4096] {
         let payload = vec![0x5a; payload_bytes];
         let dir = Path::new("/wal");
-        let mut wal = Wal::create(SimFs::new(), dir, b"benchmark", Position::default(), OPTIONS)
+        let mut wal = Wal::create(SimFs::new(), dir, b"benchmark", LogPosition::default(), OPTIONS)
             .expect("create the log");
         group.throughput(Throughput::Elements(1000));
         group.bench_function(BenchmarkId::new("1000", format!("{payload_bytes}B")), |bencher| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use mvcc::{Applied, Maintainer, MemoryBackend, Options, Pressure, Store, Writer};
-use watch::{CreateRequest, Encoder, Hub, Limits, Parcel, StreamId};
+use mvcc::{LogPosition, Maintainer, MemoryBackend, Options, Pressure, Store, Writer};
+use watch::{CreateRequest, Encoder, Hub, Parcel, StreamId, WatchLimits};
 
 const VALUE: &[u8] = &[7; 256];
 /// As many bytes as the server encodes at once.
@@ -34,7 +34,7 @@ impl Home {
     fn new() -> Self {
         let backend = Box::new(MemoryBackend::new());
         let (writer, store, maintainer) = mvcc::open(backend, Options::default()).expect("a fresh store");
-        let hub = Hub::new(store.clone(), Limits::default());
+        let hub = Hub::new(store.clone(), WatchLimits::default());
         let (parcels, frames) = (VecDeque::new(), Vec::new());
         Home { writer, store, maintainer, index: 0, hub, streams: Vec::new(), parcels, frames }
     }
@@ -58,7 +58,7 @@ impl Home {
     fn put(&mut self, number: usize) {
         self.writer.begin().put(&key(number), VALUE, 0);
         self.index += 1;
-        let applied = Applied { index: self.index, term: 1 };
+        let applied = LogPosition::new(self.index, 1);
         if self.writer.end_entry(applied).expect("in order") != Pressure::Calm {
             self.maintainer.persist().expect("memory does not fail");
         }

@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mvcc::{Applied, MemoryBackend, Options};
-use state_machine::{Answer, Genesis, StateMachine};
+use mvcc::{LogPosition, MemoryBackend, Options};
+use state_machine::{Answer, Genesis, EtcdMachine};
 
 fuzz_target!(|input: &[u8]| {
     let mut members = [member(), member(), member()];
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         let length = if *length == u8::MAX { tail.len() } else { usize::from(*length).min(tail.len()) };
         let (command, tail) = tail.split_at(length);
         (rest, index) = (tail, index + 1);
-        let at = Applied { index, term: 1 };
+        let at = LogPosition::new(index, 1);
         let command = Bytes::copy_from_slice(command);
         let [asked, again, silent] = members.each_mut();
         let outcome = asked.apply(at, &command, Answer::Wanted).expect("a command never breaks the store");
@@ -36,8 +36,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn member() -> StateMachine {
+fn member() -> EtcdMachine {
     let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
     let member = api::etcdserverpb::Member { id: 7, ..Default::default() };
-    StateMachine::new(writer, &Genesis { members: vec![member] }).unwrap()
+    EtcdMachine::new(writer, &Genesis { members: vec![member] }).unwrap()
 }

@@ -15,10 +15,10 @@ use api::etcdserverpb::{
 };
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mvcc::{Applied, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, Options};
 use prost::Message;
 use state_machine::command::{self, Kind};
-use state_machine::{Answer, Genesis, Response, StateMachine, is_brief, range, read_txn, validate};
+use state_machine::{Answer, Genesis, Response, EtcdMachine, is_brief, range, read_txn, validate};
 
 /// As the default of `--max-txn-ops`.
 const TXN_OPS_MAX: usize = 128;
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
 type Oracle = BTreeMap<Bytes, (Bytes, i64, i64, i64)>;
 
 struct World {
-    members: [StateMachine; 2],
+    members: [EtcdMachine; 2],
     index: u64,
     oracle: Oracle,
 }
@@ -49,7 +49,7 @@ impl World {
     fn new() -> World {
         let member = || {
             let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-            StateMachine::new(writer, &Genesis::default()).unwrap()
+            EtcdMachine::new(writer, &Genesis::default()).unwrap()
         };
         World { members: [member(), member()], index: 0, oracle: Oracle::new() }
     }
@@ -99,7 +99,7 @@ impl World {
         assert_eq!(command::decode(&command).expect("what is proposed can be applied"), kind);
         is_brief(&command, true);
         self.index += 1;
-        let at = Applied { index: self.index, term: 1 };
+        let at = LogPosition::new(self.index, 1);
         let [outcome, other] = self.members.each_mut().map(|member| {
             let outcome = member.apply(at, &command, Answer::Wanted).expect("no command breaks the store");
             member.end_entry(at).expect("memory does not fail");

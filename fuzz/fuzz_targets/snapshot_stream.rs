@@ -8,9 +8,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mvcc::{Applied, MemoryBackend, Options, Staging};
+use mvcc::{LogPosition, MemoryBackend, Options, Staging};
 
-const SENT: Applied = Applied { index: 9, term: 2 };
+const SENT: LogPosition = LogPosition::new(9, 2);
 const HEADER: usize = 16;
 
 /// The bodies of all chunks of a real export.

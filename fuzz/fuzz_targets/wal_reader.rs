@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use wal::testing::SimFs;
-use wal::{Entry, LogIndex, Options, Position, Term, Wal};
+use wal::{Entry, LogIndex, Options, LogPosition, Term, Wal};
 
 const DIR: &str = "/wal";
 const IDENTITY: &[u8] = b"the log of a fuzzer";
@@ -22,7 +22,7 @@ const ENTRIES: u64 = 60;
 /// A log of a few segments, and the names of their files.
 static LOG: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     let fs = SimFs::new();
-    let mut log = Wal::create(fs.clone(), Path::new(DIR), IDENTITY, Position::default(), OPTIONS).unwrap();
+    let mut log = Wal::create(fs.clone(), Path::new(DIR), IDENTITY, LogPosition::default(), OPTIONS).unwrap();
     for index in 1..=ENTRIES {
         let payload = payload(index);
         log.append(Entry { index: LogIndex(index), term: Term(1 + index / 20), kind: 0, payload: &payload });
@@ -111,7 +111,7 @@ fn forged(page: &[u8], mut input: &[u8]) -> Vec<u8> {
 fn open(files: &[(&str, Vec<u8>)], is_true: bool) {
     let fs = SimFs::new();
     // Makes the directory and one segment, whose bytes are replaced.
-    drop(Wal::create(fs.clone(), Path::new(DIR), IDENTITY, Position::default(), OPTIONS).unwrap());
+    drop(Wal::create(fs.clone(), Path::new(DIR), IDENTITY, LogPosition::default(), OPTIONS).unwrap());
     for (name, bytes) in files {
         let path = format!("{DIR}/{:016x}.wal", 1);
         assert!(name.starts_with(DIR));

@@ -11,7 +11,7 @@ use api::Error;
 use raft_node::{ProposeError, ReadError, TransferError};
 use state_machine::command::DecodeError;
 use state_machine::validate::StreamRefusal;
-use state_machine::{Failure, Fatal};
+use state_machine::{ApplyError, Failure};
 use tonic::{Code, Status};
 
 use crate::retry;
@@ -47,7 +47,7 @@ pub fn proposal(error: ProposeError) -> Status {
     match error {
         ProposeError::TooManyRequests => refused(Error::TooManyRequests),
         ProposeError::TooLarge { .. } => refused(Error::RequestTooLarge),
-        // etcd lets the deadline of its own context through here, in Go's words.
+        // etcd lets the deadline of its internal context through here, in Go's words.
         ProposeError::NoLeader => deadline_exceeded(),
         ProposeError::Timeout => refused(Error::Timeout),
         ProposeError::TimeoutLeaderFail => refused(Error::TimeoutDueToLeaderFail),
@@ -80,7 +80,7 @@ pub fn read(failure: Failure) -> Status {
 }
 
 /// A record of the server's own that cannot be read.
-pub fn record(fatal: Fatal) -> Status {
+pub fn record(fatal: ApplyError) -> Status {
     tracing::error!(error = %fatal, cause = ?fatal.source(), "read of a server record failed");
     Status::internal("etcdserver: the store cannot be read")
 }
@@ -189,8 +189,8 @@ pub fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
-/// The rest of a watch response was compacted, or its client has held a large one for too long. Clients open a
-/// new stream after UNAVAILABLE, and learn there if their revision is compacted.
+/// The rest of a watch response was compacted, or its client has held a large one for too long. Clients open
+/// a new stream after UNAVAILABLE, and learn there if their revision is compacted.
 pub fn watch_broken() -> Status {
     Status::unavailable("etcdserver: watch canceled")
 }
@@ -269,9 +269,9 @@ pub fn malformed_path(path: &str) -> Status {
     Status::unimplemented(format!("malformed method name: {path:?}"))
 }
 
-/// What the reader of a message was doing when it failed, in grpc-go's words.
+/// How a request is read. grpc-go's words for a failure depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum RequestForm {
     /// The request of a unary call.
     Unary,
     /// A message of a stream; a call that answers with a stream reads its one request so as well.
@@ -279,11 +279,11 @@ pub enum Reading {
 }
 
 /// A request that is no protobuf message. The reason is Go's for nearly all of them; ours differ in detail.
-pub fn malformed(reading: Reading) -> Status {
+pub fn malformed(reading: RequestForm) -> Status {
     const REASON: &str = "proto: cannot parse invalid wire-format data";
     Status::internal(match reading {
-        Reading::Unary => format!("grpc: error unmarshalling request: {REASON}"),
-        Reading::Stream => format!("grpc: failed to unmarshal the received message: {REASON}"),
+        RequestForm::Unary => format!("grpc: error unmarshalling request: {REASON}"),
+        RequestForm::Stream => format!("grpc: failed to unmarshal the received message: {REASON}"),
     })
 }
 
@@ -292,14 +292,14 @@ pub fn undecodable(error: &DecodeError) -> Status {
     match error {
         DecodeError::TooDeep => refused(Error::TooManyOps),
         DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => {
-            malformed(Reading::Unary)
+            malformed(RequestForm::Unary)
         }
     }
 }
 
 /// What tonic said about a request that it could not read, as grpc-go says it. Other statuses stay as they
 /// are.
-pub fn as_grpc_go(status: &Status, reading: Reading) -> Option<Status> {
+pub fn as_grpc_go(status: &Status, reading: RequestForm) -> Option<Status> {
     let text = status.message();
     if let Some(lengths) = text.strip_prefix("Error, decoded message length too large: found ") {
         let (found, limit) = lengths.split_once(" bytes, the limit is: ")?;
@@ -377,22 +377,22 @@ mod tests {
             "Error, decoded message length too large: found 2500000 bytes, the limit is: 2097152 bytes",
         );
         check(
-            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            &as_grpc_go(&tonic, RequestForm::Unary).unwrap(),
             Code::ResourceExhausted,
             "grpc: received message larger than max (2500000 vs. 2097152)",
         );
         let tonic = Status::internal("failed to decode Protobuf message: buffer underflow");
         check(
-            &as_grpc_go(&tonic, Reading::Unary).unwrap(),
+            &as_grpc_go(&tonic, RequestForm::Unary).unwrap(),
             Code::Internal,
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
         );
         check(
-            &as_grpc_go(&tonic, Reading::Stream).unwrap(),
+            &as_grpc_go(&tonic, RequestForm::Stream).unwrap(),
             Code::Internal,
             "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
         );
-        assert!(as_grpc_go(&refused(Error::EmptyKey), Reading::Unary).is_none());
+        assert!(as_grpc_go(&refused(Error::EmptyKey), RequestForm::Unary).is_none());
     }
 
     /// tonic's words are matched above, so a new version of it must not change them unnoticed.

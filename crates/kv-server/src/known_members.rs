@@ -1,7 +1,8 @@
 //! The members at start: what the store, the log and the identity say of them, and who hears of changes.
 //!
 //! * The store's list is the truth. A member without a store asks the others who is in the cluster.
-//! * A member that joined a running cluster has no state before it has received one, whatever its log holds.
+//! * A member that joined a running cluster has no state before it has received one. What its log holds does
+//!   not matter.
 
 use std::sync::Arc;
 
@@ -27,15 +28,15 @@ pub fn open_fitting_store(
 ) -> Result<OpenedStore, OpenStoreError> {
     let Established { identity, recovery, .. } = established;
     let reader = established.log.reader();
-    let term = |index| reader.term(LogIndex(index)).map(|term| term.0);
-    let log = LogSpan { start: recovery.start.index.0, last: recovery.last.index.0, term: &term };
+    let term = |index| reader.term(index);
+    let log = LogSpan { start: recovery.start.index, last: recovery.last.index, term: &term };
     let others = match company {
         // The log knows of members that came later, or are gone.
         Company::AsKnown => others_in_log(established).unwrap_or(identity.members.len().saturating_sub(1)),
         Company::Alone | Company::Forced => 0,
     };
     let opened = open_store::open(directory, log, others)?;
-    let begins_elsewhere = identity.joined && opened.store.applied().index == 0;
+    let begins_elsewhere = identity.joined && opened.store.applied().index == LogIndex::ZERO;
     let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
     Ok(OpenedStore { state, ..opened })
 }
@@ -49,14 +50,14 @@ fn others_in_log(established: &Established) -> Option<usize> {
 }
 
 /// The members as the store has them. A member without a store asks the others, and falls back on what it was
-/// told at its birth.
+/// given at its first start.
 pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,
     established: &Established,
     (store, state): (&Store, StoreState),
     company: Company,
-) -> Result<Roster, state_machine::Fatal> {
+) -> Result<Roster, state_machine::ApplyError> {
     let identity = &established.identity;
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
@@ -69,11 +70,12 @@ pub fn roster(
         }
     };
     if company != Company::AsKnown {
-        // A removed member is not listened to, also before the removal is applied. The one that stays is a voter.
+        // A removed member is not listened to, also before the removal is applied. The one that stays is a
+        // voter.
         known.retain(|member| member.id == identity.member_id);
         known.iter_mut().for_each(|own| own.is_learner = false);
     }
-    // A member that began alone was told of no one that it could ask.
+    // A member that began alone knows of no one that it could ask.
     let lacks_others = state == StoreState::Lost
         && company == Company::AsKnown
         && others_in_log(established).is_some_and(|others| others > 0);

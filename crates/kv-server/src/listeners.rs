@@ -132,8 +132,8 @@ fn announce(urls: &Urls, traffic: &str) {
     }
 }
 
-fn front_limits(settings: &Settings) -> http2::Limits {
-    http2::Limits {
+fn front_limits(settings: &Settings) -> http2::ConnectionLimits {
+    http2::ConnectionLimits {
         message_bytes_max: settings.limits.message_bytes_max(),
         streams_max: settings.connections.streams_max,
         keepalive_interval: settings.connections.keepalive_interval,

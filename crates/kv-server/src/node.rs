@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::command::PublishMember;
-use mvcc::Store;
+use mvcc::{LogPosition, Store};
 use raft_node::{Config, EmptyLog, Fatal, Handle, Membership};
 use raft_node::{Started, StoreState, Threads};
 use state_machine::command::Kind;
-use state_machine::{Outcome, StateMachine};
+use state_machine::{EtcdMachine, Outcome};
 
 use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
@@ -33,7 +33,7 @@ use crate::known_members::{change_check, genesis, known_members, on_members, ope
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
-use crate::member::{Apply, Checkpoints, RaftObserver};
+use crate::member::{Apply, Checkpoints, RaftHost, RaftObserver};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
@@ -74,7 +74,7 @@ pub enum NodeError {
     #[error(transparent)]
     OpenStore(#[from] OpenStoreError),
     #[error("read the store")]
-    State(#[from] state_machine::Fatal),
+    State(#[from] state_machine::ApplyError),
     #[error("start the store's thread")]
     StoreThread(#[source] std::io::Error),
     #[error("start the watch thread")]
@@ -175,7 +175,7 @@ fn compare_with_others(
     identity: &Identity,
     store: &Store,
 ) -> Result<(), NodeError> {
-    if store.applied().index == 0 {
+    if store.applied() == LogPosition::default() {
         return Ok(());
     }
     tracing::info!("starting initial corruption check");
@@ -227,7 +227,7 @@ struct Running {
 
 /// One line, and the process is gone: nothing after this point may be acknowledged.
 fn on_fatal(fatal: Fatal) {
-    shutdown::die(&fatal.what)
+    shutdown::die(&causes(&fatal))
 }
 
 impl Running {
@@ -241,7 +241,7 @@ impl Running {
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = opened;
-        let machine = StateMachine::new(writer, &genesis(&identity))?;
+        let machine = EtcdMachine::new(writer, &genesis(&identity))?;
         let entries_max = settings.snapshot_count;
         let store_thread =
             StoreThread::start(maintainer, store.clone(), entries_max, Arc::clone(&metrics), on_fatal)
@@ -265,11 +265,11 @@ impl Running {
         let place = (checkpoints.clone(), incoming.clone());
         let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
         let named = (identity.member_id, settings.slow_apply);
-        let observer = observer(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
+        let for_raft = for_raft(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
         let config = config(&settings, roster.membership(), identity.member_id, (&store, state));
         let memory = Arc::new(MemoryLimit::new(settings.memory_limit));
         let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
-        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, observer)?;
+        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, for_raft)?;
         let to_notify = raft.clone();
         checkpoints.on_checkpoint(move |applied| {
             to_notify.checkpointed(applied);
@@ -415,7 +415,7 @@ fn start_raft(
     established: Established,
     apply: Apply,
     peers: &Arc<Peers>,
-    observer: RaftObserver,
+    (host, observer): (RaftHost, RaftObserver),
 ) -> Result<(Handle<Outcome>, Threads), NodeError> {
     let Established { log, recovery, .. } = established;
     let Started { handle, driver, pump, threads } = raft_node::start(
@@ -424,6 +424,7 @@ fn start_raft(
         apply,
         Arc::clone(peers) as Arc<dyn raft_node::Transport>,
         Box::new(on_fatal),
+        Arc::new(host),
         Arc::new(observer),
     )?;
     runtimes.clients.spawn(pump.run());
@@ -439,7 +440,7 @@ fn config(
 ) -> Config {
     let heartbeat = settings.clock.heartbeat;
     let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
-    let defaults = raft_node::Limits::default();
+    let defaults = raft_node::RaftLimits::default();
     Config {
         id,
         voters: membership.voters.clone(),
@@ -454,7 +455,7 @@ fn config(
         removed_by: state_machine::removed_by,
         keeps_voters: state_machine::keeps_voters,
         change_check: change_check(store),
-        limits: raft_node::Limits {
+        limits: raft_node::RaftLimits {
             command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
             request_timeout: settings.request_timeout(),
             ..defaults
@@ -462,21 +463,16 @@ fn config(
     }
 }
 
-fn observer(
+/// What Raft needs from the rest of the member, and what counts its figures.
+fn for_raft(
     checkpoints: &Checkpoints,
     incoming: &Incoming,
     metrics: &Arc<Metrics>,
     (member_id, apply_slow): (u64, Duration),
     on_members: Box<dyn Fn() + Send + Sync>,
-) -> RaftObserver {
-    RaftObserver {
-        checkpoints: checkpoints.clone(),
-        incoming: incoming.clone(),
-        metrics: Arc::clone(metrics),
-        member_id,
-        apply_slow,
-        on_members,
-    }
+) -> (RaftHost, RaftObserver) {
+    let host = RaftHost { checkpoints: checkpoints.clone(), incoming: incoming.clone(), on_members };
+    (host, RaftObserver { metrics: Arc::clone(metrics), member_id, apply_slow })
 }
 
 /// Starts the lease clock and what clients ask about leases.
@@ -519,11 +515,11 @@ const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
 /// responses that streams hold.
 const WATCH_MEMORY_SHARE: u64 = 16;
 
-fn watch_limits(settings: &Settings) -> watch::Limits {
-    let limits = watch::Limits::default();
+fn watch_limits(settings: &Settings) -> watch::WatchLimits {
+    let limits = watch::WatchLimits::default();
     let share = settings.memory_limit.map_or(u64::MAX, |limit| limit / WATCH_MEMORY_SHARE);
     let within = |bytes: usize| bytes.min(usize::try_from(share).unwrap_or(usize::MAX));
-    watch::Limits {
+    watch::WatchLimits {
         progress_interval: settings.watch_progress_interval(),
         key_bytes_max: WATCH_KEY_BYTES_MAX,
         bodies_bytes: within(limits.bodies_bytes),

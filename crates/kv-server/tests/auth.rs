@@ -167,7 +167,7 @@ fn nested(leaf: Op) -> Vec<u8> {
     TxnRequest { failure: vec![op(Op::RequestTxn(middle))], ..Default::default() }.encode_to_vec()
 }
 
-/// A method, a request, and the users who may make it; root always may, `*` means everybody with or without
+/// A method, a request, and the users who may make it; root always may, `*` means any caller, with or without
 /// a token.
 type Case = (Method, Vec<u8>, &'static str);
 
@@ -281,12 +281,12 @@ fn auth_cases() -> Vec<Case> {
         (AuthEnable, Vec::new(), ""),
         (AuthUserAdd, name("u"), ""),
         (AuthUserGet, name("u"), "u"),
-        (AuthUserGet, name("nobody"), ""),
+        (AuthUserGet, name("absent"), ""),
         (AuthUserList, Vec::new(), ""),
-        (AuthUserDelete, name("nobody"), ""),
-        (AuthUserChangePassword, name("nobody"), ""),
-        (AuthUserGrantRole, role("nobody"), ""),
-        (AuthUserRevokeRole, role("nobody"), ""),
+        (AuthUserDelete, name("absent"), ""),
+        (AuthUserChangePassword, name("absent"), ""),
+        (AuthUserGrantRole, role("absent"), ""),
+        (AuthUserRevokeRole, role("absent"), ""),
         (AuthRoleAdd, name("r"), ""),
         (AuthRoleGet, name("r"), "r"),
         (AuthRoleGet, name("nothing"), ""),
@@ -395,7 +395,7 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
     for member in &guarded.cluster.members {
         assert_eq!(read(member, "token", &again, "b").await, Ok(()));
     }
-    // Without their index: an entry of the log has one of its own.
+    // Without their index: each entry of the log has another one.
     let [token, root, again] = [&token, &root, &again].map(|token| token.split_once('.').unwrap().0);
     let secrets = [PASSWORD, "n3w-s3cret", token, root, again];
     for member in &guarded.cluster.members {
@@ -418,7 +418,8 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
     }
 }
 
-/// The quota is reached by any put. Only a caller who may write is told so, and only then is there an alarm.
+/// The quota is reached by any put. Only a caller who may write is answered so, and only then is there an
+/// alarm.
 #[tokio::test]
 async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
     let guarded = guarded_with(1, &["--quota-backend-bytes=1"]).await;

@@ -1,4 +1,5 @@
-//! Members with different state are found by their hashes, as in etcd, and by digests that are always compared.
+//! Members with different state are found by their hashes, as in etcd, and by digests that are always
+//! compared.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -176,7 +177,8 @@ async fn a_member_that_changes_something_else_is_found_and_serves_nothing() {
     assert_eq!(status.code(), Code::DataLoss);
 }
 
-/// Flips a bit of the last byte of each copy of `pattern` in the memory of a process. Returns how many there were.
+/// Flips a bit of the last byte of each copy of `pattern` in the memory of a process. Returns how many there
+/// were.
 fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
     const PIECE: usize = 64 << 10;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -279,7 +281,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     // Not while one of the others is away: the cluster would stand on two members, one of them busy.
     let away = (0..3).find(|other| *other != at && *other != 0).unwrap();
     let name = cluster.members[at].name.clone();
-    ends(reseed(&cluster, "nobody"), (1, "nobody is not a member of the cluster"));
+    ends(reseed(&cluster, "absent"), (1, "absent is not a member of the cluster"));
     cluster.members[away].kill();
     ends(reseed(&cluster, &name), (1, "1 of 3 voting members answer, which is no quorum"));
     cluster.members[away].launch();

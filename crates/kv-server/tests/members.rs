@@ -31,7 +31,8 @@ async fn list(member: &Member) -> Vec<Entry> {
     cluster_of(member).await.member_list(request).await.unwrap().into_inner().members
 }
 
-/// Repeats a call that etcd's checks may refuse for some seconds after a change, or until a learner is in sync.
+/// Repeats a call that etcd's checks may refuse for some seconds after a change, or until a learner is in
+/// sync.
 async fn patiently<T, F: Future<Output = Result<T, Status>>>(mut call: impl FnMut() -> F) -> T {
     let began = Instant::now();
     loop {
@@ -396,7 +397,8 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     assert!(!status.success() && said.contains("no progress within 1 s"), "{said}");
 }
 
-/// Each member judges by a list without the other's change; the leader judges again when the turn of the second comes.
+/// Each member judges by a list without the other's change; the leader judges again when the turn of the
+/// second comes.
 #[tokio::test]
 async fn of_two_voters_that_are_added_at_once_to_two_members_one_is_refused() {
     let cluster = Cluster::started(2);
@@ -422,6 +424,6 @@ async fn of_two_voters_that_are_added_at_once_to_two_members_one_is_refused() {
         assert!(Instant::now() < deadline, "no voter was added");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(added, 1, "two unstarted voters beside two members leave no quorum");
+    assert_eq!(added, 1, "two unstarted voters next to two members leave no quorum");
     cluster.members[0].put("still", "served").await;
 }

@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use mvcc::{Applied, CompactProgress, KeyRange, MemoryBackend, Options, Previous};
+use mvcc::{CompactProgress, KeyRange, LogPosition, MemoryBackend, Options, Previous};
 
 /// As the server has it.
 #[global_allocator]
@@ -36,7 +36,7 @@ fn main() {
             writer.begin().put(&(key * 7_919 % keys).to_be_bytes(), b"value", 0);
             if key % 100 == 99 {
                 index += 1;
-                writer.end_entry(Applied { index, term: 1 }).unwrap();
+                writer.end_entry(LogPosition::new(index, 1)).unwrap();
             }
         }
         report("put");
@@ -45,11 +45,11 @@ fn main() {
         let deleted = writer.begin().delete_range(&KeyRange::all(), Previous::Skip).unwrap();
         assert_eq!(deleted.count as u64, keys);
         index += 1;
-        writer.end_entry(Applied { index, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
         report("delete");
         writer.compact(store.revision()).unwrap();
         index += 1;
-        writer.end_entry(Applied { index, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
         maintainer.persist().unwrap();
         while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
         report("compaction");

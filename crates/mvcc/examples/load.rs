@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use mvcc::{
-    Applied, Backend, CompactProgress, Fetch, KeyRange, MemoryBackend, Options, Pressure, RangeOptions,
+    Backend, CompactProgress, Fetch, KeyRange, LogPosition, MemoryBackend, Options, Pressure, RangeOptions,
     SledBackend,
 };
 
@@ -38,9 +38,7 @@ fn main() {
     for number in 0..PUTS {
         writer.begin().put(&number.to_be_bytes(), &value(kind, number), 0);
         // Entries of a hundred requests, as under load.
-        if number % 100 == 99
-            && writer.end_entry(Applied { index: number, term: 1 }).unwrap() != Pressure::Calm
-        {
+        if number % 100 == 99 && writer.end_entry(LogPosition::new(number, 1)).unwrap() != Pressure::Calm {
             written += maintainer.persist().unwrap().bytes_written;
         }
     }
@@ -67,14 +65,14 @@ fn main() {
     for number in 0..PUTS {
         writer.begin().put(&number.to_be_bytes(), &value(kind, number + 7), 0);
         if number % 100 == 99
-            && writer.end_entry(Applied { index: PUTS + number, term: 1 }).unwrap() != Pressure::Calm
+            && writer.end_entry(LogPosition::new(PUTS + number, 1)).unwrap() != Pressure::Calm
         {
             maintainer.persist().unwrap();
         }
     }
     step.end("overwrite, persist", PUTS);
     writer.compact(store.revision()).unwrap();
-    writer.end_entry(Applied { index: 2 * PUTS, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(2 * PUTS, 1)).unwrap();
     while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
     step.end("compact", PUTS);
     println!("  on disk {} MB, {:?}", on_disk(dir.path()) >> 20, store.size());

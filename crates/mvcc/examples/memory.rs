@@ -14,7 +14,7 @@
     reason = "a measuring tool talks to its user and may die"
 )]
 
-use mvcc::{Applied, CompactProgress, Maintainer, Options, Pressure, SledBackend, Writer};
+use mvcc::{CompactProgress, LogPosition, Maintainer, Options, Pressure, SledBackend, Writer};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -46,7 +46,7 @@ fn main() {
         let full = kib("VmRSS:");
         reset_peak();
         writer.compact(store.revision()).unwrap();
-        writer.end_entry(Applied { index: index + 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index + 1, 1)).unwrap();
         while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
         let peak_mib = (kib("VmHWM:") - full) >> 10;
         println!("  compaction: {peak_mib} MiB more at its peak, then {:.1} B per key", grown("VmRSS:"));
@@ -63,12 +63,12 @@ fn put_all(writer: &mut Writer, maintainer: &mut Maintainer, index: &mut u64, ke
         writer.begin().put(&key, &number.to_le_bytes(), 0);
         *index += 1;
         if index.is_multiple_of(100)
-            && writer.end_entry(Applied { index: *index, term: 1 }).unwrap() != Pressure::Calm
+            && writer.end_entry(LogPosition::new(*index, 1)).unwrap() != Pressure::Calm
         {
             maintainer.persist().unwrap();
         }
     }
-    writer.end_entry(Applied { index: *index, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(*index, 1)).unwrap();
     maintainer.persist().unwrap();
 }
 

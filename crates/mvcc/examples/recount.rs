@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use mvcc::{Applied, Options, RecountBounds, RecountSpan, Recounted, SledBackend};
+use mvcc::{LogPosition, Options, RecountBounds, RecountSpan, Recounted, SledBackend};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Those of the server, and its share of a processor.
@@ -43,7 +43,7 @@ fn main() {
         // Keys come in an order that is not theirs.
         let key = format!("key/{:012}", number.wrapping_mul(0x9e37_79b1) % (1 << 40));
         writer.begin().put(key.as_bytes(), &value[..value_bytes], 0);
-        writer.end_entry(Applied { index: number + 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(number + 1, 1)).unwrap();
         if number % 50_000 == 0 {
             maintainer.persist().unwrap();
         }

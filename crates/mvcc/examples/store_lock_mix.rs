@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mvcc::{
-    Applied, CompactProgress, Error, Fetch, KeyRange, LockPurpose, Maintainer, Options, Previous,
+    CompactProgress, Error, Fetch, KeyRange, LockPurpose, LogPosition, Maintainer, Options, Previous,
     RangeOptions, SledBackend, Store, Writer,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -117,7 +117,7 @@ impl Load {
 
     fn end_entry(&mut self) {
         self.index += 1;
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
     /// One write of each kind. Returns the slowest single put.

@@ -6,8 +6,8 @@
 //!   sums of the last entries ─▶ digest of the entries (after, to] = sum(to) − sum(after)
 //! ```
 //!
-//! * A digest covers the entries between two indexes and nothing before. So members can be compared whatever
-//!   they began with: a checkpoint, a received store, an empty one. It is kept in memory only.
+//! * A digest covers the entries between two indexes and nothing before. So members can be compared that
+//!   began with different states: a checkpoint, a received store, an empty one. It is kept in memory only.
 //! * It depends on every field that an entry writes: keys, values, leases, revisions, items and their order.
 //! * Kept are the sums after the last 1024 entries, and after each 1024th of the last million.
 //!
@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 
 use crate::block::{Body, Record};
+use crate::types::LogIndex;
 
 /// Sums kept of each of the two kinds, 16 bytes each.
 const KEPT: usize = 1024;
@@ -42,8 +43,8 @@ pub(crate) struct ChangeDigest {
     entry: u64,
     sum: u64,
     /// Sums after the last entries, and after each `STRIDE`th entry: index and sum, ascending.
-    recent: VecDeque<(u64, u64)>,
-    sparse: VecDeque<(u64, u64)>,
+    recent: VecDeque<(LogIndex, u64)>,
+    sparse: VecDeque<(LogIndex, u64)>,
 }
 
 impl ChangeDigest {
@@ -72,26 +73,26 @@ impl ChangeDigest {
     }
 
     /// Ends the entry at `index`.
-    pub fn end_entry(&mut self, index: u64) {
+    pub fn end_entry(&mut self, index: LogIndex) {
         let entry = std::mem::take(&mut self.entry);
         if entry != 0 && !self.recent.is_empty() {
-            self.sum = self.sum.wrapping_add(mix(entry, index));
+            self.sum = self.sum.wrapping_add(mix(entry, index.0));
         }
         // What was changed before the first entry after an open belongs to no entry, and is left out with it.
         push(&mut self.recent, (index, self.sum));
-        if index.is_multiple_of(STRIDE) {
+        if index.0.is_multiple_of(STRIDE) {
             push(&mut self.sparse, (index, self.sum));
         }
     }
 
     /// The first and the last index at which a span may begin and end.
-    pub fn kept(&self) -> Option<(u64, u64)> {
+    pub fn kept(&self) -> Option<(LogIndex, LogIndex)> {
         let (first, last) = (self.recent.front()?.0, self.recent.back()?.0);
         Some((self.sparse.front().map_or(first, |sparse| sparse.0.min(first)), last))
     }
 
     /// The digest of the entries above `after` and up to `to`.
-    pub fn span(&self, after: u64, to: u64) -> SpanDigest {
+    pub fn span(&self, after: LogIndex, to: LogIndex) -> SpanDigest {
         if self.recent.back().is_none_or(|last| last.0 < to) {
             return SpanDigest::NotYet;
         }
@@ -101,7 +102,7 @@ impl ChangeDigest {
         }
     }
 
-    fn sum_at(&self, index: u64) -> Option<u64> {
+    fn sum_at(&self, index: LogIndex) -> Option<u64> {
         [&self.recent, &self.sparse].into_iter().find_map(|sums| {
             let place = sums.binary_search_by_key(&index, |sum| sum.0).ok()?;
             Some(sums[place].1)
@@ -109,7 +110,7 @@ impl ChangeDigest {
     }
 }
 
-fn push(sums: &mut VecDeque<(u64, u64)>, sum: (u64, u64)) {
+fn push(sums: &mut VecDeque<(LogIndex, u64)>, sum: (LogIndex, u64)) {
     assert!(sums.back().is_none_or(|last| last.0 <= sum.0), "entries end in order");
     if sums.back().is_some_and(|last| last.0 == sum.0) {
         sums.pop_back();
@@ -145,16 +146,20 @@ mod tests {
 
     fn put((main, version, lease, key, value): (i64, i64, i64, &[u8], &[u8])) -> ChangeDigest {
         let mut digest = ChangeDigest::default();
-        digest.end_entry(1);
+        digest.end_entry(LogIndex(1));
         let body = Body::Put { create: 2, version, lease, value };
         digest.add_record(&Record { revision: Revision { main, sub: 0 }, key, body });
-        digest.end_entry(2);
+        digest.end_entry(LogIndex(2));
         digest
+    }
+
+    fn span(digest: &ChangeDigest, after: u64, to: u64) -> SpanDigest {
+        digest.span(LogIndex(after), LogIndex(to))
     }
 
     #[test]
     fn each_field_of_a_record_counts_and_the_digest_is_frozen() {
-        assert_eq!(put(BASE).span(1, 2), SpanDigest::Known(FROZEN));
+        assert_eq!(span(&put(BASE), 1, 2), SpanDigest::Known(FROZEN));
         let (main, version, lease, key, value) = BASE;
         for other in [
             (main + 1, version, lease, key, value),
@@ -164,7 +169,7 @@ mod tests {
             (main, version, lease, key, &b"valuf"[..]),
             (main, version, lease, &b"keyv"[..], &b"alue"[..]),
         ] {
-            assert_ne!(put(other).span(1, 2), SpanDigest::Known(FROZEN), "{other:?}");
+            assert_ne!(span(&put(other), 1, 2), SpanDigest::Known(FROZEN), "{other:?}");
         }
     }
 
@@ -177,11 +182,14 @@ mod tests {
             for (digest, first) in [(&mut one, 1), (&mut other, 3001)] {
                 if index >= first {
                     digest.add_item(b"item", Some(&index.to_be_bytes()));
-                    digest.end_entry(index);
+                    digest.end_entry(LogIndex(index));
                 }
             }
         }
-        assert_eq!((one.kept(), other.kept()), (Some((1024, 5000)), Some((3072, 5000))));
+        assert_eq!(
+            (one.kept(), other.kept()),
+            (Some((LogIndex(1024), LogIndex(5000))), Some((LogIndex(3072), LogIndex(5000))))
+        );
         for (after, to, is_known) in [
             (4000, 5000, true),
             (4096, 4999, true),
@@ -189,23 +197,23 @@ mod tests {
             (3072, 3500, false),
             (3000, 5000, false),
         ] {
-            let (span, known) = (other.span(after, to), one.span(after, to));
+            let (span, known) = (span(&other, after, to), span(&one, after, to));
             assert_eq!(
                 (span == known && span != SpanDigest::NotKept, is_known),
                 (is_known, is_known),
                 "{after} {to}"
             );
         }
-        assert_eq!(other.span(4000, 5001), SpanDigest::NotYet);
-        assert_eq!(other.span(5000, 4000), SpanDigest::NotKept);
-        let before = one.span(4000, 5000);
+        assert_eq!(span(&other, 4000, 5001), SpanDigest::NotYet);
+        assert_eq!(span(&other, 5000, 4000), SpanDigest::NotKept);
+        let before = span(&one, 4000, 5000);
         one.add_item(b"a", None);
         one.add_item(b"b", None);
-        one.end_entry(5001);
+        one.end_entry(LogIndex(5001));
         other.add_item(b"b", None);
         other.add_item(b"a", None);
-        other.end_entry(5001);
-        assert_ne!(one.span(4999, 5001), other.span(4999, 5001), "the order counts");
-        assert_eq!(one.span(4000, 5000), before);
+        other.end_entry(LogIndex(5001));
+        assert_ne!(span(&one, 4999, 5001), span(&other, 4999, 5001), "the order counts");
+        assert_eq!(span(&one, 4000, 5000), before);
     }
 }

@@ -24,7 +24,7 @@ use crate::block::{Body, HEADER_BYTES, Identity, check_header_bytes, codec};
 use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// Bytes read at once to search for frames.
 const SEARCH_BYTES: u64 = 1 << 20;
@@ -40,7 +40,7 @@ pub struct Fault {
 /// The marks of the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarksSeen {
-    pub applied: Applied,
+    pub applied: LogPosition,
     pub revision: i64,
     /// Reads below it are refused; -1: none are.
     pub compact_revision: i64,

@@ -79,6 +79,6 @@ pub use store::{
 };
 pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, Staged, Staging};
 pub use types::{
-    Applied, CompactProgress, Deleted, Fetch, KeyValue, KeyValueRef, KvHash, Options, Persisted, Pressure,
-    Previous, RangeOptions, RangeResult, Size, Written,
+    CompactProgress, Deleted, Fetch, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition, Options,
+    Persisted, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
 };

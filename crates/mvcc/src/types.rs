@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use base::{LogIndex, LogPosition};
 use bytes::Bytes;
 
 /// One key as it was after its change at `mod_revision`.
@@ -29,9 +30,6 @@ pub struct KeyValueRef<'a> {
     pub version: i64,
     pub lease: i64,
 }
-
-/// Position in the replicated log up to which the store has applied.
-pub use base::LogPosition as Applied;
 
 /// How much of each key-value pair a range returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +119,7 @@ pub enum Pressure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persisted {
     /// The store no longer needs the log up to here.
-    pub applied: Applied,
+    pub applied: LogPosition,
     /// Main revision of the durable state.
     pub revision: i64,
     /// Blocks written by this call.

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use common::location::Location;
-use mvcc::{Applied, Backend, BlockFile, Error, Update};
+use mvcc::{Backend, BlockFile, Error, LogPosition, Update};
 use proptest::prelude::*;
 
 fn all() -> [(&'static str, Location); 2] {
@@ -180,7 +180,7 @@ fn the_incoming_slot_is_separate_and_emptied_every_time() {
 
 #[test]
 fn a_completed_store_replaces_the_current_one() {
-    let applied = Applied { index: 12, term: 3 };
+    let applied = LogPosition::new(12, 3);
     for (name, place) in all() {
         let mut home = place.backend();
         let held = fill(&mut *home, "old");

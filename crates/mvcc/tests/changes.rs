@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use common::tiny_options;
 use mvcc::{
-    Applied, Change, Changes, CompactProgress, Error, Follower, KeyRange, Maintainer, MemoryBackend,
+    Change, Changes, CompactProgress, Error, Follower, KeyRange, LogPosition, Maintainer, MemoryBackend,
     Previous, Revision, Staging, Store, Writer,
 };
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ impl Recorded {
 
     fn end_entry(&mut self) {
         self.index += 1;
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
     fn compact(&mut self, revision: i64) {

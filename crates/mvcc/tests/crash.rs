@@ -6,12 +6,12 @@ mod common;
 
 use common::failing::{Allowance, FailingBackend};
 use common::{Oracle, range, tiny_options};
-use mvcc::{Applied, CompactProgress, Error, MemoryBackend};
+use mvcc::{CompactProgress, Error, LogPosition, MemoryBackend};
 
 /// What was known when the disk failed.
 struct Run {
     past: Vec<Oracle>,
-    persisted: Applied,
+    persisted: LogPosition,
     is_complete: bool,
 }
 
@@ -19,7 +19,7 @@ struct Run {
 fn run_until_failure(disk: &MemoryBackend, allowance: usize) -> Run {
     let backend = Box::new(FailingBackend::new(disk.clone(), &Allowance::of(allowance)));
     let mut oracle = Oracle::default();
-    let mut run = Run { past: vec![oracle.clone()], persisted: Applied::default(), is_complete: false };
+    let mut run = Run { past: vec![oracle.clone()], persisted: LogPosition::default(), is_complete: false };
     let Ok((mut writer, _store, mut maintainer)) = mvcc::open(backend, tiny_options()) else { return run };
     for round in 1..=12u64 {
         for step in 0..6u64 {
@@ -37,7 +37,7 @@ fn run_until_failure(disk: &MemoryBackend, allowance: usize) -> Run {
         }
         oracle.items.insert(b"round".to_vec(), vec![round as u8]);
         writer.set_item(b"round", Some(&[round as u8]));
-        oracle.applied = Applied { index: round, term: 1 };
+        oracle.applied = LogPosition::new(round, 1);
         writer.end_entry(oracle.applied).unwrap();
         run.past.push(oracle.clone());
         let Ok(persisted) = maintainer.persist() else { return failed(run, maintainer) };
@@ -68,7 +68,7 @@ fn a_disk_that_fails_at_any_operation_leaves_a_complete_checkpoint() {
         let (mut writer, store, mut maintainer) = mvcc::open(Box::new(disk.fork()), tiny_options()).unwrap();
         let found = store.applied();
         assert!(found >= run.persisted, "allowance {allowance}: {found:?} after {:?}", run.persisted);
-        let mut expected = run.past[found.index as usize].clone();
+        let mut expected = run.past[found.index.0 as usize].clone();
         expected.check_all(&store);
 
         // An interrupted compaction is resumed, and new entries follow.
@@ -76,7 +76,7 @@ fn a_disk_that_fails_at_any_operation_leaves_a_complete_checkpoint() {
         expected.check_all(&store);
         expected.request(|request| request.put("next", "value", 7));
         writer.begin().put(b"next", b"value", 7);
-        expected.applied = Applied { index: found.index + 1, term: 2 };
+        expected.applied = LogPosition::new(found.index.0 + 1, 2);
         writer.end_entry(expected.applied).unwrap();
         maintainer.persist().unwrap();
         expected.check_all(&store);

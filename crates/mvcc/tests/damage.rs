@@ -5,7 +5,8 @@ mod common;
 
 use common::{everything, range, tiny_options};
 use mvcc::{
-    Applied, Backend, Error, KeyRange, Maintainer, MemoryBackend, Options, SledBackend, Store, Update, Writer,
+    Backend, Error, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, SledBackend, Store, Update,
+    Writer,
 };
 
 type Handles = (Writer, Store, Maintainer);
@@ -24,7 +25,7 @@ fn populate((writer, _, maintainer): &mut Handles) {
     writer.begin().delete_range(&range("b", "c"), mvcc::Previous::Skip).unwrap();
     writer.set_item(b"member", Some(b"one"));
     writer.compact(9).unwrap();
-    writer.end_entry(Applied { index: 5, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(5, 1)).unwrap();
     maintainer.persist().unwrap();
     while maintainer.compact_step(100).unwrap() == mvcc::CompactProgress::More {}
 }
@@ -107,11 +108,11 @@ fn an_entry_of_an_earlier_checkpoint_is_noticed() {
     let mut backend = MemoryBackend::new();
     let mut handles = open(&backend, tiny_options()).unwrap();
     handles.0.set_item(b"member", Some(b"old"));
-    handles.0.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    handles.0.end_entry(LogPosition::new(1, 1)).unwrap();
     handles.2.persist().unwrap();
     let old: Vec<_> = backend.catalogue().unwrap().into_iter().filter(|(key, _)| key[0] == b'i').collect();
     handles.0.set_item(b"member", Some(b"new"));
-    handles.0.end_entry(Applied { index: 2, term: 1 }).unwrap();
+    handles.0.end_entry(LogPosition::new(2, 1)).unwrap();
     handles.2.persist().unwrap();
     drop(handles);
     backend.update(Update { puts: old, removals: vec![] }).unwrap();
@@ -146,7 +147,7 @@ fn compaction_stops_at_a_damaged_block_and_the_maintainer_with_it() {
         file.truncate(30).unwrap();
     }
     writer.compact(20).unwrap();
-    writer.end_entry(Applied { index: 6, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(6, 1)).unwrap();
     let outcome = loop {
         match maintainer.compact_step(100) {
             Ok(mvcc::CompactProgress::More) => {}

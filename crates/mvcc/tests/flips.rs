@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Oracle, tiny_options};
 use mvcc::{
-    Applied, Backend, CompactProgress, Error, KeyRange, MemoryBackend, Options, RangeOptions, SledBackend,
+    Backend, CompactProgress, Error, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions, SledBackend,
 };
 
 /// The result of opening a store with one flipped byte.
@@ -68,7 +68,7 @@ impl Subject {
             writer.begin().put(key.as_bytes(), value.as_bytes(), 0);
             oracle.items.insert(b"item".to_vec(), vec![number as u8; 40]);
             writer.set_item(b"item", Some(&[number as u8; 40]));
-            oracle.applied = Applied { index: number, term: 1 };
+            oracle.applied = LogPosition::new(number, 1);
             writer.end_entry(oracle.applied).unwrap();
             if number % 4 == 0 {
                 maintainer.persist().unwrap();
@@ -124,7 +124,7 @@ impl Subject {
         let mut expected = expected.clone();
         expected.compact_revision = store.compact_revision();
         expected.check_all(&store);
-        if store.applied().index == 24 { Verdict::Right } else { Verdict::Earlier }
+        if store.applied().index.0 == 24 { Verdict::Right } else { Verdict::Earlier }
     }
 
     /// Every file of the store, relative to it.
@@ -266,7 +266,7 @@ fn leftovers_of_a_start_that_was_killed_are_cleared_away() {
         make(&home);
         let backend = SledBackend::open(&home).unwrap_or_else(|error| panic!("{what}: {error}"));
         let (_, store, _) = mvcc::open(Box::new(backend), tiny_options()).unwrap();
-        assert_eq!((store.revision(), store.applied()), (1, Applied::default()), "{what}");
+        assert_eq!((store.revision(), store.applied()), (1, LogPosition::default()), "{what}");
         assert!(!home.join("catalogue.new").exists(), "{what}");
     }
 }
@@ -288,7 +288,7 @@ fn sample(bytes: usize) -> (MemoryBackend, mvcc::Store) {
         assert_eq!(writer.begin().put(&main.to_be_bytes(), &value, 0), main);
         written += value.len() + 16;
     }
-    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(1, 1)).unwrap();
     maintainer.persist().unwrap();
     (backend, store)
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{everything, range};
-use mvcc::{Applied, Backend, CompactProgress, KeyRange, MemoryBackend, Options, Previous, Update};
+use mvcc::{Backend, CompactProgress, KeyRange, LogPosition, MemoryBackend, Options, Previous, Update};
 
 /// File 1 of the store of `write`: its header, then two blocks, the first compressed.
 const BLOCK_FILE: &str = include_str!("format/block_file.hex");
@@ -22,14 +22,14 @@ fn write() -> MemoryBackend {
     writer.begin().put(b"a", &[b'y'; 100], -2);
     writer.begin().put(b"a", &[b'z'; 100], 0);
     writer.set_item(b"member/1", Some(b"url"));
-    writer.end_entry(Applied { index: 300, term: 2 }).unwrap();
+    writer.end_entry(LogPosition::new(300, 2)).unwrap();
     maintainer.persist().unwrap();
 
     writer.begin().delete_range(&range("b", ""), Previous::Skip).unwrap();
     writer.begin().put(b"c", b"", 0);
     writer.begin().put(b"d", &(0..=200).collect::<Vec<u8>>(), 0);
     writer.compact(3).unwrap();
-    writer.end_entry(Applied { index: 301, term: 2 }).unwrap();
+    writer.end_entry(LogPosition::new(301, 2)).unwrap();
     maintainer.persist().unwrap();
     // One of the first block's four records is superseded. It is listed, and the block stays.
     while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
@@ -77,7 +77,7 @@ fn bytes_of_an_earlier_program_are_read_back() {
 
     let (_, store, _) = mvcc::open(Box::new(backend), Options::default()).unwrap();
     assert_eq!((store.revision(), store.compact_revision()), (7, 3));
-    assert_eq!(store.applied(), Applied { index: 301, term: 2 });
+    assert_eq!(store.applied(), LogPosition::new(301, 2));
     assert_eq!(store.item(b"member/1").unwrap(), "url");
     let found = store.range(&KeyRange::all(), 0, &everything()).unwrap();
     let keys: Vec<_> =

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use mvcc::{
-    Applied, Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
-    Maintainer, MemoryBackend, Options, Previous, RangeOptions, Revision, Store, Writer,
+    Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
+    LogPosition, Maintainer, MemoryBackend, Options, Previous, RangeOptions, Revision, Store, Writer,
 };
 
 fn open() -> (Writer, Store, Maintainer) {
@@ -24,7 +24,7 @@ fn change(writer: &mut Writer, requests: std::ops::Range<u64>) {
             _ => assert!(request.put(&key(0), format!("value{number}").as_bytes(), 0) > 1),
         }
         request.finish();
-        writer.end_entry(Applied { index: number + 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(number + 1, 1)).unwrap();
     }
 }
 
@@ -50,7 +50,7 @@ fn imported(history: &History) -> (Writer, Store, Maintainer) {
         next = part.next();
     }
     let (revision, compact_revision) = (history.revision(), history.compact_revision());
-    let applied = Applied { index: 5, term: 2 };
+    let applied = LogPosition::new(5, 2);
     import.finish(ImportedState { applied, revision, compact_revision }).unwrap();
     mvcc::open(Box::new(backend), options).unwrap()
 }
@@ -69,13 +69,13 @@ fn an_imported_history_answers_as_its_store_at_every_revision() {
         if let Some(revision) = compacted_at {
             writer.compact(revision.min(store.revision())).unwrap();
         }
-        writer.end_entry(Applied { index: 200, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(200, 1)).unwrap();
         let before_sweep = lines(&store.pin_history());
         compact_physically(&mut maintainer);
         let history = store.pin_history();
         assert_eq!(lines(&history), before_sweep, "the history does not depend on the sweep");
         let (_writer, copy, mut copy_maintainer) = imported(&history);
-        assert_eq!(copy.applied(), Applied { index: 5, term: 2 });
+        assert_eq!(copy.applied(), LogPosition::new(5, 2));
         assert_eq!(copy.item(b"item").as_deref(), Some(&b"value"[..]));
         for sweep in [false, true] {
             if sweep {
@@ -101,7 +101,7 @@ fn a_history_is_the_same_after_writes_and_a_compaction() {
     let before = lines(&history);
     change(&mut writer, 60..150);
     writer.compact(store.revision()).unwrap();
-    writer.end_entry(Applied { index: 300, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(300, 1)).unwrap();
     maintainer.persist().unwrap();
     while maintainer.compact_step(3).unwrap() == CompactProgress::More {}
     assert_eq!(maintainer.compact_step(3).unwrap(), CompactProgress::Waiting);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use common::{range, tiny_options};
 use mvcc::inspect::{BlockSeen, Inspector};
-use mvcc::{Applied, CompactProgress, Error, SledBackend};
+use mvcc::{CompactProgress, Error, LogPosition, SledBackend};
 use proptest::prelude::*;
 
 /// A closed store with at least four block files, dead records and an item.
@@ -24,7 +24,7 @@ fn make(home: &Path) {
     }
     writer.set_item(b"member/1", Some(b"one"));
     writer.compact(40).unwrap();
-    writer.end_entry(Applied { index: 7, term: 2 }).unwrap();
+    writer.end_entry(LogPosition::new(7, 2)).unwrap();
     maintainer.persist().unwrap();
     while maintainer.compact_step(100).unwrap() == CompactProgress::More {}
 }
@@ -86,7 +86,7 @@ fn an_intact_store_is_returned_completely_and_not_modified() {
     let inspector = place.inspect();
     assert_eq!(inspector.faults(), []);
     let marks = inspector.marks().unwrap();
-    assert_eq!((marks.applied, marks.revision), (Applied { index: 7, term: 2 }, 124));
+    assert_eq!((marks.applied, marks.revision), (LogPosition::new(7, 2), 124));
     assert_eq!((marks.compact_revision, marks.compacted, marks.items), (40, 40, 1));
     assert_eq!(
         inspector.items().map(|(key, value)| (&key[..], &value[..])).collect::<Vec<_>>(),
@@ -273,7 +273,7 @@ proptest! {
                 writer.begin().put(&[b'k', *key], &vec![number as u8; *bytes], i64::from(*kind));
             }
             if number % entry_changes == entry_changes - 1 {
-                writer.end_entry(Applied { index: number as u64, term: 1 }).unwrap();
+                writer.end_entry(LogPosition::new(number as u64, 1)).unwrap();
                 maintainer.persist().unwrap();
             }
         }
@@ -282,7 +282,7 @@ proptest! {
         if revision > 0 {
             writer.compact(revision).unwrap();
         }
-        writer.end_entry(Applied { index: 1000, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(1000, 1)).unwrap();
         maintainer.persist().unwrap();
         while maintainer.reclaim_step(10).unwrap() != CompactProgress::Idle {}
         let all = store.range(&mvcc::KeyRange::all(), 0, &mvcc::RangeOptions::default()).unwrap().kvs;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::location::Location;
 use common::member::{Member, chunks, leader, receive};
 use common::tiny_options;
-use mvcc::{Applied, Backend, CompactProgress, Error, MemoryBackend, Present, Staging, Store};
+use mvcc::{Backend, CompactProgress, Error, LogPosition, MemoryBackend, Present, Staging, Store};
 
 #[test]
 fn what_was_exported_is_what_is_installed() {
@@ -88,7 +88,7 @@ fn an_empty_store_is_transferred() {
         let leader = Location::Memory(MemoryBackend::new()).open();
         let mut follower = home.open();
         let staged = receive(&home, &chunks(leader.maintainer.export(), 64)).unwrap();
-        assert_eq!((staged.applied(), staged.revision()), (Applied::default(), 1));
+        assert_eq!((staged.applied(), staged.revision()), (LogPosition::default(), 1));
         follower.maintainer.install(staged).unwrap();
         follower.entries(1..=3);
         follower.check();
@@ -248,7 +248,7 @@ fn a_wrong_state_is_replaced_by_one_with_fewer_revisions() {
     for _ in 0..200 {
         wrong.writer.begin().put(b"wrong", b"1", 0);
     }
-    wrong.writer.end_entry(Applied { index: 100, term: 1 }).unwrap();
+    wrong.writer.end_entry(LogPosition::new(100, 1)).unwrap();
     assert!(wrong.store.revision() > leader.store.revision());
     let sent = chunks(leader.maintainer.export(), 500);
     let refused = wrong.maintainer.install(receive(&home, &sent).unwrap()).unwrap_err();

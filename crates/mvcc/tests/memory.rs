@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use mvcc::{Applied, KeyRange, Options, RangeOptions, SledBackend, Store, Writer};
+use mvcc::{KeyRange, LogPosition, Options, RangeOptions, SledBackend, Store, Writer};
 
 const KEYS: u64 = 30_000;
 const VALUE_BYTES: usize = 256;
@@ -23,7 +23,7 @@ fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     for number in 0..KEYS {
         writer.begin().put(&key(number), &[number as u8; VALUE_BYTES], 0);
     }
-    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(1, 1)).unwrap();
     maintainer.persist().unwrap();
     drop((writer, store, maintainer));
     let (writer, store, _) = open();

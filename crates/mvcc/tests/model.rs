@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use common::{Oracle, everything, range, tiny_options};
 use mvcc::{
-    Applied, Backend, CompactProgress, Error, Export, KeyRange, Maintainer, MemoryBackend, Previous,
+    Backend, CompactProgress, Error, Export, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous,
     SledBackend, Staging, Store, Writer,
 };
 use proptest::prelude::*;
@@ -126,7 +126,7 @@ struct Subject {
     /// The oracle after every entry. A crash returns to one of them.
     past: Vec<Oracle>,
     /// The minimum that a crash must leave.
-    persisted: Applied,
+    persisted: LogPosition,
     /// A pinned checkpoint, and what the receiver must find in it.
     pinned: Option<(Export, Oracle)>,
 }
@@ -140,7 +140,7 @@ impl Subject {
             handles: Some(handles),
             past: vec![oracle.clone()],
             oracle,
-            persisted: Applied::default(),
+            persisted: LogPosition::default(),
             pinned: None,
         }
     }
@@ -170,7 +170,7 @@ impl Subject {
             }
             Operation::Export => {
                 let export = self.handles().2.export();
-                let expected = self.past[export.applied().index as usize].clone();
+                let expected = self.past[export.applied().index.0 as usize].clone();
                 self.pinned = Some((export, expected));
             }
             Operation::Deliver(bytes_max) => {
@@ -266,7 +266,7 @@ impl Subject {
         self.handles = Some(mvcc::open(self.home.backend(), tiny_options()).unwrap());
         let applied = self.handles().1.applied();
         assert!(applied >= self.persisted, "what was persisted is there");
-        self.past.truncate(applied.index as usize + 1);
+        self.past.truncate(applied.index.0 as usize + 1);
         self.oracle = self.past.last().unwrap().clone();
         assert_eq!(self.oracle.applied, applied, "a checkpoint is a state between two entries");
         self.check();
@@ -280,7 +280,7 @@ impl Subject {
         self.handles = Some(handles);
         self.home = home;
         self.persisted = applied;
-        self.past.truncate(applied.index as usize + 1);
+        self.past.truncate(applied.index.0 as usize + 1);
         self.oracle = self.past.last().unwrap().clone();
         self.check();
     }

@@ -6,7 +6,7 @@
 )]
 
 use mvcc::{
-    Applied, Fetch, KeyRange, Maintainer, Options, Pressure, Previous, RangeOptions, SledBackend, Store,
+    Fetch, KeyRange, LogPosition, Maintainer, Options, Pressure, Previous, RangeOptions, SledBackend, Store,
     Writer,
 };
 
@@ -68,7 +68,7 @@ impl Location {
 
     fn end(&mut self) {
         self.index += 1;
-        let pressure = self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        let pressure = self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
         if pressure == Pressure::Full || self.index.is_multiple_of(1000) {
             self.maintainer.persist().unwrap();
         }

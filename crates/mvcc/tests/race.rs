@@ -10,7 +10,7 @@ use std::thread;
 
 use common::tiny_options;
 use mvcc::{
-    Applied, Backend, CompactProgress, Error, Fetch, KeyRange, MemoryBackend, Options, RangeOptions,
+    Backend, CompactProgress, Error, Fetch, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions,
     SledBackend, Staging, Store, Writer,
 };
 
@@ -98,7 +98,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
             if main % 40 == 0 && main > 200 {
                 writer.compact(main - 150).unwrap();
             }
-            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(main as u64, 1)).unwrap();
             if main % 16 == 0 {
                 // Yields, so that the threads interleave.
                 thread::yield_now();
@@ -186,7 +186,7 @@ fn no_reader_sees_a_partial_request() {
             if main % 8 == 0 {
                 writer.compact(main - 5).unwrap();
             }
-            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(main as u64, 1)).unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -228,7 +228,7 @@ fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Bac
             if main > 400 {
                 writer.compact(main - 150).unwrap();
             }
-            writer.end_entry(Applied { index: main as u64, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(main as u64, 1)).unwrap();
             maintainer.persist().unwrap();
             while maintainer.compact_step(50).unwrap() != CompactProgress::Idle {}
             let mut export = maintainer.export();

@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use common::{range, tiny_options};
 use mvcc::{
-    Applied, CompactProgress, Error, Flip, Maintainer, MemoryBackend, Meter, Options, Previous,
+    CompactProgress, Error, Flip, LogPosition, Maintainer, MemoryBackend, Meter, Options, Previous,
     RecountBounds, RecountSpan, Recounted, Revision, Store, Writer,
 };
 
@@ -48,7 +48,7 @@ impl Member {
     }
 
     fn end(&mut self, index: u64) {
-        self.writer.end_entry(Applied { index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(index, 1)).unwrap();
     }
 
     fn settle(&mut self) {
@@ -128,7 +128,7 @@ fn a_member_that_is_behind_or_has_compacted_further_gives_no_digest() {
     one.writer.compact(200).unwrap();
     one.end(302);
     one.settle();
-    // What is visible at the compact revision is not known before it is reached, whatever the span.
+    // What is visible at the compact revision is not known before it is reached, for any span.
     let mut lagging = Member::new(300);
     (1..=60).for_each(|number| lagging.entry(number));
     assert!(lagging.store.revision() < 200);

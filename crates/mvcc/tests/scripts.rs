@@ -152,7 +152,7 @@ impl Member {
             "compact" => self.writer.compact(rest.parse().unwrap()).map(|()| String::new()),
             "end" => {
                 let (index, term) = rest.split_once(' ').unwrap_or((rest, "1"));
-                let applied = mvcc::Applied { index: index.parse().unwrap(), term: term.parse().unwrap() };
+                let applied = mvcc::LogPosition::new(index.parse().unwrap(), term.parse().unwrap());
                 self.writer.end_entry(applied).map(|pressure| format!("{pressure:?}"))
             }
             "persist" => {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use common::{Oracle, tiny_options};
 use mvcc::{
-    Applied, Backend, CompactProgress, KeyRange, Maintainer, MemoryBackend, Options, Pressure, RangeOptions,
-    SledBackend, Store, Writer,
+    Backend, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure,
+    RangeOptions, SledBackend, Store, Writer,
 };
 
 /// As in the server.
@@ -122,7 +122,7 @@ impl Subject {
 
     fn end_entry(&mut self) {
         self.index += 1;
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 }
 
@@ -184,11 +184,11 @@ fn reclaiming_ends_for_files_of_any_size() {
                 let [key, bytes] = [0, 1].map(|_| random.next().unwrap_or(0));
                 writer.begin().put(&[key % 20], &noise(index, usize::from(bytes) / 2), 0);
             }
-            writer.end_entry(Applied { index, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(index, 1)).unwrap();
             maintainer.persist().unwrap();
         }
         writer.compact((store.revision() * i64::from(random.next().unwrap_or(99)) / 255).max(1)).unwrap();
-        writer.end_entry(Applied { index: 100, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(100, 1)).unwrap();
         // Blocks of a hundred puts fit into a few dozen files, and each is emptied at most once.
         let steps = (0..1000).find(|_| maintainer.reclaim_step(100).unwrap() == CompactProgress::Idle);
         assert!(steps.is_some(), "seed {seed}: files are emptied without end");
@@ -223,7 +223,7 @@ fn reads_are_correct_between_any_two_steps() {
     }
     oracle.compact_revision = 200;
     writer.compact(200).unwrap();
-    oracle.applied = Applied { index: 1, term: 1 };
+    oracle.applied = LogPosition::new(1, 1);
     writer.end_entry(oracle.applied).unwrap();
     let mut steps = 0;
     while maintainer.reclaim_step(5).unwrap() != CompactProgress::Idle {
@@ -266,11 +266,11 @@ fn the_catalogue_does_not_grow_with_the_number_of_checkpoints() {
     let (mut writer, store, mut maintainer) = mvcc::open(backend, small_options()).unwrap();
     for index in 1..=8000u64 {
         writer.begin().put(&(index % 500).to_be_bytes(), &noise(index, 100), 0);
-        writer.end_entry(Applied { index, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
         maintainer.persist().unwrap();
         if index.is_multiple_of(500) {
             writer.compact(store.revision()).unwrap();
-            writer.end_entry(Applied { index, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(index, 1)).unwrap();
             while maintainer.compact_step(KEYS_PER_STEP).unwrap() != CompactProgress::Idle {}
             let bytes = on_disk(&home.join("catalogue"));
             println!("{index} checkpoints: {} KiB", bytes >> 10);
@@ -299,7 +299,7 @@ fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
     println!("  {:?}", maintainer.written());
 
     writer.compact(store.revision()).unwrap();
-    writer.end_entry(Applied { index: revisions + 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(revisions + 1, 1)).unwrap();
     let begun = Instant::now();
     let (is_over, slowest_read, slowest_write) =
         (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -319,7 +319,7 @@ fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
             while !is_over.load(Ordering::Relaxed) {
                 let begun = Instant::now();
                 writer.begin().put(b"written meanwhile", b"value", 0);
-                writer.end_entry(Applied { index, term: 1 }).unwrap();
+                writer.end_entry(LogPosition::new(index, 1)).unwrap();
                 slowest_write.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
                 index += 1;
                 std::thread::sleep(Duration::from_micros(500));
@@ -360,7 +360,7 @@ fn put(writer: &mut Writer, maintainer: &mut Maintainer, number: u64, keys: u64,
     // Every key in turn, in a scattered order.
     let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
     writer.begin().put(&key.to_be_bytes(), &noise(number, value_bytes), 0);
-    if number % 100 == 99 && writer.end_entry(Applied { index: number, term: 1 }).unwrap() != Pressure::Calm {
+    if number % 100 == 99 && writer.end_entry(LogPosition::new(number, 1)).unwrap() != Pressure::Calm {
         maintainer.persist().unwrap();
     }
 }

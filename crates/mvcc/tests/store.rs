@@ -5,7 +5,7 @@ mod common;
 
 use common::{Oracle, everything, range, tiny_options};
 use mvcc::{
-    Applied, CompactProgress, Fetch, KeyRange, Maintainer, MemoryBackend, Options, Pressure, Previous,
+    CompactProgress, Fetch, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure, Previous,
     RangeOptions, Store, Writer,
 };
 
@@ -24,7 +24,7 @@ fn put(writer: &mut Writer, key: &str, value: &str) -> i64 {
 }
 
 fn end(writer: &mut Writer, index: u64) -> Pressure {
-    writer.end_entry(Applied { index, term: 1 }).unwrap()
+    writer.end_entry(LogPosition::new(index, 1)).unwrap()
 }
 
 /// `key=value@mod.version` of everything in the range.
@@ -89,7 +89,7 @@ fn pressure_rises_with_what_is_not_persisted_and_falls_with_it() {
     assert!(!store.has_room(1000));
     assert!(seen.is_sorted() && seen[0] == Pressure::Calm && seen[59] == Pressure::Full);
     assert!(seen.contains(&Pressure::Due));
-    assert_eq!(maintainer.persist().unwrap().applied.index, 60);
+    assert_eq!(maintainer.persist().unwrap().applied.index.0, 60);
     assert!(store.has_room(1000));
     put(&mut writer, "k", "v");
     assert_eq!(end(&mut writer, 61), Pressure::Calm);
@@ -104,7 +104,7 @@ fn compaction_frees_space_file_by_file() {
         let (key, value) = (format!("k{}", index % 10), format!("{index}-").repeat(30));
         oracle.request(|request| request.put(&key, &value, 0));
         put(&mut writer, &key, &value);
-        oracle.applied = Applied { index, term: 1 };
+        oracle.applied = LogPosition::new(index, 1);
         end(&mut writer, index);
         if index % 50 == 0 {
             maintainer.persist().unwrap();
@@ -113,7 +113,7 @@ fn compaction_frees_space_file_by_file() {
     let before = store.size();
     oracle.compact_revision = oracle.revision();
     writer.compact(oracle.compact_revision).unwrap();
-    oracle.applied.index = 401;
+    oracle.applied.index.0 = 401;
     end(&mut writer, 401);
     assert_eq!(compact_fully(&mut maintainer), CompactProgress::Finished { revision: 401 });
     // Then files with holes are emptied.

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use mvcc::{
-    Applied, Fetch, KeyRange, Maintainer, Options, Pressure, RangeOptions, SledBackend, Staging, Store,
+    Fetch, KeyRange, LogPosition, Maintainer, Options, Pressure, RangeOptions, SledBackend, Staging, Store,
     Writer,
 };
 
@@ -42,12 +42,12 @@ impl Member {
             }
             self.writer.begin().put(&number.to_be_bytes(), &value, 0);
             if number % 100 == 99
-                && self.writer.end_entry(Applied { index: number, term: 1 }).unwrap() != Pressure::Calm
+                && self.writer.end_entry(LogPosition::new(number, 1)).unwrap() != Pressure::Calm
             {
                 self.maintainer.persist().unwrap();
             }
         }
-        self.writer.end_entry(Applied { index: puts, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(puts, 1)).unwrap();
         self.maintainer.persist().unwrap();
     }
 

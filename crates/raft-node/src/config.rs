@@ -14,17 +14,17 @@
 
 use std::time::Duration;
 
-use crate::types::{ChangeCheck, EmptyLog, Membership, StoreState};
+use crate::types::{ChangeCheck, EmptyLog, Membership, NodeId, StoreState};
 use crate::wire::{COMMAND_OVERHEAD, HEADER_BYTES};
 
 /// Identity, rhythm and bounds of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The node id that Raft knows this member by; never 0.
-    pub id: u64,
+    pub id: NodeId,
     /// Every voting member, as far as the process knows. Without a `membership` this one is among them, and a
     /// log that already holds a membership must agree with it.
-    pub voters: Vec<u64>,
+    pub voters: Vec<NodeId>,
     /// The membership that the machine holds; of a member whose store is lost, the one that the process was
     /// given. None if the members never change.
     pub membership: Option<Membership>,
@@ -49,12 +49,12 @@ pub struct Config {
     pub empty_log: EmptyLog,
     /// The member that a command removes, if it is a change that removes one. A leader hands over before it
     /// removes itself.
-    pub removed_by: fn(&[u8]) -> Option<u64>,
+    pub removed_by: fn(&[u8]) -> Option<NodeId>,
     /// Whether a command that changes the membership leaves the voters as they are, applied or refused.
-    pub keeps_voters: fn(&[u8], &[u64]) -> bool,
+    pub keeps_voters: fn(&[u8], &[NodeId]) -> bool,
     /// Whether a command that changes the membership may be made now.
     pub change_check: ChangeCheck,
-    pub limits: Limits,
+    pub limits: RaftLimits,
 }
 
 /// Bounds on what a member holds in memory and takes from others.
@@ -67,16 +67,16 @@ pub struct Config {
 /// the defaults about 180 MiB. In ordinary work it is the cache and little else. Bounds, each with what
 /// happens when it is reached.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct RaftLimits {
     /// Proposals not yet answered, waiting and in flight. More are refused with `TooManyRequests`: with the
     /// default, the last of them still waits for less than half of `request_timeout` at 20,000 writes per
     /// second.
     pub proposals_max: usize,
     /// Bytes of such proposals. More are refused with `TooManyRequests`. Three members' worth must stay below
-    /// [`Limits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
+    /// [`RaftLimits::UNCOMMITTED_BYTES_MAX`], so that a leader never has to drop what a follower forwarded.
     pub proposal_bytes_max: usize,
     /// A longer command is refused with `TooLarge`; it bounds an entry together with `batch_bytes_max`. More
-    /// than [`Limits::COMMAND_BYTES_MAX`] counts as that.
+    /// than [`RaftLimits::COMMAND_BYTES_MAX`] counts as that.
     pub command_bytes_max: usize,
     /// A batch is closed when the next command would exceed this. A larger single command travels alone. More
     /// than an entry of the log holds counts as that.
@@ -99,7 +99,7 @@ pub struct Limits {
     pub request_timeout: Duration,
 }
 
-impl Limits {
+impl RaftLimits {
     /// Entries that a leader holds uncommitted: 64 MiB is a second of a fast disk, and four followers' worth
     /// of `proposal_bytes_max`.
     pub const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
@@ -113,9 +113,9 @@ impl Limits {
 
     /// These limits, lowered to what an entry of the log holds: no batch is built that the log would not
     /// take.
-    pub(crate) fn within_log(self) -> Limits {
-        Limits {
-            command_bytes_max: self.command_bytes_max.min(Limits::COMMAND_BYTES_MAX),
+    pub(crate) fn within_log(self) -> RaftLimits {
+        RaftLimits {
+            command_bytes_max: self.command_bytes_max.min(RaftLimits::COMMAND_BYTES_MAX),
             batch_bytes_max: self.batch_bytes_max.min(wal::PAYLOAD_BYTES_MAX - HEADER_BYTES),
             ..self
         }
@@ -129,10 +129,10 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for RaftLimits {
     /// Chosen for members with about 100 MiB to spare and requests of at most 1.5 MiB.
     fn default() -> Self {
-        Limits {
+        RaftLimits {
             proposals_max: 65_536,
             proposal_bytes_max: 16 << 20,
             command_bytes_max: 8 << 20,
@@ -153,10 +153,13 @@ mod tests {
 
     #[test]
     fn limits_beyond_the_log_are_lowered_to_what_an_entry_holds() {
-        let unbounded =
-            Limits { command_bytes_max: usize::MAX, batch_bytes_max: usize::MAX, ..Limits::default() };
+        let unbounded = RaftLimits {
+            command_bytes_max: usize::MAX,
+            batch_bytes_max: usize::MAX,
+            ..RaftLimits::default()
+        };
         assert_eq!(unbounded.within_log().entry_bytes_max(), wal::PAYLOAD_BYTES_MAX);
-        let usual = Limits::default().entry_bytes_max();
-        assert_eq!(Limits::default().within_log().entry_bytes_max(), usual);
+        let usual = RaftLimits::default().entry_bytes_max();
+        assert_eq!(RaftLimits::default().within_log().entry_bytes_max(), usual);
     }
 }

@@ -6,6 +6,8 @@
 //! | [`StartError`] | the member cannot be brought up; nothing has been changed on its disk |
 //! | [`crate::Fatal`] | the member must end: its state is no longer known to be right |
 
+use crate::types::LogIndex;
+
 /// Why a proposal was not answered with its outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` say
 /// that the command was certainly not applied; after any other it may have been, or may still be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -66,7 +68,7 @@ pub enum StartError {
     State { reason: String },
     /// The state machine claims to have applied what the log does not hold: the two do not belong together.
     #[error("match state machine and log: applied {applied}, log ends at {last}")]
-    AppliedBeyondLog { applied: u64, last: u64 },
+    AppliedBeyondLog { applied: LogIndex, last: LogIndex },
     #[error("start thread {name}")]
     Thread { name: &'static str, source: std::io::Error },
 }

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use crate::log::DurableState;
+use crate::types::{LogIndex, NodeId, Term};
 use crate::wire::{Batch, change_batch};
 
 /// The payload of an entry.
@@ -21,7 +22,7 @@ pub enum EntrySeen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchSeen {
     /// Node id of the member that made it, the nonce of its run, and the batch's number in that run.
-    pub proposer: u64,
+    pub proposer: NodeId,
     pub nonce: u64,
     pub sequence: u64,
     pub commands: Vec<Bytes>,
@@ -30,13 +31,13 @@ pub struct BatchSeen {
 /// Raft's hard state and membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSeen {
-    pub term: u64,
+    pub term: Term,
     /// 0: none.
-    pub vote: u64,
+    pub vote: NodeId,
     /// May be lower than the commit index, and is never beyond the log.
-    pub commit: u64,
-    pub voters: Vec<u64>,
-    pub learners: Vec<u64>,
+    pub commit: LogIndex,
+    pub voters: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
 }
 
 /// Reads an entry's payload. The error: what about it is wrong.
@@ -65,9 +66,9 @@ fn read_batch(payload: &Bytes) -> Result<BatchSeen, String> {
 pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
     let DurableState { hard, conf, .. } = DurableState::decode(bytes).map_err(|error| error.to_string())?;
     Ok(StateSeen {
-        term: hard.term,
+        term: Term(hard.term),
         vote: hard.vote,
-        commit: hard.commit,
+        commit: LogIndex(hard.commit),
         voters: conf.voters,
         learners: conf.learners,
     })
@@ -103,7 +104,13 @@ mod tests {
         let mut state = DurableState::default();
         (state.hard.term, state.hard.vote, state.hard.commit) = (7, 2, 300);
         state.conf.voters = vec![1, 2, 3];
-        let seen = StateSeen { term: 7, vote: 2, commit: 300, voters: vec![1, 2, 3], learners: vec![] };
+        let seen = StateSeen {
+            term: Term(7),
+            vote: 2,
+            commit: LogIndex(300),
+            voters: vec![1, 2, 3],
+            learners: vec![],
+        };
         assert_eq!(read_state(&state.encode()), Ok(seen));
         assert!(read_state(b"\x02").is_err());
         assert!(read_state(b"").is_err());

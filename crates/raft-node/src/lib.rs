@@ -90,8 +90,8 @@ mod runtime; // threads, tasks, clocks and queues; the handle
 
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
-pub use crate::core::{Confirmation, Event, Inquiry, PeerState, Setup};
-pub use config::{Config, Limits};
+pub use crate::core::{Confirmation, Effects, Event, Inquiry, PeerState, Setup};
+pub use config::{Config, RaftLimits};
 pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
 pub use log::{
     Durable, ForceError, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice,
@@ -101,9 +101,10 @@ pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_bri
 pub use runtime::{
     Driver, Entrance, Handle, Log, Permit, Pump, RequestOrigin, Started, Status, Threads, start,
 };
-pub use traits::{LogSync, Observer, StateMachine, Transport};
+pub use traits::{Host, LogSync, Observer, StateMachine, Transport};
 pub use types::{
-    Answer, ChangeCheck, EmptyLog, Fatal, Lane, Membership, Position, Progress, Role, StoreState,
+    Answer, ChangeCheck, EmptyLog, Fatal, Lane, LogIndex, LogPosition, Membership, NodeId, Progress, Role,
+    StoreState, Term,
 };
 #[doc(hidden)]
 pub use wire::fuzzed_message;

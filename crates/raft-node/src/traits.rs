@@ -6,6 +6,7 @@
 //! | [`StateMachine`] | the apply thread | compute, and wait for its own disk; later entries wait too |
 //! | the same | the driver, for brief commands | compute for microseconds |
 //! | [`Transport`] | the driver and the log thread | queue, and drop what finds no room |
+//! | [`Host`] | the driver and the thread that applies | queue |
 //! | [`Observer`] | the driver and both threads | count |
 //!
 //! The driver is a task of the process's runtime, and the threads are this crate's own. None of the three may
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::types::{Answer, Fatal, Lane, Membership, Position};
+use crate::types::{Answer, Fatal, Lane, LogIndex, LogPosition, Membership, NodeId};
 use crate::wire::SnapshotOffer;
 
 /// The replicated machine: a pure function of the commands, in log order.
@@ -31,13 +32,13 @@ pub trait StateMachine: Send + 'static {
     type Outcome: Send + 'static;
 
     /// The last position whose effects the machine held when it was opened; replay begins right after it.
-    fn applied(&self) -> Position;
+    fn applied(&self) -> LogPosition;
 
     /// Applies one command. `at` is the entry it travelled in; several commands may share one.
     /// The outcome is `Some` if and only if the answer is wanted.
     fn apply(
         &mut self,
-        at: Position,
+        at: LogPosition,
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Self::Outcome>, Fatal>;
@@ -49,7 +50,7 @@ pub trait StateMachine: Send + 'static {
     /// certain that the change before it is applied.
     fn apply_change(
         &mut self,
-        at: Position,
+        at: LogPosition,
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Self::Outcome>, Fatal> {
@@ -66,12 +67,12 @@ pub trait StateMachine: Send + 'static {
     /// machine's applied position is never before the log's start. May wait when the machine's store is full.
     ///
     /// The border of an entry: a state between two commands of one entry is never made durable.
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal>;
+    fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal>;
 
     /// Whether `command`, in an entry of no more than 16 KiB, is applied within microseconds and the end of
     /// its entry cannot wait. An entry of a few such commands is applied by the driver itself, if it is next
     /// and no other thread applies: waking the apply thread, and being woken by it, takes longer.
-    fn is_brief(&self, _command: &Bytes) -> bool {
+    fn is_brief(&mut self, _command: &Bytes) -> bool {
         false
     }
 
@@ -81,7 +82,7 @@ pub trait StateMachine: Send + 'static {
     ///
     /// The snapshot is the one whose message came in by [`crate::Handle::receive`] with exactly this
     /// position.
-    fn install(&mut self, at: Position) -> Result<(), Fatal>;
+    fn install(&mut self, at: LogPosition) -> Result<(), Fatal>;
 }
 
 /// The way to the other members.
@@ -91,7 +92,7 @@ pub trait StateMachine: Send + 'static {
 pub trait Transport: Send + Sync + 'static {
     /// Queues `message` for `to` and returns at once. When the queue is full the message is dropped and
     /// [`crate::Handle::report_unreachable`] is owed.
-    fn send(&self, to: u64, lane: Lane, message: Bytes);
+    fn send(&self, to: NodeId, lane: Lane, message: Bytes);
 
     /// Begins to stream the machine's newest checkpoint to `offer.to` and returns at once. When the stream
     /// has ended, or could not begin, [`crate::Handle::report_snapshot`] is owed: without it the follower
@@ -111,25 +112,31 @@ pub struct LogSync {
 /// Receives figures worth a metric. Called on hot threads: count and return. Every method may be left out.
 pub trait Observer: Send + Sync + 'static {
     /// This member now follows `leader`, or knows none.
-    fn leader_changed(&self, _leader: Option<u64>) {}
+    fn leader_changed(&self, _leader: Option<NodeId>) {}
     fn log_synced(&self, _sync: LogSync) {}
     /// A batch left this member for the log: directly when it leads, through the leader otherwise.
     fn batch_proposed(&self, _commands: usize, _bytes: usize) {}
     fn proposals_failed(&self, _count: usize) {}
     /// One entry was applied; `took` includes waiting for the machine's store.
     fn entry_applied(&self, _commands: usize, _took: Duration) {}
-    /// The machine may have changed the members. Called by the thread that applies, before the proposer is
-    /// answered.
-    fn membership_applied(&self, _membership: &Membership) {}
     fn read_points_failed(&self, _count: usize) {}
     /// A heartbeat could not be sent in time because this member's loop was late by `late`.
     fn tick_late(&self, _late: Duration) {}
-    /// A follower needs a checkpoint at or after `index`; the newest one is older. Make one soon.
-    fn checkpoint_wanted(&self, _index: u64) {}
-    /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may
-    /// go.
-    fn snapshot_ignored(&self, _at: Position) {}
 }
 
 /// An observer that looks away.
 impl Observer for () {}
+
+/// What a member needs from its process, apart from the network.
+pub trait Host: Send + Sync + 'static {
+    /// A follower needs a checkpoint at or after `index`; the newest one is older. Make one soon.
+    fn checkpoint_wanted(&self, index: LogIndex);
+
+    /// The snapshot at this position, whose message came in, will not be installed: what is staged for it may
+    /// go.
+    fn snapshot_ignored(&self, at: LogPosition);
+
+    /// The machine may have changed the members. Called by the thread that applies, before the proposer is
+    /// answered.
+    fn membership_applied(&self, membership: &Membership);
+}

@@ -1,25 +1,39 @@
 //! Plain values that several parts of the crate use.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-pub use base::{Answer, LogPosition as Position};
+pub use base::{Answer, LogIndex, LogPosition, NodeId, Term};
 
 /// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years.
 /// Below it no sum in raft-rs or here overflows.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
-/// The member cannot go on: its state is no longer known to be right. The process should end.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what}")]
+/// The member cannot go on: its state is no longer known to be right. The process should end. In a log,
+/// [`crate::causes`] shows the whole of it.
+#[derive(Clone, Debug)]
 pub struct Fatal {
-    /// The attempt and the object, with the cause in words.
+    /// The attempt and the object.
     pub what: String,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+    /// `what` is the text of the source.
+    is_source: bool,
 }
 
 impl Fatal {
     pub fn new(what: impl Into<String>) -> Self {
-        Fatal { what: what.into() }
+        Fatal { what: what.into(), source: None, is_source: false }
+    }
+
+    /// An attempt that failed by an error.
+    pub fn caused(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
+        Fatal { what: what.into(), source: Some(Arc::new(source)), is_source: false }
+    }
+
+    /// An error that says by itself what was attempted.
+    pub fn of(error: impl Error + Send + Sync + 'static) -> Self {
+        Fatal { what: error.to_string(), source: Some(Arc::new(error)), is_source: true }
     }
 
     /// What is left to say of a panic.
@@ -30,22 +44,35 @@ impl Fatal {
     }
 }
 
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for Fatal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source: &(dyn Error + 'static) = self.source.as_deref()?;
+        if self.is_source { source.source() } else { Some(source) }
+    }
+}
+
 /// Who takes part in Raft.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
     /// At least one; 0 is no member.
-    pub voters: Vec<u64>,
+    pub voters: Vec<NodeId>,
     /// They get all entries, and count in no majority. None of them is a voter.
-    pub learners: Vec<u64>,
+    pub learners: Vec<NodeId>,
 }
 
 /// How far a member's log is known to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// The last entry that the member acknowledged.
-    pub matched: u64,
+    pub matched: LogIndex,
     /// The leader's own last entry.
-    pub last_index: u64,
+    pub last_index: LogIndex,
 }
 
 /// How a command travels.

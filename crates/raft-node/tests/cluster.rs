@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Book, Cluster, REQUEST_TIMEOUT_TICKS};
-use raft_node::{Event, ProposeError, ReadError, Role};
+use raft_node::{Event, LogIndex, ProposeError, ReadError, Role};
 
 #[test]
 fn a_lone_voter_leads_at_once_and_serves() {
@@ -304,7 +304,7 @@ fn a_heartbeat_with_a_commit_index_beyond_the_log_is_refused() {
             }
         }
     }
-    assert_eq!((cluster.gauges(3).leader, cluster.gauges(3).commit), (None, 0));
+    assert_eq!((cluster.gauges(3).leader, cluster.gauges(3).commit), (None, LogIndex::ZERO));
     // The next leader knows nothing of what member 3 acknowledged to this one, and sends it everything.
     cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
     cluster.pass(10);

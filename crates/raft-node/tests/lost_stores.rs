@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Cluster, agree, installs, start};
-use raft_node::{Event, Role};
+use raft_node::{Event, LogIndex, Role};
 use wal::testing::Crash;
 
 /// All logs begin late, and there are this many entries after the checkpoints.
@@ -22,7 +22,7 @@ fn trimmed(write: u64) -> Cluster {
 /// Member 3 has a log that begins late, and no store.
 fn lost_store(write: u64) -> Cluster {
     let mut cluster = trimmed(write);
-    assert!(start(&cluster, 3) > 10);
+    assert!(start(&cluster, 3) > LogIndex(10));
     cluster.restart_lost(3);
     cluster
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Cluster;
-use raft_node::{Event, Lane, ReadError, Role};
+use raft_node::{Event, Lane, LogIndex, ReadError, Role};
 
 /// Member 3 has asked for a read, and the leader's answer is lost.
 fn unanswered() -> Cluster {
@@ -32,7 +32,7 @@ fn a_slow_disk_of_a_follower_holds_up_no_readers_and_no_forwarded_writes() {
     cluster.settle();
     assert_eq!(cluster.member(1).readable, ["of the leader"]);
     assert_eq!(cluster.member(3).readable, ["of the follower"]);
-    assert_eq!(cluster.gauges(1).last_index, 3, "the forwarded batch is in the leader's log");
+    assert_eq!(cluster.gauges(1).last_index, LogIndex(3), "the forwarded batch is in the leader's log");
     assert!(cluster.member(3).answered.is_empty());
 }
 

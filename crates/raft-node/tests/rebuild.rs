@@ -5,7 +5,7 @@ mod running;
 
 use std::sync::atomic::Ordering;
 
-use raft_node::{Role, StoreState};
+use raft_node::{LogIndex, Role, StoreState};
 use running::{Home, Running, boot, config, leader_of, open, propose, until};
 use wal::{RealFs, Wal};
 
@@ -71,7 +71,7 @@ async fn a_member_whose_store_is_lost_is_rebuilt_and_keeps_its_log() {
     home.stop(3, members[2].take().unwrap());
 
     let back = home.boot_trimming(3, 3, StoreState::Lost);
-    assert_eq!(back.handle.status().applied, 0);
+    assert_eq!(back.handle.status().applied, LogIndex::ZERO);
     until("it has everything", || back.lines.lock().unwrap().len() == 40).await;
     assert_eq!(back.shelf.installs.load(Ordering::Relaxed), 1);
     let point = back.handle.read_point().await.unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Cluster, REQUEST_TIMEOUT_TICKS, agree, installs, start};
-use raft_node::{Event, ProposeError, Role, persist};
+use raft_node::{Event, LogIndex, ProposeError, Role, Term, persist};
 use wal::testing::{Crash, Fault};
 
 /// Member 3 is cut off, much is written, and the log that it would need is trimmed on both others.
@@ -42,7 +42,7 @@ fn the_log_is_trimmed_by_whole_segments_behind_the_checkpoint_and_the_catch_up_e
         cluster.restart_all();
         let leader = cluster.elect();
         cluster.write(leader, 30);
-        assert_eq!(start(&cluster, leader), 0, "nothing goes without a checkpoint");
+        assert_eq!(start(&cluster, leader), LogIndex::ZERO, "nothing goes without a checkpoint");
         let at = cluster.checkpoint(leader);
         cluster.write(leader, 30);
         let (start, needed) = (start(&cluster, leader), at.index.saturating_sub(catch_up_entries));
@@ -54,7 +54,7 @@ fn the_log_is_trimmed_by_whole_segments_behind_the_checkpoint_and_the_catch_up_e
         let gauges = cluster.gauges(leader);
         assert_eq!(
             cluster.members[&leader].node.term_at(start),
-            Some(if start == 0 { 0 } else { gauges.term })
+            Some(if start == LogIndex::ZERO { Term(0) } else { gauges.term })
         );
     }
 }
@@ -69,7 +69,7 @@ fn entries_after_a_checkpoint_stay_however_many_are_applied() {
     cluster.write(1, 60);
     let at = cluster.checkpointed(1);
     let start = start(&cluster, 1);
-    assert!(0 < start && start <= at.index, "{start} of {}", at.index);
+    assert!(LogIndex::ZERO < start && start <= at.index, "{start} of {}", at.index);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_log_is_trimmed_without_any_other_work_for_the_disk() {
     cluster.elect();
     cluster.write(1, 30);
     let at = cluster.checkpoint(1);
-    assert!(start(&cluster, 1) > 0 && start(&cluster, 1) <= at.index);
+    assert!(start(&cluster, 1) > LogIndex::ZERO && start(&cluster, 1) <= at.index);
     cluster.offer(1, "goes on");
     cluster.settle();
     assert_eq!(cluster.lines(1).last().unwrap(), "goes on");
@@ -87,7 +87,7 @@ fn a_log_is_trimmed_without_any_other_work_for_the_disk() {
 #[test]
 fn a_follower_behind_the_trimmed_log_is_brought_up_by_a_snapshot() {
     let mut cluster = left_behind();
-    assert!(start(&cluster, 1) > 10);
+    assert!(start(&cluster, 1) > LogIndex(10));
     cluster.heal();
     brought_up(&mut cluster, 43);
     cluster.offer(3, "and goes on");
@@ -245,7 +245,7 @@ fn a_snapshot_that_comes_twice_is_installed_once() {
     let (from, offer) = cluster.streams[0].clone();
     cluster.member(3).applies = false;
     let at = cluster.stream();
-    let again = || Event::Message { from, bytes: offer.message(at.index, at.term) };
+    let again = || Event::Message { from, bytes: offer.message(at) };
     // In the same turn, before the sync, before the install, after it.
     for wait in 0..3 {
         cluster.member(3).node.handle(again()).unwrap();

@@ -12,10 +12,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use raft_node::{
-    Config, Fatal, Limits, Position, ProposeError, ReadError, Role, StartError, Started, TransferError, start,
+    Config, LogIndex, LogPosition, ProposeError, RaftLimits, ReadError, Role, StartError, Started,
+    TransferError, start,
 };
 use running::{
-    Book, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
+    Book, Counts, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
 };
 use wal::RealFs;
 use wal::testing::{Fault, SimFs};
@@ -162,7 +163,7 @@ async fn what_does_not_fit_is_refused_at_the_entrance() {
     let home = Home::new();
     let mut config = config(1, 3); // Alone of three: everything stays waiting.
     config.limits =
-        Limits { proposals_max: 2, command_bytes_max: 10, proposal_bytes_max: 15, ..config.limits };
+        RaftLimits { proposals_max: 2, command_bytes_max: 10, proposal_bytes_max: 15, ..config.limits };
     let member = boot(config, open(RealFs, &home.log_dir(1)), &home.wires);
     let long = Bytes::from_static(b"eleven bytes");
     assert_eq!(member.handle.propose(long).await, Err(ProposeError::TooLarge { bytes: 12, bytes_max: 10 }));
@@ -180,14 +181,14 @@ async fn no_limit_lets_a_command_or_a_batch_through_that_the_log_cannot_take() {
     const MIB: usize = 1 << 20;
     let home = Home::new();
     let mut config = config(1, 1);
-    config.limits = Limits {
+    config.limits = RaftLimits {
         command_bytes_max: usize::MAX,
         batch_bytes_max: usize::MAX,
         proposal_bytes_max: 64 * MIB,
         ..config.limits
     };
     let member = boot(config, open(RealFs, &home.log_dir(1)), &home.wires);
-    let bytes_max = Limits::COMMAND_BYTES_MAX;
+    let bytes_max = RaftLimits::COMMAND_BYTES_MAX;
     for bytes in [bytes_max + 1, 16 * MIB, 20 * MIB] {
         let refused = member.handle.propose(vec![b'x'; bytes].into()).await;
         assert_eq!(refused, Err(ProposeError::TooLarge { bytes, bytes_max }));
@@ -229,18 +230,19 @@ async fn a_machine_that_cannot_go_on_ends_the_member() {
             "{command}"
         );
         until("the owner was notified", || member.fatal.get().is_some()).await;
-        assert_eq!(member.fatal.get(), Some(&Fatal::new("apply die")));
+        assert_eq!(member.fatal.get().map(|fatal| fatal.what.as_str()), Some("apply die"));
         member.threads.join();
     }
 }
 
 #[test]
 fn a_driver_that_never_ran_leaves_no_waiter() {
-    let book = Book { lines: Lines::default(), applied: Position::default(), shelf: Shelf::default() };
-    let wire = Arc::new(Wire { from: 1, wires: Wires::default() });
+    let book = Book { lines: Lines::default(), applied: LogPosition::default(), shelf: Shelf::default() };
+    let (wire, host) = (Arc::new(Wire { from: 1, wires: Wires::default() }), Arc::new(Counts::default()));
     let log = open(SimFs::new(), Path::new("/log"));
     let Started { handle, driver, threads, .. } =
-        start(config(1, 1), log, book, wire, Box::new(|fatal| panic!("{fatal}")), Arc::new(())).unwrap();
+        start(config(1, 1), log, book, wire, Box::new(|fatal| panic!("{fatal}")), host, Arc::new(()))
+            .unwrap();
     drop(driver);
     threads.join();
     let mut proposing = pin!(handle.propose(Bytes::new()));
@@ -256,13 +258,13 @@ async fn a_member_that_cannot_be_right_does_not_start() {
     home.stop(1, member);
 
     let attempt = |config: Config, applied: u64| {
-        let applied = Position { index: applied, term: 1 };
+        let applied = LogPosition::new(applied, 1);
         let book = Book { lines: Lines::default(), applied, shelf: Shelf::default() };
-        let wire = Arc::new(Wire { from: 1, wires: Wires::default() });
+        let (wire, host) = (Arc::new(Wire { from: 1, wires: Wires::default() }), Arc::new(Counts::default()));
         let log = open(RealFs, &home.log_dir(1));
-        start(config, log, book, wire, Box::new(|_| ()), Arc::new(())).map(|_| ()).unwrap_err()
+        start(config, log, book, wire, Box::new(|_| ()), host, Arc::new(())).map(|_| ()).unwrap_err()
     };
-    assert!(matches!(attempt(config(1, 1), 99), StartError::AppliedBeyondLog { applied: 99, .. }));
+    assert!(matches!(attempt(config(1, 1), 99), StartError::AppliedBeyondLog { applied: LogIndex(99), .. }));
     assert!(matches!(attempt(config(1, 3), 0), StartError::State { .. }), "another cluster's log");
     let bad: [fn(&mut Config); 5] = [
         |c| c.id = 0,

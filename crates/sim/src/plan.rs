@@ -3,7 +3,7 @@
 //! Every seed draws its own mix: which faults there are at all, how often they come, how large segments and blocks are,
 //! how much log is kept. A world where everything goes wrong at once finds less than many worlds that each have a vice.
 
-use raft_node::Limits;
+use raft_node::RaftLimits;
 
 use crate::chance::Chance;
 use crate::network::Order;
@@ -147,7 +147,7 @@ pub(crate) struct Temper {
     /// How long a client rests between requests at most.
     pub think_max: u64,
     /// What a member lets in.
-    pub limits: Limits,
+    pub limits: RaftLimits,
 }
 
 impl Temper {
@@ -171,17 +171,17 @@ impl Temper {
 }
 
 /// Those of a process, or such that a few clients reach them.
-fn limits(chance: &mut Chance) -> Limits {
+fn limits(chance: &mut Chance) -> RaftLimits {
     if !chance.per_mille(TIGHT_SEEDS) {
-        return Limits::default();
+        return RaftLimits::default();
     }
-    Limits {
+    RaftLimits {
         proposals_max: chance.within(1, 5) as usize,
         proposal_bytes_max: chance.within(100, 6_000) as usize,
         reads_max: chance.within(1, 4) as usize,
         inbox_bytes_max: chance.within(500, 8_000) as usize,
         unapplied_entries_max: chance.within(1, 20),
-        ..Limits::default()
+        ..RaftLimits::default()
     }
 }
 

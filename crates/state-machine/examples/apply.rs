@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
-use mvcc::{Applied, Maintainer, MemoryBackend, Options, Pressure};
+use mvcc::{LogPosition, Maintainer, MemoryBackend, Options, Pressure};
 use state_machine::command::{self, Kind};
-use state_machine::{Answer, Genesis, StateMachine, is_brief};
+use state_machine::{Answer, EtcdMachine, Genesis, is_brief};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -29,8 +29,8 @@ fn main() {
     let (puts, keys) = (arguments.next().unwrap_or(1_000_000), arguments.next().unwrap_or(100_000));
     let (writer, _store, mut maintainer) =
         mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-    let mut machine = StateMachine::new(writer, &Genesis::default()).unwrap();
-    let mut at = Applied { index: 0, term: 1 };
+    let mut machine = EtcdMachine::new(writer, &Genesis::default()).unwrap();
+    let mut at = LogPosition::new(0, 1);
     for first in (0..keys).step_by(ENTRY_PUTS as usize) {
         measured(&mut machine, &mut maintainer, &mut at, &entry(first, keys));
     }
@@ -64,9 +64,9 @@ fn entry(first: u64, keys: u64) -> Vec<Bytes> {
 /// One entry. Returns how many commands were answered.
 #[inline(never)]
 fn measured(
-    machine: &mut StateMachine,
+    machine: &mut EtcdMachine,
     maintainer: &mut Maintainer,
-    at: &mut Applied,
+    at: &mut LogPosition,
     commands: &[Bytes],
 ) -> usize {
     at.index += 1;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use mvcc::{Store, Writer};
 
 use crate::command::Kind;
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 use crate::kv::validate;
 
 /// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty
@@ -25,13 +25,13 @@ use crate::kv::validate;
 const PREFIX: &[u8] = b"alarm/";
 
 /// All active alarms, by kind and then by member.
-pub fn active(store: &Store) -> Result<Vec<AlarmMember>, Fatal> {
+pub fn active(store: &Store) -> Result<Vec<AlarmMember>, ApplyError> {
     let items = store.items(PREFIX);
     items.iter().map(|(item, _)| parse(item)).collect()
 }
 
 /// The active alarms among the items of a store. Items of others are skipped.
-pub fn active_in(items: &[(Bytes, Bytes)]) -> Result<Vec<AlarmMember>, Fatal> {
+pub fn active_in(items: &[(Bytes, Bytes)]) -> Result<Vec<AlarmMember>, ApplyError> {
     items.iter().filter(|(item, _)| item.starts_with(PREFIX)).map(|(item, _)| parse(item)).collect()
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    pub fn load(store: &Store) -> Result<Self, Fatal> {
+    pub fn load(store: &Store) -> Result<Self, ApplyError> {
         let active = active(store)?.into_iter().map(|alarm| (alarm.alarm, alarm.member_id)).collect();
         let mut alarms = Alarms { active, no_space: false, corrupt: false };
         alarms.refresh();
@@ -116,8 +116,8 @@ fn item((kind, member): (i32, u64)) -> Vec<u8> {
     item
 }
 
-fn parse(item: &[u8]) -> Result<AlarmMember, Fatal> {
-    let broken = || Fatal::Item { item: item.to_vec(), reason: "not the name of an alarm" };
+fn parse(item: &[u8]) -> Result<AlarmMember, ApplyError> {
+    let broken = || ApplyError::Item { item: item.to_vec(), reason: "not the name of an alarm" };
     let name = item.strip_prefix(PREFIX).ok_or_else(broken)?;
     let (kind, member) = name.split_first_chunk::<4>().ok_or_else(broken)?;
     let member = member.try_into().map_err(|_| broken())?;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mvcc::Fetch;
 
 use crate::auth::{Need, of_command as needs_of_command};
-use crate::command::{self, Kind};
+use crate::command::{self, Decoded, Kind};
 use crate::kv::{compare, range};
 
 /// Maximum number of keys in a brief command, in both branches of its transactions.
@@ -18,11 +18,16 @@ const KEYS_MAX: usize = 16;
 /// Whether `command` names at most 16 single keys, and copies no stored value into a new record. It may read
 /// stored values only if `values_are_near`: they are usually in memory.
 pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
-    let keys = match command::decode_with_caller(command) {
-        // Its caller needs permission for each key of the lease, of which there may be any number.
-        Ok((kind, Some(_))) if attaches(&kind) => None,
-        Ok((kind, _)) => of_kind(&kind, values_are_near),
-        Err(_) => None, // Apply refuses it.
+    // Apply refuses a command that cannot be decoded.
+    command::decode_with_caller(command).is_ok_and(|command| is_brief_decoded(&command, values_are_near))
+}
+
+/// The same of a command that is decoded.
+pub(crate) fn is_brief_decoded((kind, caller): &Decoded, values_are_near: bool) -> bool {
+    // The caller needs permission for each key of the lease, of which there may be any number.
+    let keys = match caller.is_some() && attaches(kind) {
+        true => None,
+        false => of_kind(kind, values_are_near),
     };
     keys.is_some_and(|keys| keys <= KEYS_MAX)
 }

@@ -7,7 +7,7 @@ use api::Error;
 use api::command::SetDowngrade;
 use mvcc::{Store, Writer};
 
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// The item's value is the target version as text. It exists while a downgrade is enabled.
 const ITEM: &[u8] = b"downgrade";
@@ -17,8 +17,8 @@ const VERSION_BYTES_MAX: usize = 64;
 /// The target version of the downgrade that is enabled, such as `3.6.0`.
 ///
 /// Errors: the item is not text.
-pub fn target(store: &Store) -> Result<Option<String>, Fatal> {
-    let broken = || Fatal::Item { item: ITEM.to_vec(), reason: "not a version" };
+pub fn target(store: &Store) -> Result<Option<String>, ApplyError> {
+    let broken = || ApplyError::Item { item: ITEM.to_vec(), reason: "not a version" };
     let text = |value: bytes::Bytes| String::from_utf8(value.to_vec()).map_err(|_| broken());
     store.item(ITEM).map(text).transpose()
 }

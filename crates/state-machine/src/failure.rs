@@ -4,7 +4,7 @@
 //! * A *broken* store is not: a block failed its checksum, or the disk failed. In apply the process must
 //!   stop, because this member would diverge from the others. A read alone may fail.
 
-use mvcc::Error;
+use mvcc::{Error, LogIndex};
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +40,12 @@ impl From<Error> for Failure {
 /// Why a command of the log could not be applied. The process must stop: the log can neither be skipped nor
 /// retried. The bytes of a command never cause this; they are refused.
 #[derive(Debug, thiserror::Error)]
-pub enum Fatal {
+pub enum ApplyError {
     /// The store broke while a command was applied.
     #[error("apply a command of entry {index}")]
     Store {
         /// Index of the log entry.
-        index: u64,
+        index: LogIndex,
         /// What broke.
         #[source]
         source: Error,

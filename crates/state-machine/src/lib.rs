@@ -1,6 +1,6 @@
 //! The replicated state machine: etcd's KV semantics on the store, alarms and members.
 //!
-//!   commands in log order ──▶ StateMachine ──▶ mvcc::Writer        (one thread at a time)
+//!   commands in log order ──▶ EtcdMachine ──▶ mvcc::Writer        (one thread at a time)
 //!   requests of clients   ──▶ range, read_txn, RangeStream ──▶ mvcc::Store        (any thread)
 //!
 //! * Deterministic: the same commands in the same order give the same bytes on every member. There is no
@@ -64,7 +64,7 @@ pub use auth::{
 };
 pub use brief::is_brief;
 pub use downgrade::target as downgrade_target;
-pub use failure::{Failure, Fatal};
+pub use failure::{ApplyError, Failure};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
 pub use lease::{
     Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases,
@@ -74,7 +74,7 @@ pub use lease_leader::{
     Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, TurnWork,
     Turns, remaining,
 };
-pub use machine::StateMachine;
+pub use machine::EtcdMachine;
 pub use member_change::{has_enough_started, is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};
 pub use outcome::{Answer, Outcome, Response};

@@ -14,14 +14,16 @@ use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeResponse, PutRequest, PutResponse, ResponseHeader,
     TxnRequest, TxnResponse,
 };
+use base::Term;
 use bytes::Bytes;
-use mvcc::{Applied, Pressure, Store, Writer};
+use mvcc::{LogIndex, LogPosition, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
-use crate::command::{self, AuthChange, DecodeError, Kind, LeaseExpire, LeaseRenew};
+use crate::brief::is_brief_decoded;
+use crate::command::{self, AuthChange, DecodeError, Decoded, Kind, LeaseExpire, LeaseRenew};
 use crate::downgrade;
-use crate::failure::{Failure, Fatal};
+use crate::failure::{ApplyError, Failure};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
 use crate::member_change;
@@ -29,33 +31,35 @@ use crate::members::{self, Genesis};
 use crate::outcome::{Answer, Outcome, Response, header};
 
 /// The replicated state: keys, alarms, members. Only apply writes it. Readers use a handle of the store.
-pub struct StateMachine {
+pub struct EtcdMachine {
     writer: Writer,
     alarms: Alarms,
     auth: Auth,
     leases: Leases,
     /// The last entry that was ended.
-    applied: Applied,
+    applied: LogPosition,
     undecodable: u64,
+    /// Commands that [`EtcdMachine::is_brief`] has decoded for apply: those of one entry at most.
+    decoded: Vec<(Bytes, Decoded)>,
 }
 
-impl StateMachine {
+impl EtcdMachine {
     /// Continues from the state in the store. `genesis` is used only if the store has no members.
-    pub fn new(mut writer: Writer, genesis: &Genesis) -> Result<Self, Fatal> {
+    pub fn new(mut writer: Writer, genesis: &Genesis) -> Result<Self, ApplyError> {
         members::initialize(&mut writer, genesis);
         let store = writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         let auth = Auth::load(store)?;
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
         let leases = Leases::load(&mut writer)?;
-        Ok(StateMachine { writer, alarms, auth, leases, applied, undecodable: 0 })
+        Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable: 0, decoded: Vec::new() })
     }
 
     /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls
     /// it before the next entry.
     ///
     /// Errors: an alarm, a lease or a member of the new store cannot be read.
-    pub fn installed(&mut self) -> Result<(), Fatal> {
+    pub fn installed(&mut self) -> Result<(), ApplyError> {
         let store = self.writer.store();
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
@@ -69,7 +73,7 @@ impl StateMachine {
     }
 
     /// The last entry whose effects are in the store.
-    pub fn applied(&self) -> Applied {
+    pub fn applied(&self) -> LogPosition {
         self.applied
     }
 
@@ -99,7 +103,12 @@ impl StateMachine {
     }
 
     /// Applies one command of the entry at `at`. The outcome is `Some` if and only if `answer` is `Wanted`.
-    pub fn apply(&mut self, at: Applied, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+    pub fn apply(
+        &mut self,
+        at: LogPosition,
+        command: &Bytes,
+        answer: Answer,
+    ) -> Result<Option<Outcome>, ApplyError> {
         assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
         assert!(at.term >= self.applied.term, "entry {} is of an older term than the one before", at.index);
         let outcome = match self.decode_and_check(command) {
@@ -110,13 +119,13 @@ impl StateMachine {
     }
 
     /// Applies the command of an entry that changes the members; it is alone there. As
-    /// [`StateMachine::apply`] in all else. A command of another kind is refused.
+    /// [`EtcdMachine::apply`] in all else. A command of another kind is refused.
     pub fn apply_change(
         &mut self,
-        at: Applied,
+        at: LogPosition,
         command: &Bytes,
         answer: Answer,
-    ) -> Result<Option<Outcome>, Fatal> {
+    ) -> Result<Option<Outcome>, ApplyError> {
         assert!(at.index > self.applied.index, "entry {} was applied already", at.index);
         let outcome = match self.decode_and_check(command) {
             Ok(Kind::MemberChange(request)) => {
@@ -128,6 +137,20 @@ impl StateMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
+    /// As [`crate::is_brief`]. If the command is applied next, in this entry, it is not decoded again.
+    pub fn is_brief(&mut self, command: &Bytes, values_are_near: bool) -> bool {
+        if let Some((_, decoded)) = self.decoded.iter().find(|(known, _)| known == command) {
+            return is_brief_decoded(decoded, values_are_near);
+        }
+        // Apply refuses a command that cannot be decoded.
+        let Ok(decoded) = command::decode_with_caller(command) else { return false };
+        let is_brief = is_brief_decoded(&decoded, values_are_near);
+        if is_brief {
+            self.decoded.push((command.clone(), decoded));
+        }
+        is_brief
+    }
+
     /// Number of commands since the start that could not be decoded.
     pub fn undecodable(&self) -> u64 {
         self.undecodable
@@ -135,25 +158,30 @@ impl StateMachine {
 
     /// The command, unless it cannot be decoded, an alarm refuses it, or its caller may not execute it.
     fn decode_and_check(&mut self, command: &Bytes) -> Result<Kind, api::Error> {
-        let (kind, caller) = command::decode_with_caller(command).map_err(|error| {
-            self.undecodable += 1;
-            refusal(&error)
-        })?;
+        let known = self.decoded.iter().position(|(known, _)| known == command);
+        let (kind, caller) = match known {
+            Some(at) => self.decoded.remove(at).1,
+            None => command::decode_with_caller(command).map_err(|error| {
+                self.undecodable += 1;
+                refusal(&error)
+            })?,
+        };
         self.alarms.check(&kind)?;
         self.auth.authorize(self.writer.store(), &kind, caller.as_ref())?;
         Ok(kind)
     }
 
     /// Ends the entry at `at`, with or without commands. Returns how urgent the next checkpoint is.
-    pub fn end_entry(&mut self, at: Applied) -> Result<Pressure, Fatal> {
+    pub fn end_entry(&mut self, at: LogPosition) -> Result<Pressure, ApplyError> {
         assert!(at.index > self.applied.index, "entry {} was ended already", at.index);
         let pressure =
-            self.writer.end_entry(at).map_err(|source| Fatal::Store { index: at.index, source })?;
+            self.writer.end_entry(at).map_err(|source| ApplyError::Store { index: at.index, source })?;
         self.applied = at;
+        self.decoded.clear();
         Ok(pressure)
     }
 
-    fn execute(&mut self, at: Applied, kind: Kind, answer: Answer) -> Result<Outcome, Fatal> {
+    fn execute(&mut self, at: LogPosition, kind: Kind, answer: Answer) -> Result<Outcome, ApplyError> {
         let response = match kind {
             Kind::Put(request) => self.put(request, answer).map(Response::Put),
             Kind::DeleteRange(request) => self.delete_range(request, answer).map(Response::DeleteRange),
@@ -185,7 +213,7 @@ impl StateMachine {
         match response {
             Ok(response) => Ok(Ok(response)),
             Err(Failure::Refused(refusal)) => Ok(Err(refusal)),
-            Err(Failure::Broken(source)) => Err(Fatal::Store { index: at.index, source }),
+            Err(Failure::Broken(source)) => Err(ApplyError::Store { index: at.index, source }),
             Err(Failure::Interrupted) => unreachable!("apply reads without a meter"),
         }
     }
@@ -228,7 +256,7 @@ impl StateMachine {
 
     fn lease_grant(
         &mut self,
-        index: u64,
+        index: LogIndex,
         request: &LeaseGrantRequest,
     ) -> Result<LeaseGrantResponse, Failure> {
         let ttl = self.leases.grant(&mut self.writer, index, request.id, request.ttl)?;
@@ -243,7 +271,7 @@ impl StateMachine {
     }
 
     /// Revokes those of the leases whose time is over, each at a separate revision.
-    fn lease_expire(&mut self, term: u64, request: &LeaseExpire) -> Result<usize, Failure> {
+    fn lease_expire(&mut self, term: Term, request: &LeaseExpire) -> Result<usize, Failure> {
         let ids = self.leases.expired(term, request)?;
         for id in &ids {
             lease::delete_keys(&mut self.writer, *id)?;
@@ -252,11 +280,11 @@ impl StateMachine {
         Ok(ids.len())
     }
 
-    fn lease_renew(&mut self, term: u64, request: &LeaseRenew) -> Result<(), Failure> {
+    fn lease_renew(&mut self, term: Term, request: &LeaseRenew) -> Result<(), Failure> {
         Ok(self.leases.renew(&mut self.writer, term, request)?)
     }
 
-    fn change_auth(&mut self, index: u64, request: AuthChange) -> Result<Response, Failure> {
+    fn change_auth(&mut self, index: LogIndex, request: AuthChange) -> Result<Response, Failure> {
         Ok(match self.auth.change(&mut self.writer, index, request)? {
             Changed::Done => Response::Auth(self.header()),
             Changed::Token(token) => {

@@ -1,13 +1,14 @@
 //! Changes of the members: added, removed, promoted, given other peer URLs, all but one removed.
 //!
-//! * Applied only from an entry of its own kind ([`crate::StateMachine::apply_change`]), so that each change is
-//!   judged by a list that holds all changes before it.
+//! * Applied only from an entry of the kind for changes ([`crate::EtcdMachine::apply_change`]), so that each
+//!   change is judged by a list that holds all changes before it.
 //! * A refusal is etcd's, judged by the list alone: an outcome equal on every member.
 //! * The id of a removed member is kept for ever: it does not come back.
 //! * The last voter stays.
 //!
-//! Whether enough members run to make a change wise is judged by the proposer, and by the leader when the turn of the
-//! change comes ([`has_enough_started`]). Apply does not judge it: members of older versions would not.
+//! Whether enough members run to make a change wise is judged by the proposer, and by the leader when the
+//! turn of the change comes ([`has_enough_started`]). Apply does not judge it: members of older versions
+//! would not.
 
 use api::Error;
 use api::command::{Command, MemberAdd, MemberChange, command::Kind, member_change::Change};
@@ -15,7 +16,7 @@ use api::etcdserverpb::Member;
 use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
 
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 use crate::members;
 
 /// Items of removed members: this prefix and the id as eight bytes, big endian; an empty value.
@@ -86,7 +87,10 @@ fn removed_item(id: u64) -> Vec<u8> {
 }
 
 /// Applies a change and returns all members after it.
-pub(crate) fn apply(writer: &mut Writer, request: MemberChange) -> Result<Result<Vec<Member>, Error>, Fatal> {
+pub(crate) fn apply(
+    writer: &mut Writer,
+    request: MemberChange,
+) -> Result<Result<Vec<Member>, Error>, ApplyError> {
     let known = members::list(writer.store())?;
     let Some(change) = request.change else { return Ok(Err(Error::NotCapable)) };
     match judge(writer.store(), &known, change) {

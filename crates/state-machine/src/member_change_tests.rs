@@ -4,23 +4,23 @@ use api::Error;
 use api::command::{MemberAdd, MemberChange, MemberUpdate, member_change::Change};
 use api::etcdserverpb::Member;
 use bytes::Bytes;
-use mvcc::{Applied, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, Options};
 
 use crate::command::{self, Kind};
-use crate::{Answer, Genesis, Response, StateMachine, has_enough_started, is_removed, members};
+use crate::{Answer, EtcdMachine, Genesis, Response, has_enough_started, is_removed, members};
 
 fn member(id: u64, is_learner: bool) -> Member {
     Member { id, is_learner, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
 }
 
-fn machine() -> StateMachine {
+fn machine() -> EtcdMachine {
     let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
     let genesis = Genesis { members: vec![member(1, false), member(2, false)] };
-    StateMachine::new(writer, &genesis).unwrap()
+    EtcdMachine::new(writer, &genesis).unwrap()
 }
 
-/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3 the URL of 1,
-/// `!3` removes all but 3.
+/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3 the URL of
+/// 1, `!3` removes all but 3.
 fn change(word: &str) -> Bytes {
     let url = |id: &str| vec![format!("http://m{id}:2380")];
     let number = |id: &str| id.parse::<u64>().unwrap();
@@ -42,11 +42,11 @@ fn change(word: &str) -> Bytes {
     command::encode(Kind::MemberChange(MemberChange { change: Some(change), is_strict: false }))
 }
 
-/// Applies the words, each in an entry of its own; the answer to the last one: ids of voters and learners.
-fn play(machine: &mut StateMachine, words: &str) -> Result<String, Error> {
+/// Applies the words, each in a separate entry; the answer to the last one: ids of voters and learners.
+fn play(machine: &mut EtcdMachine, words: &str) -> Result<String, Error> {
     let mut answer = Ok(String::new());
     for word in words.split(' ') {
-        let at = Applied { index: machine.applied().index + 1, term: 1 };
+        let at = LogPosition::new(machine.applied().index.0 + 1, 1);
         let outcome = machine.apply_change(at, &change(word), Answer::Wanted).unwrap().unwrap();
         machine.end_entry(at).unwrap();
         answer = outcome.map(|response| {
@@ -122,7 +122,7 @@ fn a_removed_member_is_remembered_in_the_store() {
 #[test]
 fn a_change_is_refused_in_an_entry_of_commands_and_a_command_in_that_of_a_change() {
     let mut machine = machine();
-    let at = Applied { index: 1, term: 1 };
+    let at = LogPosition::new(1, 1);
     let outcome = machine.apply(at, &change("-1"), Answer::Wanted).unwrap();
     assert_eq!(outcome, Some(Err(Error::NotCapable)));
     let empty = command::encode(Kind::MemberChange(MemberChange::default()));
@@ -134,7 +134,8 @@ fn a_change_is_refused_in_an_entry_of_commands_and_a_command_in_that_of_a_change
     assert_eq!(members(machine.store()).unwrap().len(), 2);
 }
 
-/// `1 2? ~3`: 1 has started, 2 has not, 3 is a learner. What etcd's strict check says of each change of the list.
+/// `1 2? ~3`: 1 has started, 2 has not, 3 is a learner. What etcd's strict check says of each change of the
+/// list.
 #[test]
 fn a_change_for_which_too_few_members_have_started_is_found() {
     let member = |word: &str| Member {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
 
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// Items of members: this prefix and the id as eight bytes, big endian; the value is a protobuf `Member`.
 const PREFIX: &[u8] = b"member/";
@@ -27,12 +27,12 @@ pub struct Genesis {
 }
 
 /// All members, by id.
-pub fn list(store: &Store) -> Result<Vec<Member>, Fatal> {
+pub fn list(store: &Store) -> Result<Vec<Member>, ApplyError> {
     store.items(PREFIX).into_iter().map(|(item, value)| decode(&item, &value)).collect()
 }
 
 /// The members among the items of a store. Items of others are skipped.
-pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, Fatal> {
+pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, ApplyError> {
     let members = items.iter().filter(|(item, _)| item.starts_with(PREFIX));
     members.map(|(item, value)| decode(item, value)).collect()
 }
@@ -55,7 +55,7 @@ pub(crate) fn initialize(writer: &mut Writer, genesis: &Genesis) {
 
 /// Stores what a member publishes. Ignores a member that is not in the cluster. Refuses what is too large for
 /// an item.
-pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<Result<(), Error>, Fatal> {
+pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<Result<(), Error>, ApplyError> {
     let item = item(request.member_id);
     let Some(value) = writer.store().item(&item) else {
         return Ok(Ok(()));
@@ -79,8 +79,8 @@ pub(crate) fn item(id: u64) -> Vec<u8> {
     [PREFIX, &id.to_be_bytes()].concat()
 }
 
-fn decode(item: &[u8], value: &[u8]) -> Result<Member, Fatal> {
-    let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+fn decode(item: &[u8], value: &[u8]) -> Result<Member, ApplyError> {
+    let broken = |reason| ApplyError::Item { item: item.to_vec(), reason };
     let member = Member::decode(value).map_err(|_| broken("not a member"))?;
     let named = self::item(member.id) == item;
     if named { Ok(member) } else { Err(broken("holds another member than its name says")) }

@@ -178,7 +178,7 @@ fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 // store
 
 /// Keys, and where the store stands.
-type Content = (Vec<KeyValue>, i64, i64, mvcc::Applied);
+type Content = (Vec<KeyValue>, i64, i64, mvcc::LogPosition);
 
 fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
     let truth = open_copy(store, scratch, None)?.ok_or_else(|| Failure::new("the store does not open"))?;

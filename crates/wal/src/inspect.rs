@@ -30,7 +30,7 @@ use crate::format::frame::{self, Type};
 use crate::format::segment::{self, Descent, Head, Lineage, PAGE_BYTES};
 use crate::format::walk::{CHUNK_BYTES, Walk};
 use crate::recovery::{self, Stop};
-use crate::{Error, File, Fs, Position, Recovery, Result};
+use crate::{Error, File, Fs, LogPosition, Recovery, Result};
 
 /// One thing that an inspection comes across.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub struct SegmentFound<'a> {
     /// Length of the file, which reaches further than its frames.
     pub bytes: u64,
     /// The position before the first entry; None if the head is damaged.
-    pub base: Option<Position>,
+    pub base: Option<LogPosition>,
     /// Whose log this is; empty if the head is damaged.
     pub identity: &'a [u8],
     /// The log begins anew here.
@@ -88,7 +88,7 @@ pub struct FrameFound<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     Entry {
-        position: Position,
+        position: LogPosition,
         kind: u8,
         payload: &'a [u8],
     },

@@ -16,12 +16,12 @@
 //! ```
 //! use std::path::Path;
 //! use wal::testing::SimFs;
-//! use wal::{Entry, LogIndex, Options, Position, Term, Wal};
+//! use wal::{Entry, LogIndex, Options, LogPosition, Term, Wal};
 //!
 //! # fn main() -> wal::Result<()> {
 //! let (fs, dir) = (SimFs::new(), Path::new("/wal")); // `RealFs` outside of tests
 //! let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
-//! let mut log = Wal::create(fs.clone(), dir, b"member 1 of cluster 7", Position::default(), options)?;
+//! let mut log = Wal::create(fs.clone(), dir, b"member 1 of cluster 7", LogPosition::default(), options)?;
 //!
 //! log.append(Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"put a" });
 //! log.append(Entry { index: LogIndex(2), term: Term(1), kind: 0, payload: b"put b" });
@@ -30,7 +30,7 @@
 //!
 //! drop(log); // or a crash
 //! let (log, found) = Wal::open(fs, dir, options)?;
-//! assert_eq!(found.last, Position { index: LogIndex(2), term: Term(1) });
+//! assert_eq!(found.last, LogPosition::new(2, 1));
 //! assert_eq!(found.state.as_deref(), Some(&b"term 1, vote 3"[..]));
 //!
 //! let entries = log.reader().read(LogIndex(1), 1 << 20)?;
@@ -86,7 +86,7 @@ mod inspect; // a look at a log that may be damaged, without touching it
 pub mod testing; // a file system in memory that crashes on demand
 
 pub use entries::Reader;
-pub use entry::{Entry, LogIndex, OwnedEntry, PAYLOAD_BYTES_MAX, Position, Term};
+pub use entry::{Entry, LogIndex, LogPosition, OwnedEntry, PAYLOAD_BYTES_MAX, Term};
 pub use error::{Error, Result};
 pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
 pub use inspect::{Content, Finding, FrameFound, Inspection, SegmentFound, inspect};

@@ -41,7 +41,7 @@ use crate::error::IoContext;
 use crate::format::frame::{Frame, Header, Salt, Type};
 use crate::format::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
 use crate::format::walk::{CHUNK_BYTES, Walk};
-use crate::{Error, File, Fs, LogIndex, Position, Result};
+use crate::{Error, File, Fs, LogIndex, LogPosition, Result};
 
 /// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and
 /// whether it reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself
@@ -54,10 +54,10 @@ pub struct Recovery {
     /// The last synced state, if one was ever put.
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
-    pub start: Position,
+    pub start: LogPosition,
     /// The last entry, or the start when there is none. If the commit index in the state is beyond it, synced
     /// entries were lost to damage that looked like a torn tail.
-    pub last: Position,
+    pub last: LogPosition,
     /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
     pub torn_bytes: u64,
 }
@@ -199,7 +199,7 @@ struct Replay {
     catalogue: Catalogue,
     state: Option<Vec<u8>>,
     segment: u64,
-    base: Position,
+    base: LogPosition,
 }
 
 impl Replay {
@@ -222,7 +222,7 @@ impl Replay {
 
     /// A frame can verify and still make no sense, if a program wrote nonsense. Then the log is refused as
     /// well.
-    fn entry(&mut self, offset: u64, position: Position) -> Result<()> {
+    fn entry(&mut self, offset: u64, position: LogPosition) -> Result<()> {
         let breach = |reason| Err(corrupt(self.segment, offset, reason));
         if position.index <= self.base.index {
             return breach("an entry below the base of its segment");

@@ -27,7 +27,7 @@ use crate::format::frame::Type;
 use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
 use crate::recovery::{self, Ending};
 use crate::{
-    Entry, Error, Fs, LogIndex, Options, PAYLOAD_BYTES_MAX, Position, Reader, Recovery, Result, Term,
+    Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, Reader, Recovery, Result, Term,
 };
 
 /// What one `sync` made durable.
@@ -59,7 +59,7 @@ pub struct Wal<F: Fs> {
     /// Entries up to this one are settled: never appended again.
     start: LogIndex,
     /// The last entry appended.
-    last: Position,
+    last: LogPosition,
     spare: Spare,
     /// Segments from this one on were written by this process, and not read back from the disk.
     first_own: u64,
@@ -89,7 +89,13 @@ impl<F: Fs> Wal<F> {
     /// must exist.
     ///
     /// What makes the frames unpredictable is [`Options::salt`]; the identity may be public.
-    pub fn create(fs: F, dir: &Path, identity: &[u8], start: Position, options: Options) -> Result<Wal<F>> {
+    pub fn create(
+        fs: F,
+        dir: &Path,
+        identity: &[u8],
+        start: LogPosition,
+        options: Options,
+    ) -> Result<Wal<F>> {
         options.check();
         assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity of {} bytes", identity.len());
         fs.create_dir(dir).attempt("create directory", dir)?;
@@ -188,7 +194,7 @@ impl<F: Fs> Wal<F> {
         }
         assert!(index > self.start, "entry {index} was released");
         assert!(index <= self.last.index.next(), "gap in the log: {index} after {}", self.last.index);
-        let before = Position { index: LogIndex(index.0 - 1), term: self.term_before(index) };
+        let before = LogPosition { index: LogIndex(index.0 - 1), term: self.term_before(index) };
         assert!(term >= before.term, "entry {index} of term {term} after one of term {}", before.term);
         if index <= self.tail.base.index {
             self.attempt(|wal| wal.turn_back(before));
@@ -196,7 +202,7 @@ impl<F: Fs> Wal<F> {
             self.attempt(Wal::flush);
         }
         if self.is_sound() {
-            self.last = Position { index, term };
+            self.last = LogPosition { index, term };
             self.group.push(&self.tail, Type::Entry, kind, self.last, payload);
         }
     }
@@ -213,7 +219,7 @@ impl<F: Fs> Wal<F> {
             self.attempt(Wal::flush);
         }
         if self.is_sound() {
-            self.group.push(&self.tail, Type::State, 0, Position::default(), state);
+            self.group.push(&self.tail, Type::State, 0, LogPosition::default(), state);
             state.clone_into(self.state.get_or_insert_default());
         }
     }
@@ -234,7 +240,7 @@ impl<F: Fs> Wal<F> {
     /// What a crash leaves: before the new segment has its name the old log, as if nothing had been called;
     /// from then on the new one, with the old segments void until the next start removes them. There is no
     /// state in between.
-    pub fn restart_at(&mut self, start: Position, state: &[u8]) -> Result<()> {
+    pub fn restart_at(&mut self, start: LogPosition, state: &[u8]) -> Result<()> {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         self.guarded(|wal| {
             // What waits in the group is older than the snapshot that the log restarts from.
@@ -280,14 +286,14 @@ impl<F: Fs> Wal<F> {
         self.guarded(|wal| {
             // Two groups: a mark in the same group as the last entries could be torn off together with them.
             wal.flush()?;
-            wal.group.push(&wal.tail, Type::Mark, 0, Position::default(), &[]);
+            wal.group.push(&wal.tail, Type::Mark, 0, LogPosition::default(), &[]);
             wal.flush()
         })
     }
 
     /// The last appended entry, synced or not; the start when there is none. [`Reader::last`] is the last
     /// synced one.
-    pub fn last(&self) -> Position {
+    pub fn last(&self) -> LogPosition {
         self.last
     }
 
@@ -342,14 +348,14 @@ impl<F: Fs> Wal<F> {
 
     /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only
     /// entries above its base, and the oldest one kept always says where the log starts.
-    fn turn_back(&mut self, base: Position) -> Result<()> {
+    fn turn_back(&mut self, base: LogPosition) -> Result<()> {
         self.flush()?;
         self.cut(base)
     }
 
     /// Goes on in a new segment after `base`. The tail is synced at this point, so its end is a fact that the
     /// new header may state for ever. The base is the last entry or, at a conflict, an earlier one.
-    fn cut(&mut self, base: Position) -> Result<()> {
+    fn cut(&mut self, base: LogPosition) -> Result<()> {
         assert!(self.group.is_empty(), "a cut would lose the group");
         self.begin(base, Descent::Continues { end: self.tail.end, crc: self.tail.crc })?;
         self.reader.catalogue().cut(self.tail.sequence, base);
@@ -359,7 +365,7 @@ impl<F: Fs> Wal<F> {
     }
 
     /// Makes a new tail. The spare is used up even if this fails: the log is poisoned then.
-    fn begin(&mut self, base: Position, descent: Descent) -> Result<()> {
+    fn begin(&mut self, base: LogPosition, descent: Descent) -> Result<()> {
         let sequence = self.tail.sequence + 1;
         let (identity, salt, state) =
             (self.lineage.identity.as_slice(), self.lineage.salt, self.state.as_deref());

@@ -6,7 +6,7 @@ mod common;
 
 use common::{append, at, copy, create, dir, open, payload, segment};
 use wal::testing::SimFs;
-use wal::{Content, Finding, Fs, Inspection, Options, Position, ReadOnlyFs, RealFs, Wal, inspect};
+use wal::{Content, Finding, Fs, Inspection, LogPosition, Options, ReadOnlyFs, RealFs, Wal, inspect};
 
 /// One line per finding: what a reader would print.
 fn lines(fs: &SimFs) -> (Vec<String>, Inspection) {
@@ -168,7 +168,7 @@ fn no_single_flipped_byte_escapes_an_inspection_or_stops_it() {
 fn an_inspection_of_real_files_writes_nothing() {
     let home = tempfile::tempdir().unwrap();
     let (dir, options) = (home.path().join("wal"), Options { segment_bytes: 8192, salt: [7; 16] });
-    let mut wal = Wal::create(RealFs, &dir, b"id", Position::default(), options).unwrap();
+    let mut wal = Wal::create(RealFs, &dir, b"id", LogPosition::default(), options).unwrap();
     append(&mut wal, 1, 1, b"first");
     wal.sync().unwrap();
     drop(wal);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, open, payload};
 use wal::testing::{Crash, Fault, SimFs};
-use wal::{Entry, Error, Fs, LogIndex, Options, PAYLOAD_BYTES_MAX, Position, Synced, Term, Wal};
+use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, Synced, Term, Wal};
 
 /// Runs a script of words on a log with tiny segments; `indexes@terms` of what is there in the end.
 ///
@@ -271,7 +271,7 @@ fn a_log_is_made_once_and_opened_only_if_made() {
     assert!(matches!(open(&fs), Err(Error::Missing { .. })));
     drop(create(&fs));
     assert!(Wal::exists(&fs, dir()).unwrap());
-    let again = Wal::create(fs.clone(), dir(), IDENTITY, Position::default(), OPTIONS);
+    let again = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), OPTIONS);
     assert!(matches!(again, Err(Error::Exists { .. })));
     open(&fs).unwrap();
 }
@@ -299,7 +299,7 @@ fn zeros_go_ahead_of_small_groups_and_not_of_large_ones() {
     let options = Options { segment_bytes: 4 << 20, salt: [7; 16] };
     for (bytes, zeros_ahead) in [(300, true), (30_000, false)] {
         let fs = SimFs::new();
-        let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, Position::default(), options).unwrap();
+        let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), options).unwrap();
         let frames: u64 = (1..=100)
             .map(|index| {
                 append(&mut wal, index, 1, &payload(index, 1, bytes));
@@ -385,7 +385,7 @@ fn a_failure_in_an_append_is_told_by_the_next_sync() {
 fn a_group_that_nobody_syncs_is_written_before_it_fills_the_memory() {
     let fs = SimFs::new();
     let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
-    let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, Position::default(), options).unwrap();
+    let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), options).unwrap();
     let payload = vec![3; 1 << 20];
     for index in 1..=20 {
         wal.append(Entry { index: LogIndex(index), term: Term(1), kind: 0, payload: &payload });
@@ -412,10 +412,11 @@ fn the_longest_payload_survives() {
 #[test]
 fn identities_bound_their_length() {
     let fs = SimFs::new();
-    let outcome =
-        catch_unwind(|| Wal::create(fs, Path::new(DIR), &[0; 1025], Position::default(), OPTIONS).map(drop));
+    let outcome = catch_unwind(|| {
+        Wal::create(fs, Path::new(DIR), &[0; 1025], LogPosition::default(), OPTIONS).map(drop)
+    });
     assert!(outcome.is_err());
     let fs = SimFs::new();
-    drop(Wal::create(fs.clone(), dir(), &[1; 1024], Position::default(), OPTIONS).unwrap());
+    drop(Wal::create(fs.clone(), dir(), &[1; 1024], LogPosition::default(), OPTIONS).unwrap());
     assert_eq!(open(&fs).unwrap().1.identity, [1; 1024]);
 }

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{IDENTITY, append, at, entries, kind, payload};
-use wal::{Error, LogIndex, Options, Position, Reader, RealFs, Wal};
+use wal::{Error, LogIndex, LogPosition, Options, Reader, RealFs, Wal};
 
 const OPTIONS: Options = Options { segment_bytes: 64 << 10, salt: [7; 16] };
 
 fn create(dir: &Path) -> Wal<RealFs> {
-    Wal::create(RealFs, dir, IDENTITY, Position::default(), OPTIONS).unwrap()
+    Wal::create(RealFs, dir, IDENTITY, LogPosition::default(), OPTIONS).unwrap()
 }
 
 /// Reads from the oldest entry on, again and again; every entry must be right in itself and in its place.
@@ -105,6 +105,6 @@ fn an_absent_directory_holds_no_log() {
     let dir = temp.path().join("wal");
     assert!(!Wal::exists(&RealFs, &dir).unwrap());
     assert!(matches!(Wal::open(RealFs, &dir, OPTIONS), Err(Error::Missing { .. })));
-    let orphan = Wal::create(RealFs, &dir.join("deeper"), IDENTITY, Position::default(), OPTIONS);
+    let orphan = Wal::create(RealFs, &dir.join("deeper"), IDENTITY, LogPosition::default(), OPTIONS);
     assert!(matches!(orphan, Err(Error::Io { attempt: "create directory", .. })));
 }

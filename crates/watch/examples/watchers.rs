@@ -14,8 +14,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mvcc::{Applied, MemoryBackend, Options, Writer};
-use watch::{CreateRequest, Encoder, Hub, Limits, StreamId};
+use mvcc::{LogPosition, MemoryBackend, Options, Writer};
+use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -34,7 +34,7 @@ fn key(number: usize) -> Vec<u8> {
 fn put(writer: &mut Writer, index: &mut u64, key: &[u8]) {
     writer.begin().put(key, &[7; 100], 0);
     *index += 1;
-    writer.end_entry(Applied { index: *index, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(*index, 1)).unwrap();
 }
 
 /// Takes and encodes everything. Returns the bytes.
@@ -59,7 +59,7 @@ fn main() {
     let options =
         Options { checkpoint_full_bytes: usize::MAX, checkpoint_due_bytes: usize::MAX, ..Options::default() };
     let (mut writer, store, _maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
-    let mut hub = Hub::new(store.clone(), Limits::default());
+    let mut hub = Hub::new(store.clone(), WatchLimits::default());
     let mut index = 0;
 
     let before = resident();

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::types::Limits;
+use crate::types::WatchLimits;
 
 /// What one client uses.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ impl Owners {
         owner: u64,
         (watchers, key_bytes): (usize, usize),
         bytes: usize,
-        limits: &Limits,
+        limits: &WatchLimits,
     ) -> Option<String> {
         let usage = self.0.get(&owner).cloned().unwrap_or_default();
         let refusal = |text: String| Some(format!("etcdserver: too many requests: {text}"));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// Gives `owner` watchers of one byte until it is refused, and returns how many.
-    fn fill(owners: &mut Owners, owner: u64, all: &mut usize, limits: &Limits) -> usize {
+    fn fill(owners: &mut Owners, owner: u64, all: &mut usize, limits: &WatchLimits) -> usize {
         owners.add_stream(owner);
         let before = *all;
         while owners.refuses(owner, (*all, *all), 1, limits).is_none() {
@@ -130,8 +130,10 @@ mod tests {
 
     #[test]
     fn each_client_leaves_as_much_as_it_takes() {
-        let plenty = Limits { watchers_max: 1 << 20, key_bytes_max: 1 << 20, ..Limits::default() };
-        for limits in [Limits { watchers_max: 64, ..plenty }, Limits { key_bytes_max: 64, ..plenty }] {
+        let plenty = WatchLimits { watchers_max: 1 << 20, key_bytes_max: 1 << 20, ..WatchLimits::default() };
+        for limits in
+            [WatchLimits { watchers_max: 64, ..plenty }, WatchLimits { key_bytes_max: 64, ..plenty }]
+        {
             let (mut owners, mut all) = (Owners::default(), 0);
             let taken: Vec<_> = (0..5).map(|owner| fill(&mut owners, owner, &mut all, &limits)).collect();
             assert_eq!(taken, [32, 16, 8, 4, 2]);
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_bound() {
-        let limits = Limits { watchers_max: 10, key_bytes_max: 100, ..Limits::default() };
+        let limits = WatchLimits { watchers_max: 10, key_bytes_max: 100, ..WatchLimits::default() };
         let mut owners = Owners::default();
         owners.add_stream(1);
         (0..5).for_each(|_| owners.add_watcher(1));

@@ -58,7 +58,7 @@ impl From<WatchCreateRequest> for CreateRequest {
 
 /// Bounds of the hub. None of them loses an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct WatchLimits {
     /// Bytes that wait in one stream's outbox. Above it, watchers of the stream that match an event become
     /// lagging, and read it again from the history when the outbox is half empty. 1 MiB: some ten
     /// milliseconds of a 1 Gbit/s link. One event or one revision may exceed it.
@@ -72,7 +72,7 @@ pub struct Limits {
     /// false, and the owner reads no further request of the stream.
     pub answers_max: usize,
     /// Answers that wait in all outboxes. When what is left of it is less than what a client has, `accepts`
-    /// is false for its streams with more than [`Limits::answers_always`]. Some 150 bytes each.
+    /// is false for its streams with more than [`WatchLimits::answers_always`]. Some 150 bytes each.
     pub answers_total_max: usize,
     /// Answers that any stream may have.
     pub answers_always: usize,
@@ -109,9 +109,9 @@ pub struct Limits {
     pub progress_interval: Duration,
 }
 
-impl Default for Limits {
+impl Default for WatchLimits {
     fn default() -> Self {
-        Limits {
+        WatchLimits {
             outbox_bytes: 1 << 20,
             bodies_bytes: 32 << 20,
             answers_max: 1024,

@@ -30,12 +30,12 @@ use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
 use common::{Client, Member, revision};
 use mvcc::KeyRange;
-use watch::{CreateRequest, Hub, Limits};
+use watch::{CreateRequest, Hub, WatchLimits};
 
 #[test]
 fn scripts_give_their_output() {
     testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
-        let mut script = Script::new(Limits::default(), 1 << 20);
+        let mut script = Script::new(WatchLimits::default(), 1 << 20);
         move |line| script.command(line)
     });
 }
@@ -44,7 +44,7 @@ struct Script {
     member: Member,
     leader: Member,
     hub: Hub,
-    limits: Limits,
+    limits: WatchLimits,
     fragment_bytes: usize,
     clients: BTreeMap<String, Client>,
 }
@@ -106,7 +106,7 @@ fn change(member: &mut Member, line: &str) -> Option<String> {
 }
 
 impl Script {
-    fn new(limits: Limits, fragment_bytes: usize) -> Self {
+    fn new(limits: WatchLimits, fragment_bytes: usize) -> Self {
         let member = Member::new();
         let hub = Hub::new(member.store.clone(), limits);
         Script { member, leader: Member::new(), hub, limits, fragment_bytes, clients: BTreeMap::new() }

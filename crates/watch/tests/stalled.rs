@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::Client;
-use mvcc::{Applied, MemoryBackend, Options, Store, Writer};
-use watch::{CreateRequest, Hub, Limits, Parcel};
+use mvcc::{LogPosition, MemoryBackend, Options, Store, Writer};
+use watch::{CreateRequest, Hub, Parcel, WatchLimits};
 
 /// What a stream is handed ahead of its reading.
 const HANDED_BYTES: usize = 16 << 10;
@@ -26,7 +26,7 @@ fn store(puts: usize, bytes: usize) -> (Writer, Store) {
     let (mut writer, store, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
     for n in 0..puts {
         writer.begin().put(format!("k{n:06}").as_bytes(), &vec![n as u8; bytes], 0);
-        writer.end_entry(Applied { index: n as u64 + 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(n as u64 + 1, 1)).unwrap();
     }
     (writer, store)
 }
@@ -50,7 +50,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(store: Store, limits: Limits) -> Server {
+    fn new(store: Store, limits: WatchLimits) -> Server {
         Server { hub: Hub::new(store, limits), streams: Vec::new() }
     }
 
@@ -120,7 +120,7 @@ fn streams_that_stop_in_history_hold_little_of_it() {
     const PUTS: usize = 4000;
     let _alone = alone();
     let (_writer, store) = store(PUTS, 250);
-    let mut server = Server::new(store, Limits::default());
+    let mut server = Server::new(store, WatchLimits::default());
     let before = resident_bytes();
     // One after the other: each reads the history anew.
     (0..STREAMS).for_each(|owner| server.open(owner as u64, 1));
@@ -140,7 +140,8 @@ fn large_responses_that_streams_hold_are_bounded_and_clients_have_turns() {
     const STREAMS: usize = 20;
     let _alone = alone();
     let (_writer, store) = store(PUTS, EVENT);
-    let limits = Limits { handed_bytes_max: 8 * EVENT, bodies_bytes: 4 * EVENT, ..Limits::default() };
+    let limits =
+        WatchLimits { handed_bytes_max: 8 * EVENT, bodies_bytes: 4 * EVENT, ..WatchLimits::default() };
     let mut server = Server::new(store, limits);
     // Different positions, so that few share an event.
     (0..STREAMS).for_each(|n| server.open(1, 2 + (n % PUTS) as i64));
@@ -165,12 +166,12 @@ fn large_responses_that_streams_hold_are_bounded_and_clients_have_turns() {
 fn a_small_response_does_not_wait_for_large_ones() {
     let _alone = alone();
     let (mut writer, store) = store(4, 1 << 20);
-    let mut server = Server::new(store, Limits { handed_bytes_max: 1 << 20, ..Limits::default() });
+    let mut server = Server::new(store, WatchLimits { handed_bytes_max: 1 << 20, ..WatchLimits::default() });
     (0..4).for_each(|owner| server.open(owner, 2));
     assert!(server.hub.waits_for_room());
     server.open(9, 0);
     writer.begin().put(b"small", b"1", 0);
-    writer.end_entry(Applied { index: 5, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(5, 1)).unwrap();
     server.settle();
     assert_eq!(server.send_all([4]), [1]);
 }

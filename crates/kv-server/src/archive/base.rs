@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::inventory::{BASES, Base, now_ms};
-use super::place::{Place, PlaceError};
+use super::place::{ArchivePlace, PlaceError};
 use crate::etcd_file::{CheckedFile, HashCheck, ImportError};
 use crate::live_import::{CopyError, Progress, Session, copy};
 
@@ -26,14 +26,14 @@ pub struct Made {
 }
 
 /// Copies the cluster as it is now. The file is read once, to be sure that it can be imported.
-pub async fn make(session: Session, place: Arc<Place>) -> Result<Made, BaseError> {
+pub async fn make(session: Session, place: Arc<ArchivePlace>) -> Result<Made, BaseError> {
     let time_ms = now_ms();
     let draft = place.draft(&format!("{BASES}/incoming"));
     copy(&session, &draft, &mut Progress::new()).await?;
     tokio::task::block_in_place(|| adopt(&place, &draft, time_ms))
 }
 
-fn adopt(place: &Place, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {
+fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {
     let revision = CheckedFile::open(draft, HashCheck::Required)?.revision()?;
     let base = Base { revision, time_ms };
     let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::follow::{Archiver, FollowError, Options};
 use super::metrics::{self, Metrics};
-use super::place::{Place, PlaceError};
+use super::place::{ArchivePlace, PlaceError};
 use crate::live_import::say;
 use crate::operator::{ClientFlags, ClientFlagsError};
 use crate::process::arguments::parse;
@@ -102,7 +102,7 @@ fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(ArchiveError::Runtime)?;
-    let place = Place::take(&arguments.to, runtime.handle())?;
+    let place = ArchivePlace::take(&arguments.to, runtime.handle())?;
     runtime.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let figures = Metrics::new();

@@ -18,7 +18,7 @@ use tonic::Status;
 use super::base::{self, BaseError, Made};
 use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
 use super::metrics::Metrics;
-use super::place::{Place, PlaceError};
+use super::place::{ArchivePlace, PlaceError};
 use super::segment::{Lease, Record, Writer};
 use crate::live_import::{
     EventRevisions, EventsError, Head, Session, WholeRevision, ask, cluster_name, first_signal, may_pass, say,
@@ -116,7 +116,7 @@ impl<E: Into<FollowError>> From<E> for Broken {
 
 pub struct Archiver {
     client: Client,
-    place: Arc<Place>,
+    place: Arc<ArchivePlace>,
     options: Options,
     signalled: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
@@ -145,7 +145,7 @@ impl Archiver {
     /// Reads what the place has.
     pub fn open(
         client: Client,
-        place: Place,
+        place: ArchivePlace,
         options: Options,
         signalled: watch::Receiver<bool>,
         metrics: Arc<Metrics>,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::follow::{FollowError, HEAD, IDENTITY, Reached, identity};
 use super::inventory::{BASES, Inventory, Plan, SEGMENTS, Segment};
-use super::place::{Place, PlaceError};
+use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
@@ -75,7 +75,7 @@ pub struct Restored {
 }
 
 /// Makes the data directory of `settings` from the archive.
-pub fn restore(place: &Place, wanted: Wanted, settings: &Settings) -> Result<Restored, RestoreError> {
+pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Result<Restored, RestoreError> {
     identity(&place.get(IDENTITY)?.ok_or(RestoreError::NoArchive)?)?;
     let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
     let revision = match wanted {
@@ -127,7 +127,7 @@ pub fn restore(place: &Place, wanted: Wanted, settings: &Settings) -> Result<Res
 
 /// Brings the store from the base to the revision. Returns the TTLs of all leases that are known.
 fn apply(
-    place: &Place,
+    place: &ArchivePlace,
     plan: &Plan,
     revision: i64,
     target: &mut Target,
@@ -153,7 +153,7 @@ fn apply(
 }
 
 fn each(
-    place: &Place,
+    place: &ArchivePlace,
     segment: &Segment,
     mut take: impl FnMut(Record) -> Result<bool, RestoreError>,
 ) -> Result<(), RestoreError> {
@@ -176,7 +176,7 @@ fn each(
 }
 
 /// The newest revision that was received by then.
-fn revision_at(place: &Place, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
+fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
     let reached: Option<Reached> = match place.get(HEAD)? {
         Some(bytes) => {
             Some(serde_json::from_slice(&bytes).map_err(|error| FollowError::Malformed(HEAD, error))?)

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{CommandFactory, Parser};
 
-use super::place::{Place, PlaceError, is_bucket};
+use super::place::{ArchivePlace, PlaceError, is_bucket};
 use super::restore::{RestoreError, Restored, Wanted, restore};
 use crate::etcd_file::{MemberFlags, MemberFlagsError};
 use crate::process::arguments::parse;
@@ -109,7 +109,7 @@ fn try_run(arguments: &Arguments) -> Result<Restored, CommandError> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(CommandError::Runtime)?;
-    Ok(restore(&Place::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
+    Ok(restore(&ArchivePlace::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
 }
 
 #[cfg(test)]

@@ -22,6 +22,6 @@ pub(crate) use discovery::{Discovery, DiscoveryCluster, DiscoverySrv};
 pub(crate) use flags::{ClusterState, FeatureGate, Flags, read_file, shown};
 pub(crate) use log::log_settings;
 pub(crate) use retention::Retention;
-pub(crate) use settings::{Limits, Reconfiguration, Settings, SettingsError};
+pub(crate) use settings::{MemberLimits, Reconfiguration, Settings, SettingsError};
 pub(crate) use tls::{KeyPair, PortTls};
 pub(crate) use url::{Scheme, Url, UrlError, Urls};

@@ -84,7 +84,7 @@ pub struct Settings {
     pub snapshot_count: u64,
     /// Log entries kept before the last checkpoint, so that a slow follower needs no snapshot.
     pub snapshot_catch_up_entries: u64,
-    pub limits: Limits,
+    pub limits: MemberLimits,
     pub connections: Connections,
     pub auth: AuthSettings,
     pub audit: Option<AuditSettings>,
@@ -145,7 +145,7 @@ pub struct Clock {
 
 /// What a client may ask for at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct MemberLimits {
     pub txn_ops_max: usize,
     pub request_bytes_max: usize,
     /// Bytes of store above which writes are refused. Negative: never, as the flag says it.
@@ -345,7 +345,7 @@ impl Settings {
     }
 }
 
-impl Limits {
+impl MemberLimits {
     /// Largest gRPC message taken from a client.
     pub fn message_bytes_max(&self) -> usize {
         self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
@@ -388,11 +388,11 @@ fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
     Ok(Clock { heartbeat: Duration::from_millis(heartbeat_ms), election: Duration::from_millis(election_ms) })
 }
 
-fn limits(flags: &Flags, clock: &Clock) -> Result<Limits, SettingsError> {
+fn limits(flags: &Flags, clock: &Clock) -> Result<MemberLimits, SettingsError> {
     let given = flags.max_request_bytes.unwrap_or(REQUEST_BYTES_MAX);
-    let max = raft_node::Limits::COMMAND_BYTES_MAX;
+    let max = raft_node::RaftLimits::COMMAND_BYTES_MAX;
     let request_bytes_max = usize::try_from(given).ok().filter(|bytes| *bytes <= max);
-    Ok(Limits {
+    Ok(MemberLimits {
         txn_ops_max: usize::try_from(flags.max_txn_ops.unwrap_or(TXN_OPS_MAX)).unwrap_or(usize::MAX),
         request_bytes_max: request_bytes_max.ok_or(SettingsError::RequestBytes { given, max })?,
         quota_bytes: flags.quota_backend_bytes.filter(|bytes| *bytes != 0).unwrap_or(QUOTA_BYTES),

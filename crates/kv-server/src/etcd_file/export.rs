@@ -6,7 +6,7 @@
 use bbolt::{Plan, Planner, Writer};
 use mvcc::{History, Meter, Revision};
 use prost::Message;
-use state_machine::Fatal;
+use state_machine::ApplyError;
 
 use super::record::{self, StoredLease};
 use crate::process::version;
@@ -17,7 +17,7 @@ pub enum ExportError {
     #[error("read the history")]
     History(#[from] mvcc::Error),
     #[error("read the state")]
-    State(#[from] Fatal),
+    State(#[from] ApplyError),
 }
 
 /// The file of one history, written in parts.
@@ -139,7 +139,7 @@ fn stored_lease((id, ttl): (u64, i64)) -> ([u8; 8], StoredLease) {
 }
 
 impl Contents {
-    fn of(history: &History) -> Result<Self, Fatal> {
+    fn of(history: &History) -> Result<Self, ApplyError> {
         let items = history.items();
         let mut leases: Vec<_> = state_machine::leases(items.iter().cloned())?
             .into_iter()
@@ -169,9 +169,9 @@ impl Contents {
         let mut meta = vec![
             (record::CONF_STATE.to_vec(), record::conf_state(&members)),
             // etcd takes 0 for "not known".
-            (record::CONSISTENT_INDEX.to_vec(), number(applied.index.max(1))),
+            (record::CONSISTENT_INDEX.to_vec(), number(applied.index.0.max(1))),
             (record::STORAGE_VERSION.to_vec(), version),
-            (record::TERM.to_vec(), number(applied.term.max(1))),
+            (record::TERM.to_vec(), number(applied.term.0.max(1))),
         ];
         if history.compact_revision() > 0 {
             let compacted = record::revision_key(Revision { main: history.compact_revision(), sub: 0 });

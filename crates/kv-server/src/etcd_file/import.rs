@@ -76,8 +76,8 @@ pub fn import(
 }
 
 /// Where the log of an imported store begins.
-pub fn imported_at() -> raft_node::Position {
-    raft_node::Position { index: IMPORTED_AT.index, term: IMPORTED_AT.term }
+pub fn imported_at() -> raft_node::LogPosition {
+    IMPORTED_AT
 }
 
 /// A file that is whole, and a database.

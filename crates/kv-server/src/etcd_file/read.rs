@@ -12,7 +12,7 @@ use std::sync::Arc;
 use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
 use bbolt::{Bucket, Cursor, Database, Source};
-use mvcc::{Applied, Backend, Change, Import, ImportedState, KeyValueRef, Options, Revision};
+use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Options, Revision};
 use prost::Message;
 use state_machine::{AuthState, Genesis, TTL_MAX};
 
@@ -20,7 +20,7 @@ use super::record::{self, StoredLease};
 
 /// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
 /// the store.
-pub const IMPORTED_AT: Applied = Applied { index: 1, term: 1 };
+pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
 
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,8 @@
 use std::fs;
 
-use ::wal::{Entry, LogIndex, Options, Position, RealFs, Term, Wal};
+use ::wal::{Entry, LogIndex, LogPosition, Options, RealFs, Term, Wal};
 use api::etcdserverpb::PutRequest;
-use mvcc::{Applied, SledBackend};
+use mvcc::SledBackend;
 use state_machine::command::{self, Kind};
 
 use std::path::Path;
@@ -41,7 +41,7 @@ fn data_dir() -> tempfile::TempDir {
     let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
     let identity = [5u64.to_be_bytes(), 6u64.to_be_bytes()].concat();
     let mut log =
-        Wal::create(RealFs, &dir.path().join("wal"), &identity, Position::default(), options).unwrap();
+        Wal::create(RealFs, &dir.path().join("wal"), &identity, LogPosition::default(), options).unwrap();
     log.append(Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"" });
     log.append(Entry { index: LogIndex(2), term: Term(1), kind: 0, payload: &batch("one", "1") });
     log.sync().unwrap();
@@ -60,7 +60,7 @@ fn data_dir() -> tempfile::TempDir {
         revision.put(format!("k{index}").as_bytes(), b"v", 0);
         revision.finish();
         writer.set_item(b"item", Some(b"\x00thing"));
-        writer.end_entry(Applied { index, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
         maintainer.persist().unwrap();
     }
     dir

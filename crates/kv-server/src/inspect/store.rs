@@ -30,7 +30,7 @@ pub fn show<W: Write>(dir: &Path, records: bool, report: &mut Report<W>) -> Resu
 pub fn show_all<W: Write>(data_dir: &Path, store: &Path, report: &mut Report<W>) -> Result<(), InspectError> {
     match mvcc::staged_at(store) {
         Ok(Some(applied)) => report.line(
-            Line::new("received").with("applied_index", applied.index).with("applied_term", applied.term),
+            Line::new("received").with("applied_index", applied.index.0).with("applied_term", applied.term.0),
         ),
         Ok(None) => {}
         Err(error) => report.damage(&data_dir.display().to_string(), 0, &causes(&error)),
@@ -54,8 +54,8 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
         Some(marks) => report.line(
             Line::new("marks")
                 .with("store", store)
-                .with("applied_index", marks.applied.index)
-                .with("applied_term", marks.applied.term)
+                .with("applied_index", marks.applied.index.0)
+                .with("applied_term", marks.applied.term.0)
                 .with("revision", marks.revision)
                 .with("compact_revision", marks.compact_revision)
                 .with("compacted", marks.compacted)

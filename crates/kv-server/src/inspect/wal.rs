@@ -98,9 +98,9 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
                 let ids = |ids: Vec<u64>| ids.into_iter().map(id).collect::<Vec<_>>();
                 report.line(
                     line("state")
-                        .with("term", state.term)
+                        .with("term", state.term.0)
                         .with("vote", id(state.vote))
-                        .with("commit", state.commit)
+                        .with("commit", state.commit.0)
                         .with("voters", ids(state.voters))
                         .with("learners", ids(state.learners)),
                 );

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::copy::{CopyError, copy};
 use super::follow::{FollowError, Follower, Proof, Until, cluster_name, first_signal};
-use super::place::{Begin, Place, PlaceError};
+use super::place::{Begin, ImportPlace, PlaceError};
 use super::progress::{Progress, say};
 use super::source::{Session, may_pass};
 use super::target::{Target, TargetError};
@@ -208,8 +208,9 @@ struct Importing {
 
 impl Importing {
     async fn run(mut self, settings: &Settings, others: &[Settings]) -> Result<Proof, LiveError> {
-        let (mut place, begin) = Place::take(settings)?;
-        let others: Result<Vec<Place>, PlaceError> = others.iter().map(Place::take_other).collect();
+        let (mut place, begin) = ImportPlace::take(settings)?;
+        let others: Result<Vec<ImportPlace>, PlaceError> =
+            others.iter().map(ImportPlace::take_other).collect();
         let mut others = others?;
         if begin == Begin::Copy {
             self.make_store(&mut place).await?;
@@ -238,7 +239,7 @@ impl Importing {
     }
 
     /// Phase 1: the store at the revision of a snapshot.
-    async fn make_store(&mut self, place: &mut Place) -> Result<(), LiveError> {
+    async fn make_store(&mut self, place: &mut ImportPlace) -> Result<(), LiveError> {
         let path = place.file_path();
         let (mut progress, begun) = (Progress::new(), Instant::now());
         let (mut answered, mut cut) = (begun, 0);

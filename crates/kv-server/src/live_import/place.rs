@@ -98,16 +98,16 @@ pub enum Begin {
 }
 
 /// One member's directory, locked.
-pub struct Place {
+pub struct ImportPlace {
     directory: Directory,
     identity: Identity,
     mark: Mark,
 }
 
-impl Place {
+impl ImportPlace {
     /// Takes the directory of the member whose store is made, and says what is to be done first.
-    pub fn take(settings: &Settings) -> Result<(Place, Begin), PlaceError> {
-        let mut place = Place::open(settings)?;
+    pub fn take(settings: &Settings) -> Result<(ImportPlace, Begin), PlaceError> {
+        let mut place = ImportPlace::open(settings)?;
         let begin = match place.mark.stage {
             Stage::Copying => Begin::Copy,
             Stage::Following | Stage::Finishing | Stage::Finished => Begin::Follow,
@@ -121,15 +121,15 @@ impl Place {
     }
 
     /// Takes the directory of another member, which gets a copy of the store.
-    pub fn take_other(settings: &Settings) -> Result<Place, PlaceError> {
-        let mut place = Place::open(settings)?;
+    pub fn take_other(settings: &Settings) -> Result<ImportPlace, PlaceError> {
+        let mut place = ImportPlace::open(settings)?;
         place.unfinish()?;
         place.restart_copy()?;
         Ok(place)
     }
 
     /// Opens a directory that is empty, or of an import from which no member was started.
-    fn open(settings: &Settings) -> Result<Place, PlaceError> {
+    fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
         let identity = bootstrap::first_identity(settings)?;
         if read_mark(&Directory::live_import_in(&settings.data_dir))?.is_none() {
             etcd_file::check_empty(settings)?;
@@ -148,7 +148,7 @@ impl Place {
                 given: wal_dir,
             });
         }
-        let place = Place { directory, identity, mark };
+        let place = ImportPlace { directory, identity, mark };
         if place.directory.identity_path().exists() {
             let path = place.directory.path().to_owned();
             match (place.mark.stage, &place.mark.log) {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn outcome(settings: &Settings) -> String {
-        match Place::take(settings) {
+        match ImportPlace::take(settings) {
             Ok((place, begin)) => {
                 assert!(!place.directory.identity_path().exists(), "a member could be started");
                 format!("{begin:?}")
@@ -340,13 +340,13 @@ mod tests {
         }
     }
 
-    fn followed(settings: &Settings) -> Place {
-        let (mut place, _) = Place::take(settings).unwrap();
+    fn followed(settings: &Settings) -> ImportPlace {
+        let (mut place, _) = ImportPlace::take(settings).unwrap();
         place.copied("1".to_owned()).unwrap();
         place
     }
 
-    fn finished(settings: &Settings) -> Place {
+    fn finished(settings: &Settings) -> ImportPlace {
         let mut place = followed(settings);
         place.finish().unwrap();
         place
@@ -358,7 +358,7 @@ mod tests {
     fn a_run_goes_on_where_the_one_before_was_cut_short() {
         let cases: [(&str, Before, &str); 8] = [
             ("empty", |_| {}, "Copy"),
-            ("copying", |settings| drop(Place::take(settings).unwrap()), "Copy"),
+            ("copying", |settings| drop(ImportPlace::take(settings).unwrap()), "Copy"),
             ("following", |settings| drop(followed(settings)), "Follow"),
             ("finished", |settings| drop(finished(settings)), "Follow"),
             (

@@ -49,9 +49,9 @@ impl Progress {
             self.ahead.pop_front();
         }
         if self.is_due() {
-            let behind =
+            let time =
                 self.reached.map_or_else(String::new, |at| format!(", {:.1} s", (now - at).as_secs_f64()));
-            say(&format!("revision {revision}, {} revisions behind{behind}", (head - revision).max(0)));
+            say(&format!("revision {revision}, {} revisions behind{time}", (head - revision).max(0)));
         }
     }
 

@@ -19,7 +19,7 @@ pub enum TargetError {
     #[error("the store")]
     Store(#[from] mvcc::Error),
     #[error("the state in the store")]
-    State(#[from] state_machine::Fatal),
+    State(#[from] state_machine::ApplyError),
     #[error("after revision {last} the source sent revision {found}: what is between them is lost")]
     Gap { last: i64, found: i64 },
     #[error("revision {revision}, key {key}: {what}. The copy and the source have different histories")]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mvcc::Present;
-use raft_node::{Answer, Fatal, LogSync, Membership, Observer, Position};
-use state_machine::{Outcome, StateMachine};
+use raft_node::{Answer, Fatal, Host, LogIndex, LogPosition, LogSync, Membership, Observer};
+use state_machine::{EtcdMachine, Outcome};
 use std::sync::Arc;
 
 use super::checkpointer::Checkpoints;
@@ -17,7 +17,6 @@ use super::fence::Fence;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
 use crate::metrics::Metrics;
-use crate::process::log::causes;
 
 /// Room that an entry of brief commands is sure to find enough: 16 KiB of them, and what records take besides
 /// their bytes.
@@ -25,7 +24,7 @@ const BRIEF_ROOM_BYTES: usize = 64 << 10;
 
 /// The replicated state machine and the thread of its store.
 pub struct Apply {
-    machine: StateMachine,
+    machine: EtcdMachine,
     checkpoints: Checkpoints,
     incoming: Incoming,
     metrics: Arc<Metrics>,
@@ -40,7 +39,7 @@ pub struct Apply {
 
 impl Apply {
     pub fn new(
-        machine: StateMachine,
+        machine: EtcdMachine,
         (checkpoints, incoming): (Checkpoints, Incoming),
         metrics: Arc<Metrics>,
         anchored: Arc<Anchored>,
@@ -64,33 +63,33 @@ impl Apply {
 impl raft_node::StateMachine for Apply {
     type Outcome = Outcome;
 
-    fn applied(&self) -> Position {
+    fn applied(&self) -> LogPosition {
         self.machine.applied()
     }
 
-    fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+    fn apply(&mut self, at: LogPosition, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         self.metrics.disk.command_bytes.inc_by(command.len() as u64);
         let undecodable = self.machine.undecodable();
         let outcome = self.machine.apply(at, command, answer);
         if self.machine.undecodable() != undecodable {
             tracing::warn!(
-                index = at.index,
+                index = at.index.0,
                 bytes = command.len(),
                 "a command cannot be decoded and is refused"
             );
         }
-        outcome.map_err(|error| Fatal::new(causes(&error)))
+        outcome.map_err(Fatal::of)
     }
 
     fn apply_change(
         &mut self,
-        at: Position,
+        at: LogPosition,
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Outcome>, Fatal> {
         self.metrics.disk.command_bytes.inc_by(command.len() as u64);
         let outcome = self.machine.apply_change(at, command, answer);
-        outcome.map_err(|error| Fatal::new(causes(&error)))
+        outcome.map_err(Fatal::of)
     }
 
     fn membership(&self) -> Option<Membership> {
@@ -103,8 +102,8 @@ impl raft_node::StateMachine for Apply {
         Some(Membership { voters: ids(false), learners: ids(true) })
     }
 
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        let pressure = self.machine.end_entry(at).map_err(|error| Fatal::new(causes(&error)))?;
+    fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
+        let pressure = self.machine.end_entry(at).map_err(Fatal::of)?;
         let compacted = self.machine.store().compact_revision();
         if compacted != self.compacted {
             self.compacted = compacted;
@@ -115,21 +114,22 @@ impl raft_node::StateMachine for Apply {
         self.checkpoints.entry_ended(pressure, at.index)
     }
 
-    fn is_brief(&self, command: &Bytes) -> bool {
+    fn is_brief(&mut self, command: &Bytes) -> bool {
         let store = self.machine.store();
-        store.has_room(BRIEF_ROOM_BYTES) && state_machine::is_brief(command, store.fits_in_cache())
+        let (has_room, values_are_near) = (store.has_room(BRIEF_ROOM_BYTES), store.fits_in_cache());
+        has_room && self.machine.is_brief(command, values_are_near)
     }
 
     /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the
     /// next start does it.
-    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+    fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
         let present = if self.fence.1.is_up() { Present::Wrong } else { Present::Right };
         self.checkpoints.install(staged, present)?;
         drop(key); // Only now may another store be received.
-        self.machine.installed().map_err(|error| Fatal::new(causes(&error)))?;
+        self.machine.installed().map_err(Fatal::of)?;
         self.compacted = self.machine.store().compact_revision();
         self.note_lease_clock();
         self.fence.1.set(self.machine.is_corrupt(self.fence.0));
@@ -138,16 +138,35 @@ impl raft_node::StateMachine for Apply {
     }
 }
 
-/// Raft's figures, counted.
-pub struct RaftObserver {
+/// What Raft needs from the rest of the member.
+pub struct RaftHost {
     pub checkpoints: Checkpoints,
     pub incoming: Incoming,
+    /// Called when the machine's list of members may be another one.
+    pub on_members: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Host for RaftHost {
+    fn checkpoint_wanted(&self, _index: LogIndex) {
+        self.checkpoints.request_checkpoint();
+    }
+
+    fn snapshot_ignored(&self, at: LogPosition) {
+        tracing::info!(applied = at.index.0, "a received snapshot is not needed");
+        self.incoming.discard_soon(at);
+    }
+
+    fn membership_applied(&self, _membership: &Membership) {
+        (self.on_members)();
+    }
+}
+
+/// Raft's figures, counted.
+pub struct RaftObserver {
     pub metrics: Arc<Metrics>,
     pub member_id: u64,
     /// An entry that takes longer to apply is logged and counted.
     pub apply_slow: Duration,
-    /// Called when the machine's list of members may be another one.
-    pub on_members: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Observer for RaftObserver {
@@ -164,10 +183,6 @@ impl Observer for RaftObserver {
             }
             None => tracing::warn!(local_member_id = member, "raft: lost leader"),
         }
-    }
-
-    fn membership_applied(&self, _membership: &Membership) {
-        (self.on_members)();
     }
 
     fn log_synced(&self, sync: LogSync) {
@@ -189,15 +204,6 @@ impl Observer for RaftObserver {
             self.metrics.raft.entries_slow.inc();
             tracing::warn!(commands, took = ?took, expected_duration = ?self.apply_slow, "apply request took too long");
         }
-    }
-
-    fn checkpoint_wanted(&self, _index: u64) {
-        self.checkpoints.request_checkpoint();
-    }
-
-    fn snapshot_ignored(&self, at: Position) {
-        tracing::info!(applied = at.index, "a received snapshot is not needed");
-        self.incoming.discard_soon(at);
     }
 
     fn read_points_failed(&self, count: usize) {

@@ -1,12 +1,13 @@
-//! Keeps a member whose state is corrupt from serving keys, leases and users' requests, and from sending that state to
-//! other members.
+//! Keeps a member whose state is corrupt from serving keys, leases and users' requests, and from sending that
+//! state to other members.
 //!
-//! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable, so a restart does not
-//! end the fence; disarming the alarm does. What the fence knows of an install is forgotten by a restart: the state
-//! on the disk may be the corrupt one.
+//! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable, so a restart does
+//! not end the fence; disarming the alarm does. What the fence knows of an install is forgotten by a restart:
+//! the state on the disk may be the corrupt one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base::LogIndex;
 use tokio::sync::watch;
 
 /// Set by the thread that applies, read by every request.
@@ -45,11 +46,11 @@ impl Fence {
     }
 
     /// The leader's store was installed, up to the entry at `index`.
-    pub fn note_installed(&self, index: u64) {
+    pub fn note_installed(&self, index: LogIndex) {
         if self.is_up() {
-            self.installed.store(index, Ordering::Release);
+            self.installed.store(index.0, Ordering::Release);
             tracing::warn!(
-                index,
+                index = index.0,
                 "the state of this member was replaced; it serves again when the alarm is disarmed"
             );
         }
@@ -57,12 +58,12 @@ impl Fence {
 
     /// Whether the state of this member is the wrong one still: it is no state to be copied.
     pub fn is_state_wrong(&self) -> bool {
-        self.is_up() && self.installed() == 0
+        self.is_up() && self.installed() == LogIndex::ZERO
     }
 
     /// The last entry of the store that was installed since the fence is up; 0 if none was.
-    pub fn installed(&self) -> u64 {
-        self.installed.load(Ordering::Acquire)
+    pub fn installed(&self) -> LogIndex {
+        LogIndex(self.installed.load(Ordering::Acquire))
     }
 
     /// Returns when the member is fenced.

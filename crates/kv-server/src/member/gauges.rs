@@ -132,8 +132,8 @@ impl Gauges {
                 "1 if this member has no vote",
                 i64::from(self.member.0.roster.is_learner()),
             ),
-            ("etcd_server_proposals_committed_total", "Last committed index", signed(status.commit)),
-            ("etcd_server_proposals_applied_total", "Last applied index", signed(status.applied)),
+            ("etcd_server_proposals_committed_total", "Last committed index", signed(status.commit.0)),
+            ("etcd_server_proposals_applied_total", "Last applied index", signed(status.applied.0)),
             (
                 "etcd_server_proposals_pending",
                 "Proposals without an answer yet",

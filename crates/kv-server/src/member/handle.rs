@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, alarm_request::AlarmAction,
 };
-use mvcc::Store;
+use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
 use state_machine::command::{self, Change, Kind, MemberChange};
 use state_machine::{Outcome, Response};
@@ -27,7 +27,7 @@ use super::watching::Watching;
 use crate::admission::Admission;
 use crate::audit::AuditLog;
 use crate::auth::{Auth, Caller, Credential, Unresolved};
-use crate::config::{Limits, Reconfiguration};
+use crate::config::{MemberLimits, Reconfiguration};
 use crate::errors;
 use crate::metrics::{Metrics, Stage, timed};
 use crate::usage::Usage;
@@ -40,7 +40,7 @@ pub struct Member {
     pub raft: Handle<Outcome>,
     pub store: Store,
     pub ids: Ids,
-    pub limits: Limits,
+    pub limits: MemberLimits,
     pub metrics: Arc<Metrics>,
     /// The store's thread: how far physical compaction is, and what can be asked of it.
     pub checkpoints: Checkpoints,
@@ -135,19 +135,20 @@ impl Member {
         replicated(self.raft.propose(command)).await?.map_err(ProposeError::Refused)
     }
 
-    /// As `propose_encoded`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    /// As `propose_encoded`, for the member itself: clients that fill the bounds of what waits do not delay
+    /// it.
     pub async fn propose_for_member(&self, command: Bytes) -> Result<Response, ProposeError> {
         replicated(self.raft.propose_for_member(command)).await?.map_err(ProposeError::Refused)
     }
 
-    /// The caller of a request at this moment. A token that was issued by an entry that is not applied here yet
-    /// is waited for.
+    /// The caller of a request at this moment. A token that was issued by an entry that is not applied here
+    /// yet is waited for.
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
             Err(Unresolved::Refused(error)) => Err(errors::refused(error)),
             Err(Unresolved::Unknown { issued_at }) => {
-                if issued_at.unwrap_or_default() > self.status().applied {
+                if issued_at.is_some_and(|index| LogIndex(index) > self.status().applied) {
                     // In a box: the future of every other call stays small.
                     Box::pin(self.read_point()).await.map_err(errors::read_point)?;
                 }
@@ -183,12 +184,12 @@ impl Member {
     }
 
     /// The cluster's active alarms as applied here.
-    pub fn alarms(&self) -> Result<Vec<AlarmMember>, state_machine::Fatal> {
+    pub fn alarms(&self) -> Result<Vec<AlarmMember>, state_machine::ApplyError> {
         state_machine::active_alarms(&self.store)
     }
 
     /// The cluster's members as applied here, by id.
-    pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::Fatal> {
+    pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::ApplyError> {
         state_machine::members(&self.store)
     }
 
@@ -207,14 +208,14 @@ impl Member {
         }
     }
 
-    /// Tells the whole cluster that this member is full: no member stores anything until the alarm is
+    /// Raises the alarm NOSPACE of this member: no member stores anything until the alarm is
     /// cleared.
     pub async fn raise_no_space(&self) -> Result<(), ProposeError> {
         let alarm = Self::alarm(self.ids.member, AlarmType::Nospace);
         self.propose(&Caller::MEMBER, alarm).await.map(drop)
     }
 
-    /// Tells the whole cluster that the state of a member is corrupt: no member changes keys and leases until the
+    /// Raises the alarm CORRUPT of a member: no member changes keys and leases until the
     /// alarm is cleared. Member 0 stands for the cluster.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
         let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;

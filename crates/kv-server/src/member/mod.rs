@@ -1,6 +1,6 @@
 //! This member: the replicated state machine over its store, and the handle through which services use it.
 
-mod checkpointer; // checkpoints and compaction, on a thread of their own
+mod checkpointer; // checkpoints and compaction, on a separate thread
 mod received_snapshot; // a store that the leader sends
 
 mod apply; // where the log meets the store
@@ -22,7 +22,7 @@ mod corruption; // hashes that are compared between members
 
 mod gauges; // its metrics that are read when asked for
 
-pub(crate) use apply::{Apply, RaftObserver};
+pub(crate) use apply::{Apply, RaftHost, RaftObserver};
 pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
 pub(crate) use corruption::{
@@ -38,7 +38,7 @@ pub(crate) use lease_clock::{
     answer_here, run as run_lease_clock,
 };
 #[cfg(test)]
-pub(crate) use received_snapshot::Place;
+pub(crate) use received_snapshot::StagingPlace;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
 pub(crate) use roster::{Asked, AskedDigest, AskedHash, AskedRecount, Reach, Roster, Standing, entries};
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

@@ -1,7 +1,7 @@
 //! The members of the cluster as applied here, for those who talk to them.
 //!
 //! * A copy of the machine's list, replaced whole by the thread that applies.
-//! * A removed member is told apart from one that was never added: the former is told to stop.
+//! * A removed member is distinguished from one that was never added: the former is ordered to stop.
 //! * That this member was removed is noted once, and never taken back.
 
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::etcdserverpb::Member as MemberEntry;
-use mvcc::{KvHash, RecountSpan, Recounted, SpanDigest};
+use mvcc::{KvHash, LogIndex, RecountSpan, Recounted, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ pub trait Reach: Send + Sync {
     /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.
-    fn ask_digest(&self, member: u64, after: u64, to: u64) -> AskedDigest<'_>;
+    fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_>;
     /// A member's digest of a part of its state.
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_>;
     /// A member's hash of its history up to a revision.
@@ -150,8 +150,8 @@ impl Roster {
 
     /// A voter that has applied it says that this member was removed.
     ///
-    /// Its own list is no reason to end: of two members, the other one may need this one's vote until it knows for
-    /// good that it is alone.
+    /// Its own list is no reason to end: of two members, the other one may need this one's vote until it
+    /// knows for good that it is alone.
     pub fn note_removed(&self) {
         self.removal.send_replace(true);
     }

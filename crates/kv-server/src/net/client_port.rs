@@ -50,7 +50,7 @@ pub struct Services<H, T, G> {
     pub http: axum::Router,
     /// Inside TLS.
     pub https: axum::Router,
-    pub limits: http2::Limits,
+    pub limits: http2::ConnectionLimits,
     /// What all connections together take stays under it.
     pub memory: Arc<MemoryLimit>,
 }

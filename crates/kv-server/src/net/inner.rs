@@ -13,7 +13,7 @@ use http::Request;
 use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use super::http2::{self, GrpcService, HotMethods, Limits, Methods, StreamMethods};
+use super::http2::{self, ConnectionLimits, GrpcService, HotMethods, Methods, StreamMethods};
 use crate::process::shutdown::Stop;
 
 /// Bytes on their way in each direction. What does not fit waits where it was made.
@@ -40,7 +40,7 @@ impl Inner {
     /// Calls will be answered by `methods` within `limits`.
     pub fn new<H, T, G>(
         methods: Methods<H, T, G>,
-        limits: Limits,
+        limits: ConnectionLimits,
         totals: Arc<http2::Totals>,
         stop: Stop,
     ) -> Inner

@@ -41,7 +41,7 @@ impl Replacing {
             }
             Step::Promote { id } => match self.client.promote(id).await {
                 Ok(()) => Ok(Stepped::Moved(format!("promoted {name} ({id:x})"))),
-                Err(status) => self.behind(&members, id, &status).await,
+                Err(status) => self.not_in_sync(&members, id, &status).await,
             },
             Step::Remove { id } => match self.client.remove(id).await {
                 Ok(()) => {
@@ -54,7 +54,7 @@ impl Replacing {
     }
 
     /// How far a learner is that could not be promoted.
-    async fn behind(
+    async fn not_in_sync(
         &self,
         members: &[Member],
         id: u64,

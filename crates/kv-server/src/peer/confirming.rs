@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{Inquiry, PeerState};
+use raft_node::{Inquiry, LogIndex, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
@@ -114,5 +114,6 @@ async fn ask(context: &Context, to: u64, url: &str) -> Option<PeerState> {
     let request = InquireRequest { hello: Some(context.hello(to)) };
     let InquireResponse { term, last_index, is_leader, is_held, voters } =
         client.inquire(request).await.ok()?.into_inner();
+    let (term, last_index) = (Term(term), LogIndex(last_index));
     Some(PeerState { term, last_index, is_leader, is_held, voters })
 }

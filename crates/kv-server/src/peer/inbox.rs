@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use raft_node::{Confirmation, Membership, PeerState, Progress, SnapshotOutcome};
+use raft_node::{Confirmation, LogIndex, Membership, PeerState, Progress, SnapshotOutcome};
 use tokio::sync::oneshot;
 
 /// Raft, as the peers' traffic reaches it.
@@ -13,7 +13,7 @@ pub trait Inbox: Send + Sync + 'static {
     /// How a snapshot's stream to `peer` ended.
     fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome);
     /// The last index that this member knows to be committed.
-    fn commit(&self) -> u64;
+    fn commit(&self) -> LogIndex;
     /// What is answered to member `asker`, whose log is empty.
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState>;
     /// How far a member's log is, if this member leads.
@@ -38,7 +38,7 @@ impl<O: Send + 'static> Inbox for raft_node::Handle<O> {
         raft_node::Handle::report_snapshot(self, peer, outcome);
     }
 
-    fn commit(&self) -> u64 {
+    fn commit(&self) -> LogIndex {
         self.status().commit
     }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use api::peer::{Hello, SnapshotPart};
 use bytes::Bytes;
 use futures_util::stream;
-use mvcc::{Applied, Export};
+use mvcc::{Export, LogPosition};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_stream::Stream;
@@ -55,7 +55,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
 /// The Raft message for a checkpoint that reaches this far.
-pub type Message = Box<dyn FnOnce(Applied) -> Bytes + Send>;
+pub type Message = Box<dyn FnOnce(LogPosition) -> Bytes + Send>;
 
 /// Everything that is sent at present.
 pub struct Senders {
@@ -140,7 +140,7 @@ impl SnapshotSend {
             Some(Ok((applied, bytes))) => {
                 figures.sent.get_or_create(&labels).inc();
                 figures.send_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
-                tracing::info!(peer = labels.To, applied = applied.index, bytes, took = ?began.elapsed(), "sent a snapshot");
+                tracing::info!(peer = labels.To, applied = applied.index.0, bytes, took = ?began.elapsed(), "sent a snapshot");
                 inbox.report_snapshot(to, SnapshotOutcome::Sent);
             }
             Some(Err(error)) => {
@@ -152,7 +152,7 @@ impl SnapshotSend {
         }
     }
 
-    async fn carry(self) -> Result<(Applied, u64), String> {
+    async fn carry(self) -> Result<(LogPosition, u64), String> {
         if self.context.fence.is_state_wrong() {
             tokio::time::sleep(FENCED_PAUSE).await;
             return Err("the state of this member is corrupt".to_owned());
@@ -161,7 +161,12 @@ impl SnapshotSend {
         let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
         let (applied, bytes) = (export.applied(), export.bytes());
         let hello = self.context.hello(self.to);
-        tracing::info!(peer = format!("{:x}", self.to), applied = applied.index, bytes, "sending a snapshot");
+        tracing::info!(
+            peer = format!("{:x}", self.to),
+            applied = applied.index.0,
+            bytes,
+            "sending a snapshot"
+        );
         let mut client = self.dial().await?;
         let message = (self.message)(applied);
         let began = Instant::now();

@@ -3,8 +3,8 @@
 //! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
 //! * HTTP/2 only. Other bytes end their connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
-//! * A member that the list does not hold yet is refused until another call vouches for it; see `introduction`. It may
-//!   send messages, stores and probes then, and ask nothing.
+//! * A member that the list does not hold yet is refused until another call vouches for it; see
+//!   `introduction`. It may send messages, stores and probes then, and ask nothing.
 //! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use raft_node::Position;
+use raft_node::LogPosition;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::{Connections, Greeter};
@@ -213,7 +213,7 @@ impl PeerServer {
         Err(Status::failed_precondition(reason))
     }
 
-    /// What a removed member is told.
+    /// The answer to a removed member.
     fn removed(&self) -> &'static str {
         if self.peers.context().roster.is_learner() { REMOVED_SAYS_A_LEARNER } else { REMOVED }
     }
@@ -234,7 +234,11 @@ impl PeerServer {
     }
 
     /// The whole stream into its place; the last entry in the store.
-    async fn receive(&self, parts: &mut Streaming<SnapshotPart>, first: Bytes) -> Result<Position, Status> {
+    async fn receive(
+        &self,
+        parts: &mut Streaming<SnapshotPart>,
+        first: Bytes,
+    ) -> Result<LogPosition, Status> {
         let mut reception = self.incoming.begin().await.map_err(|error| not_received(&error))?;
         let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
         let mut received = Received { began, bytes: 0, bytes_max };
@@ -255,7 +259,7 @@ impl PeerServer {
     /// The store that was received is of use only together with a message that names its last entry: Raft
     /// would restart the log at any entry that the message names, and the member would then look for a store
     /// that does not exist.
-    fn check_fits(&self, named: Position, at: Position) -> Result<(), Status> {
+    fn check_fits(&self, named: LogPosition, at: LogPosition) -> Result<(), Status> {
         if named == at {
             return Ok(());
         }
@@ -339,7 +343,7 @@ impl Peer for PeerServer {
         attempt.has_succeeded = true;
         metrics.received.get_or_create(&labels).inc();
         metrics.receive_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
-        tracing::info!(from = labels.From, applied = at.index, took = ?began.elapsed(), "received a snapshot");
+        tracing::info!(from = labels.From, applied = at.index.0, took = ?began.elapsed(), "received a snapshot");
         self.inbox.receive(from, first.message);
         tokio::spawn(settle(self.incoming.clone(), Arc::clone(&self.inbox), at));
         Ok(Response::new(SnapshotEnd {}))
@@ -357,6 +361,7 @@ impl Peer for PeerServer {
         let answer = self.inbox.answer_member(from).await;
         let raft_node::PeerState { term, last_index, is_leader, is_held, voters } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
+        let (term, last_index) = (term.0, last_index.0);
         Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held, voters }))
     }
 
@@ -404,7 +409,7 @@ impl Peer for PeerServer {
         let progress = self.inbox.progress_of(request.member_id).await;
         let raft_node::Progress { matched, last_index } =
             progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;
-        Ok(Response::new(ProgressResponse { matched, last_index }))
+        Ok(Response::new(ProgressResponse { matched: matched.0, last_index: last_index.0 }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
@@ -425,14 +430,14 @@ fn not_received(error: &ReceiveError) -> Status {
 
 /// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft
 /// does hear of, it installs or says that it does not want it.
-async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, at: Position) {
+async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, at: LogPosition) {
     for _ in 0..UNHEARD_MAX {
         tokio::time::sleep(SETTLE_EVERY).await;
         if !incoming.holds(at) || inbox.commit() >= at.index {
             return;
         }
     }
-    tracing::warn!(applied = at.index, "Raft did not hear of a received snapshot");
+    tracing::warn!(applied = at.index.0, "Raft did not hear of a received snapshot");
     incoming.discard_soon(at);
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, SnapshotPart};
 use bytes::Bytes;
-use mvcc::{Applied, Backend, MemoryBackend};
-use raft_node::{Confirmation, Lane, Membership, PeerState, Position, Progress, SnapshotOutcome, Transport};
+use mvcc::{Backend, LogIndex, MemoryBackend};
+use raft_node::{
+    Confirmation, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use testkit::process::PATIENCE;
@@ -22,7 +24,7 @@ use super::server::Members;
 use super::*;
 use crate::config::Urls;
 use crate::data_dir::{FORMAT, FirstMember, Identity};
-use crate::member::{Incoming, Place};
+use crate::member::{Incoming, StagingPlace};
 use crate::member::{Reach, Roster, StoreThread};
 use crate::metrics::{From, To};
 use crate::net::listen::bind;
@@ -55,20 +57,25 @@ impl Inbox for Recorder {
         drop(self.0.lock().unwrap().send(Seen::Snapshot(peer, outcome)));
     }
 
-    fn commit(&self) -> u64 {
-        u64::MAX
+    fn commit(&self) -> LogIndex {
+        LogIndex(u64::MAX)
     }
 
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
-        let state =
-            PeerState { term: 4, last_index: asker, is_leader: true, is_held: false, voters: vec![1, 2, 3] };
+        let state = PeerState {
+            term: Term(4),
+            last_index: LogIndex(asker),
+            is_leader: true,
+            is_held: false,
+            voters: vec![1, 2, 3],
+        };
         reply.send(state).unwrap();
         answer
     }
 
     fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
-        let progress = Progress { matched: member, last_index: 10 };
+        let progress = Progress { matched: LogIndex(member), last_index: LogIndex(10) };
         Box::pin(async move { (member == 3).then_some(progress) })
     }
 
@@ -148,7 +155,7 @@ fn store() -> (StoreThread, Incoming) {
         StdRng::seed_from_u64(index).fill(&mut value[..]);
         revision.put(format!("k{index}").as_bytes(), &value, 0);
         revision.finish();
-        writer.end_entry(Applied { index, term: 2 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 2)).unwrap();
     }
     maintainer.persist().unwrap();
     let thread = StoreThread::start(maintainer, store, 1000, Arc::default(), |_| ()).unwrap();
@@ -157,12 +164,12 @@ fn store() -> (StoreThread, Incoming) {
 
 const ENTRIES: u64 = 30;
 /// The last of them.
-const END: Position = Position { index: ENTRIES, term: 2 };
+const END: LogPosition = LogPosition::new(ENTRIES, 2);
 const VALUE_BYTES: usize = 100 << 10;
 
 struct NextTo(MemoryBackend);
 
-impl Place for NextTo {
+impl StagingPlace for NextTo {
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>> {
         Ok(Box::new(self.0.incoming()))
     }
@@ -202,7 +209,7 @@ impl TestMember {
 
     /// Offers a snapshot to a member that listens on `port`.
     fn send_snapshot(&self, senders: &sending::Senders, to: u64, port: u16) {
-        let message = Box::new(|applied: Applied| snapshot_message(1, applied.index, 2));
+        let message = Box::new(|applied: LogPosition| snapshot_message(1, applied.index.0, 2));
         let urls = vec![format!("http://127.0.0.1:{port}")];
         senders.send(to, urls, message, &self.inbox, &self.stop);
     }
@@ -271,7 +278,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     waited.expect_err("one answer of a member that has a term is not enough");
     serve(vec![(third, None)], &three.server, &three.stop);
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
-    let until = Position { index: 1, term: 4 };
+    let until = LogPosition::new(1, 4);
     let wanted = Seen::Confirmed(Confirmation::CatchUp { until });
     while one.seen.recv().await.expect("the recorder lives") != wanted {}
 }
@@ -357,7 +364,10 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     active.await.expect("members that know each other become active");
     one.reach(&mut two, 2, "added").await;
     two.reach(&mut one, 1, "back").await;
-    assert_eq!(one.peers.ask_progress(2, 3).await, Some(Progress { matched: 3, last_index: 10 }));
+    assert_eq!(
+        one.peers.ask_progress(2, 3).await,
+        Some(Progress { matched: LogIndex(3), last_index: LogIndex(10) })
+    );
     assert_eq!(one.peers.ask_progress(2, 4).await, None);
     // Number 66 was removed: the first member that it greets answers so.
     let gone = member(66, &[(66, 1), (1, port)]);
@@ -691,7 +701,7 @@ async fn a_corrupt_state_is_not_sent_before_it_was_replaced() {
     fence.set(true);
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
-    fence.note_installed(7);
+    fence.note_installed(LogIndex(7));
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
 }
@@ -792,7 +802,7 @@ async fn raft_hears_of_no_snapshot_that_its_store_does_not_reach() {
     serve(vec![(listener, None)], &two.server, &two.stop);
     let senders = one.senders();
     for (index, term) in [(ENTRIES + 1, 2), (ENTRIES - 1, 2), (ENTRIES, 1)] {
-        let message = Box::new(move |_: Applied| snapshot_message(1, index, term));
+        let message = Box::new(move |_: LogPosition| snapshot_message(1, index, term));
         let urls = vec![format!("http://127.0.0.1:{port}")];
         senders.send(2, urls, message, &one.inbox, &one.stop);
         assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed), "{index} of term {term}");
@@ -808,7 +818,7 @@ async fn a_sender_that_panics_is_a_failure() {
     let ports = [(1, 1), (2, port)];
     let (mut one, two) = (member(1, &ports), member(2, &ports));
     serve(vec![(listener, None)], &two.server, &two.stop);
-    let message = Box::new(|_: Applied| -> Bytes { panic!("a fault in the sender") });
+    let message = Box::new(|_: LogPosition| -> Bytes { panic!("a fault in the sender") });
     let urls = vec![format!("http://127.0.0.1:{port}")];
     let senders = one.senders();
     senders.send(2, urls, message, &one.inbox, &one.stop);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use api::peer::{ChangesDigestRequest, Hello, ProgressRequest, ProgressResponse};
 use bytes::Bytes;
-use mvcc::{Applied, RecountSpan};
+use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
-use raft_node::{Lane, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use raft_node::{Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -117,8 +117,8 @@ impl Peers {
         }
     }
 
-    /// The members from now on: links are opened to new ones, closed to those that are gone, and changed for those
-    /// that have moved.
+    /// The members from now on: links are opened to new ones, closed to those that are gone, and changed for
+    /// those that have moved.
     pub fn set_members(&self, members: Vec<FirstMember>) {
         self.context.roster.replace(members);
         let is_removed = |id| self.context.roster.standing(id) == Standing::Removed;
@@ -155,9 +155,9 @@ impl Peers {
         self.introductions.lock().holds(id)
     }
 
-    /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled there, the
-    /// claim is checked, and it is dialled there from then on. The hello must name this cluster and this member.
-    /// `source`: where the hello comes from.
+    /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled
+    /// there, the claim is checked, and it is dialled there from then on. The hello must name this cluster
+    /// and this member. `source`: where the hello comes from.
     pub(super) fn check_address(self: &Arc<Self>, hello: &Hello, source: Option<IpAddr>) {
         let id = hello.from;
         if !self.may_introduce(id) {
@@ -186,8 +186,8 @@ impl Peers {
         });
     }
 
-    /// A member that is alone in its list hears no one else: it may have been forced to be alone, and what removes the
-    /// others is not applied yet. One that began alone and lost its store has others in its log.
+    /// A member that is alone in its list hears no one else: it may have been forced to be alone, and what
+    /// removes the others is not applied yet. One that began alone and lost its store has others in its log.
     fn may_introduce(&self, id: u64) -> bool {
         let Context { roster, identity, .. } = &self.context;
         let is_alone = roster.others().is_empty() && !roster.lacks_others();
@@ -256,7 +256,7 @@ impl Peers {
             };
             if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await {
                 let ProgressResponse { matched, last_index } = answer.into_inner();
-                return Some(Progress { matched, last_index });
+                return Some(Progress { matched: LogIndex(matched), last_index: LogIndex(last_index) });
             }
         }
         None
@@ -283,9 +283,10 @@ impl Reach for Peers {
         Box::pin(self.progress(leader, learner))
     }
 
-    fn ask_digest(&self, member: u64, after: u64, to: u64) -> AskedDigest<'_> {
+    fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_> {
         let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
-        let request = ChangesDigestRequest { hello: Some(self.context.hello(member)), after, to };
+        let hello = Some(self.context.hello(member));
+        let request = ChangesDigestRequest { hello, after: after.0, to: to.0 };
         Box::pin(async move { hashes::ask_digest(&self.context.dialer, &urls, request).await })
     }
 
@@ -325,7 +326,7 @@ impl Transport for Peers {
         let Some(urls) = self.lanes.read().get(&to).map(|lanes| lanes.urls.clone()) else {
             return inbox.report_snapshot(to, SnapshotOutcome::Failed);
         };
-        let message = move |applied: Applied| offer.message(applied.index, applied.term);
+        let message = move |applied| offer.message(applied);
         self.senders.send(to, urls, Box::new(message), inbox, stop);
     }
 }

@@ -50,7 +50,7 @@ pub fn revision_in(framed: &[u8]) -> Option<i64> {
 fn identify(member: &Member, header: &mut ResponseHeader) {
     header.cluster_id = member.ids.cluster;
     header.member_id = member.ids.member;
-    header.raft_term = member.status().term;
+    header.raft_term = member.status().term.0;
 }
 
 #[cfg(test)]

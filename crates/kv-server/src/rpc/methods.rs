@@ -5,7 +5,7 @@
 use api::{Kind, Method};
 use tonic::Status;
 
-use crate::errors::{self, Reading};
+use crate::errors::{self, RequestForm};
 
 /// What answers a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +94,8 @@ pub enum Access {
     Keys,
 }
 
-/// Whether a member whose state is corrupt refuses `method`: what reads or changes keys and leases, and copies of
-/// the store. What operators need to look at a member and to replace it stays.
+/// Whether a member whose state is corrupt refuses `method`: what reads or changes keys and leases, and
+/// copies of the store. What operators need to look at a member and to replace it stays.
 pub fn needs_intact_state(method: Method) -> bool {
     use Method::*;
     match method {
@@ -193,10 +193,10 @@ fn unknown(path: &str) -> Status {
 }
 
 /// A method that answers with a stream reads its request as one message of a stream.
-pub fn reading(method: Method) -> Reading {
+pub fn reading(method: Method) -> RequestForm {
     match method.kind() {
-        Kind::Unary => Reading::Unary,
-        Kind::ClientStream | Kind::ServerStream | Kind::BidiStream => Reading::Stream,
+        Kind::Unary => RequestForm::Unary,
+        Kind::ClientStream | Kind::ServerStream | Kind::BidiStream => RequestForm::Stream,
     }
 }
 

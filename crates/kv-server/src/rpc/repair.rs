@@ -1,6 +1,7 @@
 //! Re-seeding: a member whose state is corrupt takes over the leader's.
 //!
-//! * Only a member that an alarm CORRUPT names gives its state up. It is fenced, so no client sees the state change.
+//! * Only a member that an alarm CORRUPT names gives its state up. It is fenced, so no client sees the state
+//!   change.
 //! * It keeps its log and its votes, and acknowledges entries meanwhile. So no quorum is lost.
 //! * The alarm stays until an operator clears it: `kv-server member reseed` does both.
 
@@ -30,7 +31,7 @@ impl RepairMethods for Repair {
         if !member.fence.is_up() {
             return Err(errors::not_corrupt(wanted));
         }
-        let installed = member.fence.installed();
+        let installed = member.fence.installed().0;
         if installed == 0 {
             if leads(member) {
                 give_up_leadership(member).await;

@@ -25,7 +25,7 @@ use super::guard::{self, Asker};
 use super::metadata::Known;
 use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods, repair};
 use crate::auth::Origin;
-use crate::errors::{self, Reading};
+use crate::errors::{self, RequestForm};
 use crate::member::{LeaderLoss, LeaseService, Member};
 use crate::net::client_port::PerConnection;
 use crate::process::shutdown::Stop;
@@ -137,7 +137,7 @@ fn until_leader_is_lost(body: Body, loss: Option<LeaderLoss>) -> Body {
 
 /// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the
 /// headers, where a call that went well has none.
-fn translated(headers: &HeaderMap, reading: Reading) -> Option<Status> {
+fn translated(headers: &HeaderMap, reading: RequestForm) -> Option<Status> {
     let status = Status::from_header_map(headers)?;
     errors::as_grpc_go(&status, reading)
 }

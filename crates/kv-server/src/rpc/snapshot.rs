@@ -96,7 +96,9 @@ fn failure(error: ExportError) -> Failure {
     match error {
         ExportError::History(mvcc::Error::Interrupted) => Failure::Interrupted,
         ExportError::History(error)
-        | ExportError::State(state_machine::Fatal::Store { source: error, .. }) => Failure::Broken(error),
+        | ExportError::State(state_machine::ApplyError::Store { source: error, .. }) => {
+            Failure::Broken(error)
+        }
         ExportError::State(fatal) => {
             tracing::error!(error = &fatal as &dyn std::error::Error, "the state cannot be read");
             Failure::Refused(api::Error::Corrupt)

@@ -89,10 +89,10 @@ impl Shared {
             role: role.to_owned(),
             members,
             raft: RaftStatus {
-                term: status.term,
-                commit: status.commit,
-                applied: status.applied,
-                last_index: status.last_index,
+                term: status.term.0,
+                commit: status.commit.0,
+                applied: status.applied.0,
+                last_index: status.last_index.0,
                 proposals_pending: status.proposals_pending as u64,
             },
             counters: self.counters(watch.events),
@@ -147,13 +147,13 @@ impl Shared {
     /// Of this member: what is committed and not applied. Of another one: what it has not acknowledged.
     async fn lag(&self, id: u64, status: &Status) -> Option<u64> {
         if id == self.member.ids.member {
-            return Some(status.commit.saturating_sub(status.applied));
+            return Some(status.commit.entries_since(status.applied));
         }
         if status.role != Role::Leader {
             return None;
         }
         let progress = self.member.raft.progress_of(id).await?;
-        Some(progress.last_index.saturating_sub(progress.matched))
+        Some(progress.last_index.entries_since(progress.matched))
     }
 
     fn counters(&self, events: u64) -> Counters {

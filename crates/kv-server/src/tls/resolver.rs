@@ -37,7 +37,7 @@ pub(super) enum Origin {
 type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 type Key = (Origin, String, u16);
 /// The error is text: it is shared, and an `io::Error` cannot be cloned.
-type Found = Shared<Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>>;
+type SharedLookup = Shared<Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>>;
 
 /// Looks hosts up. Cheap to clone; clones share the bounds.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub(super) struct Resolver(Arc<State>);
 
 struct State {
     lookup: Lookup,
-    under_way: Mutex<HashMap<Key, Found>>,
+    under_way: Mutex<HashMap<Key, SharedLookup>>,
     listed: Arc<Semaphore>,
     claimed: Arc<Semaphore>,
 }
@@ -75,7 +75,7 @@ impl Resolver {
         found.await.map_err(io::Error::other)
     }
 
-    fn begin(&self, key: Key) -> io::Result<Found> {
+    fn begin(&self, key: Key) -> io::Result<SharedLookup> {
         let mut under_way = self.0.under_way.lock();
         if let Some(found) = under_way.get(&key) {
             return Ok(found.clone());
@@ -126,10 +126,10 @@ mod tests {
         let resolver = Resolver::with(lookup);
         let hosts: Vec<String> = (0..100).map(|number| format!("slow{number}")).collect();
         let begin = |host: &String| resolver.begin((Origin::Claimed, host.clone(), 1)).ok();
-        let asked: Vec<Found> = hosts.iter().filter_map(begin).collect();
+        let asked: Vec<SharedLookup> = hosts.iter().filter_map(begin).collect();
         assert_eq!(asked.len(), CLAIMED_MAX);
         // The same name again shares the lookup.
-        let again: Vec<Found> = (0..100).filter_map(|_| begin(&hosts[0])).collect();
+        let again: Vec<SharedLookup> = (0..100).filter_map(|_| begin(&hosts[0])).collect();
         assert_eq!(again.len(), 100);
         let found = resolver.find("member", 7, Origin::Listed).await.unwrap();
         assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);

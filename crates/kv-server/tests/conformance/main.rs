@@ -2,7 +2,7 @@
 //!
 //!   recordings/*.json ──▶ request bytes ──▶ fresh member ──▶ answer bytes ──▶ same as recorded?
 //!
-//! * Each recording is one story, told to a member of its own that starts with an empty store.
+//! * Each recording is replayed to a separate member that starts with an empty store.
 //! * The few fields that differ from run to run in etcd itself are masked on both sides; each recording lists
 //!   them.
 //! * Where this server means to answer otherwise, `exceptions` says so and why. An exception that is no
@@ -19,7 +19,7 @@ mod fields; // single fields of encoded messages
 mod matrix; // each call with each credential
 mod play; // the steps of one script
 mod recording; // the files
-mod report; // how a difference is told
+mod report; // how a difference is shown
 mod server; // one fresh member
 mod wire; // masking
 
@@ -51,8 +51,8 @@ fn every_recorded_answer_is_given_again() {
         for _ in 0..MEMBERS_MAX {
             scope.spawn(|| {
                 while let Some(recording) = take(&queue) {
-                    let told = replay(recording, against_etcd);
-                    failures.lock().expect("no thread panics while it holds the list").extend(told);
+                    let reports = replay(recording, against_etcd);
+                    failures.lock().expect("no thread panics while it holds the list").extend(reports);
                 }
             });
         }
@@ -65,7 +65,7 @@ fn take<'a>(queue: &Mutex<VecDeque<&'a Recording>>) -> Option<&'a Recording> {
     queue.lock().expect("no thread panics while it holds the queue").pop_front()
 }
 
-/// Tells one recording to a fresh member; returns a report for each step that came out otherwise.
+/// Replays one recording to a fresh member; returns a report for each step that came out otherwise.
 fn replay(recording: &Recording, against_etcd: bool) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime for one client");

@@ -296,8 +296,8 @@ fn an_outcome_is_judged_by_etcds_or_by_an_exception() {
         ("Put", "bare", "OK", "never", Some("not even")),
         ("Put", "bare", "yes", "no", Some("another answer of etcd")),
     ] {
-        let told = judge(call, credential, etcd, actual, &exceptions);
-        assert_eq!(told.is_some(), wanted.is_some(), "{told:?}");
-        assert!(told.unwrap_or_default().contains(wanted.unwrap_or_default()), "{wanted:?}");
+        let difference = judge(call, credential, etcd, actual, &exceptions);
+        assert_eq!(difference.is_some(), wanted.is_some(), "{difference:?}");
+        assert!(difference.unwrap_or_default().contains(wanted.unwrap_or_default()), "{wanted:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::slots::{self, Slot, SlotStorage};
 use crate::error::{Error, Result};
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// The name of the completion marker inside a received store.
 const MARKER: &str = "received";
@@ -17,7 +17,7 @@ const MARKER: &str = "received";
 /// is opened, because the received store may have to be installed first.
 ///
 /// Errors: `Corrupt` if its marker is damaged. Then it can only be discarded.
-pub fn staged_at(store: &Path) -> Result<Option<Applied>> {
+pub fn staged_at(store: &Path) -> Result<Option<LogPosition>> {
     slots::staged(&DirectorySlots::of(store))
 }
 
@@ -25,7 +25,7 @@ pub fn staged_at(store: &Path) -> Result<Option<Applied>> {
 /// Then `store` can be opened.
 ///
 /// Errors: `Refused` if no completely received store exists; then nothing was changed.
-pub fn finish_install(store: &Path) -> Result<Applied> {
+pub fn finish_install(store: &Path) -> Result<LogPosition> {
     slots::swap(&DirectorySlots::of(store))
 }
 

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use super::slots::{self, Slot, SlotStorage};
 use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// A handle to one slot of a shared disk. To simulate a crash, drop the store and open another one on a clone
 /// of the handle: it is at the last durable checkpoint.
@@ -74,12 +74,12 @@ impl MemoryBackend {
     }
 
     /// As `staged_at` for a store on disk.
-    pub fn staged(&self) -> Result<Option<Applied>> {
+    pub fn staged(&self) -> Result<Option<LogPosition>> {
         slots::staged(&self.disk)
     }
 
     /// As `finish_install` for a store on disk.
-    pub fn finish_install(&self) -> Result<Applied> {
+    pub fn finish_install(&self) -> Result<LogPosition> {
         slots::swap(&self.disk)
     }
 
@@ -153,7 +153,7 @@ impl Backend for MemoryBackend {
     }
 
     /// The marker is always written completely.
-    fn complete(&mut self, applied: Applied) -> Result<()> {
+    fn complete(&mut self, applied: LogPosition) -> Result<()> {
         self.with(|stored| stored.marker = Some(slots::marker_bytes(applied)));
         Ok(())
     }

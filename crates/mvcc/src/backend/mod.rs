@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
@@ -56,7 +56,7 @@ pub trait Backend: Send {
 
     /// Records durably that this store was received completely, up to `applied`. Its contents are synced
     /// already.
-    fn complete(&mut self, applied: Applied) -> Result<()>;
+    fn complete(&mut self, applied: LogPosition) -> Result<()>;
 
     /// Replaces this store by the completed one in `incoming`: `self` is that store from now on. After a
     /// crash one of the two stores is there, complete. Open handles can still read files of the old one.

@@ -19,7 +19,7 @@
 
 use crate::cursor::{read_stamped, stamped};
 use crate::error::{Error, Result};
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// The three slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,14 +49,14 @@ pub(super) trait SlotStorage {
 const MAGIC: &[u8; 8] = b"mvccrecv";
 const VERSION: u32 = 1;
 /// The contents of `received`: the store was received completely up to this position, and synced.
-pub(super) fn marker_bytes(applied: Applied) -> Vec<u8> {
-    stamped(MAGIC, VERSION, &[applied.index, applied.term])
+pub(super) fn marker_bytes(applied: LogPosition) -> Vec<u8> {
+    stamped(MAGIC, VERSION, &[applied.index.0, applied.term.0])
 }
 
 /// The position of the received store, if it is complete.
 ///
 /// Errors: `Corrupt` for a damaged marker. The caller then discards what was received.
-pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<Applied>> {
+pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<LogPosition>> {
     let Some(marker) = slots.marker(Slot::Incoming)? else { return Ok(None) };
     let damaged = || Error::Corrupt {
         file: slots.marker_name(Slot::Incoming),
@@ -64,13 +64,13 @@ pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<Applied>> {
         what: "the mark of a received store is not what was written",
     };
     let [index, term] = read_stamped(MAGIC, VERSION, &marker).ok_or_else(damaged)?;
-    Ok(Some(Applied { index, term }))
+    Ok(Some(LogPosition::new(index, term)))
 }
 
 /// Replaces the current store by the received one. Continues where a crash stopped it.
 ///
 /// Errors: `Refused` if no completely received store exists; then nothing was changed.
-pub(super) fn swap(slots: &dyn SlotStorage) -> Result<Applied> {
+pub(super) fn swap(slots: &dyn SlotStorage) -> Result<LogPosition> {
     let staged = staged(slots)?;
     let applied =
         staged.ok_or(Error::Refused { attempt: "install a store", reason: "none was received wholly" })?;

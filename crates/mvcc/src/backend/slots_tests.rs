@@ -20,7 +20,7 @@ struct Words {
 
 const OLD: &str = "old store";
 const NEW: &str = "new store";
-const AT: Applied = Applied { index: 700, term: 3 };
+const AT: LogPosition = LogPosition::new(700, 3);
 
 impl Words {
     fn with(home: Option<&str>, incoming: Option<Option<Vec<u8>>>) -> Self {

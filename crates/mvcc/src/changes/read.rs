@@ -63,18 +63,18 @@ pub(super) fn check_from(from: i64, state: &State) -> Result<()> {
 }
 
 /// Blocks that were found under the lock, to be loaded without it.
-pub(super) struct Found {
+pub(super) struct FoundBlocks {
     blocks: Vec<Arc<Block>>,
     /// Everything but the sealed blocks.
     changes: Changes,
 }
 
 /// Clones the blocks from `from` on.
-pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> Found {
+pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> FoundBlocks {
     let (revision, start) = (state.revision, Revision::first_of(from));
     let open = (0, Vec::new());
     let changes = Changes { from: start, through: revision, revision, sealed: Vec::new(), open };
-    let mut found = Found { blocks: Vec::new(), changes };
+    let mut found = FoundBlocks { blocks: Vec::new(), changes };
     let (mut bytes, mut last) = (0, from - 1);
     for block in state.block_table.iter_from(state.block_table.position_from(start)) {
         let identity = &block.identity;
@@ -99,7 +99,7 @@ pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> Found {
 }
 
 /// The block in which a part of a main revision begins: a sealed one, or the open one.
-fn find_within(state: &State, from: Revision) -> Found {
+fn find_within(state: &State, from: Revision) -> FoundBlocks {
     let changes = Changes {
         from,
         through: from.main.min(state.revision),
@@ -107,7 +107,7 @@ fn find_within(state: &State, from: Revision) -> Found {
         sealed: Vec::new(),
         open: (0, Vec::new()),
     };
-    let mut found = Found { blocks: Vec::new(), changes };
+    let mut found = FoundBlocks { blocks: Vec::new(), changes };
     match state.block_table.get(state.block_table.position_from(from)) {
         Some(block) => found.blocks.push(block.clone()),
         None => {
@@ -119,10 +119,10 @@ fn find_within(state: &State, from: Revision) -> Found {
     found
 }
 
-impl Found {
+impl FoundBlocks {
     /// Loads the blocks. They are not added to the cache, which history would fill with old blocks.
     pub fn load(self, shared: &Shared) -> Result<Changes> {
-        let Found { blocks, mut changes } = self;
+        let FoundBlocks { blocks, mut changes } = self;
         let loaded = blocks.iter().map(|block| shared.cache.load_without_caching(block));
         changes.sealed = loaded.collect::<Result<_>>()?;
         Ok(changes)

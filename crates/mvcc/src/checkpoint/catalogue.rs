@@ -17,7 +17,7 @@ use crate::block::{Block, BlockLocation, DeadList, Identity, codec};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::revision::Revision;
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// Version of the entries. It is in the marks, which every store has.
 const VERSION: u32 = 1;
@@ -52,7 +52,7 @@ impl Digest {
 /// How far the durable state reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marks {
-    pub applied: Applied,
+    pub applied: LogPosition,
     pub revision: i64,
     /// Reads below it are refused; -1: none are.
     pub compact_revision: i64,
@@ -65,7 +65,7 @@ pub(crate) struct Marks {
 impl Marks {
     /// An empty store. As in etcd it is at revision 1.
     pub const EMPTY: Marks = Marks {
-        applied: Applied { index: 0, term: 0 },
+        applied: LogPosition::new(0, 0),
         revision: 1,
         compact_revision: -1,
         compacted: -1,
@@ -77,8 +77,8 @@ impl Marks {
     pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(80);
         value.put_u32_le(VERSION);
-        value.put_u64_le(self.applied.index);
-        value.put_u64_le(self.applied.term);
+        value.put_u64_le(self.applied.index.0);
+        value.put_u64_le(self.applied.term.0);
         value.put_i64_le(self.revision);
         value.put_i64_le(self.compact_revision);
         value.put_i64_le(self.compacted);
@@ -94,7 +94,7 @@ impl Marks {
         if cursor.u32_le()? != VERSION {
             return None;
         }
-        let applied = Applied { index: cursor.u64_le()?, term: cursor.u64_le()? };
+        let applied = LogPosition::new(cursor.u64_le()?, cursor.u64_le()?);
         let [revision, compact_revision, compacted] = [cursor.i64_le()?, cursor.i64_le()?, cursor.i64_le()?];
         let mut digest = || Some(Digest { count: cursor.u64_le()?, sum: cursor.u64_le()? });
         Some(Marks { applied, revision, compact_revision, compacted, blocks: digest()?, items: digest()? })
@@ -221,7 +221,7 @@ mod tests {
 
     fn marks() -> Marks {
         Marks {
-            applied: Applied { index: 7, term: 3 },
+            applied: LogPosition::new(7, 3),
             revision: 900,
             compact_revision: 800,
             compacted: -1,

@@ -30,7 +30,7 @@ impl CheckpointWriter {
     pub fn persist(&mut self) -> Result<Persisted> {
         if cfg!(feature = "mutant-early-checkpoint") {
             let state = self.shared.state.read(LockPurpose::Checkpoint);
-            if state.applied.index % 2 == 1 && self.differs(&state) {
+            if state.applied.index.0 % 2 == 1 && self.differs(&state) {
                 let (applied, revision) = (state.applied, state.revision);
                 return Ok(Persisted { applied, revision, blocks: 0, bytes_written: 0 });
             }

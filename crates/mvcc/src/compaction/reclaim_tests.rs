@@ -1,7 +1,7 @@
 //! Which file is emptied, when, and what happens to its blocks.
 
 use super::*;
-use crate::types::{Applied, CompactProgress, Options};
+use crate::types::{CompactProgress, LogPosition, Options};
 use crate::{KeyRange, Maintainer, MemoryBackend, Previous, RangeOptions, Store, Writer};
 
 fn options() -> Options {
@@ -32,7 +32,7 @@ fn swept(deleted: impl Fn(u64) -> bool) -> (Writer, Store, Maintainer) {
     // One more put, so that no tombstone is at the compact revision and has to stay.
     writer.begin().put(b"last", b"", 0);
     writer.compact(store.revision()).unwrap();
-    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(1, 1)).unwrap();
     while !matches!(maintainer.compact_step(1000).unwrap(), CompactProgress::Finished { .. }) {}
     (writer, store, maintainer)
 }

@@ -170,7 +170,7 @@ fn no_record() -> Error {
 
 /// What the index says of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum IndexedAs {
     /// It refers to it.
     Put {
         create: i64,
@@ -184,7 +184,7 @@ enum Found {
 }
 
 /// What the index says of a record; `None` if the record does not belong to the span.
-fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<Found> {
+fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<IndexedAs> {
     let is_old = record.revision.main <= compacted;
     let history = state.index.get(record.key);
     let visible_at = |at| history.and_then(|history| history.at(at));
@@ -192,21 +192,23 @@ fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<Found> 
         Body::Tombstone if is_old => None,
         Body::Tombstone => {
             let is_known = history.is_some_and(|history| history.contains(record.revision));
-            Some(if is_known { Found::Tombstone } else { Found::Wrong })
+            Some(if is_known { IndexedAs::Tombstone } else { IndexedAs::Wrong })
         }
         Body::Put { lease, create, version, .. } => {
             let visible = visible_at(if is_old { compacted } else { record.revision.main });
             let visible = visible.filter(|visible| visible.revision == record.revision);
             let found = match visible {
                 // Reads take these from the record, or from the index if they need no value.
-                Some(visible) if (visible.create, visible.version) != (create, version) => Found::Wrong,
-                Some(visible) => Found::Put { create: visible.create, version: visible.version },
+                Some(visible) if (visible.create, visible.version) != (create, version) => IndexedAs::Wrong,
+                Some(visible) => IndexedAs::Put { create: visible.create, version: visible.version },
                 None if is_old => return None,
-                None if history.is_some_and(|history| history.contains(record.revision)) => Found::Covered,
-                None => Found::Wrong,
+                None if history.is_some_and(|history| history.contains(record.revision)) => {
+                    IndexedAs::Covered
+                }
+                None => IndexedAs::Wrong,
             };
             let has_lease = history.is_none_or(|history| has_lease(state, record, history, lease));
-            Some(if has_lease { found } else { Found::Wrong })
+            Some(if has_lease { found } else { IndexedAs::Wrong })
         }
     }
 }
@@ -218,17 +220,17 @@ fn has_lease(state: &State, record: &Record<'_>, history: &KeyHistory, lease: i6
 }
 
 /// Fixed for ever, as [`mix`]: members of different versions compare their digests.
-fn add(digest: u64, record: &Record<'_>, found: Found) -> u64 {
+fn add(digest: u64, record: &Record<'_>, found: IndexedAs) -> u64 {
     let (kind, value, lease) = match record.body {
         Body::Tombstone => (1, &b""[..], 0),
         Body::Put { value, lease, .. } => (2, value, lease),
     };
     let (state, create, version) = match found {
         _ if cfg!(feature = "mutant-recount-without-index") => (0, 0, 0),
-        Found::Put { create, version } => (1, create, version),
-        Found::Tombstone => (2, 0, 0),
-        Found::Covered => (3, 0, 0),
-        Found::Wrong => (4, 0, 0),
+        IndexedAs::Put { create, version } => (1, create, version),
+        IndexedAs::Tombstone => (2, 0, 0),
+        IndexedAs::Covered => (3, 0, 0),
+        IndexedAs::Wrong => (4, 0, 0),
     };
     let digest = add_bytes(digest, kind, record.key, value);
     let numbers = [record.revision.main, record.revision.sub, lease, state, create, version];

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::revision::Revision;
-use crate::types::{Applied, Fetch, KeyValue, KvHash, RangeOptions, RangeResult, Size};
+use crate::types::{Fetch, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Size};
 
 /// A key in a list, besides its bytes.
 const LISTED_KEY_BYTES: usize = 64;
@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// The last entry of the log whose changes are all applied.
-    pub fn applied(&self) -> Applied {
+    pub fn applied(&self) -> LogPosition {
         self.shared.state.read(LockPurpose::Lookup).applied
     }
 
@@ -108,12 +108,12 @@ impl Store {
 
     /// The digest of what the entries above `after` and up to `to` changed: equal on members that applied
     /// them alike.
-    pub fn span_digest(&self, after: u64, to: u64) -> SpanDigest {
+    pub fn span_digest(&self, after: LogIndex, to: LogIndex) -> SpanDigest {
         self.shared.state.read(LockPurpose::Lookup).digest.span(after, to)
     }
 
     /// The first and the last log index between which digests are known; none before the first entry.
-    pub fn digests_kept(&self) -> Option<(u64, u64)> {
+    pub fn digests_kept(&self) -> Option<(LogIndex, LogIndex)> {
         self.shared.state.read(LockPurpose::Lookup).digest.kept()
     }
 
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(store.range(&KeyRange::all(), 0, &first).unwrap().kvs, []);
         assert_eq!(lock_stats(LockPurpose::Walk), before.0 + 1, "tombstones are walked one by one");
         writer.compact(store.revision()).unwrap();
-        writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(1, 1)).unwrap();
         while maintainer.compact_step(1000).unwrap() == crate::CompactProgress::More {}
         assert!(
             lock_stats(LockPurpose::Prune) >= walks,
@@ -436,7 +436,7 @@ mod tests {
 
         put_all(&mut writer);
         writer.compact(store.revision()).unwrap();
-        writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(1, 1)).unwrap();
         let step = |maintainer: &mut crate::Maintainer| {
             std::iter::repeat_with(|| maintainer.compact_step(1000).unwrap())
                 .find(|progress| *progress != crate::CompactProgress::More)

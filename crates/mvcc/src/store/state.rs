@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
 use crate::range::KeyRange;
 use crate::revision::Revision;
-use crate::types::{Applied, Size};
+use crate::types::{LogPosition, Size};
 
 use crate::index::Walk;
 
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub compact_revision: i64,
     /// The compact revision before the newest compaction; unknown if that was before a restart.
     pub compact_revision_before: Option<i64>,
-    pub applied: Applied,
+    pub applied: LogPosition,
     pub items: Items,
     /// Memory that the owner of the writer keeps for what clients store.
     pub caller_memory_bytes: u64,
@@ -81,7 +81,7 @@ pub(crate) struct State {
 /// What one checkpoint makes durable, in addition to the blocks up to its revision.
 #[derive(Debug)]
 pub(crate) struct PendingCheckpoint {
-    pub applied: Applied,
+    pub applied: LogPosition,
     pub revision: i64,
     pub compact_revision: i64,
     pub items: BTreeMap<Bytes, Option<Bytes>>,

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::index::Walk;
 use crate::range::KeyRange;
 use crate::revision::Revision;
-use crate::types::{Applied, Deleted, KeyValue, Pressure, Previous, RangeOptions, RangeResult};
+use crate::types::{Deleted, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult};
 
 /// Maximum size of an item with its key: sled keeps it in its pages.
 pub const ITEM_BYTES_MAX: usize = 64 << 10;
@@ -105,7 +105,7 @@ impl Writer {
 
     /// Ends one entry of the replicated log. Only here a checkpoint can become pending, and the listener of
     /// `Store::wake_with` is called if the entry has published a revision.
-    pub fn end_entry(&mut self, applied: Applied) -> Result<Pressure> {
+    pub fn end_entry(&mut self, applied: LogPosition) -> Result<Pressure> {
         let shared = &self.store.shared;
         let mut state = shared.state.write(LockPurpose::EndEntry);
         assert!(applied >= state.applied, "entries are applied in order");

@@ -25,7 +25,7 @@ use crate::checkpoint::{Marks, StoredItem, block_entry, item_entry};
 use crate::error::Result;
 use crate::maintainer::Maintainer;
 use crate::store::LockPurpose;
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// Blocks copied under one hold of the lock: some microseconds.
 const BLOCKS_PER_HOLD: usize = 1000;
@@ -82,7 +82,7 @@ impl Maintainer {
 
 impl Export {
     /// The position of the checkpoint in the log.
-    pub fn applied(&self) -> Applied {
+    pub fn applied(&self) -> LogPosition {
         self.marks.applied
     }
 

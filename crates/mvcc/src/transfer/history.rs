@@ -21,7 +21,7 @@ use crate::changes::Change;
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::store::{LockPurpose, Shared, State, Store};
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// Records looked up under one hold of the lock: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;
@@ -31,7 +31,7 @@ pub struct History {
     shared: Arc<Shared>,
     revision: i64,
     compact_revision: i64,
-    applied: Applied,
+    applied: LogPosition,
     items: Vec<(Bytes, Bytes)>,
     generation: u64,
 }
@@ -76,7 +76,7 @@ impl History {
     }
 
     /// The last entry of the log that is included completely. Changes of the entry after it may be included.
-    pub fn applied(&self) -> Applied {
+    pub fn applied(&self) -> LogPosition {
         self.applied
     }
 

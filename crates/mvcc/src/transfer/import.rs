@@ -16,7 +16,7 @@ use crate::checkpoint::{Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
-use crate::types::{Applied, Options};
+use crate::types::{LogPosition, Options};
 
 /// Bytes of catalogue entries in one update.
 const UPDATE_BYTES: usize = 1 << 20;
@@ -40,7 +40,7 @@ pub struct Import {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportedState {
     /// Position in the log that goes on from this store.
-    pub applied: Applied,
+    pub applied: LogPosition,
     /// At least the revision of the last change.
     pub revision: i64,
     /// -1: nothing is compacted.

@@ -16,7 +16,7 @@ use crate::block::{Block, BlockFiles, Content, codec};
 use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
-use crate::types::{Applied, Options};
+use crate::types::{LogPosition, Options};
 
 /// Bytes of catalogue entries in one update: few syncs, and little memory.
 const UPDATE_BYTES: usize = 1 << 20;
@@ -54,14 +54,14 @@ struct Digests {
 /// A store that was received completely, checked and synced, and can be installed.
 pub struct Staged {
     pub(crate) backend: Box<dyn Backend>,
-    applied: Applied,
+    applied: LogPosition,
     revision: i64,
     compact_revision: i64,
 }
 
 impl Staged {
     /// Its position in the log.
-    pub fn applied(&self) -> Applied {
+    pub fn applied(&self) -> LogPosition {
         self.applied
     }
 

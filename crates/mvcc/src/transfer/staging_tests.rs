@@ -63,7 +63,7 @@ impl Stream {
 
     fn marks(&self) -> Marks {
         Marks {
-            applied: Applied { index: 90, term: 4 },
+            applied: LogPosition::new(90, 4),
             revision: 50,
             blocks: self.blocks,
             items: self.items,
@@ -103,7 +103,7 @@ fn whole() -> Stream {
 #[test]
 fn a_stream_in_order_is_a_store() {
     let staged = whole().received().unwrap();
-    assert_eq!((staged.applied().index, staged.revision(), staged.compact_revision()), (90, 50, -1));
+    assert_eq!((staged.applied().index.0, staged.revision(), staged.compact_revision()), (90, 50, -1));
     let (_, store, _) = crate::open(staged.backend, Options::default()).unwrap();
     assert_eq!((store.revision(), store.items(b"").len()), (50, 2));
     let all = store.range(&crate::KeyRange::all(), 0, &crate::RangeOptions::default()).unwrap();
@@ -203,5 +203,5 @@ fn many_entries_are_written_as_they_come_and_not_kept() {
         staging.add(chunk).unwrap();
         assert!(staging.update_bytes <= UPDATE_BYTES + 100_000, "{} bytes are held", staging.update_bytes);
     }
-    assert_eq!(staging.finish().unwrap().applied().index, 90);
+    assert_eq!(staging.finish().unwrap().applied().index.0, 90);
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mvcc::{Applied, Backend, BlockFile, Error, MemoryBackend, Result, Update};
+use mvcc::{Backend, BlockFile, Error, LogPosition, MemoryBackend, Result, Update};
 
 /// Passes operations on until the allowance is used up, then fails all of them.
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl Backend for FailingBackend {
         self.disk.remove_file(number)
     }
 
-    fn complete(&mut self, applied: Applied) -> Result<()> {
+    fn complete(&mut self, applied: LogPosition) -> Result<()> {
         self.allowance.spend_on("complete")?;
         self.disk.complete(applied)
     }

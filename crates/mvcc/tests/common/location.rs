@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mvcc::{Applied, Backend, Error, MemoryBackend, SledBackend};
+use mvcc::{Backend, Error, LogPosition, MemoryBackend, SledBackend};
 
 /// In memory or on disk.
 pub enum Location {
@@ -33,14 +33,14 @@ impl Location {
         }
     }
 
-    pub fn staged(&self) -> Option<Applied> {
+    pub fn staged(&self) -> Option<LogPosition> {
         match self {
             Location::Memory(memory) => memory.staged().unwrap(),
             Location::Disk(_, path) => mvcc::staged_at(path).unwrap(),
         }
     }
 
-    pub fn finish_install(&self) -> Result<Applied, Error> {
+    pub fn finish_install(&self) -> Result<LogPosition, Error> {
         match self {
             Location::Memory(memory) => memory.finish_install(),
             Location::Disk(_, path) => mvcc::finish_install(path),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mvcc::{
-    Applied, CompactProgress, Error, Export, Maintainer, MemoryBackend, Staged, Staging, Store, Writer,
+    CompactProgress, Error, Export, LogPosition, Maintainer, MemoryBackend, Staged, Staging, Store, Writer,
 };
 
 use super::location::Location;
@@ -39,7 +39,7 @@ impl Member {
             self.oracle.items.insert(item.clone().into(), value.clone().into());
             self.writer.set_item(item.as_bytes(), Some(value.as_bytes()));
         }
-        self.oracle.applied = Applied { index: number, term: 1 };
+        self.oracle.applied = LogPosition::new(number, 1);
         self.writer.end_entry(self.oracle.applied).unwrap();
     }
 

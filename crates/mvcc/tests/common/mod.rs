@@ -9,7 +9,7 @@ pub mod member;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use mvcc::{Applied, Error, Fetch, KeyRange, KeyValue, Options, RangeOptions, Store};
+use mvcc::{Error, Fetch, KeyRange, KeyValue, LogPosition, Options, RangeOptions, Store};
 
 /// Small, so that a few keys make several leaves of history, blocks and files.
 pub fn tiny_options() -> Options {
@@ -49,7 +49,7 @@ pub struct Oracle {
     changes: Vec<Change>,
     pub compact_revision: i64,
     pub items: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub applied: Applied,
+    pub applied: LogPosition,
 }
 
 impl Default for Oracle {

@@ -19,9 +19,9 @@
 use raft::eraftpb::{Entry, EntryType};
 
 use super::Core;
-use super::event::{Committed, Effects, Payload};
+use super::event::{Committed, CoreTurn, Payload};
 use crate::wire::{change_batch, entry_kind};
-use crate::{Fatal, Position};
+use crate::{Fatal, LogIndex, LogPosition};
 
 /// The least that an entry counts, so that empty ones are bounded as well.
 const ENTRY_BYTES_MIN: usize = 64;
@@ -39,37 +39,37 @@ impl Core {
 
     /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each
     /// entry once; what finds no room here is read from the log again by [`Core::hand_out_more`].
-    pub(super) fn hand_out(&mut self, committed: Vec<Entry>, effects: &mut Effects) -> Result<(), Fatal> {
+    pub(super) fn hand_out(&mut self, committed: Vec<Entry>, turn: &mut CoreTurn) -> Result<(), Fatal> {
         let Some(last) = committed.last() else { return Ok(()) };
-        assert!(last.index > self.stable, "entry {} was committed before", last.index);
+        assert!(LogIndex(last.index) > self.stable, "entry {} was committed before", last.index);
         let next = self.stable + 1;
-        self.stable = last.index;
+        self.stable = LogIndex(last.index);
         assert_eq!(
             committed.len() as u64,
             last.index + 1 - committed[0].index,
             "a gap among committed entries"
         );
         // Only if nothing is owed from before; otherwise the order says to fetch them again, later.
-        if self.may_hand_out() && self.handed + 1 == next && committed[0].index == next {
+        if self.may_hand_out() && self.handed + 1 == next && committed[0].index == next.0 {
             for entry in committed {
                 if self.applying_bytes >= self.apply_bytes_max || self.waits_for_commit() {
                     break;
                 }
-                self.hand_out_one(entry, effects)?;
+                self.hand_out_one(entry, turn)?;
             }
         }
         Ok(())
     }
 
     /// Hands out what had to wait, and lets the cache forget what it no longer must hold.
-    pub(super) fn hand_out_more(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
+    pub(super) fn hand_out_more(&mut self, turn: &mut CoreTurn) -> Result<(), Fatal> {
         while self.is_starved() && self.applying_bytes < self.apply_bytes_max {
             let room = self.apply_bytes_max - self.applying_bytes;
             for entry in self.raw.store().read(self.handed + 1, self.stable + 1, room)? {
                 if self.waits_for_commit() {
                     break;
                 }
-                self.hand_out_one(entry, effects)?;
+                self.hand_out_one(entry, turn)?;
             }
         }
         let stable = self.stable;
@@ -77,15 +77,15 @@ impl Core {
         Ok(())
     }
 
-    fn hand_out_one(&mut self, entry: Entry, effects: &mut Effects) -> Result<(), Fatal> {
-        assert_eq!(entry.index, self.handed + 1, "entries are applied in order, each once");
-        let at = Position { index: entry.index, term: entry.term };
+    fn hand_out_one(&mut self, entry: Entry, turn: &mut CoreTurn) -> Result<(), Fatal> {
+        let at = LogPosition::new(entry.index, entry.term);
+        assert_eq!(at.index, self.handed + 1, "entries are applied in order, each once");
         let bytes = entry.data.len();
         let payload = match entry.entry_type {
             EntryType::EntryNormal if entry.data.is_empty() => Payload::Empty,
             EntryType::EntryNormal => Payload::Batch(entry.data),
             EntryType::EntryConfChange => {
-                self.changing.push_back(entry.index);
+                self.changing.push_back(at.index);
                 match change_batch(&entry.data) {
                     Ok(batch) => Payload::Change(batch),
                     // Equal on every member, and so is what they do with it.
@@ -101,21 +101,21 @@ impl Core {
             }
         };
         self.count(at.index, bytes);
-        effects.committed.push(Committed { at, payload });
+        turn.committed.push(Committed { at, payload });
         Ok(())
     }
 
     /// Hands out an install instead of the entries up to `at`: the machine takes over the state that they led
     /// to.
-    pub(super) fn hand_out_install(&mut self, at: Position, effects: &mut Effects) {
+    pub(super) fn hand_out_install(&mut self, at: LogPosition, turn: &mut CoreTurn) {
         assert!(at.index >= self.handed, "an install at {} after {} entries", at.index, self.handed);
         self.stable = self.stable.max(at.index);
         self.count(at.index, 0);
-        effects.committed.push(Committed { at, payload: Payload::Install });
+        turn.committed.push(Committed { at, payload: Payload::Install });
     }
 
     /// Everything up to `index` is with the apply step; the last of it counts as `bytes` there.
-    fn count(&mut self, index: u64, bytes: usize) {
+    fn count(&mut self, index: LogIndex, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES_MIN;
         self.handed = index;
         self.applying_bytes += bytes;
@@ -124,7 +124,7 @@ impl Core {
 
     /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must
     /// not stand for election.
-    pub(super) fn applied(&mut self, index: u64) {
+    pub(super) fn applied(&mut self, index: LogIndex) {
         assert!(index <= self.handed, "entry {index} was applied before it was handed out");
         assert!(self.handed <= self.stable, "handed out before it was committed and synced");
         while let Some((_, bytes)) = self.applying.front().filter(|(first, _)| *first <= index) {
@@ -132,8 +132,8 @@ impl Core {
             self.applying.pop_front();
         }
         assert_eq!(self.applying.is_empty(), self.applying_bytes == 0, "a leak in the bytes being applied");
-        if index > self.raw.raft.raft_log.applied {
-            self.raw.advance_apply_to(index);
+        if index.0 > self.raw.raft.raft_log.applied {
+            self.raw.advance_apply_to(index.0);
         }
         self.changing.retain(|change| *change > index);
         self.note_installed(index);

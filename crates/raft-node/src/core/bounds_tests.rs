@@ -9,7 +9,7 @@ use super::state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
 use super::tests::{Bench, append, batch, bench_of, heartbeat};
 use super::*;
 use crate::wire::Outbound;
-use crate::{Limits, Position, Role};
+use crate::{LogPosition, RaftLimits, Role};
 
 const MIB: usize = 1 << 20;
 
@@ -49,10 +49,10 @@ fn propose_all(bench: &mut Bench, bytes: usize, count: usize) -> (usize, Vec<Out
         if bench.core.propose(&[batch(taken as u64 + 1, bytes)]).is_err() {
             return (taken, sent);
         }
-        let effects = bench.core.turn().unwrap();
+        let effects = bench.core.turn().unwrap().effects;
         sent.extend(effects.send);
         sent.extend(bench.sync(effects.persist));
-        sent.extend(bench.core.turn().unwrap().send);
+        sent.extend(bench.core.turn().unwrap().effects.send);
     }
     (count, sent)
 }
@@ -70,7 +70,7 @@ fn a_leader_takes_no_more_than_its_bound_of_uncommitted_bytes() {
     let bytes = 8 * MIB;
     let mut bench = leader(bytes, MIB);
     let (taken, _) = propose_all(&mut bench, bytes, 1000);
-    let (held, bound) = (taken * bytes, Limits::UNCOMMITTED_BYTES_MAX as usize);
+    let (held, bound) = (taken * bytes, RaftLimits::UNCOMMITTED_BYTES_MAX as usize);
     assert!(held <= bound && held + 2 * bytes > bound, "{taken} of {bytes} bytes");
 }
 
@@ -87,7 +87,7 @@ fn a_follower_that_acknowledges_nothing_holds_no_more_than_the_window() {
         assert_eq!(taken, 1, "what commits makes room");
         to_silent += bulk(&sent, 2);
         let last = bench.core.last_index();
-        let effects = acknowledge(&mut bench, 3, last);
+        let effects = acknowledge(&mut bench, 3, last.0);
         to_silent += bulk(&effects.send, 2);
         bench.core.handle(Event::Applied { index: last }).unwrap();
     }
@@ -103,7 +103,7 @@ fn what_is_committed_and_synced_leaves_the_cache_whatever_its_size() {
         for _ in 0..(12 * MIB / bytes).min(3_000) {
             propose_all(&mut bench, bytes, 1);
             let last = bench.core.last_index();
-            acknowledge(&mut bench, 3, last);
+            acknowledge(&mut bench, 3, last.0);
             bench.core.handle(Event::Applied { index: last }).unwrap();
         }
         bench.core.turn().unwrap();
@@ -119,13 +119,13 @@ fn a_follower_far_behind_is_read_to_in_portions() {
     for _ in 0..60 {
         propose_all(&mut bench, MIB / 2, 1);
         let last = bench.core.last_index();
-        acknowledge(&mut bench, 3, last);
+        acknowledge(&mut bench, 3, last.0);
         bench.core.handle(Event::Applied { index: last }).unwrap();
     }
     // It answers the probe, and then gets what its window holds, in messages of their bound.
     let effects = acknowledge(&mut bench, 2, 1);
     let longest = effects.send.iter().map(|message| message.bytes.len()).max().unwrap();
-    assert!(longest <= Limits::MESSAGE_BYTES_MAX as usize + MIB / 2, "{longest}");
+    assert!(longest <= RaftLimits::MESSAGE_BYTES_MAX as usize + MIB / 2, "{longest}");
     assert!(bulk(&effects.send, 2) <= INFLIGHT_BYTES_MAX);
 }
 
@@ -151,6 +151,6 @@ fn a_candidate_with_much_to_apply_reads_a_bounded_part_of_it() {
 #[test]
 #[should_panic(expected = "of what was never handed out")]
 fn a_checkpoint_ahead_of_the_machine_is_a_bug() {
-    let at = Position { index: 99, term: 1 };
+    let at = LogPosition::new(99, 1);
     let _ = bench_of(&[1], &setup(MIB), MIB).core.handle(Event::Checkpointed { at });
 }

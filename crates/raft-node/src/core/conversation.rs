@@ -13,13 +13,13 @@ use wal::testing::SimFs;
 use wal::{Options, Wal};
 
 use super::Core;
-use super::event::{Effects, Event, Setup};
+use super::event::{CoreTurn, Effects, Event, Setup};
 use super::inquiry::Confirmation;
 use crate::log::DurableState;
 use crate::log::LogStore;
 use crate::log::{PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, SnapshotOutcome, written};
-use crate::{ChangeCheck, EmptyLog, Position, Role, StoreState};
+use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Role, StoreState, Term};
 
 const ID: u64 = 1;
 /// Enough for a few elections and a log of some segments; more costs time and finds nothing.
@@ -44,9 +44,9 @@ struct Stage {
     core: Core,
     wal: Wal<SimFs>,
     jobs: Vec<PersistJob>,
-    handed: u64,
+    handed: LogIndex,
     /// Terms of committed entries, as first seen.
-    committed: Vec<(u64, u64)>,
+    committed: Vec<(LogIndex, Term)>,
 }
 
 impl Stage {
@@ -69,16 +69,16 @@ impl Stage {
             membership: None,
         };
         let options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
-        let start = wal::Position::default();
+        let start = wal::LogPosition::default();
         let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options)
             .expect("a simulated disk without faults");
         let conf = ConfState { voters: vec![ID, 2, 3], ..ConfState::default() };
         let state = DurableState { conf, ..DurableState::default() };
-        let none = Position::default();
+        let none = LogPosition::default();
         let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, 4096)
             .expect("an empty log needs no reading");
-        let core = Core::new(&setup, store, 0).expect("a sound setup");
-        let mut stage = Stage { core, wal, jobs: Vec::new(), handed: 0, committed: Vec::new() };
+        let core = Core::new(&setup, store, LogIndex::ZERO).expect("a sound setup");
+        let mut stage = Stage { core, wal, jobs: Vec::new(), handed: LogIndex::ZERO, committed: Vec::new() };
         let entries = (1..=6).map(|index| entry(index, 1 + index / 3, EntryType::EntryNormal, 300)).collect();
         let append = Message { term: 3, commit: 4, entries, ..message(MessageType::MsgAppend, 2) };
         stage.hear(2, &append);
@@ -106,8 +106,8 @@ impl Stage {
             3 => self.event(Event::Applied { index: self.handed }),
             4 => {
                 let index = self.handed.min(self.core.commit());
-                if let Some(term) = self.core.term_at(index).filter(|_| index > 0) {
-                    self.event(Event::Checkpointed { at: Position { index, term } });
+                if let Some(term) = self.core.term_at(index).filter(|_| index > LogIndex::ZERO) {
+                    self.event(Event::Checkpointed { at: LogPosition { index, term } });
                 }
             }
             5 => drop(self.core.propose(&[batch(usize::from(program.byte()) * 8)])),
@@ -124,7 +124,7 @@ impl Stage {
                 self.event(Event::Message { from: 2, bytes });
             }
             10 => {
-                let until = Position { index: program.number(8), term: program.number(4) };
+                let until = LogPosition::new(program.number(8), program.number(4));
                 let confirmations = [Confirmation::New, Confirmation::CatchUp { until }];
                 self.event(Event::Confirmed(confirmations[usize::from(program.byte() & 1)]));
             }
@@ -165,14 +165,15 @@ impl Stage {
         ];
         let kind = kinds[usize::from(program.byte()) % kinds.len()];
         let peer = 2 + u64::from(program.byte() & 1);
-        let (term, last, commit) = (self.core.term(), self.core.last_index(), self.core.commit());
+        let (term, last, commit) = (self.core.term().0, self.core.last_index().0, self.core.commit().0);
         let strange = program.byte() & 15 == 0;
         let mut made = message(kind, if strange { program.number(2) } else { peer });
         let forwarded = matches!(kind, MsgPropose | MsgReadIndex);
         made.term = if forwarded { 0 } else { program.number(term) };
         let base = if program.byte() & 1 == 0 { last } else { commit };
         made.index = program.number(base);
-        made.log_term = self.core.term_at(made.index).filter(|_| program.byte() & 3 != 0).unwrap_or(0);
+        let log_term = self.core.term_at(LogIndex(made.index)).filter(|_| program.byte() & 3 != 0);
+        made.log_term = log_term.map_or(0, |term| term.0);
         made.commit = program.number(commit);
         let few = program.byte();
         made.reject = few & 1 == 1;
@@ -215,8 +216,8 @@ impl Stage {
     }
 
     fn turn(&mut self) {
-        let effects = self.core.turn().expect("no message makes a turn fatal");
-        let Effects { send, persist, committed, .. } = effects;
+        let turn = self.core.turn().expect("no message makes a turn fatal");
+        let CoreTurn { effects: Effects { send, persist, .. }, committed, .. } = turn;
         let is_silent = send.is_empty() && persist.is_empty();
         assert!(is_silent || !self.core.is_unconfirmed(), "an unconfirmed member takes part");
         self.jobs.extend(persist);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::inquiry::Confirmation;
 use crate::log::{Durable, PersistJob};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{ChangeCheck, EmptyLog, Membership, Position, StoreState};
+use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, NodeId, StoreState};
 
 /// What happened.
 #[derive(Debug)]
@@ -20,23 +20,23 @@ pub enum Event {
     /// One tick of the clock passed.
     Tick,
     /// A peer's bytes arrived.
-    Message { from: u64, bytes: Bytes },
+    Message { from: NodeId, bytes: Bytes },
     /// A sync covered everything up to this job.
     Durable(Durable),
     /// The state machine has applied everything up to this index.
-    Applied { index: u64 },
+    Applied { index: LogIndex },
     /// The membership that the machine holds, before the report that the entry which brought it is applied.
     Membership(Membership),
     /// The membership as another member has it. Of use while this one has no list, and is not confirmed.
     PeerMembership(Membership),
     /// A message to this peer was lost, or the way to it.
-    Unreachable { peer: u64 },
+    Unreachable { peer: NodeId },
     /// The state machine's store has made everything up to here durable.
-    Checkpointed { at: Position },
+    Checkpointed { at: LogPosition },
     /// A stream that a [`SnapshotOffer`] asked for has ended.
-    SnapshotReported { peer: u64, outcome: SnapshotOutcome },
+    SnapshotReported { peer: NodeId, outcome: SnapshotOutcome },
     /// Leadership should go to this voter.
-    TransferLeader { to: u64 },
+    TransferLeader { to: NodeId },
     /// A read round begins; `context` names it for ever.
     ReadIndex { context: Bytes },
     /// The other members have answered this one, whose log was empty; see [`crate::Inquiry`].
@@ -48,7 +48,7 @@ pub enum Event {
 /// A committed entry, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    pub at: Position,
+    pub at: LogPosition,
     pub payload: Payload,
 }
 
@@ -65,31 +65,38 @@ pub enum Payload {
     Install,
 }
 
-/// What must be done, in any order but for what the types enforce.
+/// What must be done outside, in any order but for what the types enforce.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// May leave at once: a leader's entries, heartbeats, requests for votes that promise nothing yet.
     pub send: Vec<Outbound>,
-    /// For the disk, in this order. What it makes true is said by the messages inside.
+    /// For the disk, in this order; see [`crate::persist()`]. What it makes true is said by the messages inside.
     pub persist: Vec<PersistJob>,
+    /// Followers that need the state: streams to begin; see [`crate::Transport::send_snapshot`].
+    pub snapshots: Vec<SnapshotOffer>,
+    /// Snapshots that came and will not be installed: what was staged for them is of no use.
+    pub snapshots_ignored: Vec<LogPosition>,
+    /// A member needs a snapshot at or after this index, and the newest checkpoint is older; see
+    /// [`crate::Host::checkpoint_wanted`].
+    pub checkpoint_wanted: Option<LogIndex>,
+    /// More is waiting: turn again without waiting for events.
+    pub more: bool,
+}
+
+/// What one turn of the core calls for.
+#[derive(Debug, Default)]
+pub struct CoreTurn {
+    pub effects: Effects,
     /// For the machine, in this order, each once.
     pub committed: Vec<Committed>,
     /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
-    pub confirmed: Vec<(Bytes, u64)>,
-    /// Followers that need the state; the process streams it to them.
-    pub snapshots: Vec<SnapshotOffer>,
-    /// Snapshots that came and will not be installed: what was staged for them is of no use.
-    pub snapshots_ignored: Vec<Position>,
-    /// A member needs a snapshot at or after this index, and the newest checkpoint is older.
-    pub checkpoint_wanted: Option<u64>,
-    /// More is waiting: turn again without waiting for events.
-    pub more: bool,
+    pub confirmed: Vec<(Bytes, LogIndex)>,
 }
 
 /// How a core is set up. Everything that chance decides comes in here.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub id: u64,
+    pub id: NodeId,
     /// Between two heartbeats of a leader.
     pub heartbeat_ticks: u32,
     /// A leader that hears no quorum for this long steps down; a follower trusts its leader for this long.
@@ -108,9 +115,9 @@ pub struct Setup {
     /// applied. None: the members are those that the log was begun with, for ever.
     pub membership: Option<Membership>,
     /// See [`crate::Config::removed_by`].
-    pub removed_by: fn(&[u8]) -> Option<u64>,
+    pub removed_by: fn(&[u8]) -> Option<NodeId>,
     /// See [`crate::Config::keeps_voters`].
-    pub keeps_voters: fn(&[u8], &[u64]) -> bool,
+    pub keeps_voters: fn(&[u8], &[NodeId]) -> bool,
     /// See [`crate::Config::change_check`].
     pub change_check: ChangeCheck,
 }

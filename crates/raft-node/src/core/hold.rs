@@ -18,8 +18,8 @@ use raft::eraftpb::{Message, MessageType};
 use super::Core;
 use super::inquiry::{Confirmation, PeerState};
 use super::state::position;
-use crate::Role;
 use crate::types::NUMBER_MAX;
+use crate::{LogIndex, NodeId, Role};
 
 /// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
 /// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
@@ -31,7 +31,7 @@ impl Core {
     pub fn is_held(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         let lacks_entries =
-            |until: crate::Position| log.last_term() <= until.term && log.last_index() < until.index;
+            |until: crate::LogPosition| log.last_term() <= until.term.0 && log.last_index() < until.index.0;
         self.is_unconfirmed || self.raw.store().state.catch_up.is_some_and(lacks_entries)
     }
 
@@ -42,7 +42,7 @@ impl Core {
 
     /// The answer to member `asker`, whose log is empty; see [`crate::Inquiry`]. None if this leader cannot
     /// answer yet: the asker repeats its request.
-    pub fn answer_member(&mut self, asker: u64) -> Option<PeerState> {
+    pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         let is_leader = self.role() == Role::Leader;
         if is_leader && !self.forget_progress(asker) {
             return None;
@@ -58,7 +58,7 @@ impl Core {
     ///
     /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits
     /// only if it took entries and lost its log again within an election timeout.
-    fn forget_progress(&mut self, peer: u64) -> bool {
+    fn forget_progress(&mut self, peer: NodeId) -> bool {
         let this = self.raw.raft.id;
         let progress = self.raw.raft.mut_prs().get_mut(peer);
         let Some(progress) = progress.filter(|progress| peer != this && progress.matched > 0) else {
@@ -87,14 +87,18 @@ impl Core {
         }
         match confirmation {
             Confirmation::New => {}
-            Confirmation::CatchUp { until } if until.term == 0 || until.term >= NUMBER_MAX => {
-                tracing::warn!(term = until.term, "a confirmation was refused: no cluster reaches this term");
+            Confirmation::CatchUp { until } if until.term.0 == 0 || until.term.0 >= NUMBER_MAX => {
+                tracing::warn!(
+                    term = until.term.0,
+                    "a confirmation was refused: no cluster reaches this term"
+                );
                 return;
             }
             Confirmation::CatchUp { until } => {
-                self.raw.mut_store().state.catch_up = Some(until).filter(|until| until.index > 0);
+                self.raw.mut_store().state.catch_up =
+                    Some(until).filter(|until| until.index > LogIndex::ZERO);
                 let raft = &mut self.raw.raft;
-                raft.become_follower(until.term, raft::INVALID_ID);
+                raft.become_follower(until.term.0, raft::INVALID_ID);
                 // It may have voted in this term before. Its vote is its own, so that no other member gets
                 // it.
                 raft.vote = raft.id;
@@ -120,7 +124,7 @@ impl Core {
         let catch_up = self.raw.store().state.catch_up;
         message.msg_type != MessageType::MsgTimeoutNow
             && catch_up.is_some_and(|until| {
-                log >= (until.term, until.index) || cfg!(feature = "mutant-held-member-votes")
+                log >= (until.term.0, until.index.0) || cfg!(feature = "mutant-held-member-votes")
             })
     }
 
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
     use crate::core::event::{Event, Setup};
     use crate::core::tests::{Bench, bench_of};
-    use crate::{EmptyLog, Position};
+    use crate::{EmptyLog, LogPosition};
 
     fn unconfirmed(voters: &[u64]) -> Bench {
         bench_of(voters, &Setup { empty_log: EmptyLog::Unconfirmed, ..Setup::of_tests() }, 1 << 20)
@@ -171,7 +175,7 @@ mod tests {
     fn a_forged_term_confirms_nothing() {
         let mut bench = unconfirmed(&[1, 2, 3]);
         for term in [0, 1 << 62, u64::MAX] {
-            let until = Position { index: 4, term };
+            let until = LogPosition::new(4, term);
             bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
             assert!(bench.core.is_unconfirmed(), "{term}");
         }

@@ -38,20 +38,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Position;
-use crate::types::NUMBER_MAX;
+use crate::types::{LogIndex, LogPosition, NUMBER_MAX, NodeId, Term};
 
 /// What a member answers to one whose log is empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerState {
-    pub term: u64,
-    pub last_index: u64,
+    pub term: Term,
+    pub last_index: LogIndex,
     /// It leads in `term`.
     pub is_leader: bool,
     /// It does not vote itself: its own log was empty, and is not confirmed or not caught up.
     pub is_held: bool,
     /// The voters by which it counts. None while its log holds a change of them.
-    pub voters: Vec<u64>,
+    pub voters: Vec<NodeId>,
 }
 
 /// What the answers say of a member with an empty log.
@@ -61,7 +60,7 @@ pub enum Confirmation {
     New,
     /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches
     /// `until.index` or holds an entry of a later term; the other one of two members has its vote before.
-    CatchUp { until: Position },
+    CatchUp { until: LogPosition },
 }
 
 /// The answers of the other members so far. A later answer of the same member replaces its earlier one.
@@ -69,14 +68,14 @@ pub enum Confirmation {
 pub struct Inquiry {
     /// Voters, and the member that asks.
     members: usize,
-    voters: BTreeSet<u64>,
-    answers: BTreeMap<u64, PeerState>,
+    voters: BTreeSet<NodeId>,
+    answers: BTreeMap<NodeId, PeerState>,
 }
 
 impl Inquiry {
     /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them.
-    pub fn new(asker: u64, voters: &[u64]) -> Inquiry {
-        let voters: BTreeSet<u64> = voters.iter().copied().collect();
+    pub fn new(asker: NodeId, voters: &[NodeId]) -> Inquiry {
+        let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));
         assert!(members > 1, "a lone member has no one to ask");
         Inquiry { members, voters, answers: BTreeMap::new() }
@@ -84,8 +83,8 @@ impl Inquiry {
 
     /// Notes an answer. It must have been given after this member started. One with a term that no cluster
     /// reaches is ignored.
-    pub fn note(&mut self, peer: u64, answer: PeerState) {
-        if answer.term < NUMBER_MAX {
+    pub fn note(&mut self, peer: NodeId, answer: PeerState) {
+        if answer.term < Term(NUMBER_MAX) {
             self.answers.insert(peer, answer);
         }
     }
@@ -109,7 +108,7 @@ impl Inquiry {
     /// What the answers so far amount to, if they suffice.
     pub fn confirmation(&self) -> Option<Confirmation> {
         let majority_of = |count: usize| count / 2 + 1;
-        if self.answers.values().all(|answer| answer.term == 0) {
+        if self.answers.values().all(|answer| answer.term == Term(0)) {
             let empty = 1 + self.counted().count();
             return (empty >= majority_of(self.members)).then_some(Confirmation::New);
         }
@@ -120,7 +119,7 @@ impl Inquiry {
         let term = voting().map(|answer| answer.term).max()?;
         let has_all = |answer: &&PeerState| self.members == 2 || (answer.is_leader && answer.term == term);
         let index = voting().find(has_all)?.last_index;
-        Some(Confirmation::CatchUp { until: Position { index, term } })
+        Some(Confirmation::CatchUp { until: LogPosition { index, term } })
     }
 }
 
@@ -129,11 +128,11 @@ mod tests {
     use super::*;
 
     fn empty(is_held: bool) -> PeerState {
-        PeerState { term: 0, last_index: 0, is_leader: false, is_held, voters: Vec::new() }
+        PeerState { term: Term(0), last_index: LogIndex::ZERO, is_leader: false, is_held, voters: Vec::new() }
     }
 
     fn follower(term: u64, last_index: u64) -> PeerState {
-        PeerState { is_held: false, term, last_index, ..empty(false) }
+        PeerState { term: Term(term), last_index: LogIndex(last_index), ..empty(false) }
     }
 
     fn leader(term: u64, last_index: u64) -> PeerState {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     fn catch_up(term: u64, index: u64) -> Option<Confirmation> {
-        Some(Confirmation::CatchUp { until: Position { index, term } })
+        Some(Confirmation::CatchUp { until: LogPosition::new(index, term) })
     }
 
     #[test]

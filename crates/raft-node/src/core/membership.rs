@@ -32,7 +32,7 @@ use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
 use crate::wire::{Batch, change_batch, change_payload, refused_change};
-use crate::{Fatal, Membership, Progress, Role, StoreState};
+use crate::{Fatal, LogIndex, Membership, NodeId, Progress, Role, StoreState};
 
 /// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a
 /// time.
@@ -55,7 +55,7 @@ impl Membership {
 fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
     let added = to.voters.iter().filter(|id| !from.voters.contains(id));
     let learners = to.learners.iter().filter(|id| !from.learners.contains(id));
-    let stays = |id: &u64| to.voters.contains(id) || to.learners.contains(id);
+    let stays = |id: &NodeId| to.voters.contains(id) || to.learners.contains(id);
     let gone = from.voters.iter().chain(&from.learners).filter(|id| !stays(id));
     let as_learner = match cfg!(feature = "mutant-learners-count") {
         true => ConfChangeType::AddNode,
@@ -211,7 +211,7 @@ impl Core {
             let conf = self
                 .raw
                 .apply_conf_change(&change)
-                .map_err(|error| Fatal::new(format!("change the membership to {membership:?}: {error}")))?;
+                .map_err(|error| Fatal::caused(format!("change the membership to {membership:?}"), error))?;
             self.raw.mut_store().state.conf = conf;
         }
         if steps.is_empty() {
@@ -224,7 +224,7 @@ impl Core {
         let gone = steps.iter().filter(|(change, _)| *change == ConfChangeType::RemoveNode);
         self.former.extend(gone.map(|(_, id)| *id));
         tracing::info!(?membership, "the membership has changed");
-        let stays = |id: &u64| wanted.voters.contains(id) || wanted.learners.contains(id);
+        let stays = |id: &NodeId| wanted.voters.contains(id) || wanted.learners.contains(id);
         self.snapshots.holds.retain(|id, _| stays(id));
         self.snapshots.storeless.retain(|id, _| stays(id));
         self.forgotten.retain(|id, _| stays(id));
@@ -258,12 +258,13 @@ impl Core {
         if self.examined < commit {
             let why = GetEntriesContext::empty(false);
             // A failure of the disk is kept by the log store, and ends the event.
-            let part = self.raw.raft.raft_log.slice(self.examined + 1, commit + 1, None, why);
+            let (from, end) = (self.examined.0 + 1, commit.0 + 1);
+            let part = self.raw.raft.raft_log.slice(from, end, None, why);
             for entry in part.unwrap_or_default() {
                 if entry.entry_type != EntryType::EntryNormal && !self.is_without_effect(&entry) {
-                    self.newest_change = entry.index;
+                    self.newest_change = LogIndex(entry.index);
                 }
-                self.examined = entry.index;
+                self.examined = LogIndex(entry.index);
             }
         }
         self.examined < commit || self.newest_change > self.handed
@@ -274,7 +275,7 @@ impl Core {
         let is_without_a_store = self.snapshots.store == StoreState::Lost;
         if self.examined_without_a_store != is_without_a_store {
             self.examined_without_a_store = is_without_a_store;
-            (self.examined, self.newest_change) = (self.handed, 0);
+            (self.examined, self.newest_change) = (self.handed, LogIndex::ZERO);
         }
     }
 
@@ -287,11 +288,11 @@ impl Core {
 
     /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it
     /// does not count by yet: one part of the log is read, so a machine that lags far is read again.
-    pub(super) fn settled_voters(&mut self) -> Vec<u64> {
+    pub(super) fn settled_voters(&mut self) -> Vec<NodeId> {
         if self.change_is_ahead() {
             return Vec::new();
         }
-        let (next, last) = (self.examined + 1, self.last_index());
+        let (next, last) = (self.examined.0 + 1, self.last_index().0);
         if next <= last {
             let log = &self.raw.raft.raft_log;
             let rest = log.slice(next, last + 1, None, GetEntriesContext::empty(false)).unwrap_or_default();
@@ -337,10 +338,10 @@ impl Core {
     /// for that only if all entries are committed and synced here: raft-rs counts an entry of a leader on the
     /// leader's own progress, which is gone.
     fn leave_office(&mut self) {
-        let last = self.last_index();
-        let is_complete = self.commit() == last && self.raw.raft.raft_log.persisted == last;
+        let last = self.last_index().0;
+        let is_complete = self.commit().0 == last && self.raw.raft.raft_log.persisted == last;
         let has_all =
-            |heir: &u64| self.raw.raft.prs().get(*heir).is_some_and(|progress| progress.matched == last);
+            |heir: &NodeId| self.raw.raft.prs().get(*heir).is_some_and(|progress| progress.matched == last);
         match self.most_caught_up().filter(has_all) {
             Some(heir) if is_complete => self.raw.transfer_leader(heir),
             _ => self.step_down(),
@@ -355,14 +356,14 @@ impl Core {
     }
 
     fn step_down(&mut self) {
-        let term = self.term();
+        let term = self.raw.raft.term;
         self.raw.raft.become_follower(term, raft::INVALID_ID);
     }
 
     /// What this leader knows of a member's log. None if it does not lead, or knows no such member.
-    pub fn progress_of(&self, member: u64) -> Option<Progress> {
+    pub fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let progress = self.raw.raft.prs().get(member).filter(|_| self.role() == Role::Leader)?;
-        Some(Progress { matched: progress.matched, last_index: self.last_index() })
+        Some(Progress { matched: LogIndex(progress.matched), last_index: self.last_index() })
     }
 }
 
@@ -371,7 +372,7 @@ mod tests {
     use super::*;
     use crate::core::tests::{append, batch, bench, bench_of, heartbeat};
     use crate::core::{Confirmation, Event, Setup};
-    use crate::{EmptyLog, Position, StoreState};
+    use crate::{EmptyLog, LogPosition, StoreState};
 
     fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
         Membership { voters: voters.to_vec(), learners: learners.to_vec() }.to_conf()
@@ -410,7 +411,7 @@ mod tests {
             let mut bench = bench_of(&four.voters, &setup, 1 << 20);
             bench.core.handle(Event::PeerMembership(five.clone())).unwrap();
             assert_eq!(bench.core.membership() == five, is_taken, "{store:?}");
-            let until = Position { index: 0, term: 3 };
+            let until = LogPosition::new(0, 3);
             bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
             let before = bench.core.membership();
             let three = Membership { voters: vec![1, 2, 3], learners: Vec::new() };
@@ -437,6 +438,6 @@ mod tests {
         assert_eq!(bench.core.role(), Role::Candidate, "nothing is committed as far as it knows");
         let refusal = Message { msg_type: MessageType::MsgRequestVoteResponse, reject: true, ..heartbeat(2) };
         bench.hear(Message { commit: 6, commit_term: 1, ..refusal });
-        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Follower, 6));
+        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Follower, LogIndex(6)));
     }
 }

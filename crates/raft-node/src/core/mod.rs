@@ -53,10 +53,10 @@ mod turn; // events in, effects out
 mod conversation; // any sequence of messages, for fuzzers
 
 pub use conversation::fuzzed_conversation;
-pub use event::{Event, Setup};
+pub use event::{Effects, Event, Setup};
 pub use inquiry::{Confirmation, Inquiry, PeerState};
 
-pub(crate) use event::{Committed, Payload};
+pub(crate) use event::{Committed, CoreTurn, Payload};
 pub(crate) use state::Core;
 
 #[cfg(test)]

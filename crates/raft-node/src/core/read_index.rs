@@ -23,12 +23,12 @@
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use crate::Role;
+use crate::{NodeId, Role};
 
 impl Core {
     /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that
     /// another member relays does not: it takes a heartbeat round.
-    pub(super) fn read_request_is_proof(&self, peer: u64, request: &Message) -> bool {
+    pub(super) fn read_request_is_proof(&self, peer: NodeId, request: &Message) -> bool {
         let voters = self.voters();
         let majority = 2 * 2 > voters.len() || cfg!(feature = "mutant-minority-reads");
         self.role() == Role::Leader
@@ -47,8 +47,8 @@ impl Core {
             msg_type: MessageType::MsgReadIndexResp,
             from: self.raw.raft.id,
             to: request.from,
-            term: self.term(),
-            index: self.commit(),
+            term: self.term().0,
+            index: self.commit().0,
             entries: request.entries,
             ..Message::default()
         });
@@ -61,6 +61,7 @@ mod tests {
     use raft::eraftpb::Entry;
 
     use super::*;
+    use crate::LogIndex;
     use crate::core::event::Event;
     use crate::core::tests::{Bench, bench};
     use crate::wire::{Outbound, decode};
@@ -101,7 +102,7 @@ mod tests {
         bench.core.handle(Event::Tick).unwrap();
         receive(&mut bench, from_peer(MessageType::MsgRequestPreVoteResponse, 1));
         receive(&mut bench, from_peer(MessageType::MsgRequestVoteResponse, 1));
-        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Leader, 0));
+        assert_eq!((bench.core.role(), bench.core.commit()), (Role::Leader, LogIndex::ZERO));
         assert_eq!(answer(bench.hear(request()).send), None, "it does not know yet what is committed");
         receive(&mut bench, Message { index: 1, ..from_peer(MessageType::MsgAppendResponse, 1) });
         assert_eq!(answer(bench.hear(request()).send), Some((1, Bytes::from_static(b"name"))));
@@ -111,7 +112,8 @@ mod tests {
         for (from, sent) in [(9, 0), (3, 2)] {
             let bytes = crate::wire::encode(&Message { from, ..of_a_stranger.clone() });
             bench.core.handle(Event::Message { from: 2, bytes }).unwrap();
-            let lanes: Vec<_> = bench.core.turn().unwrap().send.iter().map(|message| message.lane).collect();
+            let lanes: Vec<_> =
+                bench.core.turn().unwrap().effects.send.iter().map(|message| message.lane).collect();
             assert_eq!(lanes, vec![crate::Lane::Urgent; sent], "from {from}");
         }
     }

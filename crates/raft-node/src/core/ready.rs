@@ -23,10 +23,10 @@
 use raft::eraftpb::{EntryType, HardState, Message, MessageType};
 
 use super::Core;
-use super::event::Effects;
-use crate::Fatal;
+use super::event::CoreTurn;
 use crate::log::{PersistJob, Restart};
 use crate::wire::encode_all;
+use crate::{Fatal, LogIndex};
 
 impl Core {
     /// One round of raft-rs' asynchronous ready.
@@ -35,29 +35,28 @@ impl Core {
     /// then is the ready advanced. That the entries are on disk is reported later, by
     /// [`crate::Event::Durable`] of the job's number; readies in between are allowed, and one that needs no
     /// job is persisted as soon as all before it are.
-    pub(super) fn take_ready(&mut self, effects: &mut Effects) -> Result<(), Fatal> {
+    pub(super) fn take_ready(&mut self, turn: &mut CoreTurn) -> Result<(), Fatal> {
         let mut ready = self.raw.ready();
         let number = ready.number();
         assert!(number > self.newest, "readies are numbered in order");
         self.newest = number;
-        let mut messages = self.offer_snapshots(ready.take_messages(), effects);
+        let mut messages = self.offer_snapshots(ready.take_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut messages);
-        effects.send.extend(encode_all(messages));
-        effects
-            .confirmed
-            .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), r.index)));
+        turn.effects.send.extend(encode_all(messages));
+        turn.confirmed
+            .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), LogIndex(r.index))));
         self.note_vote(ready.hs(), number);
-        let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), effects);
+        let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut persisted);
         let (promises, free): (Vec<_>, Vec<_>) =
             persisted.into_iter().partition(|message| self.promises_durability(message));
-        effects.send.extend(encode_all(free));
+        turn.effects.send.extend(encode_all(free));
         let promises = encode_all(promises);
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
         let changes = committed.iter().filter(|entry| entry.entry_type == EntryType::EntryConfChange);
         let uncertain = self.uncertain.len();
-        self.uncertain.extend(changes.map(|entry| (entry.index, number)));
+        self.uncertain.extend(changes.map(|entry| (LogIndex(entry.index), number)));
         let commits_change = self.uncertain.len() > uncertain;
         let must_sync = ready.must_sync() || commits_change;
         if let Some(hard) = ready.hs().cloned() {
@@ -72,17 +71,24 @@ impl Core {
         if must_sync || (!promises.is_empty() && !self.unsynced.is_empty()) {
             let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
             self.unsynced.push_back(number);
-            effects.persist.push(PersistJob { number, restart, entries, state, promises, release: None });
+            turn.effects.persist.push(PersistJob {
+                number,
+                restart,
+                entries,
+                state,
+                promises,
+                release: None,
+            });
             if cfg!(feature = "mutant-leader-counts-unsynced") {
                 self.raw.on_persist_ready(number);
             }
         } else {
             // Nothing new to make durable and nothing before it under way: these promises are kept already.
             assert!(restart.is_none(), "a log begins anew without a sync");
-            effects.send.extend(promises);
+            turn.effects.send.extend(promises);
             self.acknowledge_idle();
         }
-        self.hand_out(committed, effects)
+        self.hand_out(committed, turn)
     }
 
     /// The log begins anew after a snapshot: in memory now, on disk with job `number`.
@@ -100,8 +106,8 @@ impl Core {
         // What the new log knows committed when there is nothing in it yet. A later commit comes with its
         // entries.
         let mut state = store.state.clone();
-        assert!(state.hard.commit >= at.index, "a snapshot of what is not committed");
-        state.hard.commit = at.index;
+        assert!(state.hard.commit >= at.index.0, "a snapshot of what is not committed");
+        state.hard.commit = at.index.0;
         Restart { at, state: state.encode() }
     }
 

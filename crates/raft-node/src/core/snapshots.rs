@@ -29,11 +29,11 @@ use raft::eraftpb::{ConfState, Message, MessageType};
 use raft::{ProgressState, SnapshotStatus};
 
 use super::Core;
-use super::event::Effects;
+use super::event::{CoreTurn, Effects};
 use super::state::{Hold, position};
 use crate::log::PersistJob;
 use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
-use crate::{Position, Role, StoreState};
+use crate::{LogIndex, LogPosition, NodeId, Role, StoreState};
 
 /// Entries after a snapshot are kept for this many election timeouts after it was sent: time to install it
 /// and to ask for the first of them.
@@ -72,7 +72,7 @@ fn same_members(a: &ConfState, b: &ConfState) -> bool {
 /// The leader's side.
 impl Core {
     /// The store has made a checkpoint durable. It may be an old one: the store reports from another thread.
-    pub(super) fn checkpointed(&mut self, at: Position) {
+    pub(super) fn checkpointed(&mut self, at: LogPosition) {
         if self.snapshots.store == StoreState::Lost || at.index <= self.raw.store().checkpoint.index {
             return;
         }
@@ -85,8 +85,8 @@ impl Core {
         self.raw.mut_store().checkpoint = at;
         // The report that its entries are applied may come later. raft-rs must not look for entries that are
         // trimmed.
-        if at.index > self.raw.raft.raft_log.applied {
-            self.raw.advance_apply_to(at.index);
+        if at.index.0 > self.raw.raft.raft_log.applied {
+            self.raw.advance_apply_to(at.index.0);
         }
         self.snapshots.trim_due = true;
     }
@@ -97,7 +97,7 @@ impl Core {
             messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
         for message in snapshots {
             // A member that no longer leads offers nothing; the next leader makes its own offer.
-            if self.role() == Role::Leader && message.term == self.term() {
+            if self.role() == Role::Leader && message.term == self.term().0 {
                 effects.snapshots.push(self.offer(message));
             }
         }
@@ -109,12 +109,12 @@ impl Core {
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
-        tracing::info!(to = message.to, index = at.index, "a snapshot is offered");
+        tracing::info!(to = message.to, index = at.index.0, "a snapshot is offered");
         SnapshotOffer::new(message, at)
     }
 
     /// A stream to `peer` ended. raft-rs continues with the entries after the snapshot, or begins again.
-    pub(super) fn snapshot_reported(&mut self, peer: u64, outcome: SnapshotOutcome) {
+    pub(super) fn snapshot_reported(&mut self, peer: NodeId, outcome: SnapshotOutcome) {
         let status = match outcome {
             SnapshotOutcome::Sent => {
                 let ticks = self.election_ticks * HOLD_TIMEOUTS;
@@ -136,7 +136,7 @@ impl Core {
     /// will do.
     pub(super) fn snapshot_requested(&mut self, message: &Message) {
         let streaming = self.snapshots.holds.get(&message.from).is_some_and(|hold| hold.ticks_left.is_none());
-        let led = self.role() == Role::Leader && message.term == self.term();
+        let led = self.role() == Role::Leader && message.term == self.term().0;
         self.snapshots.storeless.insert(message.from, self.election_ticks * STORELESS_TIMEOUTS);
         // A stream that raft-rs began serves as well; one at a time.
         let progress = self.raw.raft.prs().get(message.from).map(|progress| progress.state);
@@ -144,16 +144,17 @@ impl Core {
             return;
         }
         let checkpoint = self.raw.store().checkpoint;
-        if checkpoint.index < message.request_snapshot.max(1) {
-            self.snapshots.wanted = Some(message.request_snapshot);
-            self.append_up_to(message.request_snapshot);
+        let requested = LogIndex(message.request_snapshot);
+        if checkpoint.index < requested.max(LogIndex(1)) {
+            self.snapshots.wanted = Some(requested);
+            self.append_up_to(requested);
             return;
         }
         let mut answer = Message {
             msg_type: MessageType::MsgSnapshot,
             from: self.raw.raft.id,
             to: message.from,
-            term: self.term(),
+            term: self.term().0,
             ..Message::default()
         };
         answer.set_snapshot(self.raw.store().newest_snapshot());
@@ -161,9 +162,9 @@ impl Core {
         self.snapshots.offers.push(offer);
     }
 
-    /// Appends an empty entry if the wanted checkpoint is one of the next entry: a member that gave its state up
-    /// wants a later one than its own, and a cluster that refuses all changes appends nothing else.
-    fn append_up_to(&mut self, index: u64) {
+    /// Appends an empty entry if the wanted checkpoint is one of the next entry: a member that gave its state
+    /// up wants a later one than its own, and a cluster that refuses all changes appends nothing else.
+    fn append_up_to(&mut self, index: LogIndex) {
         let is_idle = self.last_index() == self.commit();
         if is_idle && self.last_index() < index && self.propose_entries(&[&Bytes::new()]).is_err() {
             tracing::debug!("an empty entry is refused: a member goes on waiting for a snapshot");
@@ -190,7 +191,8 @@ impl Core {
         let by_number = durable.saturating_sub(self.snapshots.catch_up_entries);
         let unneeded = by_number.max(store.back_by(durable, CATCH_UP_BYTES_MAX).min(durable));
         let held = self.snapshots.holds.values().map(|hold| hold.index).min();
-        let held = held.filter(|_| !cfg!(feature = "mutant-trim-ignores-holds")).unwrap_or(u64::MAX);
+        let held =
+            held.filter(|_| !cfg!(feature = "mutant-trim-ignores-holds")).unwrap_or(LogIndex(u64::MAX));
         let start = store.release_point(unneeded.min(held));
         if start.index <= store.start().index {
             return;
@@ -198,7 +200,7 @@ impl Core {
         assert!(start.index <= durable, "trimmed beyond what the store holds");
         self.raw.mut_store().trim(start);
         self.snapshots.trim_again = true;
-        tracing::info!(first_index = start.index + 1, "the log is trimmed");
+        tracing::info!(first_index = start.index.0 + 1, "the log is trimmed");
         let release = Some(start.index + 1);
         match effects.persist.last_mut() {
             Some(job) => job.release = release,
@@ -257,7 +259,7 @@ impl Core {
     }
 
     /// Whether `peer` asked for the state lately.
-    pub(super) fn lacks_its_store(&self, peer: u64) -> bool {
+    pub(super) fn lacks_its_store(&self, peer: NodeId) -> bool {
         self.snapshots.storeless.contains_key(&peer)
     }
 }
@@ -291,7 +293,7 @@ impl Core {
             tracing::warn!(peer = from, ?conf, "a snapshot of other members is ignored");
             return self.ignore_snapshot(at);
         }
-        if at.term > message.term {
+        if at.term.0 > message.term {
             // Its leader was deposed while it streamed, and its state went on. Its term in the message does
             // not matter.
             return self.ignore_snapshot(at);
@@ -302,18 +304,19 @@ impl Core {
         if pending == Some(at) && overtaken != Some(at) {
             self.snapshots.ignored.extend(overtaken);
             self.snapshots.accepted = Some(at);
-            tracing::info!(peer = from, index = at.index, "a snapshot is accepted");
+            tracing::info!(peer = from, index = at.index.0, "a snapshot is accepted");
         } else if self.fills_the_log(at) {
             let before = self.snapshots.within.replace(at).filter(|before| *before != at);
             self.snapshots.ignored.extend(before);
         } else if pending != Some(at) && !self.snapshots.is_on_its_way(at) {
-            tracing::info!(peer = from, index = at.index, commit = self.commit(), "a snapshot is ignored");
+            let (index, commit) = (at.index.0, self.commit().0);
+            tracing::info!(peer = from, index, commit, "a snapshot is ignored");
             self.snapshots.ignored.push(at);
         }
     }
 
     /// What is staged for `at` may go, unless the same snapshot came before and is on its way.
-    pub(super) fn ignore_snapshot(&mut self, at: Position) {
+    pub(super) fn ignore_snapshot(&mut self, at: LogPosition) {
         if !self.snapshots.is_on_its_way(at) {
             self.snapshots.ignored.push(at);
         }
@@ -322,7 +325,7 @@ impl Core {
     /// Whether a lost store can begin with `at` and go on with this log: the log holds that very entry, knows
     /// it committed, and everything after it. The sender's term does not matter: what is committed stays
     /// committed.
-    fn fills_the_log(&self, at: Position) -> bool {
+    fn fills_the_log(&self, at: LogPosition) -> bool {
         let snapshots = &self.snapshots;
         snapshots.store == StoreState::Lost
             && !snapshots.is_decided()
@@ -334,7 +337,7 @@ impl Core {
     /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied
     /// all that was handed out, and the driver applies a brief entry that is next: an install at the same
     /// index would come after it. So the checkpoint must be a later one.
-    fn least_of_use(&self) -> u64 {
+    fn least_of_use(&self) -> LogIndex {
         self.handed.max(self.snapshots.reseed_from)
     }
 
@@ -348,7 +351,7 @@ impl Core {
         if self.role() == Role::Leader || is_lone {
             return tracing::warn!("the state of this member cannot be replaced: no other member leads");
         }
-        tracing::info!(handed = self.handed, "the state of this member will be replaced by the leader's");
+        tracing::info!(handed = self.handed.0, "the state of this member will be replaced by the leader's");
         self.snapshots.store = StoreState::Lost;
         self.snapshots.reseed_from = self.handed + 1;
         self.snapshots.ask_in = 0;
@@ -357,7 +360,7 @@ impl Core {
     /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has
     /// found no room is part of the snapshot, and its entries are gone from the log: nothing is owed any
     /// more.
-    pub(super) fn begin_restart(&mut self, number: u64, at: Position) {
+    pub(super) fn begin_restart(&mut self, number: u64, at: LogPosition) {
         assert!(at.index >= self.handed, "a snapshot at {}, before the machine at {}", at.index, self.handed);
         let accepted = self.snapshots.accepted.take();
         assert_eq!(accepted, Some(at), "raft-rs restores what this core accepted");
@@ -380,7 +383,7 @@ impl Core {
         }
         let Some(at) = durable else { return };
         // raft-rs must not look for changes of membership among entries that are gone.
-        self.raw.advance_apply_to(at.index);
+        self.raw.advance_apply_to(at.index.0);
         if self.snapshots.restarting.is_empty() {
             self.snapshots.ignored.extend(self.snapshots.install_due.replace(at));
         } else {
@@ -389,16 +392,16 @@ impl Core {
     }
 
     /// Hands out an install whose log is ready for it, before any entry after it.
-    pub(super) fn hand_out_installs(&mut self, effects: &mut Effects) {
+    pub(super) fn hand_out_installs(&mut self, turn: &mut CoreTurn) {
         let reached = self.snapshots.within.take_if(|at| at.index <= self.stable);
         if let Some(at) = reached {
-            self.raw.advance_apply_to(at.index);
+            self.raw.advance_apply_to(at.index.0);
             self.snapshots.install_due = Some(at);
         }
         let Some(at) = self.snapshots.install_due.take() else { return };
         self.snapshots.installing = Some(at);
         self.snapshots.store = StoreState::Whole;
-        self.hand_out_install(at, effects);
+        self.hand_out_install(at, turn);
     }
 
     /// Whether the next turn hands out an install that nothing else would wake the owner for.
@@ -408,9 +411,9 @@ impl Core {
     }
 
     /// The machine has taken over a snapshot's state, which was durable before it was staged.
-    pub(super) fn note_installed(&mut self, applied: u64) {
+    pub(super) fn note_installed(&mut self, applied: LogIndex) {
         if let Some(at) = self.snapshots.installing.take_if(|at| at.index <= applied) {
-            tracing::info!(index = at.index, "a snapshot is installed");
+            tracing::info!(index = at.index.0, "a snapshot is installed");
             let store = self.raw.mut_store();
             if at.index > store.checkpoint.index {
                 store.checkpoint = at;
@@ -438,10 +441,10 @@ impl Core {
             msg_type: MessageType::MsgAppendResponse,
             from: self.raw.raft.id,
             to: leader,
-            term: self.term(),
-            index: self.last_index(),
+            term: self.term().0,
+            index: self.last_index().0,
             reject: true,
-            request_snapshot: self.least_of_use().max(1),
+            request_snapshot: self.least_of_use().max(LogIndex(1)).0,
             ..Message::default()
         };
         effects.send.extend(encode_all(vec![request]));
@@ -459,7 +462,7 @@ mod tests {
         let mut bench = bench(&[1], 8 << 20);
         bench.settle();
         for (index, kept) in [(1, false), (6, true)] {
-            bench.core.snapshots.holds.insert(3, Hold { index, ticks_left: None });
+            bench.core.snapshots.holds.insert(3, Hold { index: LogIndex(index), ticks_left: None });
             for sequence in 1..=6 {
                 bench.core.propose(&[batch(sequence, 400_000)]).unwrap();
                 for committed in bench.settle() {

@@ -5,11 +5,11 @@ use raft::eraftpb::{ConfState, Entry, Message, MessageType};
 use wal::testing::SimFs;
 use wal::{Options, Wal};
 
-use super::event::Effects;
+use super::event::{CoreTurn, Effects};
 use super::*;
 use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
-use crate::{Lane, Position, Role};
+use crate::{Lane, LogIndex, LogPosition, Role, Term};
 
 pub(super) struct Bench {
     pub core: Core,
@@ -22,14 +22,14 @@ pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
 }
 
 pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) -> Bench {
-    let start = wal::Position::default();
+    let start = wal::LogPosition::default();
     let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
     let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };
-    let none = Position::default();
+    let none = LogPosition::default();
     let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, cache_bytes_max).unwrap();
-    Bench { core: Core::new(setup, store, 0).unwrap(), wal }
+    Bench { core: Core::new(setup, store, LogIndex::ZERO).unwrap(), wal }
 }
 
 impl Bench {
@@ -43,8 +43,8 @@ impl Bench {
     pub fn settle(&mut self) -> Vec<Committed> {
         let mut committed = Vec::new();
         loop {
-            let effects = self.core.turn().unwrap();
-            committed.extend(effects.committed);
+            let CoreTurn { effects, committed: handed, .. } = self.core.turn().unwrap();
+            committed.extend(handed);
             match effects.persist.is_empty() {
                 true if effects.more => {}
                 true => return committed,
@@ -57,7 +57,7 @@ impl Bench {
         let from = message.from;
         let bytes = encode_all(vec![message]).remove(0).bytes;
         self.core.handle(Event::Message { from, bytes }).unwrap();
-        self.core.turn().unwrap()
+        self.core.turn().unwrap().effects
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn append(term: u64, index: u64, log_term: u64, sizes: &[usize]) -> M
 #[test]
 fn the_first_job_makes_the_membership_durable() {
     let mut bench = bench(&[1], 1 << 20);
-    let effects = bench.core.turn().unwrap();
+    let effects = bench.core.turn().unwrap().effects;
     let state = effects.persist[0].state.as_deref().map(DurableState::decode).unwrap().unwrap();
     assert_eq!(state.conf.voters, [1]);
     assert_eq!((state.hard.term, state.hard.vote), (1, 1));
@@ -121,7 +121,7 @@ fn a_sync_of_nothing_is_a_bug() {
 #[test]
 #[should_panic(expected = "applied before it was handed out")]
 fn applying_ahead_is_a_bug() {
-    let _ = bench(&[1], 1 << 20).core.handle(Event::Applied { index: 99 });
+    let _ = bench(&[1], 1 << 20).core.handle(Event::Applied { index: LogIndex(99) });
 }
 
 #[test]
@@ -136,21 +136,21 @@ fn a_release_waits_for_the_sync_that_is_under_way() {
         }
     }
     bench.core.propose(&[batch(7, 10)]).unwrap();
-    let under_way = bench.core.turn().unwrap().persist;
+    let under_way = bench.core.turn().unwrap().effects.persist;
     assert_eq!(under_way.len(), 1);
-    let at = Position { index: bench.core.last_index() - 1, term: 1 };
+    let at = LogPosition::new(bench.core.last_index().0 - 1, 1);
     bench.core.handle(Event::Checkpointed { at }).unwrap();
     assert!(
-        bench.core.turn().unwrap().persist.is_empty(),
+        bench.core.turn().unwrap().effects.persist.is_empty(),
         "a separate job would have the number of the other"
     );
     bench.sync(under_way);
-    let release = bench.core.turn().unwrap().persist;
+    let release = bench.core.turn().unwrap().effects.persist;
     assert!(release.len() == 1 && release[0].release.is_some() && release[0].entries.is_empty());
     bench.sync(release);
-    let start = bench.wal.reader().start().index.0;
-    assert!(start > 1 && start <= at.index, "{start}");
-    assert_eq!(bench.core.term_at(start), Some(1), "the place before the first entry is known");
+    let start = bench.wal.reader().start().index;
+    assert!(start > LogIndex(1) && start <= at.index, "{start}");
+    assert_eq!(bench.core.term_at(start), Some(Term(1)), "the place before the first entry is known");
     bench.core.propose(&[batch(8, 10)]).unwrap();
     assert_eq!(bench.settle().len(), 1);
 }
@@ -186,11 +186,11 @@ fn a_checkpoint_that_is_reported_before_its_entries_does_not_stop_a_campaign() {
         bench.sync(jobs);
     }
     bench.settle();
-    let at = Position { index: 4, term: 1 };
+    let at = LogPosition::new(4, 1);
     bench.core.handle(Event::Checkpointed { at }).unwrap();
     bench.settle();
-    assert!(bench.core.raw.store().start().index > 0, "the log is trimmed");
+    assert!(bench.core.raw.store().start().index > LogIndex::ZERO, "the log is trimmed");
     bench.hear(Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) });
     assert_eq!(bench.core.role(), Role::Candidate);
-    bench.core.handle(Event::Applied { index: 4 }).unwrap();
+    bench.core.handle(Event::Applied { index: LogIndex(4) }).unwrap();
 }

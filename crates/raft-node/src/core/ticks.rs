@@ -26,7 +26,7 @@ use raft::{CAMPAIGN_PRE_ELECTION, INVALID_ID, StateRole};
 const STORELESS_STANDS_AFTER: u32 = 5;
 
 use super::Core;
-use crate::Role;
+use crate::{LogIndex, NodeId, Role};
 
 impl Core {
     /// One tick for raft-rs, for the disk, and for snapshots.
@@ -100,9 +100,9 @@ impl Core {
             return;
         }
         let last = self.last_index();
-        let is_ready = |id: &u64| {
+        let is_ready = |id: &NodeId| {
             let progress = self.raw.raft.prs().get(*id);
-            progress.is_some_and(|progress| progress.recent_active && progress.matched == last)
+            progress.is_some_and(|progress| progress.recent_active && LogIndex(progress.matched) == last)
         };
         if let Some(heir) = self.most_caught_up().filter(is_ready) {
             tracing::info!(to = heir, "this leader's store is lost: it hands over");
@@ -137,16 +137,16 @@ impl Core {
         }
         // A transfer that has not succeeded by now needs this disk, or its successor is gone.
         if waited >= self.election_ticks + self.election_ticks.div_ceil(2) {
-            let term = self.term();
+            let term = self.raw.raft.term;
             self.raw.raft.become_follower(term, INVALID_ID);
         }
     }
 
     /// The other voter whose log is furthest, as far as this leader knows. None that asked for the state
     /// lately: it would not take over.
-    pub fn most_caught_up(&self) -> Option<u64> {
+    pub fn most_caught_up(&self) -> Option<NodeId> {
         let this = self.raw.raft.id;
-        let may_lead = |id: &u64| *id != this && self.voters().contains(id) && !self.lacks_its_store(*id);
+        let may_lead = |id: &NodeId| *id != this && self.voters().contains(id) && !self.lacks_its_store(*id);
         let progress = self.raw.raft.prs().iter().filter(|(id, _)| may_lead(id));
         // Of equals the lowest id, so that the choice does not depend on the order of a hash map.
         progress

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::Core;
-use super::event::{Effects, Event};
+use super::event::{CoreTurn, Event};
 use super::state::{View, position, validate};
 use crate::wire::{Batch, Malformed, decode, encode_all};
-use crate::{Fatal, Limits, Role};
+use crate::{Fatal, LogIndex, NodeId, RaftLimits, Role};
 
 /// Readies in one turn. More are taken in the next one, after the inbox.
 const READIES_PER_TURN: usize = 8;
@@ -121,32 +121,32 @@ impl Core {
     ///
     /// Installs come before readies: an entry after a snapshot must not be handed out before it. Trimming
     /// comes last, so that it can ride along with a job of this turn.
-    pub fn turn(&mut self) -> Result<Effects, Fatal> {
-        let mut effects = Effects::default();
-        effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
+    pub fn turn(&mut self) -> Result<CoreTurn, Fatal> {
+        let mut turn = CoreTurn::default();
+        turn.effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
         self.release_changes();
         self.propose_forwarded();
         self.propose_change();
-        self.hand_out_installs(&mut effects);
+        self.hand_out_installs(&mut turn);
         for _ in 0..READIES_PER_TURN {
             if !self.raw.has_ready() {
                 break;
             }
-            self.take_ready(&mut effects)?;
+            self.take_ready(&mut turn)?;
         }
-        effects.more = self.raw.has_ready();
+        turn.effects.more = self.raw.has_ready();
         assert!(self.stable <= self.commit(), "only what is committed is handed out");
-        self.hand_out_more(&mut effects)?;
-        self.ask_for_snapshot(&mut effects);
-        self.trim(&mut effects);
-        self.collect_snapshots(&mut effects);
-        effects.more |= self.install_may_follow();
-        self.raw.store().take_failure().map_or(Ok(effects), Err)
+        self.hand_out_more(&mut turn)?;
+        self.ask_for_snapshot(&mut turn.effects);
+        self.trim(&mut turn.effects);
+        self.collect_snapshots(&mut turn.effects);
+        turn.effects.more |= self.install_may_follow();
+        self.raw.store().take_failure().map_or(Ok(turn), Err)
     }
 
     /// Takes in a peer's message. One that is malformed, or that claims what no honest member would, is
     /// dropped as if it had been lost: nothing that a peer sends ends this member.
-    fn receive(&mut self, from: u64, bytes: Bytes) {
+    fn receive(&mut self, from: NodeId, bytes: Bytes) {
         let id = self.raw.raft.id;
         match decode(from, id, bytes) {
             Ok(message) => match self.validate(from, &message) {
@@ -158,28 +158,28 @@ impl Core {
         }
     }
 
-    fn validate(&self, from: u64, message: &Message) -> Result<(), &'static str> {
+    fn validate(&self, from: NodeId, message: &Message) -> Result<(), &'static str> {
         let raft = &self.raw.raft;
         let view = View {
             id: raft.id,
             role: self.role(),
             leader: self.leader(),
             term: raft.term,
-            commit: self.commit(),
-            last: self.last_index(),
+            commit: self.commit().0,
+            last: self.last_index().0,
             term_room: self.term_budget.room,
             reads_pending: raft.pending_read_count(),
-            is_durable: self.vote_unsynced.is_none() && raft.raft_log.persisted == self.last_index(),
+            is_durable: self.vote_unsynced.is_none() && raft.raft_log.persisted == self.last_index().0,
             is_member: &|id| raft.prs().get(id).is_some(),
             was_member: &|id| self.former.contains(&id),
-            term_at: &|index| self.term_at(index),
+            term_at: &|index| self.term_at(LogIndex(index)).map(|term| term.0),
         };
         validate(&view, from, message)
     }
 
-    fn refuse(&mut self, from: u64, reason: &str, message: Option<Message>) {
+    fn refuse(&mut self, from: NodeId, reason: &str, message: Option<Message>) {
         self.refusals.note(from, reason, self.election_ticks);
-        if message.as_ref().is_some_and(|message| message.term > self.term()) {
+        if message.as_ref().is_some_and(|message| message.term > self.term().0) {
             self.term_budget.note_behind();
         }
         if let Some(snapshot) = message.as_ref().and_then(|message| message.snapshot.as_ref()) {
@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    fn receive_valid(&mut self, from: u64, message: Message) {
+    fn receive_valid(&mut self, from: NodeId, message: Message) {
         let (term, commit) = (self.term(), self.commit());
         match message.msg_type {
             MessageType::MsgPropose => self.receive_proposal(from, message),
@@ -213,7 +213,7 @@ impl Core {
         if self.commit() > commit {
             self.step_down_if_a_change_is_ahead();
         }
-        self.term_budget.spend(self.term() - term);
+        self.term_budget.spend(self.term().0 - term.0);
     }
 
     /// A leader keeps a forwarded batch until the disk is free, or leadership has moved; a member that knows
@@ -221,7 +221,7 @@ impl Core {
     ///
     /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It
     /// ends with the election.
-    fn receive_proposal(&mut self, from: u64, message: Message) {
+    fn receive_proposal(&mut self, from: NodeId, message: Message) {
         for entry in &message.entries {
             // What every member will have to apply must be sound before it enters the log: unpacked for this,
             // and thrown away.
@@ -238,7 +238,7 @@ impl Core {
 
     /// Keeps a batch until it can be proposed, or passed on.
     pub(super) fn keep_forwarded(&mut self, batch: Bytes) {
-        if self.forwarded_bytes + batch.len() > Limits::UNCOMMITTED_BYTES_MAX as usize {
+        if self.forwarded_bytes + batch.len() > RaftLimits::UNCOMMITTED_BYTES_MAX as usize {
             return tracing::debug!("a forwarded proposal is dropped: too many wait");
         }
         self.forwarded_bytes += batch.len();

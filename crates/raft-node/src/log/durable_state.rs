@@ -20,8 +20,8 @@
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, HardState};
 
-use crate::Position;
 use crate::wire::{Cursor, Malformed, conf, put_conf, put_number};
+use crate::{LogPosition, NodeId};
 
 const VERSION: u8 = 1;
 /// With the position that votes wait for.
@@ -33,7 +33,7 @@ pub(crate) struct DurableState {
     pub hard: HardState,
     pub conf: ConfState,
     /// The member votes once its log reaches this index, or holds an entry of a later term.
-    pub catch_up: Option<Position>,
+    pub catch_up: Option<LogPosition>,
 }
 
 impl DurableState {
@@ -45,7 +45,7 @@ impl DurableState {
         [self.hard.term, vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
         put_conf(&mut out, &self.conf);
         if let Some(until) = self.catch_up {
-            [until.term, until.index].into_iter().for_each(|n| put_number(&mut out, n));
+            [until.term.0, until.index.0].into_iter().for_each(|n| put_number(&mut out, n));
         }
         out
     }
@@ -63,7 +63,7 @@ impl DurableState {
         state.conf = conf(&mut cursor)?;
         if version == VERSION_CATCH_UP {
             let (term, index) = (cursor.number("catch-up term")?, cursor.number("catch-up index")?);
-            state.catch_up = Some(Position { index, term });
+            state.catch_up = Some(LogPosition::new(index, term));
         }
         cursor.end("state tail")?;
         Ok(state)
@@ -72,8 +72,8 @@ impl DurableState {
 
 /// The state of a member whose log begins after `start`, which all voters have committed: they are given the
 /// same store. It has voted for no one.
-pub fn state_after(start: Position, voters: &[u64]) -> Vec<u8> {
-    let hard = HardState { term: start.term, vote: 0, commit: start.index, ..HardState::default() };
+pub fn state_after(start: LogPosition, voters: &[NodeId]) -> Vec<u8> {
+    let hard = HardState { term: start.term.0, vote: 0, commit: start.index.0, ..HardState::default() };
     let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     conf.voters.sort_unstable();
     DurableState { hard, conf, catch_up: None }.encode()
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_log_that_begins_after_a_store_has_a_state() {
-        let state = DurableState::decode(&state_after(Position { index: 7, term: 3 }, &[9, 2])).unwrap();
+        let state = DurableState::decode(&state_after(LogPosition::new(7, 3), &[9, 2])).unwrap();
         assert_eq!((state.hard.term, state.hard.vote, state.hard.commit), (3, 0, 7));
         assert_eq!((state.conf.voters, state.catch_up), (vec![2, 9], None));
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written() {
         let lone = ConfState { voters: vec![u64::MAX], ..ConfState::default() };
-        let lagging = DurableState { catch_up: Some(Position { index: 300, term: 5 }), ..sample() };
+        let lagging = DurableState { catch_up: Some(LogPosition::new(300, 5)), ..sample() };
         assert_eq!(lagging.encode()[..1], [2]);
         assert_eq!(lagging.encode()[15..], [5, 0xac, 2]);
         for state in [sample(), lagging, DurableState { conf: lone, ..DurableState::default() }] {

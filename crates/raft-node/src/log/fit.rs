@@ -14,22 +14,22 @@
 //! * A received store is used only together with a log that holds it: restarting the log is what decides an
 //!   install, so a crash before it leaves the old state, one after it the new.
 
-use crate::Position;
+use crate::{LogIndex, LogPosition, Term};
 
 /// The log's entries, as far as a store must fit them.
 #[derive(Clone, Copy)]
 pub struct LogSpan<'t> {
     /// The entry before the first one kept; 0 if the log holds everything.
-    pub start: u64,
-    pub last: u64,
+    pub start: LogIndex,
+    pub last: LogIndex,
     /// The term of an entry from `start` to `last`.
-    pub term: &'t dyn Fn(u64) -> Option<u64>,
+    pub term: &'t dyn Fn(LogIndex) -> Option<Term>,
 }
 
 impl LogSpan<'_> {
     /// Whether the log goes on from the state at this position.
     #[must_use]
-    pub fn holds(&self, at: Position) -> bool {
+    pub fn holds(&self, at: LogPosition) -> bool {
         let inside = (self.start..=self.last).contains(&at.index);
         inside && (cfg!(feature = "mutant-staged-by-index") || (self.term)(at.index) == Some(at.term))
     }
@@ -39,7 +39,7 @@ impl LogSpan<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFound {
     /// It is whole, and reaches so far.
-    Whole(Position),
+    Whole(LogPosition),
     /// It cannot be read, or is not there: damage, or a replacement that was cut short.
     Unusable,
 }
@@ -65,14 +65,14 @@ pub enum StoreChoice {
 pub fn choose_store(
     log: LogSpan<'_>,
     found: StoreFound,
-    received: Option<Position>,
+    received: Option<LogPosition>,
     others: usize,
 ) -> StoreChoice {
     match found {
         StoreFound::Whole(at) if at.index >= log.start => StoreChoice::Present,
         StoreFound::Whole(_) | StoreFound::Unusable => match received {
             Some(at) if log.holds(at) => StoreChoice::Received,
-            Some(_) | None if log.start == 0 => StoreChoice::FromLog,
+            Some(_) | None if log.start == LogIndex::ZERO => StoreChoice::FromLog,
             Some(_) | None if others > 0 => StoreChoice::FromLeader,
             Some(_) | None => StoreChoice::Refused,
         },
@@ -103,7 +103,7 @@ pub struct ReceiveSlot<P, R> {
 enum SlotContent<P, R> {
     Empty,
     Partial(StreamNumber, P),
-    Received(Position, R),
+    Received(LogPosition, R),
 }
 
 /// Names one stream of one slot.
@@ -145,7 +145,7 @@ impl<P, R> ReceiveSlot<P, R> {
 
     /// The stream brought a whole store that reaches `at`. Gives it back if another stream has taken the
     /// place.
-    pub fn finish(&mut self, stream: StreamNumber, at: Position, store: R) -> Result<(), R> {
+    pub fn finish(&mut self, stream: StreamNumber, at: LogPosition, store: R) -> Result<(), R> {
         if !self.is_current(stream) {
             return Err(store);
         }
@@ -154,12 +154,12 @@ impl<P, R> ReceiveSlot<P, R> {
     }
 
     /// Whether the store at this position waits.
-    pub fn holds(&self, wanted: Position) -> bool {
+    pub fn holds(&self, wanted: LogPosition) -> bool {
         matches!(&self.content, SlotContent::Received(at, _) if *at == wanted)
     }
 
     /// Takes out the store at this position, to install or to remove it.
-    pub fn take(&mut self, wanted: Position) -> Option<R> {
+    pub fn take(&mut self, wanted: LogPosition) -> Option<R> {
         if !self.holds(wanted) {
             return None;
         }
@@ -174,8 +174,8 @@ impl<P, R> ReceiveSlot<P, R> {
 mod tests {
     use super::*;
 
-    fn at(index: u64, term: u64) -> Position {
-        Position { index, term }
+    fn at(index: u64, term: u64) -> LogPosition {
+        LogPosition::new(index, term)
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let whole = |index| StoreFound::Whole(at(index, 1));
         let damaged = StoreFound::Unusable;
         // The log holds entries of term 1 up to 7 and of term 2 from 8 on.
-        let term = |index| Some(if index < 8 { 1 } else { 2 });
+        let term = |index| Some(Term(if index < LogIndex(8) { 1 } else { 2 }));
         for (start, last, found, received, others, wanted) in [
             (3, 9, whole(5), Some(at(9, 2)), 2, Present),
             (0, 9, whole(0), None, 0, Present),
@@ -200,7 +200,7 @@ mod tests {
             (0, 9, damaged, None, 2, FromLog),
             (0, 9, damaged, Some(at(9, 1)), 0, FromLog),
         ] {
-            let log = LogSpan { start, last, term: &term };
+            let log = LogSpan { start: LogIndex(start), last: LogIndex(last), term: &term };
             let chosen = choose_store(log, found, received, others);
             assert_eq!(chosen, wanted, "log {start}..={last}, {found:?}, {received:?}, {others} others");
         }

@@ -11,8 +11,8 @@
 use wal::{Entry, Fs, Recovery, Wal};
 
 use super::durable_state::DurableState;
-use crate::Membership;
 use crate::wire::{BatchBuilder, BatchId, change_payload};
+use crate::{Membership, NodeId, Term};
 
 /// Terms between the last one known and that of the entry. An election takes a tenth of a second at the
 /// least, so the other members would have to elect without a pause for a day.
@@ -36,7 +36,7 @@ pub enum ForceError {
 pub fn force_change<F: Fs>(
     log: &mut Wal<F>,
     recovery: &Recovery,
-    member: u64,
+    member: NodeId,
     nonce: u64,
     command: &[u8],
 ) -> Result<(), ForceError> {
@@ -50,7 +50,7 @@ pub fn force_change<F: Fs>(
     // hold an entry of a term that its member has not reached.
     (state.hard.term, state.hard.vote) = (term, member);
     log.put_state(&state.encode());
-    log.append(Entry { index, term: wal::Term(term), kind: CHANGE, payload: &payload });
+    log.append(Entry { index, term: Term(term), kind: CHANGE, payload: &payload });
     state.hard.commit = index.0;
     state.conf = Membership { voters: vec![member], ..Membership::default() }.to_conf();
     state.catch_up = None;
@@ -64,7 +64,7 @@ mod tests {
     use std::path::Path;
 
     use wal::testing::{Crash, Fault, SimFs};
-    use wal::{LogIndex, Options, Position, Term};
+    use wal::{LogIndex, LogPosition, Options};
 
     use super::*;
     use crate::inspect::{EntrySeen, read_entry, read_state};
@@ -73,13 +73,14 @@ mod tests {
 
     /// A log of three entries, the last of which is not known to be committed.
     fn log(fs: &SimFs) {
-        let mut log = Wal::create(fs.clone(), Path::new("/log"), b"", Position::default(), OPTIONS).unwrap();
+        let mut log =
+            Wal::create(fs.clone(), Path::new("/log"), b"", LogPosition::default(), OPTIONS).unwrap();
         for index in 1..=3 {
             log.append(Entry { index: LogIndex(index), term: Term(2), kind: 0, payload: b"" });
         }
         let mut state = DurableState::default();
         (state.hard.term, state.hard.vote, state.hard.commit) = (5, 2, 2);
-        (state.conf.voters, state.catch_up) = (vec![1, 2, 3], Some(crate::Position { index: 9, term: 9 }));
+        (state.conf.voters, state.catch_up) = (vec![1, 2, 3], Some(LogPosition::new(9, 9)));
         log.put_state(&state.encode());
         log.sync().unwrap();
     }
@@ -97,9 +98,9 @@ mod tests {
             force(&fs).unwrap();
             let (log, recovery) = Wal::open(fs.clone(), Path::new("/log"), OPTIONS).unwrap();
             let (index, term) = (3 + time, 5 + time * TERMS_SKIPPED);
-            assert_eq!(recovery.last, Position { index: LogIndex(index), term: Term(term) });
+            assert_eq!(recovery.last, LogPosition::new(index, term));
             let state = read_state(&recovery.state.unwrap()).unwrap();
-            assert_eq!((state.term, state.vote, state.commit), (term, 1, index));
+            assert_eq!((state.term, state.vote, state.commit), (Term(term), 1, LogIndex(index)));
             assert_eq!((state.voters, state.learners), (vec![1], vec![]));
             let entries = log.reader().read(LogIndex(1), 1 << 20).unwrap();
             assert_eq!(entries.len() as u64, index, "nothing is cut off");
@@ -128,7 +129,7 @@ mod tests {
                 let after = fs.crashed(crash, &mut chance);
                 let (_, recovery) = Wal::open(after.clone(), Path::new("/log"), OPTIONS).unwrap();
                 let state = read_state(&recovery.state.unwrap()).unwrap();
-                assert!(state.term >= recovery.last.term.0 && state.commit <= recovery.last.index.0);
+                assert!(state.term >= recovery.last.term && state.commit <= recovery.last.index);
                 force(&after).unwrap();
                 let (log, recovery) = Wal::open(after, Path::new("/log"), OPTIONS).unwrap();
                 assert!(log.reader().read(LogIndex(1), 1 << 20).unwrap().len() >= 4);
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn a_member_that_took_part_in_no_cluster_is_refused() {
         let fs = SimFs::new();
-        drop(Wal::create(fs.clone(), Path::new("/log"), b"", Position::default(), OPTIONS).unwrap());
+        drop(Wal::create(fs.clone(), Path::new("/log"), b"", LogPosition::default(), OPTIONS).unwrap());
         assert!(matches!(force(&fs), Err(ForceError::Blank)));
     }
 }

@@ -14,18 +14,18 @@
 //! | a log without state and with entries | not written by this crate: refused |
 //! | the commit index is lower than the machine's | fine: it is a hint |
 
-use wal::{Fs, LogIndex, Reader, Recovery, Wal};
+use wal::{Fs, Reader, Recovery, Wal};
 
 use super::durable_state::DurableState;
-use crate::{Fatal, Membership, Position, StoreState};
+use crate::{Fatal, LogIndex, LogPosition, Membership, NodeId, StoreState};
 
 /// The log as a node finds it at its start.
 pub struct Found<F: Fs> {
     pub reader: Reader<F>,
     /// The bytes last put as state, if any were.
     pub state: Option<Vec<u8>>,
-    pub start: wal::Position,
-    pub last: wal::Position,
+    pub start: LogPosition,
+    pub last: LogPosition,
 }
 
 impl<F: Fs> Found<F> {
@@ -46,22 +46,23 @@ impl<F: Fs> Found<F> {
 ///
 /// `membership` is what the machine holds, or what a member without a store was given; see [`crate::Config`].
 pub(crate) fn durable_state<F: Fs>(
-    voters: &[u64],
+    voters: &[NodeId],
     membership: Option<&Membership>,
     found: &Found<F>,
-    applied: Position,
+    applied: LogPosition,
     store: StoreState,
 ) -> Result<DurableState, Fatal> {
     // Replaying needs every entry after the applied one.
-    let start = found.start.index.0;
+    let start = found.start.index;
     if applied.index < start && store == StoreState::Whole {
         return Err(Fatal::new(format!(
             "the log begins after entry {start}, but the state machine ends at {}",
             applied.index
         )));
     }
-    let held = found.reader.term(LogIndex(applied.index)).map(|term| term.0);
-    if store == StoreState::Whole && applied.index > 0 && held.is_some_and(|term| term != applied.term) {
+    let held = found.reader.term(applied.index);
+    let is_in_log = applied.index > LogIndex::ZERO;
+    if store == StoreState::Whole && is_in_log && held.is_some_and(|term| term != applied.term) {
         return Err(Fatal::new(format!(
             "the state machine ends with entry {} of term {}, but the log holds one of term {}",
             applied.index,
@@ -72,12 +73,12 @@ pub(crate) fn durable_state<F: Fs>(
     let fixed = || Membership { voters: voters.to_vec(), ..Membership::default() };
     let conf = membership.cloned().unwrap_or_else(fixed).to_conf();
     let Some(bytes) = &found.state else {
-        if found.last.index.0 != 0 {
+        if found.last.index != LogIndex::ZERO {
             return Err(Fatal::new(format!("the log ends at {} but holds no Raft state", found.last.index)));
         }
         return Ok(DurableState { conf, ..DurableState::default() });
     };
-    let mut state = DurableState::decode(bytes).map_err(|error| Fatal::new(error.to_string()))?;
+    let mut state = DurableState::decode(bytes).map_err(Fatal::of)?;
     if membership.is_some() {
         if store == StoreState::Whole {
             state.conf = conf;
@@ -86,9 +87,9 @@ pub(crate) fn durable_state<F: Fs>(
         let (has, configured) = (&state.conf.voters, &conf.voters);
         return Err(Fatal::new(format!("the log belongs to a cluster of {has:?}, not of {configured:?}")));
     }
-    let last = found.last.index.0;
-    if state.hard.commit > last || applied.index > last {
-        let known = state.hard.commit.max(applied.index);
+    let (commit, last) = (LogIndex(state.hard.commit), found.last.index);
+    if commit > last || applied.index > last {
+        let known = commit.max(applied.index);
         return Err(Fatal::new(format!(
             "entry {known} was committed, but the log ends at {last}: entries are lost"
         )));

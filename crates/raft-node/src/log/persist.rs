@@ -25,10 +25,10 @@
 //! Knows nothing of threads: the driver's log thread and the simulator call the same function.
 
 use raft::eraftpb::Entry;
-use wal::{Fs, LogIndex, Term, Wal};
+use wal::{Fs, Wal};
 
-use crate::Position;
 use crate::wire::{Outbound, entry_kind};
+use crate::{LogIndex, LogPosition, Term};
 
 /// What one turn of the Core wants on disk, and what may be said once it is there.
 ///
@@ -43,7 +43,7 @@ pub struct PersistJob {
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) promises: Vec<Outbound>,
     /// Whole segments of entries below this index may go, after everything else.
-    pub(crate) release: Option<u64>,
+    pub(crate) release: Option<LogIndex>,
 }
 
 impl PersistJob {
@@ -71,7 +71,7 @@ impl PersistJob {
 /// commit that only the entries after it hold.
 #[derive(Debug)]
 pub(crate) struct Restart {
-    pub at: Position,
+    pub at: LogPosition,
     pub state: Vec<u8>,
 }
 
@@ -145,7 +145,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         if let Some(Restart { at, state }) = &job.restart {
             // Durable by itself. What this group held before it is older than the snapshot, and so is its
             // promise.
-            wal.restart_at((*at).into(), state)?;
+            wal.restart_at(*at, state)?;
             persisted.entries = 0;
         }
         persisted.entries += job.entries.len();
@@ -176,7 +176,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
     assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");
     if let Some(index) = release {
         // Last: a segment goes when nothing depends on it any more.
-        wal.release_before(LogIndex(index))?;
+        wal.release_before(index)?;
     }
     Ok((receipt, persisted))
 }
@@ -197,7 +197,7 @@ mod tests {
     fn log() -> (SimFs, Wal<SimFs>) {
         let disk = SimFs::new();
         let wal =
-            Wal::create(disk.clone(), Path::new("/log"), b"", wal::Position::default(), OPTIONS).unwrap();
+            Wal::create(disk.clone(), Path::new("/log"), b"", wal::LogPosition::default(), OPTIONS).unwrap();
         (disk, wal)
     }
 
@@ -318,7 +318,7 @@ mod tests {
         let disk = SimFs::new();
         let options = Options { segment_bytes: 8 << 10, ..OPTIONS };
         let dir = Path::new("/log");
-        let mut wal = Wal::create(disk.clone(), dir, b"", wal::Position::default(), options).unwrap();
+        let mut wal = Wal::create(disk.clone(), dir, b"", wal::LogPosition::default(), options).unwrap();
         for number in 1..=20 {
             drop(persist(&mut wal, vec![job(number, 20 * number - 19..=20 * number, None)]).unwrap().0);
         }
@@ -329,7 +329,7 @@ mod tests {
             let disk = disk.crashed(Crash::Kill, &mut || true);
             let (mut wal, _) = Wal::open(disk.clone(), dir, options).unwrap();
             disk.fail_at(disk.calls() + call, Fault::Stop);
-            let release = PersistJob { release: Some(300), ..job(21, 401..=401, None) };
+            let release = PersistJob { release: Some(LogIndex(300)), ..job(21, 401..=401, None) };
             drop(persist(&mut wal, vec![release]));
             let (_, left) = Wal::open(disk.crashed(Crash::Kill, &mut || true), dir, options).unwrap();
             assert!(left.start.index.0 == 0 || left.last.index.0 == 401, "stopped at call {call}: {left:?}");

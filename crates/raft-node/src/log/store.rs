@@ -35,38 +35,39 @@ use raft::eraftpb::{Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use super::durable_state::DurableState;
+use crate::error::causes;
 use crate::wire::entry_type;
-use crate::{Fatal, Position};
+use crate::{Fatal, LogIndex, LogPosition, Term};
 
 /// Synced entries, wherever they are kept. The log's reader in production.
 ///
 /// A trait for tests: a list of entries that fails, or returns wrong entries, on demand.
 pub(crate) trait Archive: Send {
     /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
-    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
-    fn term(&self, index: u64) -> Option<u64>;
+    fn read(&self, from: LogIndex, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
+    fn term(&self, index: LogIndex) -> Option<Term>;
     /// The position that the log would start at if some of the entries up to `index` were let go: as many as
     /// may go at a time.
-    fn release_point(&self, index: u64) -> Position;
+    fn release_point(&self, index: LogIndex) -> LogPosition;
     /// The oldest entry within about the last `bytes` of the log up to `index`.
-    fn back_by(&self, index: u64, bytes: u64) -> u64;
+    fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex;
 }
 
 impl<F: wal::Fs> Archive for wal::Reader<F> {
-    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
-        wal::Reader::read(self, wal::LogIndex(from), bytes_max)
+    fn read(&self, from: LogIndex, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
+        wal::Reader::read(self, from, bytes_max)
     }
 
-    fn term(&self, index: u64) -> Option<u64> {
-        wal::Reader::term(self, wal::LogIndex(index)).map(|term| term.0)
+    fn term(&self, index: LogIndex) -> Option<Term> {
+        wal::Reader::term(self, index)
     }
 
-    fn release_point(&self, index: u64) -> Position {
-        wal::Reader::release_point(self, wal::LogIndex(index).next(), SEGMENTS_PER_RELEASE).into()
+    fn release_point(&self, index: LogIndex) -> LogPosition {
+        wal::Reader::release_point(self, index.next(), SEGMENTS_PER_RELEASE)
     }
 
-    fn back_by(&self, index: u64, bytes: u64) -> u64 {
-        wal::Reader::back_by(self, wal::LogIndex(index), bytes).0
+    fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
+        wal::Reader::back_by(self, index, bytes)
     }
 }
 
@@ -94,15 +95,15 @@ pub(crate) struct LogStore {
     /// Passed only by entries that are not stable yet: those cannot be read anywhere else.
     cache_bytes_max: usize,
     /// Index of the first cached entry; one past the last entry when the cache is empty.
-    first_cached: u64,
+    first_cached: LogIndex,
     /// The place before the first entry kept.
-    start: Position,
+    start: LogPosition,
     /// The newest entry, synced or not; the start when there is none.
-    last: Position,
+    last: LogPosition,
     /// The machine's newest durable state: what a snapshot is made of.
-    pub checkpoint: Position,
+    pub checkpoint: LogPosition,
     /// A snapshot was asked for that no checkpoint can serve yet.
-    wanted: Cell<Option<u64>>,
+    wanted: Cell<Option<LogIndex>>,
     archive: Box<dyn Archive>,
     /// raft-rs only has the answer "not now"; the cause is kept here for the Core.
     failure: RefCell<Option<Fatal>>,
@@ -114,11 +115,11 @@ impl LogStore {
     pub fn open(
         archive: Box<dyn Archive>,
         state: DurableState,
-        (start, last): (Position, Position),
-        checkpoint: Position,
+        (start, last): (LogPosition, LogPosition),
+        checkpoint: LogPosition,
         cache_bytes_max: usize,
     ) -> Result<LogStore, Fatal> {
-        assert!(state.hard.commit <= last.index, "committed beyond the log's end");
+        assert!(LogIndex(state.hard.commit) <= last.index, "committed beyond the log's end");
         assert!(start.index <= last.index, "a log that ends before it starts");
         let mut store = LogStore {
             cache: VecDeque::new(),
@@ -142,7 +143,7 @@ impl LogStore {
     /// At most what a leader may hold uncommitted. What is committed stays on disk until it is asked for: a
     /// restart does not read the log twice.
     fn warm(&mut self) -> Result<(), Fatal> {
-        let from = self.state.hard.commit.max(self.start.index) + 1;
+        let from = LogIndex(self.state.hard.commit).max(self.start.index) + 1;
         let mut next = from;
         while next <= self.last.index {
             let entries = self.archived(next, self.last.index + 1, ARCHIVE_READ_BYTES)?;
@@ -153,26 +154,31 @@ impl LogStore {
             }
         }
         self.first_cached = from.min(self.last.index + 1);
-        assert_eq!(self.first_cached + self.cache.len() as u64, self.last.index + 1, "a gap in the cache");
+        assert_eq!(self.end_of_cache(), self.last.index + 1, "a gap in the cache");
         Ok(())
     }
 
-    pub fn start(&self) -> Position {
+    /// One past the last cached entry.
+    fn end_of_cache(&self) -> LogIndex {
+        self.first_cached + self.cache.len() as u64
+    }
+
+    pub fn start(&self) -> LogPosition {
         self.start
     }
 
     /// Where the log could start if entries up to `index` were let go: the next border between segments.
-    pub fn release_point(&self, index: u64) -> Position {
+    pub fn release_point(&self, index: LogIndex) -> LogPosition {
         self.archive.release_point(index)
     }
 
     /// The oldest entry within about the last `bytes` of the log up to `index`.
-    pub fn back_by(&self, index: u64, bytes: u64) -> u64 {
+    pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         self.archive.back_by(index, bytes)
     }
 
     /// Forgets the entries up to `start`, before the log thread removes them.
-    pub fn trim(&mut self, start: Position) {
+    pub fn trim(&mut self, start: LogPosition) {
         assert!(
             start.index > self.start.index && start.index <= self.last.index,
             "a trim to {}",
@@ -181,7 +187,7 @@ impl LogStore {
         self.start = start;
         while self.first_cached <= start.index {
             let Some(trimmed) = self.cache.pop_front() else { break };
-            assert_eq!(trimmed.index, self.first_cached, "the cache is one gapless run");
+            assert_eq!(LogIndex(trimmed.index), self.first_cached, "the cache is one gapless run");
             self.cache_bytes -= cost(&trimmed);
             self.first_cached += 1;
         }
@@ -190,7 +196,7 @@ impl LogStore {
 
     /// Begins anew after a snapshot. The log thread does the same, later: until then the entries after `at`
     /// are here.
-    pub fn restore(&mut self, at: Position) {
+    pub fn restore(&mut self, at: LogPosition) {
         assert!(at.index > self.start.index, "a snapshot at {}, from before the log", at.index);
         self.cache.clear();
         self.cache_bytes = 0;
@@ -200,41 +206,38 @@ impl LogStore {
 
     /// The checkpoint as raft-rs knows snapshots.
     pub fn newest_snapshot(&self) -> Snapshot {
-        assert!(self.checkpoint.index > 0, "a snapshot of nothing");
+        assert!(self.checkpoint.index > LogIndex::ZERO, "a snapshot of nothing");
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();
-        (metadata.index, metadata.term) = (self.checkpoint.index, self.checkpoint.term);
+        (metadata.index, metadata.term) = (self.checkpoint.index.0, self.checkpoint.term.0);
         metadata.set_conf_state(self.state.conf.clone());
         snapshot
     }
 
     /// The index that a checkpoint was missing for since the last call.
-    pub fn take_wanted(&self) -> Option<u64> {
+    pub fn take_wanted(&self) -> Option<LogIndex> {
         self.wanted.take()
     }
 
     /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
-        assert!(first.index <= self.last.index + 1, "a gap before index {}", first.index);
-        assert!(
-            first.index >= self.first_cached,
-            "index {} is committed and cannot be replaced",
-            first.index
-        );
-        while self.first_cached + self.cache.len() as u64 > first.index {
+        let from = LogIndex(first.index);
+        assert!(from <= self.last.index + 1, "a gap before index {from}");
+        assert!(from >= self.first_cached, "index {from} is committed and cannot be replaced");
+        while self.end_of_cache() > from {
             let dropped = self.cache.pop_back().expect("the cache reaches up to the last index");
             self.cache_bytes -= cost(&dropped);
         }
         for entry in entries {
             assert!(entry.term > 0, "an entry of no term");
-            assert_eq!(entry.index, self.first_cached + self.cache.len() as u64, "a gap within an append");
+            assert_eq!(LogIndex(entry.index), self.end_of_cache(), "a gap within an append");
             self.cache_bytes += cost(entry);
             self.cache.push_back(entry.clone());
         }
         let last = entries.last().expect("not empty");
         assert!(last.term >= first.term, "terms never go back along the log");
-        self.last = Position { index: last.index, term: last.term };
+        self.last = LogPosition::new(last.index, last.term);
     }
 
     /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
@@ -242,11 +245,11 @@ impl LogStore {
     ///
     /// Applied or not does not matter: the machine may lag by more than the cache holds, and reads the files
     /// then.
-    pub fn evict(&mut self, stable: u64) {
+    pub fn evict(&mut self, stable: LogIndex) {
         assert!(stable <= self.last.index, "stable beyond the log's end");
         while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {
             let Some(evicted) = self.cache.pop_front() else { break };
-            assert_eq!(evicted.index, self.first_cached, "the cache is one gapless run");
+            assert_eq!(LogIndex(evicted.index), self.first_cached, "the cache is one gapless run");
             self.cache_bytes -= cost(&evicted);
             self.first_cached += 1;
         }
@@ -256,9 +259,9 @@ impl LogStore {
     ///
     /// A range that begins before the cache is answered up to where the cache begins, and the caller asks
     /// again: one read is either memory or disk, never both. Reading the disk here keeps the driver from its
-    /// other work for the time of one read of at most [`crate::Limits::MESSAGE_BYTES_MAX`]; only a follower
-    /// that lags by more than the cache holds causes it.
-    pub fn read(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+    /// other work for the time of one read of at most [`crate::RaftLimits::MESSAGE_BYTES_MAX`]; only a
+    /// follower that lags by more than the cache holds causes it.
+    pub fn read(&self, low: LogIndex, high: LogIndex, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         assert!(low > self.start.index, "entry {low} was trimmed; the log starts after {}", self.start.index);
         assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
         if low < self.first_cached {
@@ -277,12 +280,13 @@ impl LogStore {
 
     /// Entries of `low..high` from the files, as far as `bytes_max` reaches. What comes back is checked: the
     /// log thread writes these files at the same time, and an entry at the wrong place would be applied.
-    fn archived(&self, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
-        let read = self.archive.read(low, bytes_max).map_err(|error| {
-            Fatal::new(format!("read log entries from {low}: {}", crate::error::causes(&error)))
-        })?;
+    fn archived(&self, low: LogIndex, high: LogIndex, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+        let read = self
+            .archive
+            .read(low, bytes_max)
+            .map_err(|error| Fatal::caused(format!("read log entries from {low}"), error))?;
         let mut entries = Vec::with_capacity(read.len());
-        for (expected, entry) in (low..high).zip(read) {
+        for (expected, entry) in (low.0..high.0).zip(read) {
             let kind = entry_type(entry.kind)
                 .map_err(|_| Fatal::new(format!("log entry {expected} is of no known kind")))?;
             if entry.index.0 != expected {
@@ -330,31 +334,34 @@ impl Storage for LogStore {
         max_size: impl Into<Option<u64>>,
         _context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low <= self.start.index {
+        if LogIndex(low) <= self.start.index {
             return Err(StorageError::Compacted.into());
         }
         // Without a limit raft-rs looks for changes of membership among what is not applied, and takes a
         // first part for all of it, which may be more than the memory holds. The core looks itself, part by
         // part.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
-        self.read(low, high, usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(|fatal| {
-            // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
-            tracing::error!(error = %fatal, "the log cannot be read");
-            self.failure.borrow_mut().get_or_insert(fatal);
-            StorageError::LogTemporarilyUnavailable.into()
-        })
+        self.read(LogIndex(low), LogIndex(high), usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(
+            |fatal| {
+                // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
+                tracing::error!(error = causes(&fatal), "the log cannot be read");
+                self.failure.borrow_mut().get_or_insert(fatal);
+                StorageError::LogTemporarilyUnavailable.into()
+            },
+        )
     }
 
     /// Never reads the disk: the log keeps the terms of its entries in memory.
     fn term(&self, index: u64) -> raft::Result<u64> {
+        let index = LogIndex(index);
         if index < self.start.index {
             return Err(StorageError::Compacted.into());
         }
         if index == self.start.index {
-            return Ok(self.start.term);
+            return Ok(self.start.term.0);
         }
         if index == self.last.index {
-            return Ok(self.last.term);
+            return Ok(self.last.term.0);
         }
         if index > self.last.index {
             return Err(StorageError::Unavailable.into());
@@ -362,22 +369,22 @@ impl Storage for LogStore {
         if index >= self.first_cached {
             return Ok(self.cache[(index - self.first_cached) as usize].term);
         }
-        self.archive.term(index).ok_or_else(|| StorageError::Unavailable.into())
+        self.archive.term(index).map(|term| term.0).ok_or_else(|| StorageError::Unavailable.into())
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.start.index + 1)
+        Ok(self.start.index.0 + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
-        Ok(self.last.index)
+        Ok(self.last.index.0)
     }
 
     /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not
     /// reach the log: this member has just restarted its log after a snapshot that its machine is still
     /// taking over.
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        let needed = request_index.max(self.start.index).max(1);
+        let needed = LogIndex(request_index).max(self.start.index).max(LogIndex(1));
         if self.checkpoint.index < needed {
             self.wanted.set(self.wanted.get().max(Some(needed)));
             return Err(StorageError::SnapshotTemporarilyUnavailable.into());
@@ -392,8 +399,8 @@ fn cost(entry: &Entry) -> usize {
 
 /// The hard state that a member may start from: what it applied is committed, also if the synced commit index
 /// is lower.
-pub(crate) fn restarted(mut hard: HardState, applied: u64) -> HardState {
-    hard.commit = hard.commit.max(applied);
+pub(crate) fn restarted(mut hard: HardState, applied: LogIndex) -> HardState {
+    hard.commit = hard.commit.max(applied.0);
     hard
 }
 

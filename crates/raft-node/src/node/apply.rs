@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::types::Travel;
 use crate::wire::{Batch, Commands};
-use crate::{Answer, Fatal, Membership, Position, StateMachine};
+use crate::{Answer, Fatal, LogIndex, LogPosition, Membership, StateMachine};
 
 /// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them
 /// brief: about as many as are applied in the time that a thread takes to wake up.
@@ -56,16 +56,16 @@ pub struct ApplyJob<P, R> {
 #[derive(Debug)]
 enum Kind<P, R> {
     Entry {
-        at: Position,
+        at: LogPosition,
         content: Option<BatchContent<P>>,
     },
     Reads {
-        index: u64,
+        index: LogIndex,
         readers: Vec<R>,
     },
     /// A staged snapshot becomes the machine's state.
     Install {
-        at: Position,
+        at: LogPosition,
     },
 }
 
@@ -77,22 +77,22 @@ struct BatchContent<P> {
 }
 
 impl<P, R> ApplyJob<P, R> {
-    pub(super) fn empty(at: Position) -> Self {
+    pub(super) fn empty(at: LogPosition) -> Self {
         ApplyJob { kind: Kind::Entry { at, content: None } }
     }
 
-    pub(crate) fn batch(at: Position, batch: Batch, replies: Option<Vec<Option<P>>>) -> Self {
+    pub(crate) fn batch(at: LogPosition, batch: Batch, replies: Option<Vec<Option<P>>>) -> Self {
         if let Some(replies) = &replies {
             assert_eq!(replies.len(), batch.count, "a batch came back with other commands than it left with");
         }
         ApplyJob { kind: Kind::Entry { at, content: Some(BatchContent { batch, replies }) } }
     }
 
-    pub(super) fn install(at: Position) -> Self {
+    pub(super) fn install(at: LogPosition) -> Self {
         ApplyJob { kind: Kind::Install { at } }
     }
 
-    pub(super) fn reads(index: u64, readers: Vec<R>) -> Self {
+    pub(super) fn reads(index: LogIndex, readers: Vec<R>) -> Self {
         ApplyJob { kind: Kind::Reads { index, readers } }
     }
 }
@@ -101,7 +101,7 @@ impl<P, R> ApplyJob<P, R> {
 #[derive(Debug)]
 pub struct Done<P, R, O> {
     /// How far the machine is now, if the step moved it: an entry was applied, or a snapshot installed.
-    pub entry: Option<Position>,
+    pub entry: Option<LogPosition>,
     /// Commands in it.
     pub commands: usize,
     /// Proposers and their outcomes, in the order of the commands.
@@ -121,9 +121,9 @@ pub struct Done<P, R, O> {
 pub struct Applier<S: StateMachine, R> {
     machine: S,
     /// Moves only when a whole entry is in the machine.
-    applied: Position,
+    applied: LogPosition,
     /// Readers by the index they wait for.
-    waiting: BTreeMap<u64, Vec<R>>,
+    waiting: BTreeMap<LogIndex, Vec<R>>,
 }
 
 impl<S: StateMachine, R> Applier<S, R> {
@@ -133,7 +133,7 @@ impl<S: StateMachine, R> Applier<S, R> {
     }
 
     /// The last entry whose commands are all in the machine.
-    pub fn applied(&self) -> Position {
+    pub fn applied(&self) -> LogPosition {
         self.applied
     }
 
@@ -143,7 +143,7 @@ impl<S: StateMachine, R> Applier<S, R> {
 
     /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine
     /// calls brief.
-    pub fn is_brief<P>(&self, job: &ApplyJob<P, R>) -> bool {
+    pub fn is_brief<P>(&mut self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
             Kind::Reads { .. } => true,
             Kind::Entry { at, content: Some(BatchContent { batch, .. }) } => {
@@ -200,7 +200,7 @@ impl<S: StateMachine, R> Applier<S, R> {
     /// Applies one entry, with or without commands.
     fn entry<P>(
         &mut self,
-        at: Position,
+        at: LogPosition,
         content: Option<BatchContent<P>>,
         done: &mut Done<P, R, S::Outcome>,
     ) -> Result<(), Fatal> {
@@ -214,7 +214,7 @@ impl<S: StateMachine, R> Applier<S, R> {
                     self.commands((at, travel), &commands, replies, &mut done.answered)?;
                 }
                 Err(error) => {
-                    let index = at.index;
+                    let index = at.index.0;
                     tracing::warn!(index, %error, "a malformed batch is applied as an empty entry");
                     done.unanswered.extend(replies.into_iter().flatten().flatten());
                 }
@@ -229,7 +229,7 @@ impl<S: StateMachine, R> Applier<S, R> {
     /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
     fn commands<P>(
         &mut self,
-        (at, travel): (Position, Travel),
+        (at, travel): (LogPosition, Travel),
         commands: &Commands,
         replies: Option<Vec<Option<P>>>,
         answered: &mut Vec<(P, S::Outcome)>,
@@ -270,17 +270,22 @@ mod tests {
     #[derive(Default)]
     struct Scribe {
         lines: Vec<String>,
-        applied: Position,
+        applied: LogPosition,
     }
 
     impl StateMachine for Scribe {
         type Outcome = String;
 
-        fn applied(&self) -> Position {
+        fn applied(&self) -> LogPosition {
             self.applied
         }
 
-        fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<String>, Fatal> {
+        fn apply(
+            &mut self,
+            at: LogPosition,
+            command: &Bytes,
+            answer: Answer,
+        ) -> Result<Option<String>, Fatal> {
             let command = String::from_utf8(command.to_vec()).unwrap();
             if command == "die" {
                 return Err(Fatal::new("apply die"));
@@ -289,17 +294,17 @@ mod tests {
             Ok((answer == Answer::Wanted).then(|| command.to_uppercase()))
         }
 
-        fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
             self.lines.push(format!("{}.", at.index));
             self.applied = at;
             Ok(())
         }
 
         fn membership(&self) -> Option<Membership> {
-            Some(members(self.applied.index))
+            Some(members(self.applied.index.0))
         }
 
-        fn install(&mut self, at: Position) -> Result<(), Fatal> {
+        fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
             self.lines = vec![format!("={}", at.index)];
             self.applied = at;
             Ok(())
@@ -317,8 +322,8 @@ mod tests {
         Applier::new(Scribe::default())
     }
 
-    fn at(index: u64) -> Position {
-        Position { index, term: 1 }
+    fn at(index: u64) -> LogPosition {
+        LogPosition::new(index, 1)
     }
 
     fn entry(index: u64, commands: &[&str], replies: Option<&[Option<&'static str>]>) -> Job {
@@ -362,20 +367,20 @@ mod tests {
     #[test]
     fn a_read_waits_until_its_index_is_applied() {
         let mut applier = applier();
-        assert_eq!(applier.apply(Job::reads(0, vec!["now"])).unwrap().readable, ["now"]);
-        assert!(applier.apply(Job::reads(2, vec!["later"])).unwrap().readable.is_empty());
-        assert!(applier.apply(Job::reads(1, vec!["sooner"])).unwrap().readable.is_empty());
+        assert_eq!(applier.apply(Job::reads(LogIndex(0), vec!["now"])).unwrap().readable, ["now"]);
+        assert!(applier.apply(Job::reads(LogIndex(2), vec!["later"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(LogIndex(1), vec!["sooner"])).unwrap().readable.is_empty());
         assert_eq!(applier.apply(Job::empty(at(1))).unwrap().readable, ["sooner"]);
         assert_eq!(applier.apply(Job::empty(at(2))).unwrap().readable, ["later"]);
-        assert_eq!(applier.apply(Job::reads(2, vec!["again"])).unwrap().readable, ["again"]);
+        assert_eq!(applier.apply(Job::reads(LogIndex(2), vec!["again"])).unwrap().readable, ["again"]);
     }
 
     #[test]
     fn an_install_stands_for_all_entries_up_to_it() {
         let mut applier = applier();
         applier.apply(Job::empty(at(1))).unwrap();
-        assert!(applier.apply(Job::reads(5, vec!["inside"])).unwrap().readable.is_empty());
-        assert!(applier.apply(Job::reads(8, vec!["after"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(LogIndex(5), vec!["inside"])).unwrap().readable.is_empty());
+        assert!(applier.apply(Job::reads(LogIndex(8), vec!["after"])).unwrap().readable.is_empty());
         let done = applier.apply(Job::install(at(7))).unwrap();
         assert_eq!((done.entry, done.readable), (Some(at(7)), vec!["inside"]));
         assert_eq!(applier.apply(Job::empty(at(8))).unwrap().readable, ["after"]);
@@ -405,8 +410,8 @@ mod tests {
     fn a_machine_that_cannot_go_on_answers_nobody() {
         let mut applier = applier();
         let failed = applier.apply(entry(1, &["a", "die"], Some(&[Some("x"), Some("y")])));
-        assert_eq!(failed.err(), Some(Fatal::new("apply die")));
-        assert_eq!(applier.applied(), Position::default());
+        assert_eq!(failed.err().map(|fatal| fatal.what).as_deref(), Some("apply die"));
+        assert_eq!(applier.applied(), LogPosition::default());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::types::Travel;
+use crate::types::{NodeId, Travel};
 use crate::wire::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 
 /// Ticks since the member started.
@@ -63,7 +63,7 @@ pub(super) struct Expired<P> {
 
 pub(super) struct Proposals<P> {
     // The name of this run's batches but for the sequence.
-    id: u64,
+    id: NodeId,
     nonce: u64,
     /// Never used twice in a run: a batch that was refused keeps its own.
     next_sequence: u64,
@@ -78,7 +78,7 @@ pub(super) struct Proposals<P> {
 }
 
 impl<P> Proposals<P> {
-    pub fn new(id: u64, nonce: u64, batch_bytes_max: usize) -> Self {
+    pub fn new(id: NodeId, nonce: u64, batch_bytes_max: usize) -> Self {
         Proposals {
             id,
             nonce,

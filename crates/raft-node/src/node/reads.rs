@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::proposals::Ticks;
+use crate::{NodeId, Term};
 
 /// Rounds under way at once. Two: while one is being confirmed, those who came meanwhile need not wait for
 /// its answer; more would cost heartbeats and make no reader faster.
@@ -44,11 +45,11 @@ struct Round<R> {
 }
 
 /// Who leads, as far as this member knows: the leader, if any, and the term.
-pub(super) type LeaderTerm = (Option<u64>, u64);
+pub(super) type LeaderTerm = (Option<NodeId>, Term);
 
 pub(super) struct Reads<R> {
     // The name of this run's rounds but for the number.
-    id: u64,
+    id: NodeId,
     nonce: u64,
     next_number: u64,
     /// After this long without an answer a round is taken for lost.
@@ -64,14 +65,14 @@ pub(super) struct Reads<R> {
 }
 
 impl<R> Reads<R> {
-    pub fn new(id: u64, nonce: u64, retry_ticks: Ticks) -> Self {
+    pub fn new(id: NodeId, nonce: u64, retry_ticks: Ticks) -> Self {
         assert!(retry_ticks > 0, "a round needs time to be answered");
         Reads {
             id,
             nonce,
             next_number: 1,
             retry_ticks,
-            leader_term: (None, 0),
+            leader_term: (None, Term(0)),
             waiting: VecDeque::new(),
             rounds: VecDeque::new(),
             orphans: VecDeque::new(),
@@ -178,7 +179,7 @@ mod tests {
 
     fn reads() -> Reads<&'static str> {
         let mut reads = Reads::new(1, 77, RETRY);
-        assert!(reads.note_leader_term((Some(1), 1)).is_empty());
+        assert!(reads.note_leader_term((Some(1), Term(1))).is_empty());
         reads
     }
 
@@ -249,9 +250,9 @@ mod tests {
     fn a_round_does_not_outlive_its_leader() {
         // (leader and term before, after, whether the readers fail at once)
         let cases = [
-            ((Some(1), 1), (Some(2), 2), true),
-            ((Some(1), 1), (Some(1), 2), true),
-            ((Some(1), 1), (None, 2), false),
+            ((Some(1), Term(1)), (Some(2), Term(2)), true),
+            ((Some(1), Term(1)), (Some(1), Term(2)), true),
+            ((Some(1), Term(1)), (None, Term(2)), false),
         ];
         for (before, after, fails) in cases {
             let mut r = Reads::new(1, 77, RETRY);
@@ -266,11 +267,11 @@ mod tests {
 
     #[test]
     fn readers_whose_leader_was_lost_hear_of_the_next_one_or_expire() {
-        for (next, failing) in [(Some((Some(2), 3)), vec!["a"]), (None, vec![])] {
+        for (next, failing) in [(Some((Some(2), Term(3))), vec!["a"]), (None, vec![])] {
             let mut r = reads();
             r.ask("a", 0);
             r.begin(0).unwrap();
-            r.note_leader_term((None, 2));
+            r.note_leader_term((None, Term(2)));
             let failed = next.map(|next| r.note_leader_term(next)).unwrap_or_default();
             assert_eq!(failed, failing);
             assert_eq!(
@@ -285,7 +286,7 @@ mod tests {
     fn a_reader_that_waits_for_a_leader_does_not_fail_when_one_comes() {
         let mut r = Reads::new(1, 77, RETRY);
         r.ask("a", 0);
-        assert!(r.note_leader_term((Some(2), 4)).is_empty());
+        assert!(r.note_leader_term((Some(2), Term(4))).is_empty());
         let context = r.begin(0).unwrap();
         assert_eq!(r.confirm(&context), ["a"]);
     }
@@ -294,7 +295,7 @@ mod tests {
     fn contexts_of_members_and_runs_differ() {
         let context = |id, nonce| {
             let mut r = Reads::new(id, nonce, RETRY);
-            r.note_leader_term((Some(1), 1));
+            r.note_leader_term((Some(1), Term(1)));
             r.ask("a", 0);
             r.begin(0).unwrap()
         };
@@ -330,7 +331,7 @@ mod tests {
             steps in prop::collection::vec(step(), 1..120),
         ) {
             let mut reads: Reads<usize> = Reads::new(1, 1, RETRY);
-            reads.note_leader_term((Some(1), 1));
+            reads.note_leader_term((Some(1), Term(1)));
             let (mut now, mut term, mut asked, mut answered) = (0, 1, 0, Vec::new());
             // Contexts with the number of readers that had asked before, and the term they began in.
             let mut contexts: Vec<(Bytes, usize, u64)> = Vec::new();
@@ -354,7 +355,7 @@ mod tests {
                     }
                     Step::LeaderTerm(leader) => {
                         term += 1;
-                        answered.extend(reads.note_leader_term((leader, term)));
+                        answered.extend(reads.note_leader_term((leader, Term(term))));
                     }
                     Step::Tick => {
                         now += 1;

@@ -1,7 +1,7 @@
 //! A member without its threads: the Raft core together with those who wait for it. As pure as the core.
 //!
 //! ```text
-//!   offer, ask, handle ──▶ Node { proposals, reads, core } ──turn──▶ Turn { send, persist, apply, answers }
+//!   offer, ask, handle ──▶ Node { proposals, reads, core } ──turn──▶ Turn { effects, apply, answers }
 //! ```
 //!
 //! * Commands that wait are proposed as one batch per turn, and only when Raft takes them; reads likewise.
@@ -33,14 +33,14 @@ use super::proposals::{Expired, Proposals, Ticks};
 use super::reads::Reads;
 use crate::core::Core;
 use crate::core::PeerState;
-use crate::core::{Committed, Event, Payload, Setup};
-use crate::log::PersistJob;
+use crate::core::{Committed, CoreTurn, Effects, Event, Payload, Setup};
 use crate::log::{Archive, LogStore};
 use crate::log::{Found, durable_state};
 use crate::types::Travel;
 use crate::wire::Batch;
-use crate::wire::Outbound;
-use crate::{Fatal, Position, Progress, ProposeError, ReadError, Role, SnapshotOffer, StoreState};
+use crate::{
+    Fatal, LogIndex, LogPosition, NodeId, Progress, ProposeError, ReadError, Role, StoreState, Term,
+};
 
 /// How a node is set up: the core's part, and the waiting room's.
 #[derive(Clone, Debug)]
@@ -59,10 +59,8 @@ pub struct NodeSetup {
 /// a proposer, `R` a reader.
 #[derive(Debug)]
 pub struct Turn<P, R> {
-    /// May leave at once.
-    pub send: Vec<Outbound>,
-    /// To be persisted in order; see [`crate::persist()`].
-    pub persist: Vec<PersistJob>,
+    /// Of the core.
+    pub effects: Effects,
     /// To be applied in order; see [`crate::Applier`].
     pub apply: Vec<ApplyJob<P, R>>,
     pub proposals_failed: Vec<(P, ProposeError)>,
@@ -71,14 +69,6 @@ pub struct Turn<P, R> {
     pub readable: Vec<R>,
     /// Commands and bytes of the batch that was proposed in this turn.
     pub batch: Option<(usize, usize)>,
-    /// Streams to begin; see [`crate::Transport::send_snapshot`].
-    pub snapshots: Vec<SnapshotOffer>,
-    /// Snapshots that came and are of no use.
-    pub snapshots_ignored: Vec<Position>,
-    /// See [`crate::Observer::checkpoint_wanted`].
-    pub checkpoint_wanted: Option<u64>,
-    /// Turn again without waiting for anything.
-    pub more: bool,
 }
 
 /// The gauges of a node.
@@ -86,12 +76,12 @@ pub struct Turn<P, R> {
 pub struct Gauges {
     pub role: Role,
     /// Whom this member follows, itself included; None during an election.
-    pub leader: Option<u64>,
-    pub term: u64,
+    pub leader: Option<NodeId>,
+    pub term: Term,
     /// What this member knows to be committed; others may know more.
-    pub commit: u64,
+    pub commit: LogIndex,
     /// End of the log in memory: it may not be synced so far.
-    pub last_index: u64,
+    pub last_index: LogIndex,
 }
 
 /// The node of one member. `P` answers a proposer and `R` a reader; a node moves them but never looks inside.
@@ -103,22 +93,22 @@ pub struct Node<P, R> {
     proposals: Proposals<P>,
     reads: Reads<R>,
     /// How far the machine is, as last heard.
-    applied: u64,
+    applied: LogIndex,
     /// Ticks heard since the start.
     now: Ticks,
     /// A tick passed since the last turn: requests may have run out of time.
     ticked: bool,
     /// Raft refused a batch in this turn although it had seemed ready.
     refused: bool,
-    id: u64,
+    id: NodeId,
     election_ticks: Ticks,
     request_timeout_ticks: Ticks,
     /// Who led at the end of the last turn.
-    leader: Option<u64>,
+    leader: Option<NodeId>,
     /// When the leader of today became known.
     leader_since: Ticks,
     /// When a message to each peer was last reported lost.
-    unreachable_at: BTreeMap<u64, Ticks>,
+    unreachable_at: BTreeMap<NodeId, Ticks>,
 }
 
 impl<P, R> Node<P, R> {
@@ -126,16 +116,16 @@ impl<P, R> Node<P, R> {
     /// `applied` is where the state machine stands.
     pub fn open<F: wal::Fs>(
         setup: &NodeSetup,
-        voters: &[u64],
+        voters: &[NodeId],
         found: Found<F>,
-        applied: Position,
+        applied: LogPosition,
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
         let state = durable_state(voters, setup.core.membership.as_ref(), &found, applied, store)?;
-        let bounds = (found.start.into(), found.last.into());
+        let bounds = (found.start, found.last);
         let checkpoint = match store {
             StoreState::Whole => applied,
-            StoreState::Lost => Position::default(),
+            StoreState::Lost => LogPosition::default(),
         };
         let archive: Box<dyn Archive> = Box::new(found.reader);
         let store = LogStore::open(archive, state, bounds, checkpoint, setup.cache_bytes_max)?;
@@ -213,36 +203,26 @@ impl<P, R> Node<P, R> {
     /// rounds are confirmed last, after leadership was looked at again.
     pub fn turn(&mut self) -> Result<Turn<P, R>, Fatal> {
         let mut turn = Turn {
-            send: Vec::new(),
-            persist: Vec::new(),
+            effects: Effects::default(),
             apply: Vec::new(),
             proposals_failed: Vec::new(),
             reads_failed: Vec::new(),
             readable: Vec::new(),
             batch: None,
-            snapshots: Vec::new(),
-            snapshots_ignored: Vec::new(),
-            checkpoint_wanted: None,
-            more: false,
         };
         self.note_leader(&mut turn);
         self.expire(&mut turn);
         self.propose(&mut turn);
         self.begin_reads()?;
-        let effects = self.core.turn()?;
-        turn.send = effects.send;
-        turn.persist = effects.persist;
-        turn.more = effects.more;
-        turn.snapshots = effects.snapshots;
-        turn.snapshots_ignored = effects.snapshots_ignored;
-        turn.checkpoint_wanted = effects.checkpoint_wanted;
-        for committed in effects.committed {
+        let CoreTurn { effects, committed, confirmed } = self.core.turn()?;
+        turn.effects = effects;
+        for committed in committed {
             turn.apply.push(self.job(committed));
         }
         // Before the confirmed rounds: a round that another leader was to answer must not be taken from its
         // answer.
         self.note_leader(&mut turn);
-        for (context, index) in effects.confirmed {
+        for (context, index) in confirmed {
             let readers = self.reads.confirm(&context);
             if index <= self.applied || cfg!(feature = "mutant-early-reads-in-turn") {
                 turn.readable.extend(readers);
@@ -251,8 +231,8 @@ impl<P, R> Node<P, R> {
             }
         }
         // Others may have waited for what this turn finished. No other event wakes the loop for them.
-        turn.more |= !self.refused && self.may_propose() && self.proposals.is_waiting();
-        turn.more |= self.reads.may_begin() && self.core.ready_for_reads();
+        turn.effects.more |= !self.refused && self.may_propose() && self.proposals.is_waiting();
+        turn.effects.more |= self.reads.may_begin() && self.core.ready_for_reads();
         Ok(turn)
     }
 
@@ -266,12 +246,12 @@ impl<P, R> Node<P, R> {
         }
     }
 
-    pub fn voters(&self) -> &[u64] {
+    pub fn voters(&self) -> &[NodeId] {
         self.core.voters()
     }
 
     /// How far the machine is, as last heard by [`Event::Applied`].
-    pub fn applied(&self) -> u64 {
+    pub fn applied(&self) -> LogIndex {
         self.applied
     }
 
@@ -281,12 +261,12 @@ impl<P, R> Node<P, R> {
     }
 
     /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`]. None if it must ask again.
-    pub fn answer_member(&mut self, asker: u64) -> Option<PeerState> {
+    pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         self.core.answer_member(asker)
     }
 
     /// What this leader knows of a member's log; see [`crate::Handle::progress_of`].
-    pub fn progress_of(&self, member: u64) -> Option<Progress> {
+    pub fn progress_of(&self, member: NodeId) -> Option<Progress> {
         self.core.progress_of(member)
     }
 
@@ -301,12 +281,12 @@ impl<P, R> Node<P, R> {
     }
 
     /// The voter that should lead if this one stops.
-    pub fn most_caught_up(&self) -> Option<u64> {
+    pub fn most_caught_up(&self) -> Option<NodeId> {
         self.core.most_caught_up()
     }
 
     /// Term of an entry in this member's log.
-    pub fn term_at(&self, index: u64) -> Option<u64> {
+    pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         self.core.term_at(index)
     }
 
@@ -354,7 +334,7 @@ impl<P, R> Node<P, R> {
         if since < self.leader_since && since + 2 * self.election_ticks > self.leader_since {
             return ProposeError::TimeoutLeaderFail;
         }
-        let lost = |peer: &u64| self.unreachable_at.get(peer).is_some_and(|at| *at >= since);
+        let lost = |peer: &NodeId| self.unreachable_at.get(peer).is_some_and(|at| *at >= since);
         let voters = self.core.voters();
         let cut_off = if leader == self.id {
             2 * voters.iter().filter(|peer| !lost(peer)).count() <= voters.len()
@@ -415,10 +395,10 @@ impl<P, R> Node<P, R> {
             Payload::Empty => return ApplyJob::empty(at),
             Payload::Install => return ApplyJob::install(at),
         };
-        assert!(at.term > 0 && at.index > 0, "a batch outside of the log");
+        assert!(at.term > Term(0) && at.index > LogIndex::ZERO, "a batch outside of the log");
         match Batch::parse(&payload) {
             Ok(batch) if batch.is_change != is_change => {
-                let index = at.index;
+                let index = at.index.0;
                 tracing::warn!(index, "a batch in an entry of another kind is applied as an empty entry");
                 ApplyJob::empty(at)
             }
@@ -427,7 +407,7 @@ impl<P, R> Node<P, R> {
                 ApplyJob::batch(at, batch, replies)
             }
             Err(error) => {
-                let index = at.index;
+                let index = at.index.0;
                 tracing::warn!(index, %error, "an entry is no batch and is applied as an empty one");
                 ApplyJob::empty(at)
             }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   driver ──brief, next, none applies────▶ Applier ──▶ replies
-//!      └─else─▶ mailbox ─▶ apply thread ──────┘
+//!      └─else─▶ queue ───▶ apply thread ──────┘
 //! ```
 //!
-//! * One at a time, and each entry only as the next one: what waits in the mailbox cannot be overtaken, since
+//! * One at a time, and each entry only as the next one: what waits in the queue cannot be overtaken, since
 //!   the entry after it is not the next.
 //! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as
 //!   well.
@@ -83,10 +83,10 @@ impl<S: StateMachine> Applying<S> {
             if let Some(membership) = &changed {
                 self.shared.memberships.lock().push_back((at.index, membership.clone()));
             }
-            self.shared.applied.store(applier.applied().index, Ordering::SeqCst);
+            self.shared.applied.store(applier.applied().index.0, Ordering::SeqCst);
             self.shared.observer.entry_applied(done.commands, started.elapsed());
             if let Some(membership) = changed {
-                self.shared.observer.membership_applied(&membership);
+                self.shared.host.membership_applied(&membership);
                 self.shared.inbox.nudge(); // The driver must hear of it soon.
             }
         }
@@ -100,7 +100,7 @@ impl<S: StateMachine> Applying<S> {
         if self.shared.has_failed() {
             return; // The log may have failed: nothing more is acknowledged.
         }
-        let applied = self.shared.applied.load(Ordering::SeqCst);
+        let applied = self.shared.applied();
         let answered =
             done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
         let unanswered = done.unanswered.into_iter().map(|reply| {
@@ -125,12 +125,22 @@ mod tests {
     use crate::runtime::entrance::Occupancy;
     use crate::runtime::replies::{Reply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
-    use crate::{Answer, Limits, Position};
+    use crate::{Answer, Host, LogIndex, LogPosition, Membership, Observer, RaftLimits};
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn checkpoint_wanted(&self, _index: LogIndex) {}
+
+        fn snapshot_ignored(&self, _at: LogPosition) {}
+
+        fn membership_applied(&self, _membership: &Membership) {}
+    }
 
     /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a
     /// word; "die" fails.
     struct Echo {
-        applied: Position,
+        applied: LogPosition,
         begun: mpsc::Sender<()>,
         word: mpsc::Receiver<()>,
     }
@@ -138,11 +148,16 @@ mod tests {
     impl StateMachine for Echo {
         type Outcome = Bytes;
 
-        fn applied(&self) -> Position {
+        fn applied(&self) -> LogPosition {
             self.applied
         }
 
-        fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<Bytes>, Fatal> {
+        fn apply(
+            &mut self,
+            _at: LogPosition,
+            command: &Bytes,
+            answer: Answer,
+        ) -> Result<Option<Bytes>, Fatal> {
             if command.ends_with(b"die") {
                 return Err(Fatal::new("apply die"));
             }
@@ -153,16 +168,16 @@ mod tests {
             Ok((answer == Answer::Wanted).then(|| command.clone()))
         }
 
-        fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+        fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
             self.applied = at;
             Ok(())
         }
 
-        fn is_brief(&self, command: &Bytes) -> bool {
+        fn is_brief(&mut self, command: &Bytes) -> bool {
             command.starts_with(b"brief")
         }
 
-        fn install(&mut self, _at: Position) -> Result<(), Fatal> {
+        fn install(&mut self, _at: LogPosition) -> Result<(), Fatal> {
             unreachable!("no snapshots here")
         }
     }
@@ -178,13 +193,14 @@ mod tests {
         let permit = Arc::new(Occupancy::default()).admit(1, 1, 1).unwrap();
         let mut waiting = vec![Some(Reply { to, permit })];
         waiting.resize_with(commands.len(), || None);
-        (ApplyJob::batch(Position { index, term: 1 }, batch, Some(waiting)), answered)
+        (ApplyJob::batch(LogPosition::new(index, 1), batch, Some(waiting)), answered)
     }
 
     fn applying() -> (Applying<Echo>, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
-        let machine = Echo { applied: Position::default(), begun, word };
-        let shared = Shared::new(1, &Limits::default(), Arc::new(()), Box::new(|_| {}));
+        let machine = Echo { applied: LogPosition::default(), begun, word };
+        let around = (Arc::new(NoHost) as Arc<dyn Host>, Arc::new(()) as Arc<dyn Observer>);
+        let shared = Shared::new(1, &RaftLimits::default(), around, Box::new(|_| {}));
         (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
     }
 
@@ -229,7 +245,8 @@ mod tests {
     #[test]
     fn nothing_is_applied_behind_a_failure() {
         let (applying, ..) = applying();
-        assert_eq!(applying.apply_brief(entry(1, &["brief die"]).0).err(), Some(Fatal::new("apply die")));
+        let failed = applying.apply_brief(entry(1, &["brief die"]).0).err();
+        assert_eq!(failed.map(|fatal| fatal.what).as_deref(), Some("apply die"));
         assert!(applying.apply_brief(entry(2, &["brief"]).0).unwrap().is_some());
         applying.apply(entry(1, &["brief"]).0).unwrap();
         assert_eq!(applying.shared.applied.load(Ordering::SeqCst), 0);

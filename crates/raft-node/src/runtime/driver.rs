@@ -17,14 +17,14 @@
 //! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
 //!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came
 //!   meanwhile before it doubts its leader.
-//! * Mailboxes between driver and threads need no other bound. To the log thread: a leader holds proposals
+//! * The queues to the threads need no other bound. To the log thread: a leader holds proposals
 //!   while a sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements.
 //!   To the apply thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each
 //!   of these.
 //! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the
-//!   other two mailboxes; those threads finish what they have. The log thread then ends the log in good
+//!   other two queues; those threads finish what they have. The log thread then ends the log in good
 //!   order. Requests that still wait are answered that the member stops. A driver that is dropped halfway
-//!   closes the mailboxes as well.
+//!   closes the queues as well.
 //! * A driver or a thread that fails or panics takes the member down through [`Shared::fail`], once.
 
 use std::future::{Future, poll_fn};
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use super::mailbox::{Mailbox, Taken};
+use super::queue::{Queue, Taken};
 use super::replies::{Completion, ProposeReply, ReadReply, Replies};
 use super::shared::{Input, Shared};
 use crate::core::Event;
@@ -46,7 +46,7 @@ use crate::log::PersistJob;
 use crate::node::{ApplyJob, apply_brief_first};
 use crate::node::{Node, Turn};
 use crate::types::Travel;
-use crate::{Fatal, Membership, ProposeError, ReadError, Role, TransferError, Transport};
+use crate::{Fatal, LogIndex, Membership, NodeId, ProposeError, ReadError, Role, TransferError, Transport};
 
 /// See the module's head.
 const TICKS_PER_TURN: u32 = 2;
@@ -117,8 +117,8 @@ struct Transfer {
 /// finish what they have, and end.
 pub(super) struct Outlets<O> {
     pub shared: Arc<Shared<O>>,
-    pub log: Arc<Mailbox<PersistJob>>,
-    pub apply: Arc<Mailbox<LocalJob<O>>>,
+    pub log: Arc<Queue<PersistJob>>,
+    pub apply: Arc<Queue<LocalJob<O>>>,
     /// Applies a job here and now if that takes no time to speak of, and gives it back if not.
     pub apply_brief: ApplyBrief<O>,
     pub replies: Replies<O>,
@@ -144,7 +144,7 @@ pub struct Driver<O> {
     /// Requests under way; usually none, and one at a stop.
     transfers: Vec<Transfer>,
     /// The leader after the last turn, to notify the observer of a change.
-    leader: Option<u64>,
+    leader: Option<NodeId>,
 }
 
 impl<O: Send + 'static> Driver<O> {
@@ -226,7 +226,7 @@ impl<O: Send + 'static> Driver<O> {
         // A deadline that passed, or a connection that broke: what was not proposed must not be.
         self.node.withdraw(|reply| reply.to.is_closed());
         let turn = self.node.turn()?;
-        *again = turn.more;
+        *again = turn.effects.more;
         if self.outlets.shared.has_failed() {
             return Ok(Going::Ended); // Another thread failed and said so: nothing more leaves.
         }
@@ -235,7 +235,7 @@ impl<O: Send + 'static> Driver<O> {
         if self.node.is_starved() {
             // Read again after raising the flag: the apply thread may have finished in between.
             self.outlets.shared.wants_applied.store(true, Ordering::SeqCst);
-            *again |= self.outlets.shared.applied.load(Ordering::SeqCst) > self.node.applied();
+            *again |= self.outlets.shared.applied() > self.node.applied();
         }
         Ok(Going::On)
     }
@@ -300,7 +300,7 @@ impl<O: Send + 'static> Driver<O> {
     /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread
     /// for nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
     fn note_applied(&mut self) -> Result<(), Fatal> {
-        let applied = self.outlets.shared.applied.load(Ordering::SeqCst);
+        let applied = self.outlets.shared.applied();
         assert!(applied >= self.node.applied(), "the machine went back");
         if applied > self.node.applied() {
             for membership in self.memberships_until(applied) {
@@ -312,7 +312,7 @@ impl<O: Send + 'static> Driver<O> {
     }
 
     /// What the machine said of its members up to this entry, in order.
-    fn memberships_until(&self, applied: u64) -> Vec<Membership> {
+    fn memberships_until(&self, applied: LogIndex) -> Vec<Membership> {
         let mut unheard = self.outlets.shared.memberships.lock();
         let count = unheard.iter().take_while(|(index, _)| *index <= applied).count();
         unheard.drain(..count).map(|(_, membership)| membership).collect()
@@ -321,17 +321,17 @@ impl<O: Send + 'static> Driver<O> {
     /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another
     /// thread, and would take the processor from what others wait for.
     fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
-        for message in turn.send {
+        for message in turn.effects.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
         }
-        for offer in turn.snapshots {
+        for offer in turn.effects.snapshots {
             self.outlets.transport.send_snapshot(offer);
         }
-        self.outlets.log.put_all(turn.persist);
+        self.outlets.log.put_all(turn.effects.persist);
         self.apply(turn.apply)?;
-        let observer = &self.outlets.shared.observer;
-        turn.snapshots_ignored.into_iter().for_each(|at| observer.snapshot_ignored(at));
-        turn.checkpoint_wanted.into_iter().for_each(|index| observer.checkpoint_wanted(index));
+        let Shared { host, observer, .. } = &*self.outlets.shared;
+        turn.effects.snapshots_ignored.into_iter().for_each(|at| host.snapshot_ignored(at));
+        turn.effects.checkpoint_wanted.into_iter().for_each(|index| host.checkpoint_wanted(index));
         if let Some((commands, bytes)) = turn.batch {
             observer.batch_proposed(commands, bytes);
         }
@@ -363,7 +363,7 @@ impl<O: Send + 'static> Driver<O> {
         self.outlets.shared.publish(gauges);
         self.outlets.shared.publish_unconfirmed(self.node.is_unconfirmed());
         if gauges.leader != self.leader {
-            tracing::info!(leader = gauges.leader, term = gauges.term, "leader changed");
+            tracing::info!(leader = gauges.leader, term = gauges.term.0, "leader changed");
             self.leader = gauges.leader;
             self.outlets.shared.observer.leader_changed(gauges.leader);
         }
@@ -378,7 +378,7 @@ impl<O: Send + 'static> Driver<O> {
     /// after two.
     fn hand_over(
         &mut self,
-        to: Option<u64>,
+        to: Option<NodeId>,
         reply: oneshot::Sender<Result<(), TransferError>>,
     ) -> Result<(), Fatal> {
         let heir = match to {

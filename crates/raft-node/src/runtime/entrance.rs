@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::wire::is_snapshot;
-use crate::{Limits, ProposeError, ReadError};
+use crate::{ProposeError, RaftLimits, ReadError};
 
 /// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
 /// heartbeats must not be lost because of appended entries.
@@ -58,7 +58,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(limits: &Limits) -> Waiting {
+    fn new(limits: &RaftLimits) -> Waiting {
         Waiting {
             proposals: Arc::default(),
             proposals_max: limits.proposals_max,
@@ -72,8 +72,8 @@ impl Waiting {
 
 impl Entrance {
     #[must_use]
-    pub fn new(limits: &Limits) -> Entrance {
-        let of_member = Limits {
+    pub fn new(limits: &RaftLimits) -> Entrance {
+        let of_member = RaftLimits {
             proposals_max: OWN_REQUESTS_MAX,
             proposal_bytes_max: OWN_PROPOSAL_BYTES_MAX,
             reads_max: OWN_REQUESTS_MAX,
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_member_is_let_in_while_its_clients_fill_their_bounds() {
         let limits =
-            Limits { proposals_max: 2, reads_max: 1, unapplied_entries_max: 10, ..Limits::default() };
+            RaftLimits { proposals_max: 2, reads_max: 1, unapplied_entries_max: 10, ..RaftLimits::default() };
         let entrance = Entrance::new(&limits);
         let (client, member) = (RequestOrigin::Client, RequestOrigin::Member);
         let _proposed: Vec<_> = (0..2).map(|_| entrance.propose(client, 9, 0).unwrap()).collect();
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn small_messages_pass_a_full_inbox_up_to_twice_its_bound_and_those_of_snapshots_always() {
-        let entrance = Entrance::new(&Limits { inbox_bytes_max: 4096, ..Limits::default() });
+        let entrance = Entrance::new(&RaftLimits { inbox_bytes_max: 4096, ..RaftLimits::default() });
         let (large, small) = ([0; 3000], [0; 400]);
         assert!(entrance.receive(&large) && entrance.receive(&large), "the first one left room");
         assert!(!entrance.receive(&large));

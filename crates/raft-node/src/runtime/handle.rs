@@ -21,7 +21,10 @@ use super::shared::{Input, Shared, Status};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
 use crate::types::Travel;
-use crate::{Membership, Position, Progress, ProposeError, ReadError, SnapshotOutcome, TransferError};
+use crate::{
+    LogIndex, LogPosition, Membership, NodeId, Progress, ProposeError, ReadError, SnapshotOutcome,
+    TransferError,
+};
 
 /// One member, as the rest of the process uses it.
 pub struct Handle<O> {
@@ -58,7 +61,7 @@ impl<O: Send + 'static> Handle<O> {
     async fn queue(&self, origin: RequestOrigin, command: Bytes, travel: Travel) -> Result<O, ProposeError> {
         let shared = &self.shared;
         let status = shared.status();
-        let unapplied = status.commit.saturating_sub(status.applied);
+        let unapplied = status.commit.entries_since(status.applied);
         let permit = shared.entrance.propose(origin, command.len(), unapplied)?;
         let (to, answer) = oneshot::channel();
         let input = Input::Propose { command, travel, reply: Reply { to, permit } };
@@ -69,17 +72,17 @@ impl<O: Send + 'static> Handle<O> {
 
     /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
     /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
-    pub async fn read_point(&self) -> Result<u64, ReadError> {
+    pub async fn read_point(&self) -> Result<LogIndex, ReadError> {
         self.read_point_of(RequestOrigin::Client).await
     }
 
     /// As `read_point`, for the member itself: clients that fill the bounds of what waits do not delay it.
-    pub async fn read_point_for_member(&self) -> Result<u64, ReadError> {
+    pub async fn read_point_for_member(&self) -> Result<LogIndex, ReadError> {
         self.read_point_of(RequestOrigin::Member).await
     }
 
     /// As `read_point`, within the bounds of who asks.
-    pub async fn read_point_of(&self, origin: RequestOrigin) -> Result<u64, ReadError> {
+    pub async fn read_point_of(&self, origin: RequestOrigin) -> Result<LogIndex, ReadError> {
         let permit = self.shared.entrance.read(origin)?;
         let (to, answer) = oneshot::channel();
         let input = Input::Read { reply: Reply { to, permit } };
@@ -94,7 +97,7 @@ impl<O: Send + 'static> Handle<O> {
 
     /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
     /// too many bytes wait already.
-    pub fn receive(&self, from: u64, message: Bytes) {
+    pub fn receive(&self, from: NodeId, message: Bytes) {
         if !self.shared.entrance.receive(&message) {
             tracing::debug!(peer = from, bytes = message.len(), "message dropped: the inbox is full");
             return;
@@ -107,7 +110,7 @@ impl<O: Send + 'static> Handle<O> {
     /// by the driver and not from the gauges: the answer must know all that this member has said to others.
     /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
     /// asker less than an election timeout ago and got acknowledgements from it since.
-    pub fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
+    pub fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
         let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
         answer
@@ -115,7 +118,7 @@ impl<O: Send + 'static> Handle<O> {
 
     /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops,
     /// or knows no such member.
-    pub async fn progress_of(&self, member: u64) -> Option<Progress> {
+    pub async fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
         answer.await.ok().flatten()
@@ -133,7 +136,7 @@ impl<O: Send + 'static> Handle<O> {
     }
 
     /// The transport lost a message to `peer`, or the way to it.
-    pub fn report_unreachable(&self, peer: u64) {
+    pub fn report_unreachable(&self, peer: NodeId) {
         let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
     }
 
@@ -142,17 +145,17 @@ impl<O: Send + 'static> Handle<O> {
     ///
     /// Durably means that a power cut right now would leave it there. Said too early, entries go that the
     /// next start would need; said late or never, the log only grows.
-    pub fn checkpointed(&self, at: Position) {
+    pub fn checkpointed(&self, at: LogPosition) {
         let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
     }
 
     /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
-    pub fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
+    pub fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome) {
         let _ = self.shared.inbox.put(Input::Event(Event::SnapshotReported { peer, outcome }));
     }
 
     /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.
-    pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
+    pub async fn transfer_leadership(&self, to: NodeId) -> Result<(), TransferError> {
         self.move_leadership(Some(to)).await
     }
 
@@ -161,7 +164,7 @@ impl<O: Send + 'static> Handle<O> {
         self.move_leadership(None).await
     }
 
-    async fn move_leadership(&self, to: Option<u64>) -> Result<(), TransferError> {
+    async fn move_leadership(&self, to: Option<NodeId>) -> Result<(), TransferError> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::HandOver { to, reply }).map_err(|_| TransferError::Stopped)?;
         answer.await.unwrap_or(Err(TransferError::Stopped))

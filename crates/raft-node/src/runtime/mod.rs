@@ -1,8 +1,7 @@
 //! Threads, tasks, clocks and queues around a node.
 
 mod entrance; // who and what may wait
-mod inbox; // the queue to the driver
-mod mailbox; // the queues to the threads
+mod queue; // to the driver and to the threads
 mod replies; // answers to those who wait
 mod shared; // what threads and handles share
 

@@ -15,7 +15,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::entrance::Permit;
-use crate::{ProposeError, ReadError};
+use crate::{LogIndex, ProposeError, ReadError};
 
 /// The receiver of one waiter.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl<T> Reply<T> {
 }
 
 pub(super) type ProposeReply<O> = Reply<Result<O, ProposeError>>;
-pub(super) type ReadReply = Reply<Result<u64, ReadError>>;
+pub(super) type ReadReply = Reply<Result<LogIndex, ReadError>>;
 
 /// One answer and where it goes.
 pub(super) enum Completion<O> {
     Proposal(ProposeReply<O>, Result<O, ProposeError>),
-    Read(ReadReply, Result<u64, ReadError>),
+    Read(ReadReply, Result<LogIndex, ReadError>),
 }
 
 impl<O> Completion<O> {

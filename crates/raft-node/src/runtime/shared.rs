@@ -1,4 +1,4 @@
-//! What a member's threads and handles share: mailboxes, gauges, and the end.
+//! What a member's threads and handles share: the inbox, gauges, and the end.
 //!
 //! | what | written by | read by |
 //! |---|---|---|
@@ -19,25 +19,27 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::entrance::Entrance;
-use super::inbox::Inbox;
+use super::queue::Queue;
 use super::replies::{ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;
 use crate::types::Travel;
-use crate::{Fatal, Limits, Membership, Observer, Progress, Role, TransferError};
+use crate::{
+    Fatal, Host, LogIndex, Membership, NodeId, Observer, Progress, RaftLimits, Role, Term, TransferError,
+};
 
 /// A reading of the member's gauges; each is right, but they may be of slightly different moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    pub id: u64,
+    pub id: NodeId,
     pub role: Role,
     /// None while no leader is known.
-    pub leader: Option<u64>,
-    pub term: u64,
-    pub commit: u64,
-    pub applied: u64,
-    pub last_index: u64,
+    pub leader: Option<NodeId>,
+    pub term: Term,
+    pub commit: LogIndex,
+    pub applied: LogIndex,
+    pub last_index: LogIndex,
     /// The log was empty at the start, and the member takes no part until [`crate::Handle::confirm`].
     pub is_unconfirmed: bool,
     /// Proposals of this member that have no answer yet.
@@ -57,32 +59,33 @@ pub(super) enum Input<O> {
     },
     /// A member with an empty log asks.
     AnswerMember {
-        asker: u64,
+        asker: NodeId,
         reply: oneshot::Sender<PeerState>,
     },
     /// How far a member's log is, as the leader knows it.
     Progress {
-        of: u64,
+        of: NodeId,
         reply: oneshot::Sender<Option<Progress>>,
     },
     /// Leadership should move: to a certain voter, or to the best one.
     HandOver {
-        to: Option<u64>,
+        to: Option<NodeId>,
         reply: oneshot::Sender<Result<(), TransferError>>,
     },
 }
 
 /// One per member; every thread and every handle holds it.
 pub(super) struct Shared<O> {
-    pub id: u64,
-    pub inbox: Inbox<Input<O>>,
+    pub id: NodeId,
+    pub inbox: Queue<Input<O>>,
     pub entrance: Entrance,
+    pub host: Arc<dyn Host>,
     pub observer: Arc<dyn Observer>,
     /// Written by the thread that applies.
     pub applied: AtomicU64,
     /// Memberships that the driver has not heard of, by the index of the entry that brought them. Written
     /// before `applied` reaches that index. As many as there are changes within `apply_bytes_max`.
-    pub memberships: Mutex<VecDeque<(u64, Membership)>>,
+    pub memberships: Mutex<VecDeque<(LogIndex, Membership)>>,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,
     /// The process's last word on this member; called once.
@@ -100,15 +103,16 @@ pub(super) struct Shared<O> {
 
 impl<O> Shared<O> {
     pub fn new(
-        id: u64,
-        limits: &Limits,
-        observer: Arc<dyn Observer>,
+        id: NodeId,
+        limits: &RaftLimits,
+        (host, observer): (Arc<dyn Host>, Arc<dyn Observer>),
         on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     ) -> Self {
         Shared {
             id,
-            inbox: Inbox::new(),
+            inbox: Queue::new(),
             entrance: Entrance::new(limits),
+            host,
             observer,
             applied: AtomicU64::new(0),
             memberships: Mutex::default(),
@@ -148,14 +152,19 @@ impl<O> Shared<O> {
         );
         self.role.store(role_code(gauges.role), Ordering::Relaxed);
         self.leader.store(gauges.leader.unwrap_or(0), Ordering::Relaxed);
-        self.term.store(gauges.term, Ordering::Relaxed);
-        self.commit.store(gauges.commit, Ordering::Relaxed);
-        self.last_index.store(gauges.last_index, Ordering::Relaxed);
+        self.term.store(gauges.term.0, Ordering::Relaxed);
+        self.commit.store(gauges.commit.0, Ordering::Relaxed);
+        self.last_index.store(gauges.last_index.0, Ordering::Relaxed);
     }
 
     /// Called as [`Shared::publish`] is.
     pub fn publish_unconfirmed(&self, is_unconfirmed: bool) {
         self.is_unconfirmed.store(is_unconfirmed, Ordering::Relaxed);
+    }
+
+    /// How far the machine is.
+    pub fn applied(&self) -> LogIndex {
+        LogIndex(self.applied.load(Ordering::SeqCst))
     }
 
     pub fn status(&self) -> Status {
@@ -164,10 +173,10 @@ impl<O> Shared<O> {
             id: self.id,
             role: role_of(self.role.load(Ordering::Relaxed)),
             leader: Some(read(&self.leader)).filter(|id| *id != 0),
-            term: read(&self.term),
-            commit: read(&self.commit),
-            applied: read(&self.applied),
-            last_index: read(&self.last_index),
+            term: Term(read(&self.term)),
+            commit: LogIndex(read(&self.commit)),
+            applied: LogIndex(read(&self.applied)),
+            last_index: LogIndex(read(&self.last_index)),
             is_unconfirmed: self.is_unconfirmed.load(Ordering::Relaxed),
             proposals_pending: self.entrance.proposals_pending(),
         }

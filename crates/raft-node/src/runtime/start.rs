@@ -11,15 +11,16 @@ use wal::{Fs, Recovery, Wal};
 
 use super::applying::Applying;
 use super::driver::{Driver, Outlets, TickClock};
-use super::mailbox::Mailbox;
+use super::queue::Queue;
 use super::replies::{Pump, replies};
 use super::shared::Shared;
 use super::threads::{run_apply, run_log};
 use crate::core::Setup;
+use crate::error::causes;
 use crate::log::Found;
 use crate::node::Applier;
 use crate::node::{Node, NodeSetup};
-use crate::{Config, Fatal, Handle, Observer, StartError, StateMachine, Transport};
+use crate::{Config, Fatal, Handle, Host, Observer, StartError, StateMachine, Transport};
 
 /// A read round without an answer is begun again after this long, as etcd does.
 const READ_RETRY: Duration = Duration::from_millis(500);
@@ -84,6 +85,7 @@ pub fn start<S: StateMachine, F: Fs>(
     state_machine: S,
     transport: Arc<dyn Transport>,
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
+    host: Arc<dyn Host>,
     observer: Arc<dyn Observer>,
 ) -> Result<Started<S::Outcome>, StartError> {
     check(&config)?;
@@ -91,19 +93,19 @@ pub fn start<S: StateMachine, F: Fs>(
     // What the machine holds must come from this log: replay begins right after it.
     let applied = state_machine.applied();
     let Log { wal, found } = log;
-    let last = found.last.index.0;
+    let last = found.last.index;
     if applied.index > last {
         return Err(StartError::AppliedBeyondLog { applied: applied.index, last });
     }
     let node = Node::open(&node_setup(&config), &config.voters, found, applied)
-        .map_err(|fatal| StartError::State { reason: fatal.what })?;
+        .map_err(|fatal| StartError::State { reason: causes(&fatal) })?;
 
-    let shared = Arc::new(Shared::new(config.id, &config.limits, observer, on_fatal));
-    shared.applied.store(applied.index, Ordering::SeqCst);
+    let shared = Arc::new(Shared::new(config.id, &config.limits, (host, observer), on_fatal));
+    shared.applied.store(applied.index.0, Ordering::SeqCst);
     shared.publish(node.gauges());
     shared.publish_unconfirmed(node.is_unconfirmed());
     let (replies, pump) = replies();
-    let jobs = (Arc::new(Mailbox::new()), Arc::new(Mailbox::new()));
+    let jobs = (Arc::new(Queue::new()), Arc::new(Queue::new()));
     let applying = Arc::new(Applying::new(Applier::new(state_machine), shared.clone(), replies.clone()));
     let for_driver = applying.clone();
     let outlets = Outlets {

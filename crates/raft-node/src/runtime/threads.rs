@@ -1,7 +1,7 @@
 //! The two threads of a member: those who wait for a disk, so that the driver need not.
 //!
 //! * Only the log thread touches the log; who applies, `applying.rs` says.
-//! * Each takes everything that waits at once, and ends when its mailbox is closed and empty.
+//! * Each takes everything that waits at once, and ends when its queue is closed and empty.
 //! * Each ends by itself when the other, or the driver, has failed: nothing more is acknowledged then.
 
 use std::sync::atomic::Ordering;
@@ -11,10 +11,9 @@ use wal::{Fs, Wal};
 
 use super::applying::Applying;
 use super::driver::LocalJob;
-use super::mailbox::{Mailbox, Taken};
+use super::queue::{Queue, Taken};
 use super::shared::{Input, Shared};
 use crate::core::Event;
-use crate::error::causes;
 use crate::log::{PersistJob, Released, persist};
 use crate::{Fatal, LogSync, StateMachine, Transport};
 
@@ -25,22 +24,22 @@ use crate::{Fatal, LogSync, StateMachine, Transport};
 /// what comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
 pub(super) fn run_log<O, F: Fs>(
     mut wal: Wal<F>,
-    jobs: &Mailbox<PersistJob>,
+    jobs: &Queue<PersistJob>,
     shared: &Shared<O>,
     transport: &dyn Transport,
 ) -> Result<(), Fatal> {
     let mut waiting = Vec::new();
     loop {
-        let taken = jobs.take(&mut waiting);
+        let taken = jobs.wait_and_take(&mut waiting);
         if !waiting.is_empty() {
             let started = Instant::now();
             let (receipt, persisted) = persist(&mut wal, std::mem::take(&mut waiting))
-                .map_err(|error| Fatal::new(format!("persist Raft entries: {}", causes(&error))))?;
+                .map_err(|error| Fatal::caused("persist Raft entries", error))?;
             if persisted.bytes > 0 {
                 let (entries, bytes) = (persisted.entries, persisted.bytes);
                 shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
             }
-            // The driver's mailbox comes first, so that no answer to a promise can be handled before it;
+            // The driver's inbox comes first, so that no answer to a promise can be handled before it;
             // waking the driver comes last, so that peers need not wait for a context switch here.
             receipt.release(|released| match released {
                 Released::Durable(durable) => {
@@ -52,7 +51,7 @@ pub(super) fn run_log<O, F: Fs>(
             shared.inbox.wake();
         }
         if taken == Taken::Closed {
-            return wal.close().map_err(|error| Fatal::new(format!("close the log: {}", causes(&error))));
+            return wal.close().map_err(|error| Fatal::caused("close the log", error));
         }
     }
 }
@@ -63,12 +62,12 @@ pub(super) fn run_log<O, F: Fs>(
 /// bound, while commits go on.
 pub(super) fn run_apply<S: StateMachine>(
     applying: &Applying<S>,
-    jobs: &Mailbox<LocalJob<S::Outcome>>,
+    jobs: &Queue<LocalJob<S::Outcome>>,
     shared: &Shared<S::Outcome>,
 ) -> Result<(), Fatal> {
     let mut waiting = Vec::new();
     loop {
-        let taken = jobs.take(&mut waiting);
+        let taken = jobs.wait_and_take(&mut waiting);
         for job in waiting.drain(..) {
             if !shared.has_failed() {
                 applying.apply(job)?;

@@ -22,6 +22,7 @@ use base::lz4;
 use bytes::Bytes;
 
 use super::codec::Malformed;
+use crate::NodeId;
 
 /// Before the commands, or before what is said about how they are packed.
 pub(crate) const HEADER_BYTES: usize = 29;
@@ -41,7 +42,7 @@ const PACKED_FROM_BYTES: usize = 1024;
 /// Which batch this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct BatchId {
-    pub proposer: u64,
+    pub proposer: NodeId,
     pub nonce: u64,
     pub sequence: u64,
 }

@@ -30,7 +30,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
 use super::codec::{Cursor, Malformed, put_bytes, put_number};
 use super::membership::{conf, put_conf};
-use crate::types::{Lane, Position};
+use crate::types::{Lane, LogPosition, NodeId};
 
 const VERSION: u8 = 1;
 const REJECT: u8 = 1;
@@ -55,7 +55,7 @@ const ENTRIES_MAX: usize = MESSAGE_BYTES_MAX as usize / 4 + 1;
 /// A message ready to leave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outbound {
-    pub to: u64,
+    pub to: NodeId,
     pub lane: Lane,
     pub bytes: Bytes,
 }
@@ -115,10 +115,10 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
 /// The entry that a snapshot's message from `peer` to this member `to` names; `None` if it is no such
 /// message. For the process, which hands the message in only if it received a store that reaches exactly this
 /// entry.
-pub fn snapshot_position(peer: u64, to: u64, message: &Bytes) -> Option<Position> {
+pub fn snapshot_position(peer: NodeId, to: NodeId, message: &Bytes) -> Option<LogPosition> {
     let message = decode(peer, to, message.clone()).ok()?;
     let metadata = message.snapshot.as_ref()?.get_metadata();
-    Some(Position { index: metadata.index, term: metadata.term })
+    Some(LogPosition::new(metadata.index, metadata.term))
 }
 
 pub(crate) fn encode(message: &Message) -> Bytes {
@@ -170,7 +170,7 @@ pub(crate) fn written(message: &Message) -> Bytes {
 }
 
 /// Decodes what peer `from` sent to member `to`. The peer may speak for itself only.
-pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malformed> {
+pub(crate) fn decode(from: NodeId, to: NodeId, bytes: Bytes) -> Result<Message, Malformed> {
     let mut cursor = Cursor::new(bytes);
     if cursor.byte("version")? != VERSION {
         return Err(Malformed("version"));
@@ -206,7 +206,7 @@ pub(crate) fn decode(from: u64, to: u64, bytes: Bytes) -> Result<Message, Malfor
 
 /// For fuzzers: what is decoded survives being sent on.
 #[doc(hidden)]
-pub fn fuzzed_message(from: u64, to: u64, bytes: Bytes) {
+pub fn fuzzed_message(from: NodeId, to: NodeId, bytes: Bytes) {
     if let Ok(message) = decode(from, to, bytes) {
         assert_eq!(
             decode(from, to, encode(&message)).as_ref(),
@@ -246,7 +246,7 @@ fn decode_snapshot(cursor: &mut Cursor) -> Result<Snapshot, Malformed> {
 }
 
 /// What raft-rs takes for granted, and would panic without.
-fn check(from: u64, message: &Message) -> Result<(), Malformed> {
+fn check(from: NodeId, message: &Message) -> Result<(), Malformed> {
     // A forwarded proposal or read keeps the member where it began, so it may come from a third one.
     let forwarded = matches!(message.msg_type, MessageType::MsgPropose | MessageType::MsgReadIndex);
     if (message.from != from && !forwarded) || message.from == 0 {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, ApplyJob, ChangeCheck, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, Node, NodeSetup,
-    Outbound, PersistJob, Position, ProposeError, ReadError, Role, Setup, SnapshotOffer, SnapshotOutcome,
-    StateMachine, StoreState, Turn, persist,
+    Answer, Applier, ApplyJob, ChangeCheck, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, LogIndex,
+    LogPosition, Node, NodeSetup, Outbound, PersistJob, ProposeError, ReadError, Role, Setup, SnapshotOffer,
+    SnapshotOutcome, StateMachine, StoreState, Turn, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -21,33 +21,33 @@ use wal::{Options, Wal};
 #[derive(Clone, Default, Debug)]
 pub struct Book {
     pub lines: Vec<String>,
-    pub applied: Position,
+    pub applied: LogPosition,
     /// What a stream brought, until it is installed.
     pub staged: Staged,
     pub installs: u64,
 }
 
 /// Survives a crash, as a directory would. The newest one only.
-pub type Staged = Arc<Mutex<Option<(Position, Vec<String>)>>>;
+pub type Staged = Arc<Mutex<Option<(LogPosition, Vec<String>)>>>;
 
 impl StateMachine for Book {
     type Outcome = usize;
 
-    fn applied(&self) -> Position {
+    fn applied(&self) -> LogPosition {
         self.applied
     }
 
-    fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
+    fn apply(&mut self, _at: LogPosition, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
         self.lines.push(String::from_utf8(command.to_vec()).unwrap());
         Ok((answer == Answer::Wanted).then_some(self.lines.len()))
     }
 
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+    fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
         self.applied = at;
         Ok(())
     }
 
-    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+    fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
         match self.staged.lock().unwrap().take_if(|(staged, _)| *staged == at) {
             Some((_, lines)) => (self.lines, self.applied, self.installs) = (lines, at, self.installs + 1),
             None => return Err(Fatal::new(format!("install {}: it is not staged", at.index))),
@@ -78,8 +78,8 @@ pub struct Member {
     pub work: VecDeque<ApplyJob<Name, Name>>,
     /// The machine as its own disk has it.
     pub checkpoint: Book,
-    pub ignored: Vec<Position>,
-    pub wanted: Vec<u64>,
+    pub ignored: Vec<LogPosition>,
+    pub wanted: Vec<LogIndex>,
     boots: u64,
 }
 
@@ -129,7 +129,7 @@ impl Cluster {
         };
         for id in 1..=count {
             let disk = SimFs::new();
-            let start = wal::Position::default();
+            let start = wal::LogPosition::default();
             let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
             let found = Found::created(&wal);
             let start = (Book::default(), StoreState::Whole, 0);
@@ -220,12 +220,10 @@ impl Cluster {
         let checkpoint = self.members[&id].checkpoint.clone();
         self.reopen(id, crash, |found| {
             let staged = checkpoint.staged.lock().unwrap().take();
-            if found.start.index.0 <= checkpoint.applied.index {
+            if found.start.index <= checkpoint.applied.index {
                 return (checkpoint.clone(), StoreState::Whole);
             }
-            let joins = |at: Position| {
-                found.reader.term(wal::LogIndex(at.index)).is_some_and(|term| term.0 == at.term)
-            };
+            let joins = |at: LogPosition| found.reader.term(at.index) == Some(at.term);
             match staged.filter(|(at, _)| joins(*at)) {
                 Some((applied, lines)) => (Book { lines, applied, ..Book::default() }, StoreState::Whole),
                 None => (Book::default(), StoreState::Lost),
@@ -238,7 +236,7 @@ impl Cluster {
         let count = self.members.len() as u64;
         let old = self.members.remove(&id).unwrap();
         let disk = SimFs::new();
-        let start = wal::Position::default();
+        let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
         let found = Found::created(&wal);
         self.empty_log = EmptyLog::Unconfirmed;
@@ -279,14 +277,14 @@ impl Cluster {
     }
 
     /// The machine's state becomes durable, and its log may be trimmed.
-    pub fn checkpoint(&mut self, id: u64) -> Position {
+    pub fn checkpoint(&mut self, id: u64) -> LogPosition {
         let member = self.member(id);
         member.checkpoint = member.applier.machine().clone();
         self.checkpointed(id)
     }
 
     /// The member hears of the checkpoint that it has.
-    pub fn checkpointed(&mut self, id: u64) -> Position {
+    pub fn checkpointed(&mut self, id: u64) -> LogPosition {
         let member = self.member(id);
         let at = member.checkpoint.applied;
         member.node.handle(Event::Checkpointed { at }).unwrap();
@@ -302,7 +300,7 @@ impl Cluster {
     }
 
     /// The oldest stream arrives wholly: its state is staged, then its message delivered.
-    pub fn stream(&mut self) -> Position {
+    pub fn stream(&mut self) -> LogPosition {
         let (from, offer) = self.streams.pop_front().unwrap();
         let (to, checkpoint) = (offer.to, &self.members[&from].checkpoint);
         let (at, lines) = (checkpoint.applied, checkpoint.lines.clone());
@@ -311,7 +309,7 @@ impl Cluster {
         if !cut {
             let member = self.member(to);
             *member.applier.machine().staged.lock().unwrap() = Some((at, lines));
-            let bytes = offer.message(at.index, at.term);
+            let bytes = offer.message(at);
             member.node.handle(Event::Message { from, bytes }).unwrap();
         }
         self.member(from).node.handle(Event::SnapshotReported { peer: to, outcome }).unwrap();
@@ -385,9 +383,9 @@ impl Cluster {
             return false;
         }
         let turn = member.node.turn().unwrap();
-        let mut out = turn.send.clone();
-        let mut busy = turn.more || !turn.apply.is_empty();
-        self.streams.extend(turn.snapshots.iter().map(|offer| (id, offer.clone())));
+        let mut out = turn.effects.send.clone();
+        let mut busy = turn.effects.more || !turn.apply.is_empty();
+        self.streams.extend(turn.effects.snapshots.iter().map(|offer| (id, offer.clone())));
         member.perform(turn);
         if member.syncs {
             busy |= !member.jobs.is_empty();
@@ -462,14 +460,14 @@ impl Cluster {
 
 impl Member {
     fn perform(&mut self, turn: Turn<Name, Name>) {
-        self.jobs.extend(turn.persist);
+        self.jobs.extend(turn.effects.persist);
         self.failed.extend(turn.proposals_failed);
         self.unread.extend(turn.reads_failed);
-        for at in &turn.snapshots_ignored {
+        for at in &turn.effects.snapshots_ignored {
             self.applier.machine().staged.lock().unwrap().take_if(|(staged, _)| staged == at);
         }
-        self.ignored.extend(turn.snapshots_ignored);
-        self.wanted.extend(turn.checkpoint_wanted);
+        self.ignored.extend(turn.effects.snapshots_ignored);
+        self.wanted.extend(turn.effects.checkpoint_wanted);
         self.readable.extend(turn.readable);
         self.work.extend(turn.apply);
         while self.applies {
@@ -507,8 +505,8 @@ pub fn agree(cluster: &Cluster, count: usize) {
     }
 }
 
-pub fn start(cluster: &Cluster, id: u64) -> u64 {
-    cluster.members[&id].wal.reader().start().index.0
+pub fn start(cluster: &Cluster, id: u64) -> LogIndex {
+    cluster.members[&id].wal.reader().start().index
 }
 
 pub fn installs(cluster: &Cluster, id: u64) -> u64 {

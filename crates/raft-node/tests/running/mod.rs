@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, ChangeCheck, Config, EmptyLog, Fatal, Handle, Lane, Limits, Log, LogSync, Observer, Position,
-    ProposeError, Role, SnapshotOffer, SnapshotOutcome, Started, StateMachine, StoreState, Threads,
-    Transport, start,
+    Answer, ChangeCheck, Config, EmptyLog, Fatal, Handle, Host, Lane, Log, LogIndex, LogPosition, LogSync,
+    Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome, Started,
+    StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, Options, RealFs, Wal};
@@ -25,12 +25,12 @@ pub type Lines = Arc<Mutex<Vec<String>>>;
 /// calls those brief that begin so.
 pub struct Book {
     pub lines: Lines,
-    pub applied: Position,
+    pub applied: LogPosition,
     pub shelf: Shelf,
 }
 
 /// Lines, and the entry that they reach up to.
-type State = (Position, Vec<String>);
+type State = (LogPosition, Vec<String>);
 
 /// What lies on the machine's own disk. Survives its member.
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    pub fn checkpoint(&self) -> Position {
+    pub fn checkpoint(&self) -> LogPosition {
         let newest = self.newest.lock().unwrap().clone();
         let at = newest.0;
         *self.durable.lock().unwrap() = newest;
@@ -54,11 +54,11 @@ impl Shelf {
 impl StateMachine for Book {
     type Outcome = usize;
 
-    fn applied(&self) -> Position {
+    fn applied(&self) -> LogPosition {
         self.applied
     }
 
-    fn apply(&mut self, _at: Position, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
+    fn apply(&mut self, _at: LogPosition, command: &Bytes, answer: Answer) -> Result<Option<usize>, Fatal> {
         let command = String::from_utf8(command.to_vec()).unwrap();
         if command.ends_with("die") {
             return Err(Fatal::new("apply die"));
@@ -68,17 +68,17 @@ impl StateMachine for Book {
         Ok((answer == Answer::Wanted).then_some(lines.len()))
     }
 
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
+    fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
         self.applied = at;
         *self.shelf.newest.lock().unwrap() = (at, self.lines.lock().unwrap().clone());
         Ok(())
     }
 
-    fn is_brief(&self, command: &Bytes) -> bool {
+    fn is_brief(&mut self, command: &Bytes) -> bool {
         command.starts_with(b"brief")
     }
 
-    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+    fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
         let staged = self.shelf.staged.lock().unwrap().take_if(|(staged, _)| *staged == at);
         let Some(staged) = staged else {
             return Err(Fatal::new(format!("install {}: it is not staged", at.index)));
@@ -125,7 +125,7 @@ impl Transport for Wire {
                 let checkpoint = shelves[&self.from].durable.lock().unwrap().clone();
                 let at = checkpoint.0;
                 *shelf.staged.lock().unwrap() = Some(checkpoint);
-                to.receive(self.from, offer.message(at.index, at.term));
+                to.receive(self.from, offer.message(at));
                 SnapshotOutcome::Sent
             }
             _ => SnapshotOutcome::Failed,
@@ -153,6 +153,14 @@ impl Observer for Counts {
     }
 }
 
+impl Host for Counts {
+    fn checkpoint_wanted(&self, _index: LogIndex) {}
+
+    fn snapshot_ignored(&self, _at: LogPosition) {}
+
+    fn membership_applied(&self, _membership: &Membership) {}
+}
+
 pub struct Running {
     pub handle: Handle<usize>,
     pub threads: Threads,
@@ -164,7 +172,7 @@ pub struct Running {
 
 impl Running {
     /// The machine's state becomes durable, and Raft hears of it.
-    pub fn checkpoint(&self) -> Position {
+    pub fn checkpoint(&self) -> LogPosition {
         let at = self.shelf.checkpoint();
         self.handle.checkpointed(at);
         at
@@ -193,7 +201,7 @@ pub fn config(id: u64, count: u64) -> Config {
         removed_by: |_| None,
         keeps_voters: |_, _| false,
         change_check: ChangeCheck::default(),
-        limits: Limits { request_timeout: Duration::from_secs(10), ..Limits::default() },
+        limits: RaftLimits { request_timeout: Duration::from_secs(10), ..RaftLimits::default() },
     }
 }
 
@@ -202,7 +210,7 @@ pub fn open<F: Fs>(fs: F, dir: &Path) -> Log<F> {
         let (wal, recovery) = Wal::open(fs, dir, OPTIONS).unwrap();
         return Log::opened(wal, recovery);
     }
-    Log::created(Wal::create(fs, dir, b"test", wal::Position::default(), OPTIONS).unwrap())
+    Log::created(Wal::create(fs, dir, b"test", wal::LogPosition::default(), OPTIONS).unwrap())
 }
 
 pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
@@ -219,7 +227,8 @@ pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
     let reported = fatal.clone();
     let on_fatal = Box::new(move |fatal| reported.set(fatal).expect("reported once"));
     let Started { handle, driver, pump, threads } =
-        start(config, log, book, Arc::new(wire), on_fatal, counts.clone()).expect("the member starts");
+        start(config, log, book, Arc::new(wire), on_fatal, counts.clone(), counts.clone())
+            .expect("the member starts");
     tokio::spawn(pump.run());
     // Not on the test's runtime: a test may block its only thread.
     std::thread::spawn(|| {

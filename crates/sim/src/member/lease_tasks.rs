@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use raft_node::Term;
 use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch};
 
 use crate::requests::{LeaseQuestion, RequestId};
@@ -18,7 +19,7 @@ pub(crate) fn is_task(request: RequestId) -> bool {
 #[derive(Debug)]
 pub(crate) enum LeaseEvent {
     /// The leader of a term takes a turn.
-    Turn { boot: u64, term: u64 },
+    Turn { boot: u64, term: Term },
     /// What a task waited for has ended.
     Step { boot: u64, task: RequestId, end: End },
     /// The question of a client of the member `from` arrives.
@@ -42,19 +43,19 @@ pub(crate) enum End {
 pub(crate) enum Then {
     /// Begins to lead the term.
     Lead {
-        term: u64,
+        term: Term,
     },
     /// Begins to lead the term, and answers a question.
     LeadFor {
-        term: u64,
+        term: Term,
         question: u64,
     },
     /// The turn's record is done.
     Recorded {
-        term: u64,
+        term: Term,
     },
     Expired {
-        term: u64,
+        term: Term,
         ids: Vec<i64>,
     },
     /// One of the things that an answer waits for is done.
@@ -108,7 +109,7 @@ impl LeaseTasks {
     }
 
     /// Whether the member waits for the read point with which it begins to lead.
-    pub fn is_beginning(&self, member: u64, term: u64) -> bool {
+    pub fn is_beginning(&self, member: u64, term: Term) -> bool {
         let begins = |then: &Then| matches!(then, Then::Lead { term: begun } if *begun == term);
         self.tasks.values().any(|(of, then)| *of == member && begins(then))
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use raft_node::Term;
 use state_machine::{Anchor, LeaseTable, LedTerm, Turns};
 
 use crate::chance::Chance;
@@ -36,7 +37,7 @@ pub(crate) struct Leasing {
     /// The newest term in which it has begun to lead.
     pub led: Option<LedTerm>,
     /// The newest term for which turns are planned.
-    pub planned: Option<u64>,
+    pub planned: Option<Term>,
     /// The turns of the term that it leads, once it has had one.
     pub turns: Option<Turns>,
 }
@@ -56,7 +57,7 @@ impl Leasing {
     }
 
     /// Begins to lead a term, unless it has begun already: everything of earlier terms is applied.
-    pub fn begin(&mut self, term: u64, now: u64) -> LedTerm {
+    pub fn begin(&mut self, term: Term, now: u64) -> LedTerm {
         if let Some(led) = self.led.filter(|led| led.term == term) {
             return led;
         }

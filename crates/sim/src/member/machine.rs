@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use mvcc::{Backend, Maintainer, Options, Pressure, Staged, Store};
-use raft_node::{Answer, Fatal, Membership, Position, ReceiveSlot, causes};
+use raft_node::{Answer, Fatal, LogPosition, Membership, ReceiveSlot};
 use state_machine::{AuthTable, Genesis, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
@@ -31,7 +31,7 @@ pub(crate) struct Vault {
 pub(crate) type SharedVault = Arc<Mutex<Vault>>;
 
 pub(crate) struct Machine {
-    machine: state_machine::StateMachine,
+    machine: state_machine::EtcdMachine,
     vault: SharedVault,
     truth: SharedTruth,
     /// Commands of the entry being applied.
@@ -50,7 +50,7 @@ impl Machine {
         genesis: &Genesis,
     ) -> mvcc::Result<(Machine, Store, SharedVault)> {
         let (writer, store, maintainer) = mvcc::open(backend, options)?;
-        let machine = state_machine::StateMachine::new(writer, genesis)
+        let machine = state_machine::EtcdMachine::new(writer, genesis)
             .expect("the disk gives back what was written, or an error");
         let vault = Arc::new(Mutex::new(Vault { maintainer, slot: ReceiveSlot::default() }));
         let pressure = Pressure::Calm;
@@ -72,7 +72,7 @@ impl Machine {
     }
 
     /// Compares a command that was applied with what the others made of it.
-    fn note_command(&mut self, at: Position, command: &Bytes) -> Result<(), Fatal> {
+    fn note_command(&mut self, at: LogPosition, command: &Bytes) -> Result<(), Fatal> {
         let store = self.machine.store();
         let after = (store.revision(), store.compact_revision());
         self.truth.get().command(at, self.commands, command, after).map_err(Fatal::new)?;
@@ -83,7 +83,7 @@ impl Machine {
 
 /// The members in a store.
 pub(crate) fn membership_in(store: &Store) -> Result<Membership, Fatal> {
-    let members = state_machine::members(store).map_err(|error| Fatal::new(error.to_string()))?;
+    let members = state_machine::members(store).map_err(Fatal::of)?;
     let ids = |is_learner| {
         let of_kind = members.iter().filter(move |member| member.is_learner == is_learner);
         of_kind.map(|member| member.id).collect()
@@ -98,52 +98,53 @@ const BRIEF_ROOM_BYTES: usize = 24 << 10;
 impl raft_node::StateMachine for Machine {
     type Outcome = Outcome;
 
-    fn applied(&self) -> Position {
+    fn applied(&self) -> LogPosition {
         self.machine.applied()
     }
 
-    fn apply(&mut self, at: Position, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
+    fn apply(&mut self, at: LogPosition, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
         let outcome = self.machine.apply(at, command, answer);
         self.note_command(at, command)?;
-        outcome.map_err(|error| Fatal::new(error.to_string()))
+        outcome.map_err(Fatal::of)
     }
 
     fn apply_change(
         &mut self,
-        at: Position,
+        at: LogPosition,
         command: &Bytes,
         answer: Answer,
     ) -> Result<Option<Outcome>, Fatal> {
         let outcome = self.machine.apply_change(at, command, answer);
         self.note_command(at, command)?;
-        outcome.map_err(|error| Fatal::new(error.to_string()))
+        outcome.map_err(Fatal::of)
     }
 
     fn membership(&self) -> Option<Membership> {
         membership_in(self.machine.store()).ok()
     }
 
-    fn end_entry(&mut self, at: Position) -> Result<(), Fatal> {
-        self.pressure = self.machine.end_entry(at).map_err(|error| Fatal::new(error.to_string()))?;
+    fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
+        self.pressure = self.machine.end_entry(at).map_err(Fatal::of)?;
         let commands = std::mem::take(&mut self.commands);
         let (store, leases) = (self.machine.store(), self.machine.leases());
         self.truth.get().entry(at, commands, store, leases, self.machine.auth()).map_err(Fatal::new)
     }
 
-    fn is_brief(&self, command: &Bytes) -> bool {
+    fn is_brief(&mut self, command: &Bytes) -> bool {
         let store = self.machine.store();
-        store.has_room(BRIEF_ROOM_BYTES) && state_machine::is_brief(command, store.fits_in_cache())
+        let (has_room, values_are_near) = (store.has_room(BRIEF_ROOM_BYTES), store.fits_in_cache());
+        has_room && self.machine.is_brief(command, values_are_near)
     }
 
-    fn install(&mut self, at: Position) -> Result<(), Fatal> {
+    fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
         let mut vault = lock(&self.vault);
         let staged = vault
             .slot
             .take(at)
             .ok_or_else(|| Fatal::new(format!("install {at:?}: no such store is staged")))?;
-        vault.maintainer.install(staged).map_err(|error| Fatal::new(causes(&error)))?;
+        vault.maintainer.install(staged).map_err(Fatal::of)?;
         drop(vault);
-        self.machine.installed().map_err(|error| Fatal::new(error.to_string()))?;
+        self.machine.installed().map_err(Fatal::of)?;
         (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
         let mut truth = self.truth.get();
         truth.check_users(at.index, &self.machine.auth().state()).map_err(Fatal::new)?;

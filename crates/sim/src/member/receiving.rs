@@ -1,14 +1,14 @@
 //! A member receives the store of another one: chunk by chunk, into a separate place.
 
 use mvcc::Staging;
-use raft_node::Position;
+use raft_node::LogPosition;
 
 use super::site::{Site, Trouble};
 use crate::panics::lock;
 
 impl Site {
     /// Raft has no use for the snapshot that was staged at `at`.
-    pub fn discard(&mut self, at: Position) {
+    pub fn discard(&mut self, at: LogPosition) {
         let disk = self.store_disk.clone();
         if lock(self.vault()).slot.take(at).is_some() {
             disk.discard_staged();

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, Membership, Node, Permit, PersistJob,
-    Position, Released, RequestOrigin, Role, StreamNumber, Turn, causes, persist,
+    Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, LogIndex, LogPosition, Membership,
+    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, causes, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
-use wal::{LogIndex, Reader, Wal};
+use wal::{Reader, Wal};
 
 use super::leasing::Leasing;
 use super::machine::{Machine, SharedVault};
@@ -124,9 +124,9 @@ pub(crate) struct Site {
     /// It has not had all of the log yet since it was added.
     pub is_fresh: bool,
     /// The highest term that it was seen in, in any run.
-    pub term_seen: u64,
+    pub term_seen: Term,
     /// Its disks were wiped, and it does not have again what the old log held up to this index.
-    pub lost_log: Option<u64>,
+    pub lost_log: Option<LogIndex>,
     /// Logs that were wiped: what they held had been acknowledged.
     wiped_logs: Vec<Reader<SimFs>>,
     flaw: Flaw,
@@ -179,7 +179,7 @@ impl Up {
         request: RequestId,
         travel: Travel,
     ) -> bool {
-        let unapplied = self.node.gauges().commit.saturating_sub(self.applier.applied().index);
+        let unapplied = self.node.gauges().commit.entries_since(self.applier.applied().index);
         let Ok(permit) = self.entrance.propose(origin, command.len(), unapplied) else { return false };
         self.permits.insert(request, permit);
         match travel {
@@ -207,7 +207,7 @@ impl Site {
             stage: if joins { Stage::Unborn } else { Stage::Present },
             origin,
             is_fresh: joins,
-            term_seen: 0,
+            term_seen: Term(0),
             boots: 0,
             up: None,
             paused_until: 0,
@@ -226,7 +226,7 @@ impl Site {
             armed: false,
             damaged: false,
             wiped: joins,
-            lost_log: joins.then_some(0),
+            lost_log: joins.then_some(LogIndex::ZERO),
             wiped_logs: Vec::new(),
             flaw,
             forgetful: None,
@@ -305,16 +305,16 @@ impl Site {
 
     /// Whether the entry is on this member's disk for good: synced in the log, or trimmed from it behind a checkpoint. What
     /// a wiped log held counts: it was there when it was acknowledged.
-    pub fn holds(&self, index: u64, term: u64) -> bool {
-        self.synced.iter().chain(&self.wiped_logs).any(|synced| {
-            synced.start().index.0 >= index
-                || synced.term(LogIndex(index)).is_some_and(|found| found.0 == term)
-        })
+    pub fn holds(&self, at: LogPosition) -> bool {
+        self.synced
+            .iter()
+            .chain(&self.wiped_logs)
+            .any(|synced| synced.start().index >= at.index || synced.term(at.index) == Some(at.term))
     }
 
     /// Whether it has acknowledged any entry, as far as its log tells.
     pub fn has_entries(&self) -> bool {
-        self.synced.as_ref().is_some_and(|synced| synced.last().index.0 > 0)
+        self.synced.as_ref().is_some_and(|synced| synced.last().index > LogIndex::ZERO)
     }
 
     /// All disks of a member that is down become empty.
@@ -326,7 +326,7 @@ impl Site {
             (self.wiped, self.origin) = (true, Origin::Joined(None));
         }
         if let Some(log) = self.synced.take() {
-            self.lost_log = self.lost_log.max(Some(log.last().index.0));
+            self.lost_log = self.lost_log.max(Some(log.last().index));
             self.wiped_logs.push(log);
         }
     }
@@ -394,10 +394,10 @@ impl Site {
     }
 
     /// Makes the store's state durable and tells how far it reaches.
-    pub fn checkpoint(&mut self) -> Result<Position, Trouble> {
+    pub fn checkpoint(&mut self) -> Result<LogPosition, Trouble> {
         let persisted = lock(self.vault()).maintainer.persist();
         let persisted = persisted.map_err(|error| self.store_trouble("checkpoint", &error))?;
-        Ok(Position { index: persisted.applied.index, term: persisted.applied.term })
+        Ok(persisted.applied)
     }
 
     /// A few steps of physical compaction; true if one was finished.
@@ -422,8 +422,8 @@ impl Site {
         self.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader)
     }
 
-    pub fn applied(&self) -> u64 {
-        self.up.as_ref().map_or(0, |up| up.applier.applied().index)
+    pub fn applied(&self) -> LogIndex {
+        self.up.as_ref().map_or(LogIndex::ZERO, |up| up.applier.applied().index)
     }
 
     pub fn fatal(&self, fatal: &Fatal) -> Trouble {

@@ -108,7 +108,7 @@ impl Site {
             if self.synced.is_some() {
                 return Err("a log that was there is gone".into());
             }
-            let start = wal::Position::default();
+            let start = wal::LogPosition::default();
             let wal = Wal::create(fs, dir, IDENTITY, start, options).map_err(failed)?;
             let found = Found::created(&wal);
             return Ok((wal, found));
@@ -151,14 +151,14 @@ impl Site {
         truth: &SharedTruth,
         counts: &mut Vec<Count>,
     ) -> Result<(Machine, Store, SharedVault, StoreState), Trouble> {
-        let term = |index| found.reader.term(LogIndex(index)).map(|term| term.0);
-        let log = LogSpan { start: found.start.index.0, last: found.last.index.0, term: &term };
+        let term = |index| found.reader.term(index);
+        let log = LogSpan { start: found.start.index, last: found.last.index, term: &term };
         let (machine, store, vault) = self.open_store(truth)?;
         let applied = store.applied();
         let received = self.store_disk.staged();
         let told = || (self.birth().voters.len() + self.birth().learners.len()).saturating_sub(1);
         let others = self.others_in_log(found).unwrap_or_else(told);
-        let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == 0;
+        let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == LogIndex::ZERO;
         match choose_store(log, StoreFound::Whole(applied), received, others) {
             StoreChoice::Present => {
                 self.store_disk.discard_staged();

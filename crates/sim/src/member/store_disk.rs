@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mvcc::{Applied, Backend, BlockFile, Error, Result, Update};
+use mvcc::{Backend, BlockFile, Error, LogPosition, Result, Update};
 use wal::testing::{Crash, Fault};
 
 use crate::panics::lock;
@@ -53,7 +53,7 @@ struct Stored {
     /// Names removed since the last update of the catalogue: a power cut may bring them back.
     removed: BTreeMap<u64, u64>,
     /// Says that the store was received wholly, up to there.
-    mark: Option<Applied>,
+    mark: Option<LogPosition>,
 }
 
 #[derive(Clone, Default)]
@@ -62,32 +62,32 @@ struct Content {
     cached: Vec<u8>,
     /// As a power cut leaves it; empty as long as nothing is unsynced.
     synced: Vec<u8>,
-    unsynced: Vec<Change>,
+    unsynced: Vec<FileChange>,
 }
 
 #[derive(Clone)]
-enum Change {
+enum FileChange {
     Write(usize, Vec<u8>),
     Cut(usize),
 }
 
-impl Change {
+impl FileChange {
     fn make(&self, bytes: &mut Vec<u8>) {
         match self {
-            Change::Write(offset, written) => {
+            FileChange::Write(offset, written) => {
                 let end = offset + written.len();
                 if bytes.len() < end {
                     bytes.resize(end, 0);
                 }
                 bytes[*offset..end].copy_from_slice(written);
             }
-            Change::Cut(length) => bytes.truncate(*length),
+            FileChange::Cut(length) => bytes.truncate(*length),
         }
     }
 }
 
 impl Content {
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: FileChange) {
         if self.unsynced.is_empty() {
             self.synced.clone_from(&self.cached);
         }
@@ -159,7 +159,7 @@ impl StoreDisk {
     }
 
     /// How far the store reaches that was received wholly and not installed.
-    pub fn staged(&self) -> Option<Applied> {
+    pub fn staged(&self) -> Option<LogPosition> {
         self.disk().incoming.mark
     }
 
@@ -288,7 +288,7 @@ impl Backend for StoreDisk {
         Ok(())
     }
 
-    fn complete(&mut self, applied: Applied) -> Result<()> {
+    fn complete(&mut self, applied: LogPosition) -> Result<()> {
         let mut disk = self.disk();
         disk.call_for("mark")?;
         disk.place(self.slot).mark = Some(applied);
@@ -336,13 +336,13 @@ impl BlockFile for DiskFile {
         let written = {
             let mut disk = lock(&self.disk);
             disk.call_to_write().map(|()| {
-                disk.content(self.inode).change(Change::Write(offset, bytes.to_vec()));
+                disk.content(self.inode).change(FileChange::Write(offset, bytes.to_vec()));
             })
         };
         if written.is_err() {
             // Half of it arrives.
             let half = bytes[..bytes.len() / 2].to_vec();
-            lock(&self.disk).content(self.inode).change(Change::Write(offset, half));
+            lock(&self.disk).content(self.inode).change(FileChange::Write(offset, half));
         }
         written
     }
@@ -356,7 +356,7 @@ impl BlockFile for DiskFile {
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
         self.call(|content| {
-            content.change(Change::Cut(bytes as usize));
+            content.change(FileChange::Cut(bytes as usize));
             Ok(())
         })
     }

@@ -10,7 +10,7 @@ use api::etcdserverpb::{WatchRequest, WatchResponse};
 use bytes::{Buf, Bytes};
 use mvcc::Store;
 use prost::Message;
-use watch::{CreateRequest, Encoder, Hub, Limits, StreamId};
+use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
 
 /// So small that responses with a few events are split.
 const FRAGMENT_BYTES: usize = 1_500;
@@ -35,14 +35,14 @@ impl Watching {
         let to_wake = Arc::clone(&woken);
         let is_first = store.wake_with(Arc::new(move || to_wake.store(true, Ordering::Relaxed)));
         assert!(is_first, "a store has one hub");
-        let limits = Limits {
+        let limits = WatchLimits {
             outbox_bytes: 4 << 10,
             bodies_bytes: 16 << 10,
             step_bytes: 2 << 10,
             response_revisions_max: 5,
             step_watchers: 4,
             progress_interval: PROGRESS_INTERVAL,
-            ..Limits::default()
+            ..WatchLimits::default()
         };
         Watching { hub: Hub::new(store, limits), streams: BTreeMap::new(), woken, is_planned: false }
     }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use mvcc::{SpanDigest, Store};
-use raft_node::{Gauges, Membership, Position, Role};
+use raft_node::{Gauges, LogIndex, LogPosition, Membership, Role, Term};
 use state_machine::command::{self, Kind};
 use state_machine::{AuthState, AuthTable, LeaseTable};
 
@@ -56,7 +56,7 @@ struct Command {
 
 #[derive(Debug, Default)]
 struct Entry {
-    term: u64,
+    term: Term,
     commands: Vec<Command>,
     /// True when the first member to apply it was done with it.
     is_whole: bool,
@@ -75,11 +75,11 @@ pub(crate) struct Truth {
     /// From index 1 on.
     entries: Vec<Entry>,
     /// Where each command was applied first, by its digest: no two commands have the same bytes.
-    places: BTreeMap<u64, (u64, usize)>,
+    places: BTreeMap<u64, (LogIndex, usize)>,
     /// The members from each index on at which they changed, the first ones from index 0 on.
-    memberships: BTreeMap<u64, Membership>,
+    memberships: BTreeMap<LogIndex, Membership>,
     /// The users from each index on at which they changed.
-    users: BTreeMap<u64, UserModel>,
+    users: BTreeMap<LogIndex, UserModel>,
     pub model: Model,
     pub times: LeaseTimes,
     pub hashes: u64,
@@ -91,11 +91,11 @@ impl Truth {
     /// The members of a new cluster.
     pub fn begin(&mut self, founders: impl IntoIterator<Item = u64>) {
         self.model.members.begin(founders);
-        self.memberships.insert(0, self.model.members.membership());
+        self.memberships.insert(LogIndex::ZERO, self.model.members.membership());
     }
 
     /// The members after the entry at `index`, and those before the newest change up to there.
-    pub fn members_at(&self, index: u64) -> (&Membership, &Membership) {
+    pub fn members_at(&self, index: LogIndex) -> (&Membership, &Membership) {
         let mut until = self.memberships.range(..=index).rev().map(|(_, membership)| membership);
         let newest = until.next().expect("a cluster begins with members");
         (newest, until.next().unwrap_or(newest))
@@ -109,7 +109,7 @@ impl Truth {
     /// A command, the `ordinal`-th of the entry at `at`, was applied and left a member at these revisions.
     pub fn command(
         &mut self,
-        at: Position,
+        at: LogPosition,
         ordinal: usize,
         bytes: &Bytes,
         after: (i64, i64),
@@ -156,7 +156,7 @@ impl Truth {
     /// A member finished the entry at `at`, which held so many commands.
     pub fn entry(
         &mut self,
-        at: Position,
+        at: LogPosition,
         commands: usize,
         store: &Store,
         leases: &LeaseTable,
@@ -179,22 +179,22 @@ impl Truth {
         if (lease_digest(found), leases.clock()) != entry.leases {
             return Err(format!("after entry {at:?} a member has the leases {:?}", leases.scan(None, 10)));
         }
-        if let SpanDigest::Known(digest) = store.span_digest(at.index - 1, at.index) {
+        if let SpanDigest::Known(digest) = store.span_digest(at.index.saturating_sub(1), at.index) {
             self.digest(at.index, digest)?;
         }
-        if self.users.contains_key(&at.index) || at.index.is_multiple_of(HASH_EVERY) {
+        if self.users.contains_key(&at.index) || at.index.0.is_multiple_of(HASH_EVERY) {
             self.check_users(at.index, &users.state())?;
         }
-        if at.index.is_multiple_of(HASH_EVERY) {
+        if at.index.0.is_multiple_of(HASH_EVERY) {
             return self.state(at.index, store);
         }
         if self.memberships.contains_key(&at.index) { self.members(at.index, store) } else { Ok(()) }
     }
 
     /// A member's digest of what the entry at `index` changed.
-    fn digest(&mut self, index: u64, digest: u64) -> Result<(), String> {
+    fn digest(&mut self, index: LogIndex, digest: u64) -> Result<(), String> {
         self.digests += 1;
-        match self.entries[index as usize - 1].digest.replace(digest) {
+        match self.entries[place_of(index)].digest.replace(digest) {
             Some(known) if known != digest => Err(format!(
                 "entry {index} has the digest {digest:016x} on one member, {known:016x} on another"
             )),
@@ -203,12 +203,12 @@ impl Truth {
     }
 
     /// The users after the entry at `index`, if any command had changed them by then.
-    pub fn users_at(&self, index: u64) -> Option<&UserModel> {
+    pub fn users_at(&self, index: LogIndex) -> Option<&UserModel> {
         self.users.range(..=index).next_back().map(|(_, users)| users)
     }
 
     /// Users, roles and permissions of a member or a store that stands at `index`.
-    pub fn check_users(&self, index: u64, found: &AuthState) -> Result<(), String> {
+    pub fn check_users(&self, index: LogIndex, found: &AuthState) -> Result<(), String> {
         let found = UserModel::found(found);
         let none = UserModel::default();
         let wanted = self.users_at(index).unwrap_or(&none);
@@ -219,7 +219,7 @@ impl Truth {
     }
 
     /// The list of members in a store that stands at `index`.
-    fn members(&self, index: u64, store: &Store) -> Result<(), String> {
+    fn members(&self, index: LogIndex, store: &Store) -> Result<(), String> {
         let found = state_machine::members(store).map_err(|error| error.to_string())?;
         let ids = |is_learner| {
             let of_kind = found.iter().filter(move |member| member.is_learner == is_learner);
@@ -234,9 +234,9 @@ impl Truth {
     }
 
     /// The whole state of a member that stands at `index` is that of all others when they stood there.
-    pub fn state(&mut self, index: u64, store: &Store) -> Result<(), String> {
-        let Some(entry) = (index as usize).checked_sub(1).and_then(|at| self.entries.get_mut(at)) else {
-            return if index == 0 {
+    pub fn state(&mut self, index: LogIndex, store: &Store) -> Result<(), String> {
+        let Some(entry) = (index.0 as usize).checked_sub(1).and_then(|at| self.entries.get_mut(at)) else {
+            return if index == LogIndex::ZERO {
                 Ok(())
             } else {
                 Err(format!("a store stands at {index}, which no member applied"))
@@ -249,7 +249,7 @@ impl Truth {
         self.members(index, store)?;
         let found = state_machine::auth_in(&store.items(b"auth-")).map_err(|error| error.to_string())?;
         self.check_users(index, &found)?;
-        let entry = &mut self.entries[index as usize - 1];
+        let entry = &mut self.entries[place_of(index)];
         let found = state_machine::leases(store.items(b"lease/")).map_err(|error| error.to_string())?;
         if lease_digest(found.iter().map(|(id, it)| (*id, it.ttl, it.deadline))) != entry.leases.0 {
             return Err(format!("a store at entry {index} has the leases {found:?}"));
@@ -267,8 +267,8 @@ impl Truth {
         }
     }
 
-    fn entry_at(&mut self, at: Position) -> Result<&mut Entry, String> {
-        let (known, place) = (self.entries.len(), at.index as usize - 1);
+    fn entry_at(&mut self, at: LogPosition) -> Result<&mut Entry, String> {
+        let (known, place) = (self.entries.len(), place_of(at.index));
         if place > known {
             return Err(format!("entry {at:?} was applied, though no member applied {}", known + 1));
         }
@@ -282,13 +282,14 @@ impl Truth {
         Ok(entry)
     }
 
-    pub fn last(&self) -> Position {
-        Position { index: self.entries.len() as u64, term: self.entries.last().map_or(0, |entry| entry.term) }
+    pub fn last(&self) -> LogPosition {
+        let term = self.entries.last().map_or(Term(0), |entry| entry.term);
+        LogPosition { index: LogIndex(self.entries.len() as u64), term }
     }
 
     /// Whether a command of the entry is this one and was to be answered like this.
-    pub fn answers(&self, index: u64, digest: u64, answer: &Summary) -> Result<(), String> {
-        let commands = &self.entries[index as usize - 1].commands;
+    pub fn answers(&self, index: LogIndex, digest: u64, answer: &Summary) -> Result<(), String> {
+        let commands = &self.entries[place_of(index)].commands;
         if commands.iter().any(|command| command.digest == digest && command.answer == *answer) {
             return Ok(());
         }
@@ -297,10 +298,15 @@ impl Truth {
     }
 }
 
+/// Where [`Truth`] has the entry at `index`.
+fn place_of(index: LogIndex) -> usize {
+    index.0 as usize - 1
+}
+
 /// What is known of the elections, and of each member's own history.
 #[derive(Debug, Default)]
 pub(crate) struct Elections {
-    leaders: BTreeMap<u64, u64>,
+    leaders: BTreeMap<Term, u64>,
 }
 
 impl Elections {
@@ -319,7 +325,7 @@ impl Elections {
 
     /// Whether no member was ever seen to lead a later term. A leader of an older one, elected by votes that
     /// came late, need not hold what has been committed since.
-    pub fn is_newest(&self, term: u64) -> bool {
+    pub fn is_newest(&self, term: Term) -> bool {
         self.leaders.last_key_value().is_none_or(|(newest, _)| *newest <= term)
     }
 
@@ -346,12 +352,12 @@ const COMPARED_MAX: u64 = 64;
 /// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards.
 /// What one of them has trimmed is not compared.
 pub(crate) fn logs_match(
-    last: u64,
-    one: impl Fn(u64) -> Option<u64>,
-    other: impl Fn(u64) -> Option<u64>,
+    last: LogIndex,
+    one: impl Fn(LogIndex) -> Option<Term>,
+    other: impl Fn(LogIndex) -> Option<Term>,
 ) -> Result<(), Breach> {
     let mut agreed = false;
-    for index in (last.saturating_sub(COMPARED_MAX) + 1..=last).rev() {
+    for index in (last.saturating_sub(COMPARED_MAX).0 + 1..=last.0).rev().map(LogIndex) {
         let (Some(one), Some(other)) = (one(index), other(index)) else { return Ok(()) };
         if agreed && one != other {
             return Err(format!("two logs agree on entry {} but not on {index}", index + 1).into());
@@ -367,8 +373,8 @@ mod tests {
 
     use super::*;
 
-    fn at(index: u64, term: u64) -> Position {
-        Position { index, term }
+    fn at(index: u64, term: u64) -> LogPosition {
+        LogPosition::new(index, term)
     }
 
     fn put(key: &str, value: &str) -> Bytes {
@@ -395,7 +401,7 @@ mod tests {
         for second in [(at(1, 1), 1), (at(2, 1), 0)] {
             let mut truth = Truth::default();
             truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
-            if second.0.index == 2 {
+            if second.0.index == LogIndex(2) {
                 truth.entries[0].is_whole = true;
             }
             let error = truth.command(second.0, second.1, &put("a", "1"), (3, -1)).unwrap_err();
@@ -423,26 +429,35 @@ mod tests {
         let mut truth = Truth::default();
         truth.command(at(1, 1), 0, &put("a", "1"), (2, -1)).unwrap();
         let digest = fold(0, &put("a", "1"));
-        truth.answers(1, digest, &vec![1, 2]).unwrap();
-        assert!(truth.answers(1, digest, &vec![1, 3]).is_err());
-        assert!(truth.answers(1, fold(0, &put("b", "1")), &vec![1, 2]).is_err());
+        truth.answers(LogIndex(1), digest, &vec![1, 2]).unwrap();
+        assert!(truth.answers(LogIndex(1), digest, &vec![1, 3]).is_err());
+        assert!(truth.answers(LogIndex(1), fold(0, &put("b", "1")), &vec![1, 2]).is_err());
     }
 
     #[test]
     fn two_leaders_of_one_term_are_caught() {
         let mut elections = Elections::default();
-        let gauges = |term| Gauges { role: Role::Leader, leader: None, term, commit: 0, last_index: 0 };
+        let none = LogIndex::ZERO;
+        let gauges = |term| Gauges {
+            role: Role::Leader,
+            leader: None,
+            term: Term(term),
+            commit: none,
+            last_index: none,
+        };
         assert!(elections.observe(1, gauges(5)).unwrap());
         assert!(!elections.observe(1, gauges(5)).unwrap());
         elections.observe(2, gauges(6)).unwrap();
-        assert!(elections.is_newest(6) && !elections.is_newest(5));
+        assert!(elections.is_newest(Term(6)) && !elections.is_newest(Term(5)));
         assert!(elections.observe(2, gauges(5)).is_err());
     }
 
     #[test]
     fn a_member_that_goes_back_is_caught() {
-        let gauges =
-            |term, commit| Gauges { role: Role::Follower, leader: None, term, commit, last_index: 9 };
+        let gauges = |term, commit| {
+            let (term, commit, last_index) = (Term(term), LogIndex(commit), LogIndex(9));
+            Gauges { role: Role::Follower, leader: None, term, commit, last_index }
+        };
         goes_on(Some(gauges(5, 7)), gauges(5, 8)).unwrap();
         assert!(goes_on(Some(gauges(5, 7)), gauges(4, 8)).is_err());
         assert!(goes_on(Some(gauges(5, 7)), gauges(6, 6)).is_err());
@@ -452,10 +467,10 @@ mod tests {
     #[test]
     fn logs_that_agree_above_a_difference_are_caught() {
         let log = |terms: &'static [u64]| {
-            move |index: u64| terms.get(index as usize - 1).copied().filter(|term| *term > 0)
+            move |index| terms.get(place_of(index)).copied().filter(|term| *term > 0).map(Term)
         };
-        assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 1, 3])).is_ok());
-        assert!(logs_match(3, log(&[1, 1, 2]), log(&[1, 2, 2])).is_err());
-        assert!(logs_match(3, log(&[0, 1, 2]), log(&[7, 1, 2])).is_ok(), "trimmed");
+        assert!(logs_match(LogIndex(3), log(&[1, 1, 2]), log(&[1, 1, 3])).is_ok());
+        assert!(logs_match(LogIndex(3), log(&[1, 1, 2]), log(&[1, 2, 2])).is_err());
+        assert!(logs_match(LogIndex(3), log(&[0, 1, 2]), log(&[7, 1, 2])).is_ok(), "trimmed");
     }
 }

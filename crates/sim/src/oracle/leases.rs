@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use raft_node::LogIndex;
 use state_machine::command::LeaseRenew;
 
 use super::refusal::Refusal;
@@ -37,7 +38,7 @@ struct Lease {
     /// Its first deadline.
     first: Option<i64>,
     /// Index of the entry that granted it.
-    granted: u64,
+    granted: LogIndex,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +59,7 @@ impl LeaseModel {
     }
 
     /// Grants a lease and returns its TTL.
-    pub fn grant(&mut self, index: u64, id: i64, ttl: i64) -> Result<i64, Refusal> {
+    pub fn grant(&mut self, index: LogIndex, id: i64, ttl: i64) -> Result<i64, Refusal> {
         match id {
             0 => return Err(Refusal::LeaseNotFound),
             _ if ttl > TTL_MAX => return Err(Refusal::TtlTooLarge),
@@ -83,7 +84,9 @@ impl LeaseModel {
         for id in &renew.ids {
             let Some(lease) = self.leases.get_mut(id) else { continue };
             // Another lease with the same id, which the leader had not seen.
-            if lease.deadline.is_none() && renew.granted.is_some_and(|granted| granted < lease.granted) {
+            if lease.deadline.is_none()
+                && renew.granted.is_some_and(|granted| LogIndex(granted) < lease.granted)
+            {
                 continue;
             }
             let deadline = self.clock + lease.ttl * 1000;
@@ -134,8 +137,8 @@ mod tests {
     fn leases_follow_the_clock_of_their_commands() {
         let mut leases = LeaseModel::default();
         let renew = |now, ids: &[i64]| LeaseRenew { term: 1, now, ids: ids.to_vec(), granted: Some(3) };
-        assert_eq!(leases.grant(3, 7, 2), Ok(2));
-        assert_eq!(leases.grant(3, 7, 2), Err(Refusal::LeaseExists));
+        assert_eq!(leases.grant(LogIndex(3), 7, 2), Ok(2));
+        assert_eq!(leases.grant(LogIndex(3), 7, 2), Err(Refusal::LeaseExists));
         assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease without a deadline");
         leases.renew(&LeaseRenew { granted: Some(2), ..renew(1_000, &[7]) });
         assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease that was granted after its record");

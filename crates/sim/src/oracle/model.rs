@@ -15,7 +15,7 @@ use api::etcdserverpb::{
     Compare, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseOp, TxnRequest,
 };
 use bytes::Bytes;
-use raft_node::Position;
+use raft_node::LogPosition;
 use state_machine::command::{Caller, Kind};
 use state_machine::{Outcome, Response};
 
@@ -94,12 +94,17 @@ impl Default for Model {
 
 impl Model {
     /// Carries out a command of the entry at `at` and foretells its answer.
-    pub fn apply(&mut self, kind: &Kind, caller: Option<&Caller>, at: Position) -> Result<Summary, String> {
+    pub fn apply(
+        &mut self,
+        kind: &Kind,
+        caller: Option<&Caller>,
+        at: LogPosition,
+    ) -> Result<Summary, String> {
         let keys_of = |lease| self.keys_of_lease(lease, self.revision);
         if let Some(refusal) = self.users.refusal(kind, caller, keys_of) {
             return Ok(refused(refusal));
         }
-        let term = at.term;
+        let term = at.term.0;
         match kind {
             Kind::Put(put) if !self.has_lease(put.lease) => Ok(refused(Refusal::LeaseNotFound)),
             Kind::Put(put) => {
@@ -453,7 +458,7 @@ mod tests {
     }
 
     fn apply(model: &mut Model, kind: &Kind, term: u64) -> Result<Summary, String> {
-        model.apply(kind, None, Position { index: 1, term })
+        model.apply(kind, None, LogPosition::new(1, term))
     }
 
     fn model() -> Model {

@@ -13,6 +13,7 @@ use api::command::auth_change::Kind as Auth;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{RequestOp, TxnRequest};
 use bytes::Bytes;
+use raft_node::LogIndex;
 use state_machine::AuthState;
 use state_machine::command::{Caller, Kind};
 
@@ -134,7 +135,7 @@ impl UserModel {
     }
 
     /// Carries out a change of the entry at `index`. A token that is issued is returned.
-    pub fn apply(&mut self, change: &Auth, index: u64) -> Result<Option<String>, Refusal> {
+    pub fn apply(&mut self, change: &Auth, index: LogIndex) -> Result<Option<String>, Refusal> {
         let before = self.clone();
         let done = match change {
             Auth::IssueToken(request) => {
@@ -350,7 +351,7 @@ mod tests {
             permit(Type::Write, "key03", ""),
             Auth::Enable(AuthEnableRequest {}),
         ] {
-            model.apply(&change, 1).unwrap();
+            model.apply(&change, LogIndex(1)).unwrap();
         }
         model
     }

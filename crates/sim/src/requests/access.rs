@@ -1,7 +1,7 @@
 //! Whom a member takes a client for, and what it lets users read.
 
 use api::etcdserverpb::RangeRequest;
-use mvcc::KeyRange;
+use mvcc::{KeyRange, LogIndex};
 use state_machine::{AuthTable, Need};
 
 use crate::oracle::{Breach, Truth};
@@ -10,7 +10,7 @@ use crate::oracle::{Breach, Truth};
 pub(crate) struct Access {
     pub table: AuthTable,
     /// The newest entry that it has applied.
-    pub applied: u64,
+    pub applied: LogIndex,
 }
 
 impl Access {

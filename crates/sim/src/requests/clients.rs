@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
-use mvcc::Store;
+use mvcc::{LogIndex, Store};
 use state_machine::{Failure, Outcome, ROOT, Remaining, command};
 
 use super::access::Access;
@@ -147,7 +147,7 @@ impl Clients {
         &mut self,
         id: RequestId,
         outcome: &Outcome,
-        index: u64,
+        index: LogIndex,
         truth: &Truth,
         report: &mut Report,
     ) -> Result<u64, Breach> {

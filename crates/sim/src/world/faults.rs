@@ -3,7 +3,7 @@
 //! Faults overlap as they come: a member may crash inside a partition while another stands still. Any number of members
 //! may be down at once, all of them included; what was acknowledged must survive that.
 
-use raft_node::{Event, Lane, Role};
+use raft_node::{Event, Lane, LogIndex, Role};
 use wal::testing::Fault;
 
 use super::happening::{Absence, Happening, Phase};
@@ -189,7 +189,7 @@ impl World {
     fn lost_store(&mut self, id: u64) {
         let (wiped, voters) = (self.lacking_data(id), self.voters());
         let site = self.see(id);
-        let begins = site.synced.as_ref().is_some_and(|log| log.start().index.0 == 0);
+        let begins = site.synced.as_ref().is_some_and(|log| log.start().index == LogIndex::ZERO);
         let replays = begins && site.up.as_ref().is_some_and(|up| up.jobs.is_empty()) && !site.joins();
         let count = voters.len() as u64;
         let is_lone = replays && voters == [id];

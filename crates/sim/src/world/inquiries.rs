@@ -81,7 +81,7 @@ impl World {
     pub fn note_caught_up(&mut self, id: u64) {
         let site = self.see(id);
         let Some(last) = site.lost_log else { return };
-        let synced = site.synced.as_ref().map(|log| log.last().index.0);
+        let synced = site.synced.as_ref().map(|log| log.last().index);
         let is_back = site.up.as_ref().is_some_and(|up| {
             !up.node.is_held() && synced == Some(up.node.gauges().last_index) && site.applied() >= last
         });

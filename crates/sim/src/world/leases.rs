@@ -4,7 +4,7 @@
 //! `member/lease_clock` of the process does it. A task goes on a moment after what it waited for: meanwhile the
 //! member may have crashed, stood still or lost its leadership.
 
-use raft_node::{RequestOrigin, Role};
+use raft_node::{RequestOrigin, Role, Term};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
     Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, Response,
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// The term of a member, if it leads.
-    fn led_term(&self, id: u64) -> Option<u64> {
+    fn led_term(&self, id: u64) -> Option<Term> {
         let gauges = self.see(id).up.as_ref()?.node.gauges();
         (gauges.role == Role::Leader).then_some(gauges.term)
     }
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// A member leads. Its turns are planned once for each term.
-    pub(super) fn plan_lease_turns(&mut self, id: u64, term: u64) {
+    pub(super) fn plan_lease_turns(&mut self, id: u64, term: Term) {
         if self.leasing(id).planned.replace(term) == Some(term) {
             return;
         }
@@ -84,7 +84,7 @@ impl World {
         self.after(delay, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
     }
 
-    fn lease_turn(&mut self, id: u64, boot: u64, term: u64) -> Result<(), Trouble> {
+    fn lease_turn(&mut self, id: u64, boot: u64, term: Term) -> Result<(), Trouble> {
         self.check_overdue()?;
         if self.led_term(id) != Some(term) {
             self.leasing(id).end();
@@ -113,7 +113,7 @@ impl World {
                 self.propose_for(id, chosen.record(term, clock), Then::Recorded { term });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND).map(<[i64]>::to_vec) {
-                let expire = Kind::LeaseExpire(LeaseExpire { term, now: clock, ids: ids.clone() });
+                let expire = Kind::LeaseExpire(LeaseExpire { term: term.0, now: clock, ids: ids.clone() });
                 self.propose_for(id, expire, Then::Expired { term, ids });
             }
             if !work.has_more {

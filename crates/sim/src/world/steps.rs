@@ -1,7 +1,7 @@
 //! What happens to a member, one step at a time, and what must hold after each.
 
 use bytes::Bytes;
-use raft_node::{Event, Outbound, Released, Role, apply_brief_first};
+use raft_node::{Event, LogIndex, Outbound, Released, Role, Term, apply_brief_first};
 
 use super::happening::{Absence, Happening, Phase};
 use super::state::World;
@@ -352,7 +352,7 @@ impl World {
             let (Some(last_one), Some(last_other)) = (last(one), last(other)) else { continue };
             // raft-rs gives 0 for what a log no longer, or not yet, holds.
             let term = |site: &Site, index| {
-                site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > 0)
+                site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > Term(0))
             };
             logs_match(last_one.min(last_other), |index| term(one, index), |index| term(other, index))?;
         }
@@ -365,7 +365,7 @@ impl World {
             let turn = self.site(id).turn()?;
             self.observe(id)?;
             self.note_caught_up(id);
-            let more = turn.more;
+            let more = turn.effects.more;
             let applied = self.perform(id, turn)?;
             if !more && !applied {
                 self.plan_watching(id);
@@ -384,7 +384,10 @@ impl World {
         if self.elections.observe(id, gauges)? {
             let last = self.truth.get().last();
             let found = node.term_at(last.index);
-            if last.index > 0 && found != Some(last.term) && self.elections.is_newest(gauges.term) {
+            if last.index > LogIndex::ZERO
+                && found != Some(last.term)
+                && self.elections.is_newest(gauges.term)
+            {
                 return Err(format!(
                     "member {id} leads term {} without entry {last:?}, which was applied: it has {found:?}",
                     gauges.term
@@ -403,7 +406,7 @@ impl World {
 
     /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
     fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, Trouble> {
-        self.send(id, turn.send);
+        self.send(id, turn.effects.send);
         for request in
             turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
         {
@@ -412,9 +415,9 @@ impl World {
         }
         turn.readable.into_iter().try_for_each(|request| self.read(id, request))?;
         let boot = self.see(id).boots;
-        turn.snapshots.into_iter().for_each(|offer| self.begin_stream(id, offer));
-        turn.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));
-        if turn.checkpoint_wanted.is_some() {
+        turn.effects.snapshots.into_iter().for_each(|offer| self.begin_stream(id, offer));
+        turn.effects.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));
+        if turn.effects.checkpoint_wanted.is_some() {
             let soon = self.chances.members.within(MILLISECOND, 20 * MILLISECOND);
             self.after(soon, Happening::Checkpoint { to: id, boot });
         }
@@ -424,8 +427,8 @@ impl World {
         let up = self.site(id).up.as_mut().expect("it turned just now");
         let (idle_disk, idle_machine) = (up.jobs.is_empty(), up.work.is_empty());
         let (syncs, applies) =
-            (!turn.persist.is_empty() && idle_disk, !turn.apply.is_empty() && idle_machine);
-        up.jobs.extend(turn.persist);
+            (!turn.effects.persist.is_empty() && idle_disk, !turn.apply.is_empty() && idle_machine);
+        up.jobs.extend(turn.effects.persist);
         up.work.extend(turn.apply);
         if syncs {
             let sloth = self.see(id).sloth;
@@ -449,7 +452,7 @@ impl World {
     /// The driver applies what is brief, as [`apply_brief_first`] decides. Returns what is for the apply thread.
     fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, Trouble> {
         apply_brief_first(jobs, |job| {
-            let up = self.see(id).up.as_ref().expect("it turned just now");
+            let up = self.site(id).up.as_mut().expect("it turned just now");
             if !up.applier.is_brief(&job) || self.chances.members.per_mille(APPLYING) {
                 return Ok(Some(job));
             }

@@ -52,7 +52,7 @@ impl World {
         }
         self.count(Count::SnapshotsSent);
         self.streams_begun += 1;
-        let (number, message) = (self.streams_begun, offer.message(at.index, at.term));
+        let (number, message) = (self.streams_begun, offer.message(at));
         self.tell(|| format!("stream {number}: member {from} sends its checkpoint at {at:?} to {to}"));
         self.streams.insert(number, Stream { from: (from, boot), to, receiver: None, export, message });
         self.after(MILLISECOND, Happening::Stream { number });

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use mvcc::{Flip, KeyRange, RangeOptions, RecountBounds, RecountSpan, Recounted, Store};
-use raft_node::Position;
+use raft_node::LogPosition;
 
 use super::happening::Phase;
 use super::state::World;
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// What is acknowledged is on the disks of a quorum.
-    pub fn check_durable(&self, at: Position, truth: &Truth) -> Result<(), Breach> {
+    pub fn check_durable(&self, at: LogPosition, truth: &Truth) -> Result<(), Breach> {
         // A leader may have committed it before it had applied the newest change before it.
         let (newest, before) = truth.members_at(at.index);
         if self.is_held_by_majority(newest, at) || self.is_held_by_majority(before, at) {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use api::Error;
 use api::command::auth_change::Kind as Change;
 use api::etcdserverpb::alarm_request::AlarmAction;
-use mvcc::{Store, Writer};
+use mvcc::{LogIndex, Store, Writer};
 
 use self::change::Voided;
 pub use self::grants::Grants;
@@ -41,7 +41,7 @@ pub use self::needs::{Access, Need, of_delete_range, of_lease_keys, of_put, of_r
 pub use self::state::{AuthState, ROOT, USER_NAME_BYTES_MAX, items as auth_items, read_in as auth_in};
 pub use self::table::{AuthTable, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants};
 use crate::command::{AuthChange, Caller, Kind};
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// The auth store as apply changes it.
 #[derive(Debug)]
@@ -62,14 +62,14 @@ pub(crate) enum Changed {
 
 impl Auth {
     /// The auth state of a store.
-    pub fn load(store: &Store) -> Result<Self, Fatal> {
+    pub fn load(store: &Store) -> Result<Self, ApplyError> {
         let state = Arc::new(AuthState::load(store)?);
         Ok(Auth { table: AuthTable::new(Arc::clone(&state)), state, resolved: BTreeMap::new() })
     }
 
     /// The auth state of an installed store, for the same readers. Tokens of before are void: this member did
     /// not see what happened to their users.
-    pub fn reload(&mut self, store: &Store) -> Result<(), Fatal> {
+    pub fn reload(&mut self, store: &Store) -> Result<(), ApplyError> {
         self.state = Arc::new(AuthState::load(store)?);
         self.resolved.clear();
         self.table.void_all();
@@ -139,11 +139,17 @@ impl Auth {
     }
 
     /// Executes a change in the entry at `index`. A refusal changes nothing.
-    pub fn change(&mut self, writer: &mut Writer, index: u64, request: AuthChange) -> Result<Changed, Error> {
+    pub fn change(
+        &mut self,
+        writer: &mut Writer,
+        index: LogIndex,
+        request: AuthChange,
+    ) -> Result<Changed, Error> {
         let request = match request.kind.ok_or(Error::NotCapable)? {
             Change::IssueToken(request) => {
                 let issued = change::issue(&self.state, request)?;
-                let index = if cfg!(feature = "mutant-token-of-another-entry") { index - 1 } else { index };
+                let of_another = cfg!(feature = "mutant-token-of-another-entry");
+                let index = index.saturating_sub(u64::from(of_another));
                 let token = format!("{}.{index}", issued.prefix);
                 self.table.insert(&token, issued.user);
                 return Ok(Changed::Token(token));

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use mvcc::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, Store, Writer};
 use prost::Message;
 
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// The user that must exist, and the role that may do anything.
 pub const ROOT: &str = "root";
@@ -50,7 +50,7 @@ impl Default for AuthState {
 }
 
 impl AuthState {
-    pub(super) fn load(store: &Store) -> Result<Self, Fatal> {
+    pub(super) fn load(store: &Store) -> Result<Self, ApplyError> {
         read_in(&store.items(PREFIX))
     }
 
@@ -82,10 +82,10 @@ impl AuthState {
 }
 
 /// The auth state among the items of a store. Items of others are skipped.
-pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, Fatal> {
+pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, ApplyError> {
     let mut state = AuthState::default();
     for (item, value) in items {
-        let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+        let broken = |reason| ApplyError::Item { item: item.to_vec(), reason };
         let name =
             |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| broken("a name that is not text"));
         if item == ENABLED {

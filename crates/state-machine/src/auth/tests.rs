@@ -134,7 +134,7 @@ fn changes_follow_etcds_rules() {
         (add_user(ROOT), Ok(()), 2),
         (add_user(ROOT), Err(UserAlreadyExist), 2),
         (enable(), Err(RootRoleNotExist), 2),
-        (grant_role("nobody", ROOT), Err(UserNotFound), 2),
+        (grant_role("absent", ROOT), Err(UserNotFound), 2),
         (grant_role(ROOT, "r"), Err(RoleNotFound), 2),
         (grant_role(ROOT, ROOT), Ok(()), 3),
         (grant_role(ROOT, ROOT), Ok(()), 3),
@@ -153,14 +153,14 @@ fn changes_follow_etcds_rules() {
         (add_user("u"), Ok(()), 9),
         (grant_role("u", "r"), Ok(()), 10),
         (revoke_role("u", ROOT), Err(RoleNotGranted), 10),
-        (revoke_role("nobody", "r"), Err(UserNotFound), 10),
-        (set_password("nobody"), Err(UserNotFound), 10),
+        (revoke_role("absent", "r"), Err(UserNotFound), 10),
+        (set_password("absent"), Err(UserNotFound), 10),
         (set_password("u"), Ok(()), 11),
         (enable(), Ok(()), 11),
         (enable(), Ok(()), 11),
         (issue("u", 11), Ok(()), 11),
         (issue("u", 10), Err(AuthOldRevision), 11),
-        (issue("nobody", 11), Err(AuthFailed), 11),
+        (issue("absent", 11), Err(AuthFailed), 11),
         (delete_user(ROOT), Err(InvalidAuthMgmt), 11),
         (revoke_role(ROOT, ROOT), Err(InvalidAuthMgmt), 11),
         (delete_role(ROOT), Err(InvalidAuthMgmt), 11),
@@ -281,7 +281,7 @@ fn a_command_needs_permission_for_each_key_that_it_names_at_every_depth() {
         commands.push((Kind::Txn(TxnRequest { compare: vec![compare], ..TxnRequest::default() }), allowed));
     }
     for (command, allowed) in commands {
-        for user in ["u", "r", "w", "x", "nobody", ROOT] {
+        for user in ["u", "r", "w", "x", "absent", ROOT] {
             let is_allowed = allowed.contains(user) || user == ROOT;
             match world.as_user(user, command.clone()) {
                 Ok(_) => assert!(is_allowed, "{user}: {command:?}"),

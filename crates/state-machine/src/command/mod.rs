@@ -63,8 +63,11 @@ pub fn decode(command: &Bytes) -> Result<Kind, DecodeError> {
     decode::command(command.clone()).map(|(kind, _)| kind)
 }
 
+/// A command, with the user who asks.
+pub type Decoded = (Kind, Option<Caller>);
+
 /// As `decode`, with the user who asks.
-pub fn decode_with_caller(command: &Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
+pub fn decode_with_caller(command: &Bytes) -> Result<Decoded, DecodeError> {
     decode::command(command.clone())
 }
 

@@ -17,12 +17,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use base::LogIndex;
 use bytes::Bytes;
 use mvcc::{Store, Writer};
 use prost::encoding::{decode_varint, encode_varint};
 
 use super::table::{Lease, LeaseTable};
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// Items of segments: this prefix and the number of the segment as eight bytes, big endian.
 const PREFIX: &[u8] = b"lease/";
@@ -58,7 +59,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Reads the journal of a store: the leases and the clock.
-    pub fn load(store: &Store) -> Result<(Self, BTreeMap<i64, Lease>, i64), Fatal> {
+    pub fn load(store: &Store) -> Result<(Self, BTreeMap<i64, Lease>, i64), ApplyError> {
         let (journal, leases) = Self::read(store.items(PREFIX))?;
         let clock = match store.item(CLOCK) {
             None => 0,
@@ -66,7 +67,7 @@ impl Journal {
                 value
                     .as_ref()
                     .try_into()
-                    .map_err(|_| Fatal::Item { item: CLOCK.to_vec(), reason: "not a lease clock" })?,
+                    .map_err(|_| ApplyError::Item { item: CLOCK.to_vec(), reason: "not a lease clock" })?,
             ),
         };
         Ok((journal, leases, clock))
@@ -75,11 +76,11 @@ impl Journal {
     /// Reads segments, which come in order.
     fn read(
         segments: impl IntoIterator<Item = (Bytes, Bytes)>,
-    ) -> Result<(Self, BTreeMap<i64, Lease>), Fatal> {
+    ) -> Result<(Self, BTreeMap<i64, Lease>), ApplyError> {
         let mut journal = Journal::default();
         let mut newest = Vec::new();
         for (item, value) in segments {
-            let broken = |reason| Fatal::Item { item: item.to_vec(), reason };
+            let broken = |reason| ApplyError::Item { item: item.to_vec(), reason };
             let number = item[PREFIX.len()..].try_into().map_err(|_| broken("not the name of a segment"))?;
             let entries = parse(&value).ok_or_else(|| broken("not a segment of leases"))?;
             if journal.entries > 0 {
@@ -157,7 +158,7 @@ impl Journal {
 }
 
 /// The leases in the items of a store, by id. Items come in order; those of others are skipped.
-pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64, Lease)>, Fatal> {
+pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64, Lease)>, ApplyError> {
     let segments = items.into_iter().filter(|(item, _)| item.starts_with(PREFIX));
     Ok(Journal::read(segments)?.1.into_iter().collect())
 }
@@ -173,7 +174,7 @@ pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item
         while segment.len() < SEGMENT_BYTES
             && let Some((id, ttl)) = leases.next()
         {
-            put(&mut segment, id, Some(Lease { ttl, deadline: None, granted: 0 }));
+            put(&mut segment, id, Some(Lease { ttl, deadline: None, granted: LogIndex::ZERO }));
         }
         number += 1;
         Some((name(number - 1), segment))
@@ -203,10 +204,10 @@ fn put(segment: &mut Vec<u8>, id: i64, lease: Option<Lease>) {
     if let Some(lease) = lease {
         match (lease.deadline, lease.granted) {
             (Some(deadline), _) => encode_varint(deadline as u64 + 1, segment),
-            (None, 0) => encode_varint(0, segment),
+            (None, LogIndex::ZERO) => encode_varint(0, segment),
             (None, granted) => {
                 encode_varint(GRANTED, segment);
-                encode_varint(granted, segment);
+                encode_varint(granted.0, segment);
             }
         }
     }
@@ -226,10 +227,10 @@ fn parse(segment: &Bytes) -> Option<Vec<(i64, Option<Lease>)>> {
         let lease = match ttl {
             0 => None,
             ttl => {
-                let (mut deadline, mut granted) = (None, 0);
+                let (mut deadline, mut granted) = (None, LogIndex::ZERO);
                 match decode_varint(&mut rest).ok()? {
                     0 => {}
-                    GRANTED => granted = decode_varint(&mut rest).ok()?,
+                    GRANTED => granted = LogIndex(decode_varint(&mut rest).ok()?),
                     after => deadline = Some(i64::try_from(after - 1).ok()?),
                 }
                 Some(Lease { ttl, deadline, granted })

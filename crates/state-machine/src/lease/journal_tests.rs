@@ -1,4 +1,5 @@
-use mvcc::{Applied, MemoryBackend, Options};
+use base::Term;
+use mvcc::{LogPosition, MemoryBackend, Options};
 
 use super::*;
 use crate::lease::Leases;
@@ -41,11 +42,11 @@ fn superseded_entries_are_cleaned_and_each_lease_stays_as_it_is() {
     let mut subject = Subject::new();
     let Subject { writer, leases } = &mut subject;
     for id in 1..=3000 {
-        leases.grant(writer, 1, id, 60 + id % 7).unwrap();
+        leases.grant(writer, LogIndex(1), id, 60 + id % 7).unwrap();
     }
     for round in 0..40 {
         let ids = (1..=3000).filter(|id| id % 3 == round % 3).collect();
-        leases.renew(writer, 1, &renew(1000 * round, ids)).unwrap();
+        leases.renew(writer, Term(1), &renew(1000 * round, ids)).unwrap();
         leases.remove(writer, &[round * 70 + 1, round * 70 + 2]);
     }
     subject.check();
@@ -61,8 +62,8 @@ fn a_revoked_lease_does_not_come_back_from_an_older_entry() {
     let mut subject = Subject::new();
     let Subject { writer, leases } = &mut subject;
     for id in 1..=2000 {
-        leases.grant(writer, 1, id, 60).unwrap();
-        leases.renew(writer, 1, &renew(id, vec![id])).unwrap();
+        leases.grant(writer, LogIndex(1), id, 60).unwrap();
+        leases.renew(writer, Term(1), &renew(id, vec![id])).unwrap();
     }
     for id in 1..=2000 {
         leases.remove(writer, &[id]);
@@ -82,7 +83,10 @@ fn damaged_segments_are_refused() {
     ] {
         let mut subject = Subject::new();
         subject.writer.set_item(name, Some(value));
-        assert!(matches!(Leases::load(&mut subject.writer), Err(Fatal::Item { .. })), "{name:?} {value:?}");
+        assert!(
+            matches!(Leases::load(&mut subject.writer), Err(ApplyError::Item { .. })),
+            "{name:?} {value:?}"
+        );
     }
 }
 
@@ -92,9 +96,9 @@ fn leases_count_as_memory() {
     let before = subject.writer.store().size().memory;
     let Subject { writer, leases } = &mut subject;
     for id in 1..=10_000 {
-        leases.grant(writer, 1, id, 3600).unwrap();
+        leases.grant(writer, LogIndex(1), id, 3600).unwrap();
     }
-    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(1, 1)).unwrap();
     let each = (subject.writer.store().size().memory - before) / 10_000;
     assert!((60..100).contains(&each), "{each} bytes for each lease");
 }
@@ -106,7 +110,7 @@ fn leases_of_another_store_become_segments() {
         let items: Vec<_> = items(leases.clone()).map(|(key, value)| (key.into(), value.into())).collect();
         assert!(items.is_sorted() && items.iter().all(|(_, value): &(Bytes, Bytes)| value.len() < 4100));
         let wanted: Vec<_> =
-            leases.map(|(id, ttl)| (id, Lease { ttl, deadline: None, granted: 0 })).collect();
+            leases.map(|(id, ttl)| (id, Lease { ttl, deadline: None, granted: LogIndex::ZERO })).collect();
         assert_eq!(list(items).unwrap(), wanted);
     }
 }

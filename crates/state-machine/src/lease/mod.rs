@@ -23,13 +23,14 @@ mod journal; // leases in the store
 mod table; // leases in memory
 
 use api::Error;
+use base::{LogIndex, Term};
 use mvcc::{KeyRange, Previous, Writer};
 
 use self::journal::Journal;
 pub use self::journal::{items, list, replace};
 pub use self::table::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 use crate::command::{LeaseExpire, LeaseRenew};
-use crate::failure::Fatal;
+use crate::failure::ApplyError;
 
 /// The longest TTL in seconds: etcd's.
 pub const TTL_MAX: i64 = 9_000_000_000;
@@ -48,7 +49,7 @@ pub(crate) struct Leases {
 
 impl Leases {
     /// The leases of a store.
-    pub fn load(writer: &mut Writer) -> Result<Self, Fatal> {
+    pub fn load(writer: &mut Writer) -> Result<Self, ApplyError> {
         let (journal, leases, clock) = Journal::load(writer.store())?;
         let table = LeaseTable::default();
         table.replace(leases, clock);
@@ -57,7 +58,7 @@ impl Leases {
     }
 
     /// The leases of an installed store, for the same readers.
-    pub fn reload(&mut self, writer: &mut Writer) -> Result<(), Fatal> {
+    pub fn reload(&mut self, writer: &mut Writer) -> Result<(), ApplyError> {
         let (journal, leases, clock) = Journal::load(writer.store())?;
         self.table.replace(leases, clock);
         (self.journal, self.clock) = (journal, clock);
@@ -85,7 +86,7 @@ impl Leases {
     }
 
     /// Adds a lease by the entry at `index`, and returns its TTL.
-    pub fn grant(&mut self, writer: &mut Writer, index: u64, id: i64, ttl: i64) -> Result<i64, Error> {
+    pub fn grant(&mut self, writer: &mut Writer, index: LogIndex, id: i64, ttl: i64) -> Result<i64, Error> {
         if id == 0 {
             return Err(Error::LeaseNotFound);
         }
@@ -104,13 +105,13 @@ impl Leases {
 
     /// Records that each lease that exists has its full TTL from `now` on, and the clock. A lease that was
     /// granted after those were chosen is left alone: the record's clock may be older than the grant.
-    pub fn renew(&mut self, writer: &mut Writer, term: u64, request: &LeaseRenew) -> Result<(), Error> {
-        check_term(term, request.term)?;
+    pub fn renew(&mut self, writer: &mut Writer, term: Term, request: &LeaseRenew) -> Result<(), Error> {
+        check_term(term, Term(request.term))?;
         let now = self.advance(writer, request.now)?;
         for id in &request.ids {
             let Some(lease) = self.table.get(*id).filter(|lease| is_chosen(lease, request)) else { continue };
             let deadline = lease.deadline.unwrap_or(0).max(now + lease.ttl * 1000);
-            let lease = Lease { deadline: Some(deadline), granted: 0, ..lease };
+            let lease = Lease { deadline: Some(deadline), granted: LogIndex::ZERO, ..lease };
             self.table.set(*id, lease);
             self.journal.append(writer, *id, Some(lease));
         }
@@ -119,8 +120,8 @@ impl Leases {
     }
 
     /// Those of the leases whose time is over.
-    pub fn expired(&self, term: u64, request: &LeaseExpire) -> Result<Vec<i64>, Error> {
-        check_term(term, request.term)?;
+    pub fn expired(&self, term: Term, request: &LeaseExpire) -> Result<Vec<i64>, Error> {
+        check_term(term, Term(request.term))?;
         check_clock(request.now)?;
         let mut ids = request.ids.clone();
         ids.sort_unstable();
@@ -181,12 +182,12 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
 
 /// Whether a lease is the one that the leader chose, and not a later one with the same id.
 fn is_chosen(lease: &Lease, request: &LeaseRenew) -> bool {
-    request.granted.is_none_or(|granted| lease.granted <= granted)
+    request.granted.is_none_or(|granted| lease.granted <= LogIndex(granted))
         || cfg!(feature = "mutant-record-of-a-later-grant")
 }
 
 /// A command of the leader of `proposed`, in an entry of term `term`.
-fn check_term(term: u64, proposed: u64) -> Result<(), Error> {
+fn check_term(term: Term, proposed: Term) -> Result<(), Error> {
     let is_of_leader = term == proposed || cfg!(feature = "mutant-deposed-leader-renews");
     if is_of_leader { Ok(()) } else { Err(Error::LeaderChanged) }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::LogIndex;
 use parking_lot::RwLock;
 
 /// How long after its deadline a lease lives at least, because of renewals that were not recorded. Half a
@@ -28,7 +29,7 @@ pub struct Lease {
     /// When its TTL ends, in milliseconds of the lease clock; `None` until the leader has recorded it.
     pub deadline: Option<i64>,
     /// Index of the entry that granted it; 0 once it has a deadline.
-    pub granted: u64,
+    pub granted: LogIndex,
 }
 
 impl Lease {
@@ -59,7 +60,7 @@ struct Contents {
     unrecorded: BTreeSet<i64>,
     clock: i64,
     /// Index of the newest grant among the leases without a deadline that were ever here.
-    newest_grant: u64,
+    newest_grant: LogIndex,
     /// Leases granted since the owner of a queue last took them; `None` while there is no such queue.
     granted: Option<Vec<i64>>,
     /// Leases granted and revoked since the start of this process; not part of the replicated state.
@@ -121,7 +122,7 @@ impl LeaseTable {
 
     /// Index of the newest grant that was applied. A caller that chooses leases to record reads it first:
     /// then none of the leases that it finds was granted later.
-    pub fn newest_grant(&self) -> u64 {
+    pub fn newest_grant(&self) -> LogIndex {
         self.0.read().newest_grant
     }
 
@@ -163,7 +164,7 @@ impl LeaseTable {
 
     /// Replaces everything.
     pub(super) fn replace(&self, leases: BTreeMap<i64, Lease>, clock: i64) {
-        let newest_grant = leases.values().map(|lease| lease.granted).max().unwrap_or(0);
+        let newest_grant = leases.values().map(|lease| lease.granted).max().unwrap_or_default();
         let unrecorded = leases.iter().filter(|(_, lease)| lease.deadline.is_none());
         let unrecorded = unrecorded.map(|(id, _)| *id).collect();
         let mut contents = self.0.write();

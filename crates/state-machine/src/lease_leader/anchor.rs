@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use base::Term;
+
 /// A value of the lease clock, and the boot time to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
@@ -24,7 +26,7 @@ impl Anchor {
 /// A term that this member leads, and its lease clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedTerm {
-    pub term: u64,
+    pub term: Term,
     clock: Anchor,
 }
 
@@ -32,7 +34,7 @@ impl LedTerm {
     /// Begins to lead at the boot time `now`. This member has applied everything of earlier terms, and
     /// `newest` is its newest anchor. The clock begins after every value that was recorded in earlier terms,
     /// so a member that applies a value of this term takes it as its anchor.
-    pub fn begin(term: u64, newest: Anchor, now: Duration) -> LedTerm {
+    pub fn begin(term: Term, newest: Anchor, now: Duration) -> LedTerm {
         if cfg!(feature = "mutant-own-lease-clock") {
             return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO } };
         }
@@ -92,10 +94,10 @@ mod tests {
     #[test]
     fn a_new_leader_goes_on_from_its_newest_anchor() {
         let newest = Anchor { clock: 7_000, boot: Duration::from_millis(500) };
-        let led = LedTerm::begin(3, newest, Duration::from_millis(900));
+        let led = LedTerm::begin(Term(3), newest, Duration::from_millis(900));
         for (boot, clock) in [(900, 7_400), (1_900, 8_400), (100, 7_400)] {
             assert_eq!(led.clock_at(Duration::from_millis(boot)), clock, "{boot}");
         }
-        assert_eq!(LedTerm::begin(3, newest, newest.boot).began(), 7_001, "above what was recorded");
+        assert_eq!(LedTerm::begin(Term(3), newest, newest.boot).began(), 7_001, "above what was recorded");
     }
 }

@@ -1,5 +1,7 @@
 //! Leases that the leader has found and wants to record.
 
+use base::{LogIndex, Term};
+
 use crate::command::{Kind, LeaseRenew};
 use crate::lease::LeaseTable;
 
@@ -8,7 +10,7 @@ use crate::lease::LeaseTable;
 pub struct Chosen {
     ids: Vec<i64>,
     /// Index of the newest grant that was applied before they were looked up.
-    granted: u64,
+    granted: LogIndex,
 }
 
 impl Chosen {
@@ -26,12 +28,13 @@ impl Chosen {
 
     /// The command that records them. `now` is the lease clock of the term, read after they were found: a
     /// lease that was granted a moment before has its full TTL.
-    pub fn record(self, term: u64, now: i64) -> Kind {
-        Kind::LeaseRenew(LeaseRenew { term, now, ids: self.ids, granted: Some(self.granted) })
+    pub fn record(self, term: Term, now: i64) -> Kind {
+        let (term, granted) = (term.0, Some(self.granted.0));
+        Kind::LeaseRenew(LeaseRenew { term, now, ids: self.ids, granted })
     }
 
     #[cfg(test)]
     pub(super) fn of(ids: &[i64]) -> Chosen {
-        Chosen { ids: ids.to_vec(), granted: 0 }
+        Chosen { ids: ids.to_vec(), granted: LogIndex::ZERO }
     }
 }

@@ -1,6 +1,6 @@
 use crate::command::{self, Kind, LeaseRenew};
-use crate::{Answer, Genesis, StateMachine};
-use mvcc::{Applied, MemoryBackend, Options};
+use crate::{Answer, EtcdMachine, Genesis};
+use mvcc::{LogPosition, MemoryBackend, Options};
 
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 
@@ -8,19 +8,19 @@ use super::*;
 
 /// A machine whose leases a queue watches.
 struct Subject {
-    machine: StateMachine,
+    machine: EtcdMachine,
     index: u64,
 }
 
 impl Subject {
     fn new() -> Self {
         let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-        Subject { machine: StateMachine::new(writer, &Genesis::default()).unwrap(), index: 0 }
+        Subject { machine: EtcdMachine::new(writer, &Genesis::default()).unwrap(), index: 0 }
     }
 
     fn apply(&mut self, kind: Kind) {
         self.index += 1;
-        let at = Applied { index: self.index, term: 1 };
+        let at = LogPosition::new(self.index, 1);
         self.machine.apply(at, &command::encode(kind), Answer::Wanted).unwrap().unwrap().unwrap();
         self.machine.end_entry(at).unwrap();
     }

@@ -201,6 +201,8 @@ fn look_up(table: &LeaseTable, ids: &[i64]) -> Vec<Option<Lease>> {
 
 #[cfg(test)]
 mod tests {
+    use base::LogIndex;
+
     use super::*;
 
     fn batch(ids: Vec<i64>, judged: Vec<Renewal>, now: i64) -> RenewalBatch {
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_renewal_is_recorded_unless_a_recorded_one_covers_it() {
-        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: 0 });
+        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: LogIndex::ZERO });
         for (lease, now, began, expected) in [
             (None, 5_000, 0, Renewal::Unknown),
             (lease(None), 5_000, 0, Renewal::Record),
@@ -247,7 +249,7 @@ mod tests {
             (6_000, Renewed { ttls: vec![3], late: Chosen::of(&[7]) }),
         ] {
             let table = LeaseTable::default();
-            table.set(7, Lease { ttl: 3, deadline: Some(deadline), granted: 0 });
+            table.set(7, Lease { ttl: 3, deadline: Some(deadline), granted: LogIndex::ZERO });
             let batch = batch(vec![7], vec![Renewal::Expired], 4_000);
             assert_eq!(batch.answers(&table), answers, "{deadline}");
         }
@@ -256,7 +258,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_revoked_before_its_late_record_is_gone() {
         let table = LeaseTable::default();
-        table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: 0 });
+        table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: LogIndex::ZERO });
         let batch = batch(vec![7, 8], vec![Renewal::Expired, Renewal::Unknown], 4_000);
         let renewed = batch.answers(&table);
         assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: Chosen::of(&[7]) });
@@ -302,7 +304,7 @@ mod tests {
             (Renewal::Unknown, vec![(confirm(), Nothing), (record(7), Revoked), (answer(0), Nothing)]),
         ] {
             let table = LeaseTable::default();
-            table.set(7, Lease { ttl: 3, deadline: Some(3_000), granted: 0 });
+            table.set(7, Lease { ttl: 3, deadline: Some(3_000), granted: LogIndex::ZERO });
             let mut batch = batch(vec![7], vec![judged], 4_000);
             if judged == Renewal::Record {
                 batch.to_record = Chosen::of(&[7]);
@@ -312,7 +314,7 @@ mod tests {
                 match meanwhile {
                     Nothing => {}
                     Revoked => table.remove(7),
-                    Renewed => table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: 0 }),
+                    Renewed => table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: LogIndex::ZERO }),
                 }
             }
         }
@@ -321,7 +323,7 @@ mod tests {
     #[test]
     fn what_is_answered_from_memory_is_covered_until_the_promised_end() {
         for (ttl, recorded) in [(2, 0), (10, 5_000), (3600, 77)] {
-            let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000), granted: 0 };
+            let lease = Lease { ttl, deadline: Some(recorded + ttl * 1000), granted: LogIndex::ZERO };
             for now in recorded..recorded + 600 {
                 if judge(Some(lease), now, recorded) == Renewal::Covered {
                     let last_alive = now + ttl * 1000 - 1;
@@ -336,7 +338,7 @@ mod tests {
 
     #[test]
     fn remaining_seconds_are_cut() {
-        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: 0 });
+        let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: LogIndex::ZERO });
         for (lease, now, ttl, granted_ttl) in [
             (None, 0, -1, 0),
             (lease(None), 5_000, 9, 10),

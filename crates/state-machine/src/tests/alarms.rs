@@ -1,13 +1,13 @@
 //! Alarms in the store. `tests/scripts` has their requests.
 
 use super::World;
-use crate::StateMachine;
+use crate::EtcdMachine;
 
 #[test]
 fn readers_see_the_alarms_in_the_store() {
     let mut world = World::new();
     world.play("alarm on corrupt 18; alarm on nospace 4");
-    let seen = |machine: &StateMachine| {
+    let seen = |machine: &EtcdMachine| {
         let alarms = crate::active_alarms(machine.store()).unwrap();
         alarms.iter().map(|alarm| (alarm.alarm, alarm.member_id)).collect::<Vec<_>>()
     };

@@ -2,7 +2,9 @@
 
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
-use mvcc::{Applied, CompactProgress, KeyRange, Maintainer, MemoryBackend, Options, Previous, Store, Writer};
+use mvcc::{
+    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Store, Writer,
+};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -67,7 +69,7 @@ impl Tiny {
             Act::Tidy => while self.maintainer.compact_step(7).unwrap() == CompactProgress::More {},
         }
         self.index += 1;
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
     /// Everything that could remove the records of a resolved range.

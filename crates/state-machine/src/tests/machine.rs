@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use api::etcdserverpb::{Member, PutRequest, RequestOp, TxnRequest, request_op::Request};
 use bytes::Bytes;
-use mvcc::{Applied, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, Options};
 
 use super::World;
 use super::world::machine;
 use crate::command::{self, Kind};
-use crate::{Answer, Genesis, StateMachine, active_alarms, members};
+use crate::{Answer, EtcdMachine, Genesis, active_alarms, members};
 
 fn member(id: u64) -> Member {
     Member { id, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
@@ -24,9 +24,9 @@ fn put(key: &'static str) -> Bytes {
 }
 
 /// Applies commands as one entry after another, of term 1, beginning at index 1.
-fn apply(machine: &mut StateMachine, script: &[Bytes]) {
-    for (index, command) in (machine.applied().index + 1..).zip(script) {
-        let at = Applied { index, term: 1 };
+fn apply(machine: &mut EtcdMachine, script: &[Bytes]) {
+    for (index, command) in (machine.applied().index.0 + 1..).zip(script) {
+        let at = LogPosition::new(index, 1);
         machine.apply(at, command, Answer::Unwanted).unwrap();
         machine.end_entry(at).unwrap();
     }
@@ -70,11 +70,11 @@ fn publishing_and_alarms_move_no_revision() {
 #[test]
 fn commands_of_one_entry_share_its_position_and_each_has_its_revision() {
     let mut machine = machine(&Genesis::default());
-    let at = Applied { index: 1, term: 1 };
+    let at = LogPosition::new(1, 1);
     for key in ["a", "b", "c"] {
         machine.apply(at, &put(key), Answer::Wanted).unwrap().unwrap().unwrap();
     }
-    assert_eq!(machine.applied(), Applied::default());
+    assert_eq!(machine.applied(), LogPosition::default());
     machine.end_entry(at).unwrap();
     assert_eq!((machine.applied(), machine.store().revision()), (at, 4));
 }
@@ -82,7 +82,7 @@ fn commands_of_one_entry_share_its_position_and_each_has_its_revision() {
 #[test]
 fn an_entry_without_commands_moves_the_position_only() {
     let mut machine = machine(&Genesis::default());
-    let at = Applied { index: 5, term: 3 };
+    let at = LogPosition::new(5, 3);
     machine.end_entry(at).unwrap();
     assert_eq!((machine.applied(), machine.store().revision()), (at, 1));
 }
@@ -91,10 +91,10 @@ fn an_entry_without_commands_moves_the_position_only() {
 fn applying_an_entry_twice_is_our_bug() {
     let mut machine = machine(&Genesis::default());
     apply(&mut machine, &[put("a")]);
-    let again = Applied { index: 1, term: 1 };
+    let again = LogPosition::new(1, 1);
     assert!(catch_unwind(AssertUnwindSafe(|| machine.apply(again, &put("b"), Answer::Wanted))).is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| machine.end_entry(again))).is_err());
-    let older = Applied { index: 2, term: 0 };
+    let older = LogPosition::new(2, 0);
     assert!(catch_unwind(AssertUnwindSafe(|| machine.apply(older, &put("b"), Answer::Wanted))).is_err());
 }
 
@@ -128,7 +128,7 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
     let backend = MemoryBackend::new();
     let open = || mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
     let (writer, _, mut maintainer) = open();
-    let mut machine = StateMachine::new(writer, &genesis()).unwrap();
+    let mut machine = EtcdMachine::new(writer, &genesis()).unwrap();
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 2 };
     let log = [put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("c")];
     apply(&mut machine, &log);
@@ -137,11 +137,11 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
     drop((machine, maintainer));
 
     let (writer, store, _) = open();
-    let applied = usize::try_from(store.applied().index).unwrap();
-    let mut machine = StateMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
+    let applied = usize::try_from(store.applied().index.0).unwrap();
+    let mut machine = EtcdMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
     apply(&mut machine, &log[applied..]);
     assert_eq!(machine.store().hash_kv(0).unwrap(), hash);
-    assert_eq!(machine.applied().index, 4);
+    assert_eq!(machine.applied().index.0, 4);
     assert_eq!(active_alarms(machine.store()).unwrap().len(), 1);
     let ids = members(machine.store()).unwrap().iter().map(|member| member.id).collect::<Vec<_>>();
     let wanted: &[u64] = if applied == 0 { &[1] } else { &[7, 300] };
@@ -152,7 +152,7 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
 fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     // The leader's store has an alarm and more.
     let (writer, _, mut sender) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-    let mut leader = StateMachine::new(writer, &genesis()).unwrap();
+    let mut leader = EtcdMachine::new(writer, &genesis()).unwrap();
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
     apply(&mut leader, &[put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("b")]);
     sender.persist().unwrap();
@@ -160,7 +160,7 @@ fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     // The follower has another history: other members, and no alarm.
     let disk = MemoryBackend::new();
     let (writer, _, mut receiver) = mvcc::open(Box::new(disk.clone()), Options::default()).unwrap();
-    let mut follower = StateMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
+    let mut follower = EtcdMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
     apply(&mut follower, &[put("a")]);
     let mut staging = mvcc::Staging::begin(Box::new(disk.incoming()), &Options::default()).unwrap();
     let mut export = sender.export();
@@ -174,7 +174,7 @@ fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     assert_eq!(active_alarms(follower.store()).unwrap(), active_alarms(leader.store()).unwrap());
     assert_eq!(members(follower.store()).unwrap(), members(leader.store()).unwrap());
     // Both refuse the next entry for the same alarm.
-    let next = Applied { index: 5, term: 1 };
+    let next = LogPosition::new(5, 1);
     let [ours, theirs] = [&mut follower, &mut leader].map(|machine| {
         let outcome = machine.apply(next, &put("c"), Answer::Wanted).unwrap().unwrap();
         machine.end_entry(next).unwrap();
@@ -194,7 +194,7 @@ fn a_record_of_ours_that_cannot_be_read_is_named() {
     ] {
         let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
         writer.set_item(item, Some(value));
-        let fatal = StateMachine::new(writer, &Genesis::default()).err().expect("a damaged record");
+        let fatal = EtcdMachine::new(writer, &Genesis::default()).err().expect("a damaged record");
         assert!(fatal.to_string().ends_with(reason), "{fatal}");
     }
 }

@@ -206,12 +206,13 @@ fn lease_step(world: &mut World, model: &mut Model, action: &LeaseAction) {
             assert_eq!(revoked.is_ok(), model.revoke(id), "{action:?}");
         }
         LeaseAction::Renew(now, ids) => {
-            let renew = LeaseRenew { term: world.at.term, now: now * 1000, ids: ids.clone(), granted: None };
+            let renew =
+                LeaseRenew { term: world.at.term.0, now: now * 1000, ids: ids.clone(), granted: None };
             assert_eq!(world.apply(Kind::LeaseRenew(renew)), Ok(Response::LeaseRenew));
             model.renew(now * 1000, &ids);
         }
         LeaseAction::Expire(now, ids) => {
-            let expire = LeaseExpire { term: world.at.term, now: now * 1000, ids: ids.clone() };
+            let expire = LeaseExpire { term: world.at.term.0, now: now * 1000, ids: ids.clone() };
             let count = model.expire(now * 1000, &ids);
             assert_eq!(
                 world.apply(Kind::LeaseExpire(expire)),
@@ -220,7 +221,7 @@ fn lease_step(world: &mut World, model: &mut Model, action: &LeaseAction) {
             );
         }
         LeaseAction::RenewLate(now, ids) => {
-            let renew = LeaseRenew { term: world.at.term + 1, now: now * 1000, ids, granted: None };
+            let renew = LeaseRenew { term: world.at.term.0 + 1, now: now * 1000, ids, granted: None };
             assert_eq!(world.apply(Kind::LeaseRenew(renew)), Err(api::Error::LeaderChanged));
         }
     }

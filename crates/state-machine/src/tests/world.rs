@@ -12,24 +12,24 @@ use api::etcdserverpb::response_op;
 use api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
-use mvcc::{Applied, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, Options};
 
 use super::script::{Step, read};
 use crate::command::{self, Kind};
-use crate::{Answer, Failure, Genesis, Outcome, Response, StateMachine, range, read_txn, validate};
+use crate::{Answer, EtcdMachine, Failure, Genesis, Outcome, Response, range, read_txn, validate};
 
 /// etcd's default.
 const TXN_OPS_MAX: usize = 128;
 
 pub struct World {
-    pub asked: StateMachine,
-    pub silent: StateMachine,
-    pub at: Applied,
+    pub asked: EtcdMachine,
+    pub silent: EtcdMachine,
+    pub at: LogPosition,
 }
 
-pub fn machine(genesis: &Genesis) -> StateMachine {
+pub fn machine(genesis: &Genesis) -> EtcdMachine {
     let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-    StateMachine::new(writer, genesis).unwrap()
+    EtcdMachine::new(writer, genesis).unwrap()
 }
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
     }
 
     pub fn with_genesis(genesis: &Genesis) -> Self {
-        World { asked: machine(genesis), silent: machine(genesis), at: Applied { index: 0, term: 1 } }
+        World { asked: machine(genesis), silent: machine(genesis), at: LogPosition::new(0, 1) }
     }
 
     /// Runs every step and returns the result of the last one.

@@ -49,12 +49,12 @@ pub struct Disk {
 struct Node {
     is_directory: bool,
     synced: Vec<u8>,
-    unsynced: Vec<(u64, Change)>,
+    unsynced: Vec<(u64, FileChange)>,
 }
 
 /// What a file went through.
 #[derive(Clone, Debug)]
-enum Change {
+enum FileChange {
     Write { offset: u64, data: Bytes },
     SetLength(u64),
     GrowTo(u64),
@@ -115,10 +115,10 @@ impl Disk {
                 self.make(*file, name, Node { is_directory: true, ..Node::default() })?;
             }
             Operation::Write { file, offset, data } => {
-                self.change(*file, Change::Write { offset: *offset, data: data.clone() })?;
+                self.change(*file, FileChange::Write { offset: *offset, data: data.clone() })?;
             }
-            Operation::Truncate { file, length } => self.change(*file, Change::SetLength(*length))?,
-            Operation::Allocate { file, end } => self.change(*file, Change::GrowTo(*end))?,
+            Operation::Truncate { file, length } => self.change(*file, FileChange::SetLength(*length))?,
+            Operation::Allocate { file, end } => self.change(*file, FileChange::GrowTo(*end))?,
             Operation::SyncBegin { file, number } => {
                 let node = self.node(*file)?;
                 self.syncs.insert(*number, (node, self.clock));
@@ -151,7 +151,7 @@ impl Disk {
         self.unsynced_names.push((self.clock, change));
     }
 
-    fn change(&mut self, file: FileNumber, change: Change) -> Result<()> {
+    fn change(&mut self, file: FileNumber, change: FileChange) -> Result<()> {
         let node = self.node(file)?;
         self.nodes[node].unsynced.push((self.clock, change));
         Ok(())
@@ -272,15 +272,15 @@ impl Node {
     }
 }
 
-impl Change {
+impl FileChange {
     fn apply(&self, bytes: &mut Vec<u8>, fate: &mut Fate<'_>) {
         if fate.is_lost() {
             return;
         }
         match self {
-            Change::SetLength(length) => bytes.resize(to_usize(*length), 0),
-            Change::GrowTo(end) => bytes.resize(bytes.len().max(to_usize(*end)), 0),
-            Change::Write { offset, data } => {
+            FileChange::SetLength(length) => bytes.resize(to_usize(*length), 0),
+            FileChange::GrowTo(end) => bytes.resize(bytes.len().max(to_usize(*end)), 0),
+            FileChange::Write { offset, data } => {
                 let begin = to_usize(*offset);
                 bytes.resize(bytes.len().max(begin + data.len()), 0);
                 for (from, to) in fate.kept(begin, begin + data.len()) {

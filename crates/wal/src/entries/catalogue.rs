@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Error, LogIndex, Position, Result, Term};
+use crate::{Error, LogIndex, LogPosition, Result, Term};
 
 /// A lagging follower reads at most this much in vain.
 const POINT_SPACING_BYTES: u64 = 64 << 10;
@@ -43,7 +43,7 @@ struct Point {
 struct Span {
     sequence: u64,
     /// The entry before its first one.
-    base: Position,
+    base: LogPosition,
 }
 
 /// Consecutive entries in one segment.
@@ -59,20 +59,20 @@ pub(crate) struct Stretch {
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     /// Before the first entry kept: the base of the oldest segment.
-    start: Position,
-    last: Position,
+    start: LogPosition,
+    last: LogPosition,
     /// Oldest first, never empty; bases turn back where a conflict crossed a border.
     segments: VecDeque<Span>,
     points: VecDeque<Point>,
     /// First position of each run of one term; the first run begins at `start`.
-    runs: VecDeque<Position>,
+    runs: VecDeque<LogPosition>,
     /// The next entry gets a point at any distance from the last one.
     point_due: bool,
 }
 
 impl Catalogue {
     /// A log that begins in segment `sequence` after `start`.
-    pub fn new(sequence: u64, start: Position) -> Catalogue {
+    pub fn new(sequence: u64, start: LogPosition) -> Catalogue {
         Catalogue {
             start,
             last: start,
@@ -83,11 +83,11 @@ impl Catalogue {
         }
     }
 
-    pub fn start(&self) -> Position {
+    pub fn start(&self) -> LogPosition {
         self.start
     }
 
-    pub fn last(&self) -> Position {
+    pub fn last(&self) -> LogPosition {
         self.last
     }
 
@@ -98,7 +98,7 @@ impl Catalogue {
     }
 
     /// The log goes on in a new segment, after `base`: entries above it are void.
-    pub fn cut(&mut self, sequence: u64, base: Position) {
+    pub fn cut(&mut self, sequence: u64, base: LogPosition) {
         let tail = self.segments.back().expect("a log always has a segment");
         assert_eq!(sequence, tail.sequence + 1, "segments are numbered without gaps");
         assert!(base.index <= self.last.index, "a segment cannot begin after the end of the log");
@@ -112,7 +112,7 @@ impl Catalogue {
     /// a log opened anew is catalogued as it was before.
     ///
     /// An entry was synced (or found synced) at `offset` of the newest segment.
-    pub fn entry(&mut self, position: Position, offset: u64) {
+    pub fn entry(&mut self, position: LogPosition, offset: u64) {
         let tail = self.segments.back().expect("a log always has a segment");
         assert!(position.index > tail.base.index, "an entry below its segment's base");
         assert!(position.index <= self.last.index.next(), "gap in the log");
@@ -143,7 +143,7 @@ impl Catalogue {
         while self.runs.back().is_some_and(|run| run.index > index) {
             self.runs.pop_back();
         }
-        self.last = Position { index, term };
+        self.last = LogPosition { index, term };
     }
 
     /// Term of an entry kept, or of the start.
@@ -164,7 +164,7 @@ impl Catalogue {
     /// Where the log starts once those are gone, or the first few of them: `segments_max`, or as many as it
     /// takes to get past a place where the log turned back. Only there does the base of a segment say where
     /// the log starts.
-    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
+    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> LogPosition {
         let last = self.first_kept(index);
         assert!(last < self.segments.len(), "the newest segment is never released");
         let stays_after = |at: &usize| {
@@ -245,8 +245,8 @@ impl Catalogue {
 mod tests {
     use super::*;
 
-    fn at(index: u64, term: u64) -> Position {
-        Position { index: LogIndex(index), term: Term(term) }
+    fn at(index: u64, term: u64) -> LogPosition {
+        LogPosition::new(index, term)
     }
 
     fn add(catalogue: &mut Catalogue, indexes: std::ops::RangeInclusive<u64>, term: u64, mut offset: u64) {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(catalogue.releasable(LogIndex(20)), [1]);
         assert_eq!(catalogue.releasable(LogIndex(21)), [1, 2]);
         assert_eq!(catalogue.releasable(LogIndex(u64::MAX)), [1, 2], "never the newest");
-        let points: Vec<Position> =
+        let points: Vec<LogPosition> =
             [0, 1, 2, 9].map(|most| catalogue.release_point(LogIndex(u64::MAX), most)).into();
         assert_eq!(points, [at(0, 0), at(10, 1), at(20, 2), at(20, 2)]);
         assert_eq!(catalogue.release_point(LogIndex(20), 9), at(10, 1));

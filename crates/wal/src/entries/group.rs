@@ -13,7 +13,7 @@
 
 use crate::format::frame::{self, Header, Type};
 use crate::format::segment::{AHEAD_BYTES, PAGE_BYTES, Tail};
-use crate::{LogIndex, Position, Term};
+use crate::{LogIndex, LogPosition, Term};
 
 /// A group is written when it reaches this size, even unasked, so that a caller who never syncs cannot fill
 /// the memory. A sync costs far less than writing so much: longer groups would win nothing.
@@ -33,7 +33,7 @@ const MEAN_GROUPS: usize = 8;
 /// still be lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
-    pub position: Position,
+    pub position: LogPosition,
     /// Offset in the segment.
     pub offset: u64,
 }
@@ -57,7 +57,7 @@ impl Group {
     }
 
     /// Adds a frame, to be written at the end of `tail`. The tail must not change until the group is written.
-    pub fn push<F>(&mut self, tail: &Tail<F>, type_: Type, kind: u8, position: Position, payload: &[u8]) {
+    pub fn push<F>(&mut self, tail: &Tail<F>, type_: Type, kind: u8, position: LogPosition, payload: &[u8]) {
         let offset = tail.end + self.bytes.len() as u64;
         let header = Header {
             type_,
@@ -112,20 +112,20 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail<()> {
-        let (path, base) = (PathBuf::from("/wal/1"), Position::default());
+        let (path, base) = (PathBuf::from("/wal/1"), LogPosition::default());
         let seed = frame::Seed { crc: 3, mask: [4; 16] };
         Tail { file: (), path, sequence: 1, base, seed, end: 5000, crc: 77, written: 8192 }
     }
 
-    fn at(index: u64, term: u64) -> Position {
-        Position { index: LogIndex(index), term: Term(term) }
+    fn at(index: u64, term: u64) -> LogPosition {
+        LogPosition::new(index, term)
     }
 
     #[test]
     fn frames_are_chained_from_the_tail_on_and_name_their_group() {
         let (tail, mut group) = (tail(), Group::default());
         group.push(&tail, Type::Entry, 1, at(1, 1), b"one");
-        group.push(&tail, Type::State, 0, Position::default(), b"state");
+        group.push(&tail, Type::State, 0, LogPosition::default(), b"state");
         group.push(&tail, Type::Entry, 2, at(2, 1), b"");
         let (mut previous, mut offset) = (tail.crc, 0);
         for expected in [Type::Entry, Type::State, Type::Entry] {
@@ -168,11 +168,11 @@ mod tests {
     #[test]
     fn an_empty_group_keeps_a_bounded_buffer() {
         let (tail, mut group) = (tail(), Group::default());
-        group.push(&tail, Type::State, 0, Position::default(), &vec![0; 3 << 20]);
+        group.push(&tail, Type::State, 0, LogPosition::default(), &vec![0; 3 << 20]);
         group.clear();
         assert!(group.is_empty() && group.frames == 0 && group.entries.is_empty());
         assert!(group.bytes.capacity() <= IDLE_BYTES_MAX);
-        group.push(&tail, Type::Mark, 0, Position::default(), b"");
+        group.push(&tail, Type::Mark, 0, LogPosition::default(), b"");
         assert_eq!(
             frame::decode_header(&tail.seed, &group.bytes).unwrap().previous,
             tail.crc,

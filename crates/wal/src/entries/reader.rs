@@ -19,7 +19,7 @@ use crate::error::IoContext;
 use crate::format::frame::{HEADER_BYTES, Type};
 use crate::format::segment::{self, Lineage};
 use crate::format::walk::{CHUNK_BYTES, Walk};
-use crate::{Error, Fs, LogIndex, OwnedEntry, Position, Result, Term};
+use crate::{Error, Fs, LogIndex, LogPosition, OwnedEntry, Result, Term};
 
 /// A short answer should not read much more than it gives: the least that a read asks of the disk.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
@@ -82,7 +82,7 @@ impl<F: Fs> Reader<F> {
     }
 
     /// The position before the first entry kept.
-    pub fn start(&self) -> Position {
+    pub fn start(&self) -> LogPosition {
         self.catalogue().start()
     }
 
@@ -90,7 +90,7 @@ impl<F: Fs> Reader<F> {
     /// about `segments_max` segments: for a caller who must not ask for entries any more before they go, and
     /// does not want them all to go at once. Releasing before the entry after that position gives exactly
     /// that start.
-    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> Position {
+    pub fn release_point(&self, index: LogIndex, segments_max: usize) -> LogPosition {
         self.catalogue().release_point(index, segments_max)
     }
 
@@ -101,7 +101,7 @@ impl<F: Fs> Reader<F> {
     }
 
     /// The last synced entry, or the start when there is none.
-    pub fn last(&self) -> Position {
+    pub fn last(&self) -> LogPosition {
         self.catalogue().last()
     }
 
@@ -168,13 +168,13 @@ enum Done {
 impl Reading {
     /// The next entry has come by. The first one is taken at any length: a reader could never pass it
     /// otherwise.
-    fn take(&mut self, position: Position, kind: u8, payload: &[u8]) -> Done {
+    fn take(&mut self, position: LogPosition, kind: u8, payload: &[u8]) -> Done {
         let bytes = self.payload_bytes.saturating_add(payload.len());
         if !self.entries.is_empty() && bytes > self.payload_bytes_max {
             return Done::Full;
         }
         assert_eq!(position.index, self.next, "entries are taken in index order");
-        let Position { index, term } = position;
+        let LogPosition { index, term } = position;
         self.entries.push(OwnedEntry { index, term, kind, payload: payload.to_vec() });
         self.payload_bytes = bytes;
         self.next = index.next();

@@ -27,7 +27,7 @@
 //!
 //! Knows nothing of files.
 
-use crate::{LogIndex, PAYLOAD_BYTES_MAX, Position, Term};
+use crate::{LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Term};
 
 pub(crate) const HEADER_BYTES: usize = 36;
 /// Frames begin at multiples of this: a search for survivors tries a quarter of the offsets.
@@ -94,7 +94,7 @@ pub(crate) struct Header {
     /// Checksum of the frame before; of the header page, if this is the first.
     pub previous: u32,
     /// Of an entry; zeros in other frames.
-    pub position: Position,
+    pub position: LogPosition,
 }
 
 impl Header {
@@ -164,7 +164,7 @@ pub(crate) fn decode_header(seed: &Seed, bytes: &[u8]) -> Result<Header, Flaw> {
         length: u32::from_le_bytes(array(fixed, 8)) as usize,
         group: u32::from_le_bytes(array(fixed, 12)),
         previous: u32::from_le_bytes(array(fixed, 16)),
-        position: Position {
+        position: LogPosition {
             index: LogIndex(u64::from_le_bytes(array(fixed, 20))),
             term: Term(u64::from_le_bytes(array(fixed, 28))),
         },
@@ -208,7 +208,7 @@ mod tests {
     const SEED: Seed = Seed { crc: 0x5eed, mask: *b"sixteen salt oct" };
 
     fn header(length: usize) -> Header {
-        let position = Position { index: LogIndex(7), term: Term(3) };
+        let position = LogPosition::new(7, 3);
         Header { type_: Type::Entry, kind: 9, length, group: 4096, previous: 0xabcd, position }
     }
 

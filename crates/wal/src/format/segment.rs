@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use super::frame::{self, Header, SALT_BYTES, Salt, Seed, Type, array, to_usize};
 use super::walk::CHUNK_BYTES;
 use crate::error::IoContext;
-use crate::{Error, File, Fs, LogIndex, Position, Result, Term};
+use crate::{Error, File, Fs, LogIndex, LogPosition, Result, Term};
 
 /// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that
 /// the kernel need never read a block in order to change a part of it.
@@ -71,7 +71,7 @@ pub(crate) enum Descent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub sequence: u64,
-    pub base: Position,
+    pub base: LogPosition,
     pub descent: Descent,
     /// Where the first group begins: after the state, which was synced before the segment got its name.
     pub groups: u64,
@@ -212,7 +212,7 @@ impl Head {
         }
         Ok(Head {
             sequence: u64::from_le_bytes(array(page, 16)),
-            base: Position {
+            base: LogPosition {
                 index: LogIndex(u64::from_le_bytes(array(page, 24))),
                 term: Term(u64::from_le_bytes(array(page, 32))),
             },
@@ -231,7 +231,7 @@ pub(crate) struct Tail<F> {
     pub path: PathBuf,
     pub sequence: u64,
     /// Entries of this segment are above it.
-    pub base: Position,
+    pub base: LogPosition,
     /// Of all frames in this segment.
     pub seed: Seed,
     /// Where the next group begins.
@@ -336,7 +336,7 @@ fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
 /// What a new segment is to be.
 pub(crate) struct Birth<'a> {
     pub sequence: u64,
-    pub base: Position,
+    pub base: LogPosition,
     pub descent: Descent,
     pub identity: &'a [u8],
     pub salt: Salt,
@@ -361,7 +361,7 @@ impl Birth<'_> {
                 length: state.len(),
                 group: PAGE_BYTES as u32,
                 previous: crc,
-                position: Position::default(),
+                position: LogPosition::default(),
             };
             crc = frame::encode(&mut bytes, &seed, &header, state);
         }
@@ -422,7 +422,7 @@ mod tests {
     fn head() -> Head {
         Head {
             sequence: 0x0123_4567_89ab_cdef,
-            base: Position { index: LogIndex(77), term: Term(8) },
+            base: LogPosition::new(77, 8),
             descent: Descent::Continues { end: 5000, crc: 0xfeed },
             groups: 4200,
             identity: b"who".to_vec(),

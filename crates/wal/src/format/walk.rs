@@ -125,7 +125,7 @@ mod tests {
 
     use crate::format::frame::Type;
     use crate::testing::{SimFile, SimFs};
-    use crate::{Fs, LogIndex, Position, Term};
+    use crate::{Fs, LogPosition};
 
     const SEED: Seed = Seed { crc: 5, mask: [9; 16] };
 
@@ -135,7 +135,7 @@ mod tests {
         let file = fs.create(Path::new("/file")).unwrap();
         let mut bytes = Vec::new();
         for (index, &length) in lengths.iter().enumerate() {
-            let position = Position { index: LogIndex(index as u64), term: Term(1) };
+            let position = LogPosition::new(index as u64, 1);
             let group = 4096 + bytes.len() as u32;
             let header = Header { type_: Type::Entry, kind: 0, length, group, previous: 0, position };
             frame::encode(&mut bytes, &SEED, &header, &vec![index as u8; length]);

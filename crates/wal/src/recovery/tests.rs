@@ -1,22 +1,27 @@
 //! What recovery refuses and what it accepts, on segments written by hand.
 
 use super::*;
-use crate::Term;
 use crate::entries::Group;
 use crate::format::segment::Birth;
 use crate::testing::{SimFile, SimFs};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-fn at(index: u64, term: u64) -> Position {
-    Position { index: LogIndex(index), term: Term(term) }
+fn at(index: u64, term: u64) -> LogPosition {
+    LogPosition::new(index, term)
 }
 
 fn dir() -> &'static Path {
     Path::new("/wal")
 }
 
-fn begin(fs: &SimFs, sequence: u64, base: Position, descent: Descent, state: Option<&[u8]>) -> Tail<SimFile> {
+fn begin(
+    fs: &SimFs,
+    sequence: u64,
+    base: LogPosition,
+    descent: Descent,
+    state: Option<&[u8]>,
+) -> Tail<SimFile> {
     fs.create_dir(dir()).unwrap();
     let birth = Birth { sequence, base, descent, identity: b"id", salt: [7; 16], state };
     segment::begin(fs, dir(), &birth, Spare::Absent, SEGMENT_BYTES).unwrap()
@@ -27,7 +32,7 @@ fn continues(tail: &Tail<SimFile>) -> Descent {
 }
 
 /// Writes entries as one group, without a check of their order.
-fn write(tail: &mut Tail<SimFile>, positions: &[Position]) {
+fn write(tail: &mut Tail<SimFile>, positions: &[LogPosition]) {
     let mut group = Group::default();
     for &position in positions {
         group.push(tail, Type::Entry, 0, position, b"payload");
@@ -127,7 +132,7 @@ fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
         let mut tail = begin(&fs, 1, at(0, 0), Descent::Origin, None);
         let mut next = 1..;
         for count in &groups {
-            let positions: Vec<Position> = next.by_ref().take(*count).map(|index| at(index, 1)).collect();
+            let positions: Vec<LogPosition> = next.by_ref().take(*count).map(|index| at(index, 1)).collect();
             write(&mut tail, &positions);
         }
         // From the tenth byte on, so that the frame still claims its place in the chain.

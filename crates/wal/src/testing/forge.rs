@@ -1,8 +1,8 @@
 //! Bytes that a client chooses in order to stop a member: they look like frames of the log.
 
+use crate::LogPosition;
 use crate::format::frame::{self, Header, Type};
 use crate::format::segment;
-use crate::{LogIndex, Position, Term};
 
 /// A frame without a payload for segment `sequence` of a log with this identity, as an attacker who knows all
 /// but the salt of that log can make it. It claims that everything before `group` was synced. `noise` fills
@@ -15,7 +15,7 @@ pub fn forged(identity: &[u8], sequence: u64, group: u32, noise: &mut dyn FnMut(
         length: 0,
         group,
         previous: noise() as u32,
-        position: Position { index: LogIndex(noise()), term: Term(noise()) },
+        position: LogPosition::new(noise(), noise()),
     };
     let mut bytes = Vec::new();
     frame::encode(&mut bytes, &segment::seed(identity, None, sequence), &header, &[]);

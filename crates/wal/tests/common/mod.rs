@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use wal::testing::{Crash, SimFs};
-use wal::{Entry, Error, Fs, LogIndex, Options, OwnedEntry, Position, Recovery, Result, Term, Wal};
+use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, OwnedEntry, Recovery, Result, Term, Wal};
 
 pub const DIR: &str = "/wal";
 pub const IDENTITY: &[u8] = b"member 7";
@@ -20,8 +20,8 @@ pub fn segment(sequence: u64) -> PathBuf {
     dir().join(format!("{sequence:016x}.wal"))
 }
 
-pub fn at(index: u64, term: u64) -> Position {
-    Position { index: LogIndex(index), term: Term(term) }
+pub fn at(index: u64, term: u64) -> LogPosition {
+    LogPosition::new(index, term)
 }
 
 /// A payload that contains entry, term and length.
@@ -39,7 +39,7 @@ pub fn kind(index: u64) -> u8 {
 }
 
 pub fn create(fs: &SimFs) -> Wal<SimFs> {
-    Wal::create(fs.clone(), dir(), IDENTITY, Position::default(), OPTIONS).unwrap()
+    Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), OPTIONS).unwrap()
 }
 
 pub fn open(fs: &SimFs) -> Result<(Wal<SimFs>, Recovery)> {
@@ -109,14 +109,14 @@ pub enum Step {
 /// What a log holds, as far as its user can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    pub base: Position,
+    pub base: LogPosition,
     pub entries: Vec<OwnedEntry>,
     pub state: Option<Vec<u8>>,
 }
 
 impl Model {
-    pub fn last(&self) -> Position {
-        self.entries.last().map_or(self.base, |entry| Position { index: entry.index, term: entry.term })
+    pub fn last(&self) -> LogPosition {
+        self.entries.last().map_or(self.base, |entry| LogPosition { index: entry.index, term: entry.term })
     }
 
     pub fn truncate_to(&mut self, index: u64) {
@@ -143,7 +143,7 @@ impl Model {
 
     /// Whether a log that starts at `start` with these contents is this model: entries up to `start` are
     /// released.
-    pub fn agrees(&self, start: Position, entries: &[OwnedEntry], state: Option<&Vec<u8>>) -> bool {
+    pub fn agrees(&self, start: LogPosition, entries: &[OwnedEntry], state: Option<&Vec<u8>>) -> bool {
         let start_known = start == self.base
             || self.entries.iter().any(|entry| (entry.index, entry.term) == (start.index, start.term));
         let kept = self.entries.iter().filter(|entry| entry.index > start.index);

@@ -11,7 +11,7 @@ use crate::interest::Interest;
 use crate::owners::Owners;
 use crate::positions::Positions;
 use crate::slab::Slab;
-use crate::types::{Limits, Stats, StreamId};
+use crate::types::{Stats, StreamId, WatchLimits};
 
 /// Delivers the events of one store to the watchers of all streams.
 pub struct Hub {
@@ -21,7 +21,7 @@ pub struct Hub {
     pub(super) follower: Option<Follower>,
     /// The last revision whose events all live watchers have in their outbox.
     pub(super) position: i64,
-    pub(super) limits: Limits,
+    pub(super) limits: WatchLimits,
     pub(super) streams: Slab<Stream>,
     /// Generation of the next stream.
     pub(super) generation: u32,
@@ -141,7 +141,7 @@ pub(super) enum Standing {
 
 impl Hub {
     /// A hub without streams. It delivers the events after the present revision of the store.
-    pub fn new(store: Store, limits: Limits) -> Self {
+    pub fn new(store: Store, limits: WatchLimits) -> Self {
         Hub {
             position: store.revision(),
             follower: None,

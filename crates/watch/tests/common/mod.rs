@@ -6,10 +6,11 @@ use std::time::Duration;
 use api::etcdserverpb::WatchResponse;
 use bytes::Bytes;
 use mvcc::{
-    Applied, CompactProgress, KeyRange, Maintainer, MemoryBackend, Options, Previous, Staging, Store, Writer,
+    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Staging, Store,
+    Writer,
 };
 use prost::Message;
-use watch::{Encoder, Hub, Limits, StreamId};
+use watch::{Encoder, Hub, StreamId, WatchLimits};
 
 pub const CLUSTER: u64 = 0x1234_5678_9abc;
 pub const MEMBER: u64 = 77;
@@ -59,7 +60,7 @@ impl Member {
 
     pub fn end_entry(&mut self) {
         self.index += 1;
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
     pub fn compact(&mut self, revision: i64) -> bool {
@@ -159,8 +160,8 @@ pub fn settle(hub: &mut Hub) {
 }
 
 /// Limits that are reached after a few events.
-pub fn tiny_limits() -> Limits {
-    Limits {
+pub fn tiny_limits() -> WatchLimits {
+    WatchLimits {
         outbox_bytes: 700,
         bodies_bytes: 1500,
         step_bytes: 300,
@@ -172,6 +173,6 @@ pub fn tiny_limits() -> Limits {
         part_bytes: 60,
         handed_bytes_max: 300,
         turn_watchers: 2,
-        ..Limits::default()
+        ..WatchLimits::default()
     }
 }

@@ -17,7 +17,7 @@ use local::Local;
 
 /// A directory or a bucket, as a flag names it.
 #[derive(Debug)]
-pub enum Place {
+pub enum ArchivePlace {
     Local(Local),
     Bucket(Bucket),
 }
@@ -27,68 +27,68 @@ pub fn is_bucket(address: &str) -> bool {
     address.starts_with(bucket::SCHEME)
 }
 
-impl Place {
+impl ArchivePlace {
     /// To read from. `runtime`: drives the connections to a bucket.
-    pub fn at(address: &str, runtime: &Handle) -> Result<Place, PlaceError> {
+    pub fn at(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => Ok(Place::Bucket(Bucket::open(address, runtime)?)),
-            false => Ok(Place::Local(Local::at(Path::new(address)))),
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime)?)),
+            false => Ok(ArchivePlace::Local(Local::at(Path::new(address)))),
         }
     }
 
     /// To write to.
-    pub fn take(address: &str, runtime: &Handle) -> Result<Place, PlaceError> {
+    pub fn take(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => Place::at(address, runtime),
-            false => Ok(Place::Local(Local::take(Path::new(address))?)),
+            true => ArchivePlace::at(address, runtime),
+            false => Ok(ArchivePlace::Local(Local::take(Path::new(address))?)),
         }
     }
 
-    /// Where a file may be made that becomes an object by [`Place::adopt`].
+    /// Where a file may be made that becomes an object by [`ArchivePlace::adopt`].
     pub fn draft(&self, name: &str) -> PathBuf {
         match self {
-            Place::Local(local) => local.draft(name),
-            Place::Bucket(bucket) => bucket.draft(name),
+            ArchivePlace::Local(local) => local.draft(name),
+            ArchivePlace::Bucket(bucket) => bucket.draft(name),
         }
     }
 
     /// A draft becomes a new object.
     pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
         match self {
-            Place::Local(local) => local.adopt(draft, name),
-            Place::Bucket(bucket) => bucket.adopt(draft, name),
+            ArchivePlace::Local(local) => local.adopt(draft, name),
+            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name),
         }
     }
 
     /// Makes a new object. One of that name is an error.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
         match self {
-            Place::Local(local) => local.put(name, &bytes),
-            Place::Bucket(bucket) => bucket.put(name, bytes),
+            ArchivePlace::Local(local) => local.put(name, &bytes),
+            ArchivePlace::Bucket(bucket) => bucket.put(name, bytes),
         }
     }
 
     /// Makes an object, in place of one of that name.
     pub fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
         match self {
-            Place::Local(local) => local.replace(name, &bytes),
-            Place::Bucket(bucket) => bucket.replace(name, bytes),
+            ArchivePlace::Local(local) => local.replace(name, &bytes),
+            ArchivePlace::Bucket(bucket) => bucket.replace(name, bytes),
         }
     }
 
     /// Names of the objects in a directory of the place, without it, in order.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         match self {
-            Place::Local(local) => local.list(directory),
-            Place::Bucket(bucket) => bucket.list(directory),
+            ArchivePlace::Local(local) => local.list(directory),
+            ArchivePlace::Bucket(bucket) => bucket.list(directory),
         }
     }
 
     /// The whole object; None if there is none.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         match self {
-            Place::Local(local) => local.get(name),
-            Place::Bucket(bucket) => bucket.get(name),
+            ArchivePlace::Local(local) => local.get(name),
+            ArchivePlace::Bucket(bucket) => bucket.get(name),
         }
     }
 
@@ -96,8 +96,8 @@ impl Place {
     /// caller.
     pub fn file(&self, name: &str, scratch: &Path) -> Result<PathBuf, PlaceError> {
         match self {
-            Place::Local(local) => Ok(local.file(name)),
-            Place::Bucket(bucket) => {
+            ArchivePlace::Local(local) => Ok(local.file(name)),
+            ArchivePlace::Bucket(bucket) => {
                 bucket.fetch(name, scratch)?;
                 Ok(scratch.to_owned())
             }
@@ -106,8 +106,8 @@ impl Place {
 
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
         match self {
-            Place::Local(local) => local.remove(name),
-            Place::Bucket(bucket) => bucket.remove(name),
+            ArchivePlace::Local(local) => local.remove(name),
+            ArchivePlace::Bucket(bucket) => bucket.remove(name),
         }
     }
 }

@@ -21,7 +21,7 @@ mod join; // a running cluster
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use wal::{LogIndex, Position, RealFs, Recovery, Term, Wal};
+use wal::{LogPosition, RealFs, Recovery, Wal};
 
 pub use force::{Company, company, force_alone};
 pub use join::{JoinError, RunningCluster};
@@ -141,7 +141,13 @@ pub fn establish(
         return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
     }
     if !log_exists {
-        Wal::create(fs.clone(), directory.wal_dir(), &identity.log_identity(), Position::default(), options)?;
+        Wal::create(
+            fs.clone(),
+            directory.wal_dir(),
+            &identity.log_identity(),
+            LogPosition::default(),
+            options,
+        )?;
     }
     let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
     check_log(&identity, &recovery, directory)?;
@@ -155,15 +161,14 @@ pub fn establish(
 /// Makes the log and the identity of a member whose store is in place, at `position` of the log. The next
 /// start is a restart: the log holds a Raft state, so the member need not be confirmed by others.
 pub fn establish_after(
-    position: raft_node::Position,
+    position: LogPosition,
     identity: &Identity,
     directory: &Directory,
 ) -> Result<(), BootstrapError> {
     let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
     let state = raft_node::state_after(position, &voters);
-    let start = Position { index: LogIndex(position.index), term: Term(position.term) };
     let (fs, options) = (RealFs, log_options());
-    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), start, options)?;
+    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), position, options)?;
     log.put_state(&state);
     log.sync()?;
     drop(log);

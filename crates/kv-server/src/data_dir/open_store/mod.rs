@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use mvcc::{Maintainer, SledBackend, Store, Writer};
-use raft_node::{LogSpan, Position, StoreChoice, StoreFound, StoreState};
+use raft_node::{LogIndex, LogPosition, LogSpan, StoreChoice, StoreFound, StoreState};
 
 use crate::data_dir::directory::Directory;
 use crate::process::log::causes;
@@ -36,7 +36,7 @@ pub enum OpenStoreError {
         store.display(),
         directory.display()
     )]
-    Unrepairable { store: PathBuf, directory: PathBuf, reason: String, start: u64 },
+    Unrepairable { store: PathBuf, directory: PathBuf, reason: String, start: LogIndex },
 }
 
 /// What opening came to.
@@ -75,8 +75,8 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     let choice = raft_node::choose_store(log, found, received, others);
     if let (StoreChoice::Present, Some(parts)) = (choice, parts) {
         mvcc::discard_staged(&dir)?;
-        if parts.1.applied().index == 0 && log.last > 0 {
-            tracing::info!(entries = log.last, "building the store from the log");
+        if parts.1.applied().index == LogIndex::ZERO && log.last > LogIndex::ZERO {
+            tracing::info!(entries = log.last.0, "building the store from the log");
         }
         return Ok(opened_store(*parts, StoreState::Whole));
     }
@@ -101,11 +101,11 @@ fn carry_out(
         }
         StoreChoice::Received => StoreState::Whole,
         StoreChoice::FromLog => {
-            tracing::warn!(reason, entries = log.last, "building the store from the log");
+            tracing::warn!(reason, entries = log.last.0, "building the store from the log");
             StoreState::Whole
         }
         StoreChoice::FromLeader => {
-            let log_start = start;
+            let log_start = start.0;
             tracing::warn!(reason, log_start, "the store is lost; the leader will be asked for a snapshot");
             StoreState::Lost
         }
@@ -121,7 +121,7 @@ fn carry_out(
 }
 
 /// The store that was received wholly, if there is one. A mark that cannot be read is none.
-fn staged(dir: &Path) -> Result<Option<Position>, OpenStoreError> {
+fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
     match mvcc::staged_at(dir) {
         Err(error @ mvcc::Error::Corrupt { .. }) => {
             tracing::warn!(error = causes(&error), "a received store is damaged and will be discarded");
@@ -132,7 +132,7 @@ fn staged(dir: &Path) -> Result<Option<Position>, OpenStoreError> {
 }
 
 /// Ends an install that was cut short: forward if the log waits for it, else back.
-fn settle(dir: &Path, staged: Option<Position>) -> Result<Opened, OpenStoreError> {
+fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<Opened, OpenStoreError> {
     if staged.is_some() {
         mvcc::finish_install(dir)?;
     } else {
@@ -144,7 +144,7 @@ fn settle(dir: &Path, staged: Option<Position>) -> Result<Opened, OpenStoreError
 /// Puts the received store in place. It was checked when it came; it is checked again as it is opened.
 fn finish(dir: &Path) -> Result<OpenedStore, OpenStoreError> {
     let applied = mvcc::finish_install(dir)?;
-    tracing::info!(applied = applied.index, "finished the install of a received snapshot");
+    tracing::info!(applied = applied.index.0, "finished the install of a received snapshot");
     Ok(opened_store(open_parts(dir)?, StoreState::Whole))
 }
 

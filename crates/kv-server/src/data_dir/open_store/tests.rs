@@ -1,6 +1,7 @@
 use std::fs;
 
-use mvcc::{Applied, Staging};
+use mvcc::{LogPosition, Staging};
+use raft_node::Term;
 
 use super::*;
 
@@ -24,11 +25,11 @@ impl Fixture {
     /// A store in `dir` with one key per entry, persisted.
     fn write(&self, dir: &Path, entries: u64) -> Parts {
         let (mut writer, store, mut maintainer) = open_parts(dir).unwrap();
-        for index in store.applied().index + 1..=entries {
+        for index in store.applied().index.0 + 1..=entries {
             let mut revision = writer.begin();
             revision.put(format!("k{index}").as_bytes(), b"v", 0);
             revision.finish();
-            writer.end_entry(Applied { index, term: 1 }).unwrap();
+            writer.end_entry(LogPosition::new(index, 1)).unwrap();
         }
         maintainer.persist().unwrap();
         (writer, store, maintainer)
@@ -74,9 +75,10 @@ impl Fixture {
         last: u64,
         others: usize,
     ) -> Result<(StoreState, u64), String> {
-        let log = LogSpan { start, last, term: &|_| Some(term) };
+        let (start, last) = (LogIndex(start), LogIndex(last));
+        let log = LogSpan { start, last, term: &|_| Some(Term(term)) };
         match open(&self.directory, log, others) {
-            Ok(home) => Ok((home.state, home.store.applied().index)),
+            Ok(home) => Ok((home.state, home.store.applied().index.0)),
             Err(error) => Err(causes(&error)),
         }
     }

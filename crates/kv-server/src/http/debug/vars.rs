@@ -62,18 +62,18 @@ async fn raft(http: &Http) -> Value {
     if status.role == Role::Leader {
         for member in http.member.members().unwrap_or_default() {
             if let Some(its) = http.member.raft.progress_of(member.id).await {
-                let next = its.matched + 1;
-                progress.insert(format!("{:x}", member.id), json!({ "match": its.matched, "next": next }));
+                let matched = its.matched.0;
+                progress.insert(format!("{:x}", member.id), json!({ "match": matched, "next": matched + 1 }));
             }
         }
     }
     json!({
         "id": format!("{:x}", status.id),
-        "term": status.term,
-        "commit": status.commit,
+        "term": status.term.0,
+        "commit": status.commit.0,
         "lead": format!("{:x}", status.leader.unwrap_or(0)),
         "raftState": state,
-        "applied": status.applied,
+        "applied": status.applied.0,
         "progress": progress,
     })
 }

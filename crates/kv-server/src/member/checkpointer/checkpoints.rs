@@ -3,31 +3,31 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use mvcc::{Applied, Export, Present, Pressure, Staged};
+use mvcc::{Export, LogIndex, LogPosition, Present, Pressure, Staged};
 use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
-use super::requests::{Install, Shared, Wanted};
+use super::requests::{CheckpointerShared, Install, Wanted};
 
 /// How others talk to the thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Checkpoints {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CheckpointerShared>,
     pub(super) compacted: watch::Receiver<i64>,
 }
 
 impl Checkpoints {
     /// The end of an entry: how the store stands, and how far it has applied. Returns when applying may go
     /// on.
-    pub fn entry_ended(&self, pressure: Pressure, applied: u64) -> Result<(), Fatal> {
-        let counted_from = self.shared.counted_from.load(Ordering::Relaxed);
-        let is_counted = applied.saturating_sub(counted_from) >= self.shared.entries_max;
+    pub fn entry_ended(&self, pressure: Pressure, applied: LogIndex) -> Result<(), Fatal> {
+        let counted_from = LogIndex(self.shared.counted_from.load(Ordering::Relaxed));
+        let is_counted = applied.entries_since(counted_from) >= self.shared.entries_max;
         match pressure {
             Pressure::Full => return self.wait_for_checkpoint(),
             Pressure::Calm if !is_counted => return Ok(()),
             Pressure::Calm | Pressure::Due => {}
         }
-        self.shared.counted_from.store(applied, Ordering::Relaxed);
+        self.shared.counted_from.store(applied.0, Ordering::Relaxed);
         self.request_checkpoint();
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Checkpoints {
     }
 
     /// From now on `listener` hears of every durable checkpoint, the present one first.
-    pub fn on_checkpoint(&self, listener: impl Fn(Applied) + Send + 'static) {
+    pub fn on_checkpoint(&self, listener: impl Fn(LogPosition) + Send + 'static) {
         self.ask(|wanted| wanted.listener = Some(Box::new(listener)));
     }
 

@@ -3,15 +3,15 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
-use mvcc::{Applied, Export, Present, Staged};
+use mvcc::{Export, LogPosition, Present, Staged};
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::oneshot;
 
 /// Notified of every checkpoint that became durable.
-pub(super) type Listener = Box<dyn Fn(Applied) + Send>;
+pub(super) type Listener = Box<dyn Fn(LogPosition) + Send>;
 
-pub(super) struct Shared {
+pub(super) struct CheckpointerShared {
     pub(super) wanted: Mutex<Wanted>,
     /// For the thread: something is wanted.
     pub(super) wake: Condvar,
@@ -48,7 +48,7 @@ pub(super) struct Install {
     pub(super) done: mpsc::SyncSender<()>,
 }
 
-impl Shared {
+impl CheckpointerShared {
     /// The thread ends. Its error is reported before waiting callers are woken: the first report names the
     /// cause, and a waiting caller reports only that the thread has ended.
     pub(super) fn end(&self, ended: Result<(), Fatal>, on_fatal: impl FnOnce(Fatal)) {

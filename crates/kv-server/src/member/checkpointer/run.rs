@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mvcc::{Applied, CompactProgress, Export, Maintainer, Store, Written};
+use mvcc::{CompactProgress, Export, LogPosition, Maintainer, Store, Written};
 use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
-use super::requests::{Install, Listener, Shared};
+use super::requests::{CheckpointerShared, Install, Listener};
 use crate::metrics::{Metrics, Purpose, UnderWay};
-use crate::process::log::causes;
 
 /// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
 const COMPACT_KEYS_MAX: usize = 1000;
@@ -30,9 +29,9 @@ pub(super) struct Checkpointer {
     announce: watch::Sender<i64>,
     listener: Option<Listener>,
     /// Applied position that is durable.
-    durable: Applied,
+    durable: LogPosition,
     /// Applied position when last looked at: unchanged means idle.
-    seen: Applied,
+    seen: LogPosition,
     last_checkpoint: Instant,
     /// A compaction may be under way; true at the start, since one may have been cut short.
     compacting: bool,
@@ -80,7 +79,7 @@ impl Checkpointer {
         }
     }
 
-    pub fn run(&mut self, shared: &Shared) -> Result<(), Fatal> {
+    pub fn run(&mut self, shared: &CheckpointerShared) -> Result<(), Fatal> {
         loop {
             let turn = self.wait(shared);
             if let Some(install) = turn.install {
@@ -106,7 +105,7 @@ impl Checkpointer {
         }
     }
 
-    fn wait(&mut self, shared: &Shared) -> Turn {
+    fn wait(&mut self, shared: &CheckpointerShared) -> Turn {
         let mut wanted = shared.wanted.lock();
         let mut timed_out = false;
         if !wanted.is_anything() {
@@ -139,13 +138,13 @@ impl Checkpointer {
         applied != self.durable && (idle || self.last_checkpoint.elapsed() >= TRICKLE)
     }
 
-    fn checkpoint(&mut self, shared: &Shared) -> Result<(), Fatal> {
+    fn checkpoint(&mut self, shared: &CheckpointerShared) -> Result<(), Fatal> {
         let began = Instant::now();
         let persisted = self.maintainer.persist().map_err(failed("persist the store"))?;
         self.metrics.disk.backend_commit_seconds.observe(began.elapsed().as_secs_f64());
         self.last_checkpoint = Instant::now();
         tracing::debug!(
-            applied = persisted.applied.index,
+            applied = persisted.applied.index.0,
             revision = persisted.revision,
             bytes = persisted.bytes_written,
             took = ?began.elapsed(),
@@ -156,9 +155,9 @@ impl Checkpointer {
     }
 
     /// The store holds everything up to `applied`, also after a crash.
-    fn is_durable(&mut self, applied: Applied, shared: &Shared) {
+    fn is_durable(&mut self, applied: LogPosition, shared: &CheckpointerShared) {
         self.durable = applied;
-        shared.counted_from.fetch_max(applied.index, Ordering::Relaxed);
+        shared.counted_from.fetch_max(applied.index.0, Ordering::Relaxed);
         self.count_written();
         if let Some(listener) = &self.listener {
             listener(applied);
@@ -167,14 +166,14 @@ impl Checkpointer {
         shared.done.notify_all();
     }
 
-    fn install(&mut self, install: Install, shared: &Shared) -> Result<(), Fatal> {
+    fn install(&mut self, install: Install, shared: &CheckpointerShared) -> Result<(), Fatal> {
         let began = Instant::now();
         let installing = UnderWay::new(&self.metrics.snapshots.installing);
         let installed = self.maintainer.install_over(install.staged, install.present);
         let applied = installed.map_err(failed("install a received snapshot"))?;
         drop(installing);
         tracing::info!(
-            applied = applied.index,
+            applied = applied.index.0,
             revision = self.store.revision(),
             took = ?began.elapsed(),
             "installed a snapshot"
@@ -243,7 +242,7 @@ impl Checkpointer {
 }
 
 fn failed(attempt: &'static str) -> impl Fn(mvcc::Error) -> Fatal {
-    move |error| Fatal::new(format!("{attempt}: {}", causes(&error)))
+    move |error| Fatal::caused(attempt, error)
 }
 
 fn unix_seconds() -> i64 {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use mvcc::{
-    Applied, Backend, BlockFile, KeyRange, Maintainer, MemoryBackend, Options, Previous, Store, Update,
+    Backend, BlockFile, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Store, Update,
     Writer,
 };
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::watch;
 
-use super::requests::Shared;
+use super::requests::CheckpointerShared;
 use super::*;
 use crate::metrics::Metrics;
 
@@ -68,7 +68,7 @@ impl Backend for Watched {
         self.backend.remove_file(number)
     }
 
-    fn complete(&mut self, applied: Applied) -> mvcc::Result<()> {
+    fn complete(&mut self, applied: LogPosition) -> mvcc::Result<()> {
         self.backend.complete(applied)
     }
 
@@ -97,7 +97,7 @@ fn with_holes(watch: &Watch) -> (Writer, Store, Maintainer) {
         writer.begin().delete_range(&key, Previous::Skip).unwrap();
     }
     writer.compact(store.revision()).unwrap();
-    writer.end_entry(Applied { index: 1, term: 1 }).unwrap();
+    writer.end_entry(LogPosition::new(1, 1)).unwrap();
     maintainer.persist().unwrap();
     (writer, store, maintainer)
 }
@@ -111,13 +111,13 @@ async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
         StoreThread::start(maintainer, store, 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
     let checkpoints = thread.checkpoints();
     let events = Arc::clone(&watch.events);
-    checkpoints.on_checkpoint(move |applied| events.lock().push(Event::Durable(applied.index)));
+    checkpoints.on_checkpoint(move |applied| events.lock().push(Event::Durable(applied.index.0)));
 
     // In the first step of the Defragment a writer finds that it needs a checkpoint.
     let (asking, hook) = (checkpoints.clone(), Arc::clone(&watch.hook));
     let ask: Hook = Box::new(move || {
         writer.begin().put(b"key", b"value", 0);
-        writer.end_entry(Applied { index: 2, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(2, 1)).unwrap();
         asking.request_checkpoint();
     });
     // The first update is that of the checkpoint with which the Defragment begins, if there is one.
@@ -134,7 +134,7 @@ async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
 
 #[test]
 fn a_thread_that_fails_reports_its_error_before_it_wakes_who_waits() {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(CheckpointerShared {
         wanted: Mutex::default(),
         wake: Condvar::new(),
         done: Condvar::new(),

@@ -11,7 +11,7 @@ use raft_node::Fatal;
 use tokio::sync::watch;
 
 use super::checkpoints::Checkpoints;
-use super::requests::Shared;
+use super::requests::CheckpointerShared;
 use super::run::Checkpointer;
 use crate::metrics::Metrics;
 
@@ -32,11 +32,11 @@ impl StoreThread {
         on_fatal: impl FnOnce(Fatal) + Send + 'static,
     ) -> std::io::Result<StoreThread> {
         assert!(entries_max > 0, "a checkpoint for every entry at the most");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CheckpointerShared {
             wanted: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
-            counted_from: AtomicU64::new(store.applied().index),
+            counted_from: AtomicU64::new(store.applied().index.0),
             entries_max,
         });
         let (announce, compacted) = watch::channel(-1);

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use mvcc::SpanDigest;
+use mvcc::{LogIndex, SpanDigest};
 use tokio::time::sleep;
 
 use super::verdict::{self, Verdict};
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Compares the entries since the last round. `checked` is where that ended, and is moved on.
 ///
 /// Returns the members that differ from a majority; member 0 if no majority agrees.
-pub(super) async fn differing(member: &Member, checked: &mut u64) -> Vec<u64> {
+pub(super) async fn differing(member: &Member, checked: &mut LogIndex) -> Vec<u64> {
     let Some((first, to)) = member.store.digests_kept() else { return Vec::new() };
     let after = if member.store.span_digest(*checked, to) == SpanDigest::NotKept { first } else { *checked };
     let SpanDigest::Known(own) = member.store.span_digest(after, to) else { return Vec::new() };
@@ -43,13 +43,13 @@ pub(super) async fn differing(member: &Member, checked: &mut u64) -> Vec<u64> {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
         Verdict::Corrupt(members) => {
             let members_hex: Vec<String> = members.iter().map(|id| format!("{id:x}")).collect();
-            tracing::error!(after, to, members = ?members_hex, "members changed different things in the same entries");
+            tracing::error!(after = after.0, to = to.0, members = ?members_hex, "members changed different things in the same entries");
             members
         }
     }
 }
 
-async fn digest_of(member: &Member, other: u64, (after, to): (u64, u64)) -> Option<u64> {
+async fn digest_of(member: &Member, other: u64, (after, to): (LogIndex, LogIndex)) -> Option<u64> {
     for _ in 0..TRIES {
         match member.reach.ask_digest(other, after, to).await {
             Ok(SpanDigest::Known(digest)) => return Some(digest),

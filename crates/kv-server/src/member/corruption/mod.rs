@@ -1,5 +1,5 @@
-//! Comparison of members' states: hashes of the history as etcd compares them, at intervals by the leader and at a
-//! start; digests of the newest changes and of the state as it is now, all the time.
+//! Comparison of members' states: hashes of the history as etcd compares them, at intervals by the leader and
+//! at a start; digests of the newest changes and of the state as it is now, all the time.
 //!
 //! ```text
 //!   leader ─▶ hash here ─▶ hashes of all others at the same revision ─▶ verdict ─▶ alarm CORRUPT of a member
@@ -20,7 +20,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mvcc::KvHash;
+use mvcc::{KvHash, LogIndex};
 use tokio::time::sleep;
 
 use super::handle::{Member, ProposeError};
@@ -32,7 +32,8 @@ use verdict::{PeerHash, Verdict};
 pub(crate) use named::give_up_leadership;
 pub(crate) use start::{Differs, compare as compare_at_start};
 
-/// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with `stop`.
+/// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with
+/// `stop`.
 pub(crate) fn start(member: &Arc<Member>, checks: CorruptionChecks, stop: &Stop) {
     tokio::spawn(until(stop.clone(), changes_at_intervals(Arc::clone(member))));
     tokio::spawn(until(stop.clone(), recounts(Arc::clone(member))));
@@ -52,7 +53,7 @@ async fn until(stop: Stop, checks: impl Future<Output = Infallible>) {
 }
 
 async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
-    let mut checked = 0;
+    let mut checked = LogIndex::ZERO;
     loop {
         sleep(changes::ROUND).await;
         if !leads(&member) || member.roster.others().is_empty() {

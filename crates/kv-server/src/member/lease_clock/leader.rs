@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft_node::{Handle, RequestOrigin};
+use raft_node::{Handle, RequestOrigin, Term};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
     Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
@@ -61,18 +61,18 @@ impl LeaderLeases {
         }
     }
 
-    fn known(&self, term: u64) -> Option<LedTerm> {
+    fn known(&self, term: Term) -> Option<LedTerm> {
         (*self.term.lock()).filter(|led| led.term == term)
     }
 
     /// The term of this member, if it leads.
-    fn led_term(&self) -> Option<u64> {
+    fn led_term(&self) -> Option<Term> {
         let status = self.raft.status();
         (status.leader == Some(self.member)).then_some(status.term)
     }
 
-    /// Renews leases and returns the TTL of each, or 0 if there is no such lease. Renewals come in batches, a few
-    /// at a time.
+    /// Renews leases and returns the TTL of each, or 0 if there is no such lease. Renewals come in batches, a
+    /// few at a time.
     pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
         let led = self.leading(RequestOrigin::Member).await?;
         let now = led.clock_at(boot_time());
@@ -110,7 +110,7 @@ impl LeaderLeases {
     }
 
     /// No other member led when this call began, and everything that was committed then is applied.
-    async fn confirm(&self, term: u64, asker: RequestOrigin) -> Result<(), LeaseError> {
+    async fn confirm(&self, term: Term, asker: RequestOrigin) -> Result<(), LeaseError> {
         self.raft.read_point_of(asker).await?;
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
@@ -125,8 +125,8 @@ impl LeaderLeases {
     }
 
     /// Revokes those of the leases whose time is over at `now`, and returns how many those were.
-    pub async fn expire(&self, term: u64, now: i64, ids: Vec<i64>) -> Result<usize, LeaseError> {
-        let command = command::encode(Kind::LeaseExpire(LeaseExpire { term, now, ids }));
+    pub async fn expire(&self, term: Term, now: i64, ids: Vec<i64>) -> Result<usize, LeaseError> {
+        let command = command::encode(Kind::LeaseExpire(LeaseExpire { term: term.0, now, ids }));
         match self.propose(command).await? {
             Response::LeaseExpire(count) => {
                 self.expired.notify_waiters();

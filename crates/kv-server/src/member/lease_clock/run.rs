@@ -25,7 +25,7 @@ enum Done {
 }
 
 /// One term of a leader.
-struct Term {
+struct LeaderTerm {
     led: LedTerm,
     turns: Turns,
     commands: JoinSet<Done>,
@@ -35,7 +35,7 @@ struct Term {
 pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
     let mut turns = interval(LEASE_TURN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut term: Option<Term> = None;
+    let mut term: Option<LeaderTerm> = None;
     loop {
         let running = async {
             turns.tick().await;
@@ -43,7 +43,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
                 Ok(led) => {
                     if term.as_ref().is_none_or(|term| term.led != led) {
                         let turns = Turns::new(&leases.table);
-                        term = Some(Term { led, turns, commands: JoinSet::new() });
+                        term = Some(LeaderTerm { led, turns, commands: JoinSet::new() });
                     }
                     if let Some(term) = &mut term {
                         term.work(&leases, &expired).await;
@@ -63,7 +63,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
     }
 }
 
-impl Term {
+impl LeaderTerm {
     /// One turn, or several while more is due.
     async fn work(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter) {
         loop {

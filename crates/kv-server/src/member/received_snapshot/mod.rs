@@ -24,11 +24,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use mvcc::{Backend, SledBackend, Staged, Staging};
 use parking_lot::Mutex;
-use raft_node::{Fatal, Position, ReceiveSlot, StreamNumber};
+use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
 use crate::metrics::Metrics;
-use crate::process::log::causes;
 use crate::process::runtime::yield_to_others;
 use crate::process::shutdown::{self, Stop, Stopper};
 
@@ -36,7 +35,7 @@ use crate::process::shutdown::{self, Stop, Stopper};
 const CHUNKS_MAX: usize = 2;
 
 /// Where a store can be received.
-pub trait Place: Send + Sync + 'static {
+pub trait StagingPlace: Send + Sync + 'static {
     /// An empty place. What was there before is gone.
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>>;
     /// Removes what was received.
@@ -49,7 +48,7 @@ pub trait Place: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct StagingDirectory(pub PathBuf);
 
-impl Place for StagingDirectory {
+impl StagingPlace for StagingDirectory {
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>> {
         Ok(Box::new(SledBackend::incoming(&self.0)?))
     }
@@ -74,7 +73,7 @@ pub struct Incoming {
 }
 
 struct Shared {
-    place: Box<dyn Place>,
+    place: Box<dyn StagingPlace>,
     /// Held by the writer of the staging directory.
     key: Arc<tokio::sync::Mutex<()>>,
     /// The stream or the store that has the place.
@@ -98,7 +97,7 @@ impl Received {
         (self.staged, self.key)
     }
 
-    fn position(&self) -> Position {
+    fn position(&self) -> LogPosition {
         self.staged.applied()
     }
 }
@@ -131,7 +130,7 @@ pub struct Reception {
 }
 
 impl Incoming {
-    pub fn new(place: Box<dyn Place>, metrics: Arc<Metrics>, on_fatal: OnFatal) -> Incoming {
+    pub fn new(place: Box<dyn StagingPlace>, metrics: Arc<Metrics>, on_fatal: OnFatal) -> Incoming {
         let shared = Shared { place, key: Arc::default(), slot: Mutex::default(), metrics, on_fatal };
         Incoming { shared: Arc::new(shared) }
     }
@@ -167,18 +166,18 @@ impl Incoming {
     }
 
     /// The received store that reaches exactly this entry, to be installed.
-    pub fn take(&self, at: Position) -> Option<Received> {
+    pub fn take(&self, at: LogPosition) -> Option<Received> {
         self.shared.slot.lock().take(at)
     }
 
     /// Whether the store that reaches this entry still waits.
-    pub fn holds(&self, at: Position) -> bool {
+    pub fn holds(&self, at: LogPosition) -> bool {
         self.shared.slot.lock().holds(at)
     }
 
     /// The store that reaches this entry will not be installed. It is removed by a separate thread: that
     /// takes as long as the disk wants.
-    pub fn discard_soon(&self, at: Position) {
+    pub fn discard_soon(&self, at: LogPosition) {
         let Some(received) = self.take(at) else { return };
         let shared = Arc::clone(&self.shared);
         let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());
@@ -204,7 +203,7 @@ impl Reception {
 
     /// After the last chunk: returns when the store is checked, durable and ready to be installed. The result
     /// is the last entry in it.
-    pub async fn finish(mut self) -> Result<Position, ReceiveError> {
+    pub async fn finish(mut self) -> Result<LogPosition, ReceiveError> {
         let _writer_ended = self.finish.take().expect("a stream ends once").send(());
         let (sender, _) = mpsc::channel(1);
         drop(std::mem::replace(&mut self.chunks, sender));
@@ -283,7 +282,7 @@ impl Shared {
             self.wipe_place();
             drop(answer.send(Err(ReceiveError::Damaged(error))));
         } else {
-            (self.on_fatal)(Fatal::new(format!("receive a snapshot: {}", causes(&error))));
+            (self.on_fatal)(Fatal::caused("receive a snapshot", error));
         }
     }
 
@@ -295,7 +294,7 @@ impl Shared {
 
     fn wipe_place(&self) {
         if let Err(error) = self.place.wipe() {
-            (self.on_fatal)(Fatal::new(format!("remove a received snapshot: {}", causes(&error))));
+            (self.on_fatal)(Fatal::caused("remove a received snapshot", error));
         }
     }
 }

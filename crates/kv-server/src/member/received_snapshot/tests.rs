@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mvcc::{Applied, MemoryBackend};
+use mvcc::MemoryBackend;
 
 use super::*;
 
@@ -14,7 +14,7 @@ struct MemoryPlace {
     is_full: Arc<AtomicBool>,
 }
 
-impl Place for MemoryPlace {
+impl StagingPlace for MemoryPlace {
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>> {
         if self.is_full.load(Ordering::SeqCst) {
             let source = std::io::Error::from_raw_os_error(28);
@@ -34,8 +34,8 @@ impl Place for MemoryPlace {
     }
 }
 
-fn at(index: u64) -> Position {
-    Position { index, term: 1 }
+fn at(index: u64) -> LogPosition {
+    LogPosition::new(index, 1)
 }
 
 struct Fixture {
@@ -54,7 +54,7 @@ fn fixture() -> Fixture {
     };
     let fatal = Arc::new(Mutex::new(None));
     let reported = Arc::clone(&fatal);
-    let on_fatal = move |error: Fatal| *reported.lock() = Some(error.what);
+    let on_fatal = move |error: Fatal| *reported.lock() = Some(raft_node::causes(&error));
     let incoming = Incoming::new(Box::new(place), Arc::default(), Arc::new(on_fatal));
     Fixture { incoming, is_used, is_full, fatal }
 }
@@ -70,14 +70,14 @@ fn chunks(entries: u64) -> Vec<Bytes> {
             (0..500u64).map(|at| (at.wrapping_mul(at).wrapping_mul(index + at) >> 3) as u8).collect();
         revision.put(format!("k{index}").as_bytes(), &value, 0);
         revision.finish();
-        writer.end_entry(Applied { index, term: 1 }).unwrap();
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
     }
     maintainer.persist().unwrap();
     let mut export = maintainer.export();
     std::iter::from_fn(|| export.next(300).unwrap()).collect()
 }
 
-async fn receive(incoming: &Incoming, chunks: Vec<Bytes>) -> Result<Position, ReceiveError> {
+async fn receive(incoming: &Incoming, chunks: Vec<Bytes>) -> Result<LogPosition, ReceiveError> {
     let mut reception = incoming.begin().await?;
     for chunk in chunks {
         reception.add(chunk).await?;
@@ -102,7 +102,7 @@ async fn a_whole_store_waits_until_it_is_taken() {
     assert!(fixture.incoming.holds(at(9)) && !fixture.incoming.holds(at(8)));
     assert!(fixture.incoming.take(at(8)).is_none());
     let (staged, key) = fixture.incoming.take(at(9)).expect("it was received").into_parts();
-    assert_eq!(staged.applied(), Applied { index: 9, term: 1 });
+    assert_eq!(staged.applied(), LogPosition::new(9, 1));
     assert!(!fixture.incoming.holds(at(9)));
     drop(key);
     assert_eq!(receive(&fixture.incoming, chunks(12)).await.unwrap(), at(12));

@@ -11,11 +11,10 @@ use watch::{Held, Hub, StreamId};
 
 use super::outbox::Outbox;
 use super::review::Review;
-use super::stream::{Content, Mail, Shared, WatchRequest};
+use super::stream::{Content, Mail, StreamShared, WatchRequest};
 use super::waker::Until;
 use crate::admission::ClientId;
 use crate::auth::Caller;
-use crate::process::log::causes;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
 const MAIL_PER_TURN: usize = 256;
@@ -31,7 +30,7 @@ const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub(super) struct Run {
     hub: Hub,
     mail: mpsc::Receiver<Mail>,
-    shared: Arc<Shared>,
+    shared: Arc<StreamShared>,
     streams: HashMap<StreamId, Stream>,
     began: Instant,
     /// Reused: streams that have something to read.
@@ -58,7 +57,7 @@ struct Stream {
 const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 
 impl Run {
-    pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<Shared>) -> Run {
+    pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<StreamShared>) -> Run {
         Run {
             hub,
             mail,
@@ -103,7 +102,7 @@ impl Run {
         let has_listed = self.look_at_listed();
         self.review();
         let now = self.began.elapsed();
-        let broken = |error: mvcc::Error| Fatal::new(format!("deliver events: {}", causes(&error)));
+        let broken = |error: mvcc::Error| Fatal::caused("deliver events", error);
         let turn = self.hub.turn().map_err(broken)?;
         if self.hub.next_periodic().is_some_and(|due| due <= now) {
             self.hub.periodic(now);
@@ -262,7 +261,7 @@ mod tests {
     use api::authpb::{Permission, Role, User};
     use mvcc::{MemoryBackend, Options};
     use state_machine::{AuthState, Session, UserGrants};
-    use watch::{CreateRequest, Limits};
+    use watch::{CreateRequest, WatchLimits};
 
     use super::*;
 
@@ -300,8 +299,8 @@ mod tests {
         let (mut writer, store, _) =
             mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
         writer.begin().put(b"k", &[7; 1 << 20], 0);
-        writer.end_entry(mvcc::Applied { index: 1, term: 1 }).unwrap();
-        let limits = Limits { handed_bytes_max: 1 << 20, ..Limits::default() };
+        writer.end_entry(mvcc::LogPosition::new(1, 1)).unwrap();
+        let limits = WatchLimits { handed_bytes_max: 1 << 20, ..WatchLimits::default() };
         let (_mailbox, mail) = mpsc::channel(8);
         let mut run = Run::new(Hub::new(store, limits), mail, Arc::default());
         let holder = reader(&mut run, 1);
@@ -327,7 +326,7 @@ mod tests {
         const WATCHERS: i64 = 5000; // A step looks at 1024.
         let (_writer, store, _) = mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
         let (mailbox, mail) = mpsc::channel(8);
-        let mut run = Run::new(Hub::new(store, Limits::default()), mail, Arc::default());
+        let mut run = Run::new(Hub::new(store, WatchLimits::default()), mail, Arc::default());
         let outbox = Arc::new(Outbox::new());
         run.open(Arc::clone(&outbox), ClientId(1));
         let mut create = |watch_id, key: &'static str| {

@@ -51,7 +51,7 @@ pub(super) enum Content {
 
 /// What the hub's thread shares with all streams.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct StreamShared {
     pub(super) waker: Waker,
     /// Streams that were closed, or have read all that they were handed while there is more. Each is here
     /// once, so streams bound it.
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) stops: AtomicBool,
 }
 
-impl Shared {
+impl StreamShared {
     /// Has the hub look at a stream.
     fn list(&self, outbox: &Arc<Outbox>) {
         if outbox.is_to_be_listed() {
@@ -74,7 +74,7 @@ impl Shared {
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(super) mailbox: mpsc::Sender<Mail>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<StreamShared>,
 }
 
 impl Watching {

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mvcc::{Applied, MemoryBackend, Options, Writer};
+use mvcc::{LogPosition, MemoryBackend, Options, Writer};
 use testkit::process::PATIENCE;
 use tokio::time::timeout;
-use watch::{CreateRequest, Encoder, Limits, Parcel};
+use watch::{CreateRequest, Encoder, Parcel, WatchLimits};
 
 use super::outbox::{HANDED_BYTES_MAX, REQUESTS_MAX};
 use super::*;
@@ -23,7 +23,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let (writer, store, _) = mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
-        let thread = WatchThread::start(store, Limits::default(), |fatal| panic!("{fatal:?}")).unwrap();
+        let thread = WatchThread::start(store, WatchLimits::default(), |fatal| panic!("{fatal:?}")).unwrap();
         Bench { writer, thread, index: 0 }
     }
 
@@ -31,7 +31,7 @@ impl Bench {
     fn put(&mut self, bytes: usize) {
         self.index += 1;
         self.writer.begin().put(b"k", &vec![7; bytes], 0);
-        self.writer.end_entry(Applied { index: self.index, term: 1 }).unwrap();
+        self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
     async fn stream(&self) -> WatchStream {
@@ -113,14 +113,15 @@ async fn a_stream_whose_answers_wait_has_no_place_for_further_requests() {
     let bench = Bench::new();
     let stream = bench.stream().await;
     let mut requests = 1;
-    let patience =
-        |requests| if requests < Limits::default().answers_max { PATIENCE } else { Duration::from_secs(2) };
+    let patience = |requests| {
+        if requests < WatchLimits::default().answers_max { PATIENCE } else { Duration::from_secs(2) }
+    };
     while timeout(patience(requests), stream.place()).await.is_ok() {
         stream.request(everything()).await.unwrap();
         requests += 1;
         assert!(requests < 2000, "answers wait without a bound");
     }
-    assert!(requests >= Limits::default().answers_max, "{requests} requests");
+    assert!(requests >= WatchLimits::default().answers_max, "{requests} requests");
     read(&stream, 1).await;
     timeout(PATIENCE, async {
         while timeout(Duration::from_millis(10), stream.place()).await.is_err() {

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use mvcc::Store;
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{Hub, Limits};
+use watch::{Hub, WatchLimits};
 
 use super::run::Run;
-use super::stream::{MAILBOX_MAX, Shared, Watching};
+use super::stream::{MAILBOX_MAX, StreamShared, Watching};
 
 /// The thread itself; dropping it leaves it running.
 pub(crate) struct WatchThread {
@@ -24,10 +24,10 @@ impl WatchThread {
     /// at most once, from the thread, when it cannot go on.
     pub(crate) fn start(
         store: Store,
-        limits: Limits,
+        limits: WatchLimits,
         on_fatal: impl FnOnce(Fatal) + Send + 'static,
     ) -> std::io::Result<WatchThread> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(StreamShared::default());
         let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
         let to_wake = Arc::clone(&shared);
         let is_first = store.wake_with(Arc::new(move || to_wake.waker.entry_ended()));

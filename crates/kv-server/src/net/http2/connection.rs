@@ -19,7 +19,7 @@ use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{Open, OpenCall};
 use super::relay::{self, GrpcService};
-use super::shared::{LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN, Limits, Shared};
+use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
 use super::streaming::{self, StreamMethods};
 use super::unary;
 use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
@@ -79,7 +79,7 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
 pub async fn serve<I, H, T, S>(
     io: I,
     methods: Methods<H, T, S>,
-    limits: Limits,
+    limits: ConnectionLimits,
     totals: Arc<Totals>,
     mut stop: watch::Receiver<bool>,
 ) where
@@ -88,7 +88,7 @@ pub async fn serve<I, H, T, S>(
     T: StreamMethods,
     S: GrpcService,
 {
-    let shared = Shared { limits, account: Arc::new(Account::new(totals)), stop: stop.clone() };
+    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop: stop.clone() };
     let account = &shared.account;
     let Some(mut connection) = handshake(io, &shared).await else { return };
     let wire = Arc::clone(connection.wire());
@@ -183,7 +183,7 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     begun: Begun,
     methods: &Methods<H, T, S>,
     wire: &Arc<Wire>,
-    shared: &'a Shared,
+    shared: &'a ConnectionShared,
 ) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
     match methods.find(&begun) {
         Found::Hot(call) => {
@@ -256,11 +256,11 @@ fn poll_look_again(
 }
 
 /// The connection, once its preface is complete. None if it is not complete in time, or the member stops.
-async fn handshake<I>(io: I, shared: &Shared) -> Option<Driven<Metered<I>>>
+async fn handshake<I>(io: I, shared: &ConnectionShared) -> Option<Driven<Metered<I>>>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    let Shared { limits, account, .. } = shared;
+    let ConnectionShared { limits, account, .. } = shared;
     let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&account.seen));
     let mut connection = Driven::new(io, state_machine_limits(*limits), Arc::clone(account));
     let opened = poll_fn(|context| connection.poll_open(context));
@@ -271,7 +271,7 @@ where
     is_open.then_some(connection)
 }
 
-fn state_machine_limits(limits: Limits) -> ::http2::Limits {
+fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
     ::http2::Limits {
         streams_max: limits.streams_max,
         stream_window_bytes: STREAM_WINDOW_BYTES,
@@ -346,13 +346,13 @@ where
 
 /// Asks a silent client whether it is still there.
 struct Keepalive {
-    limits: Limits,
+    limits: ConnectionLimits,
     deadline: Instant,
     waiting: bool,
 }
 
 impl Keepalive {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: ConnectionLimits) -> Self {
         Self { limits, deadline: Instant::now() + limits.keepalive_interval, waiting: false }
     }
 

@@ -32,12 +32,12 @@ pub trait HotMethods: Clone + Send + 'static {
         call: Self::Call,
         message: Bytes,
         room: Room<'_>,
-    ) -> impl Future<Output = Result<Answer<Self::Long>, Status>> + Send;
+    ) -> impl Future<Output = Result<HotAnswer<Self::Long>, Status>> + Send;
 }
 
 /// What a hot call is answered with.
 #[derive(Debug)]
-pub enum Answer<L> {
+pub enum HotAnswer<L> {
     /// The message, with its prefix.
     Whole(Bytes),
     /// One that is made while it is sent. In a box: every other answer stays as small as it is.
@@ -126,7 +126,7 @@ impl HotMethods for NoHot {
         call: Infallible,
         _message: Bytes,
         _room: Room<'_>,
-    ) -> Result<Answer<Infallible>, Status> {
+    ) -> Result<HotAnswer<Infallible>, Status> {
         match call {}
     }
 }

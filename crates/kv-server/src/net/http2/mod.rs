@@ -14,8 +14,9 @@
 //! * An answer that is large is made as it is sent ([`LongAnswer`]), so that none of it waits in memory for
 //!   its client.
 //! * A hot call is refused before its body is read further than the limit allows.
-//! * A connection has at most [`Limits::streams_max`] streams. Each holds at most one request of
-//!   [`Limits::message_bytes_max`]; what their messages and answers hold together is bounded in `account`.
+//! * A connection has at most [`ConnectionLimits::streams_max`] streams. Each holds at most one request of
+//!   [`ConnectionLimits::message_bytes_max`]; what their messages and answers hold together is bounded in
+//!   `account`.
 //! * Floods of frames that ask for no answer are slowed down in `meter`.
 //! * A call whose client reset it ends at once: it is dropped while it waits.
 //! * When the connection breaks, its hot calls are dropped with it. A proposal that was already made stays
@@ -48,7 +49,7 @@ pub(crate) use account::PartRoom;
 pub use account::{Room, Totals};
 pub use connection::{Methods, serve};
 pub use grpc::PREFIX_BYTES;
-pub use methods::{Answer, HotMethods, LongAnswer, Part};
+pub use methods::{HotAnswer, HotMethods, LongAnswer, Part};
 pub use relay::GrpcService;
-pub use shared::Limits;
+pub use shared::ConnectionLimits;
 pub use streaming::{MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods};

@@ -25,7 +25,7 @@ use tower::{BoxError, ServiceExt};
 use super::account::{Body as Counted, Relayed};
 use super::grpc::send_status_after_headers;
 use super::sending::send_data;
-use super::shared::{Shared, stopped_for_requests};
+use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
 use crate::errors;
@@ -61,7 +61,7 @@ pub(super) fn spawn<S: GrpcService>(
     head: &RequestHead,
     reader: Reader,
     mut writer: Writer,
-    shared: &Shared,
+    shared: &ConnectionShared,
 ) {
     let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
     let stop = shared.stop.clone();

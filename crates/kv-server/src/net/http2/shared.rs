@@ -10,7 +10,7 @@ use super::account::Account;
 
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Bytes of one request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
     pub message_bytes_max: usize,
     /// Streams open at one time; etcd's `--max-concurrent-streams`.
@@ -32,13 +32,13 @@ pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(super) const LAST_BYTES_WITHIN: Duration = Duration::from_secs(4);
 
 /// What the calls of one connection share.
-pub(super) struct Shared {
-    pub(super) limits: Limits,
+pub(super) struct ConnectionShared {
+    pub(super) limits: ConnectionLimits,
     pub(super) account: Arc<Account>,
     pub(super) stop: watch::Receiver<bool>,
 }
 
-impl Shared {
+impl ConnectionShared {
     /// Returns when the member stops.
     pub(super) async fn stopped(&self) {
         let mut stop = self.stop.clone();

@@ -18,9 +18,9 @@ use tonic::Status;
 use super::account::{Account, Body, Room, counted};
 use super::grpc::{HEADERS, PREFIX_BYTES, TRAILERS, send_status};
 use super::long;
-use super::methods::{Answer, HotMethods};
+use super::methods::{HotAnswer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
-use super::shared::{Shared, stopped_for_requests};
+use super::shared::{ConnectionShared, stopped_for_requests};
 use super::wire::{Reader, Writer};
 use crate::errors;
 
@@ -33,7 +33,7 @@ pub(super) async fn answer<H: HotMethods>(
     call: H::Call,
     mut body: Reader,
     mut writer: Writer,
-    shared: &Shared,
+    shared: &ConnectionShared,
 ) {
     let read = read_in_time(&mut body, shared, H::deadline(&call)).await;
     let mut rest = match &read {
@@ -52,11 +52,11 @@ pub(super) async fn answer<H: HotMethods>(
             Err(ReadError::Gone) => return None,
         };
         // A long answer keeps its request until it is begun.
-        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
+        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(HotAnswer::Long(_))));
         let sent = match outcome {
-            Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+            Ok(HotAnswer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
             // In a box: the future of every other call stays as small as it is.
-            Ok(Answer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
+            Ok(HotAnswer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
             Err(status) => send_status(&mut writer, status),
         };
         sent.ok()
@@ -100,7 +100,7 @@ fn has_ended(body: &mut Reader) -> bool {
 
 /// Keeps an answered stream open until its client has ended it. A client may take the reset of a stream that
 /// it has not ended for a failure.
-async fn wait_for_end(mut rest: Reader, shared: &Shared) {
+async fn wait_for_end(mut rest: Reader, shared: &ConnectionShared) {
     let ended = async {
         // Data that follows the one message is no end: such a stream is reset.
         while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
@@ -138,7 +138,7 @@ enum ReadError {
 /// Reads the one message of a unary request, without its prefix, in its time.
 async fn read_in_time(
     body: &mut Reader,
-    shared: &Shared,
+    shared: &ConnectionShared,
     deadline: Option<Instant>,
 ) -> Result<Message, ReadError> {
     let mut reading = pin!(read_message(body, shared));
@@ -155,7 +155,7 @@ async fn read_in_time(
 async fn read_before(
     deadline: Option<Instant>,
     reading: impl Future<Output = Result<Message, ReadError>>,
-    shared: &Shared,
+    shared: &ConnectionShared,
 ) -> Result<Message, ReadError> {
     let latest = Instant::now() + BODY_WITHIN;
     let reading = async {
@@ -180,7 +180,7 @@ type Message = (Bytes, Option<Body>);
 /// Reads the message and gives the window back as it arrives. What has arrived counts against the bounds of
 /// `account`, which flow control cannot replace: if the window were given back only for complete messages, a
 /// dozen large ones that arrive by turns would use it up, and none could be completed.
-async fn read_message(body: &mut Reader, shared: &Shared) -> Result<Message, ReadError> {
+async fn read_message(body: &mut Reader, shared: &ConnectionShared) -> Result<Message, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::*;
-use crate::net::http2::{Limits, Methods, NoStreams, Room, Totals, serve};
+use crate::net::http2::{ConnectionLimits, Methods, NoStreams, Room, Totals, serve};
 
 /// Two answers of it are below the bound of a connection, twelve above.
 const LARGE_BYTES: usize = 2 << 20;
@@ -57,19 +57,19 @@ impl HotMethods for Scripted {
         method: Method,
         _message: Bytes,
         room: Room<'_>,
-    ) -> Result<Answer<Infallible>, Status> {
+    ) -> Result<HotAnswer<Infallible>, Status> {
         let done = match method {
             Method::Large => {
                 room.wait().await;
                 self.done.send("large").unwrap();
-                return Ok(Answer::Whole(vec![0; LARGE_BYTES].into()));
+                return Ok(HotAnswer::Whole(vec![0; LARGE_BYTES].into()));
             }
             Method::Holds => {
                 let ends = Ends(self.done.clone());
                 self.signal.acquire().await.unwrap().forget();
                 self.done.send("held").unwrap();
                 drop(ends);
-                return Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
+                return Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
             }
             Method::Reads => {
                 self.signal.acquire().await.unwrap().forget();
@@ -78,7 +78,7 @@ impl HotMethods for Scripted {
             }
         };
         self.done.send(done).unwrap();
-        Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
+        Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
     }
 }
 
@@ -97,7 +97,7 @@ async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
 }
 
 async fn serve_until(stop: watch::Receiver<bool>, io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         message_bytes_max: 1 << 20,
         streams_max: 100,
         keepalive_interval: Duration::ZERO,

@@ -10,7 +10,7 @@ use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
 };
 use futures_util::future::join_all;
-use mvcc::{KvHash, SpanDigest};
+use mvcc::{KvHash, LogIndex, SpanDigest};
 use tonic::Status;
 
 use super::ask_in_turn;
@@ -74,7 +74,7 @@ pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Res
 
 /// The answer to a member.
 pub(in crate::peer) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> ChangesDigestResponse {
-    let answer = match hasher.store.span_digest(request.after, request.to) {
+    let answer = match hasher.store.span_digest(LogIndex(request.after), LogIndex(request.to)) {
         SpanDigest::Known(digest) => Some(Answer::Digest(digest)),
         SpanDigest::NotYet => Some(Answer::IsBehind(true)),
         SpanDigest::NotKept => None,

@@ -81,12 +81,14 @@ pub(super) fn may_promote(view: &View<'_>) -> Result<(), Error> {
 /// A learner is in sync when it has nine tenths of the leader's log, as in etcd.
 pub(super) fn is_in_sync(progress: Progress) -> Result<(), Error> {
     let Progress { matched, last_index } = progress;
-    let is_behind = u128::from(matched) * 10 < u128::from(last_index) * 9;
+    let is_behind = u128::from(matched.0) * 10 < u128::from(last_index.0) * 9;
     if is_behind { Err(Error::LearnerNotReady) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use raft_node::LogIndex;
+
     use super::*;
 
     /// `1 2? ~3 4! 5+`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is
@@ -148,7 +150,9 @@ mod tests {
 
     #[test]
     fn a_learner_is_in_sync_with_nine_tenths() {
-        let sync = |matched, last_index| is_in_sync(Progress { matched, last_index });
+        let sync = |matched, last_index| {
+            is_in_sync(Progress { matched: LogIndex(matched), last_index: LogIndex(last_index) })
+        };
         assert_eq!([sync(90, 100), sync(0, 0), sync(89, 100)], [Ok(()), Ok(()), Err(Error::LearnerNotReady)]);
     }
 }

@@ -77,7 +77,7 @@ impl Follow {
                 }
             }
             let mut frames = Vec::new();
-            self.encoder.encode(self.member.status().term, CHUNK_BYTES, &mut frames);
+            self.encoder.encode(self.member.status().term.0, CHUNK_BYTES, &mut frames);
             frames.iter().for_each(|frame| self.frames.extend_from_slice(frame));
         }
     }

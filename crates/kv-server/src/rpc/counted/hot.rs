@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
-use crate::net::http2::{Answer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
+use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
 use crate::traces::CallSpan;
 
 /// Hot methods with their calls counted.
@@ -65,19 +65,19 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
         CountedCall { inner, method, span }: Self::Call,
         message: Bytes,
         room: Room<'_>,
-    ) -> Result<Answer<Self::Long>, Status> {
+    ) -> Result<HotAnswer<Self::Long>, Status> {
         let mut call = CallInProgress::begin(&self.metrics, method, span.clone());
         self.metrics.calls.received(method, message.len());
         let request_bytes = Some(message.len());
         let answering = self.slow.watch(method, request_bytes, span, self.inner.call(inner, message, room));
         match answering.await {
-            Ok(Answer::Whole(bytes)) => {
+            Ok(HotAnswer::Whole(bytes)) => {
                 self.metrics.calls.sent(method, bytes.len().saturating_sub(PREFIX_BYTES));
                 call.end(Code::Ok);
-                Ok(Answer::Whole(bytes))
+                Ok(HotAnswer::Whole(bytes))
             }
-            Ok(Answer::Long(inner)) => {
-                Ok(Answer::Long(Box::new(CountedLong { inner: *inner, call, bytes: 0 })))
+            Ok(HotAnswer::Long(inner)) => {
+                Ok(HotAnswer::Long(Box::new(CountedLong { inner: *inner, call, bytes: 0 })))
             }
             Err(status) => {
                 call.end(status.code());

@@ -20,7 +20,7 @@ use crate::auth::Origin;
 use crate::errors;
 use crate::member::Member;
 use crate::net::client_port::PerConnection;
-use crate::net::http2::{Answer, HotMethods, Room};
+use crate::net::http2::{HotAnswer, HotMethods, Room};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::methods::{HotMethod, Serving, serving};
@@ -46,7 +46,7 @@ impl Hot {
 
     /// Reads the request, and then judges its metadata: in this order, as etcd does.
     fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> Result<T, Status> {
-        let request = T::decode(message).map_err(|_| errors::malformed(errors::Reading::Unary))?;
+        let request = T::decode(message).map_err(|_| errors::malformed(errors::RequestForm::Unary))?;
         metadata.map_err(errors::refused)?;
         Ok(request)
     }
@@ -104,7 +104,7 @@ impl HotMethods for Hot {
         HotCall { method, deadline, metadata, asker }: HotCall,
         message: Bytes,
         room: Room<'_>,
-    ) -> Result<Answer<LargeAnswer>, Status> {
+    ) -> Result<HotAnswer<LargeAnswer>, Status> {
         let deadline = deadline.map_err(|status| *status)?;
         let audited =
             asker.audited(&self.member, of_hot(method)).map(|call| call.with_request(message.clone()));
@@ -114,16 +114,16 @@ impl HotMethods for Hot {
         let mut answer = deadline::within(deadline, answering).await;
         if let Some(call) = audited {
             call.end(match &answer {
-                Ok(Answer::Whole(bytes)) => Ok(header::revision_in(bytes)),
-                Ok(Answer::Long(_)) => Ok(None),
+                Ok(HotAnswer::Whole(bytes)) => Ok(header::revision_in(bytes)),
+                Ok(HotAnswer::Long(_)) => Ok(None),
                 Err(status) => Err(status),
             });
         }
         if let Some(sample) = sampled {
-            let frame = if let Ok(Answer::Whole(frame)) = &answer { Some(frame) } else { None };
+            let frame = if let Ok(HotAnswer::Whole(frame)) = &answer { Some(frame) } else { None };
             sample.end(&self.client(&asker), frame);
         }
-        if let Ok(Answer::Long(long)) = &mut answer {
+        if let Ok(HotAnswer::Long(long)) = &mut answer {
             long.deadline = deadline;
         }
         answer
@@ -154,14 +154,14 @@ impl Hot {
         metadata: Result<(), Error>,
         message: Bytes,
         room: Room<'_>,
-    ) -> Result<Answer<LargeAnswer>, Status> {
+    ) -> Result<HotAnswer<LargeAnswer>, Status> {
         let member = &self.member;
         let frame = match method {
             HotMethod::Put => answer(methods::put(member, asker, Self::admit(metadata, message)?).await?),
             HotMethod::Range => {
                 match methods::range_or_large(member, asker, Self::admit(metadata, message)?, room).await? {
                     methods::Ranged::Whole(answered) => answer(answered),
-                    methods::Ranged::Large(answer) => return Ok(Answer::Long(answer)),
+                    methods::Ranged::Large(answer) => return Ok(HotAnswer::Long(answer)),
                 }
             }
             HotMethod::Txn => {
@@ -171,7 +171,7 @@ impl Hot {
                 answer(methods::delete_range(member, asker, Self::admit(metadata, message)?).await?)
             }
         };
-        frame.map(Answer::Whole)
+        frame.map(HotAnswer::Whole)
     }
 }
 

@@ -103,7 +103,7 @@ impl KeepAlive {
     ) -> Result<KeepAlive, Status> {
         message.advance(PREFIX_BYTES);
         let request = LeaseKeepAliveRequest::decode(message);
-        let id = request.map_err(|_| errors::malformed(errors::Reading::Stream))?.id;
+        let id = request.map_err(|_| errors::malformed(errors::RequestForm::Stream))?.id;
         let checked = check_renewal(member, asker, id).map_err(errors::refused);
         if let Some(call) = asker.audited(member, Method::LeaseKeepAlive) {
             call.end_of(Subject::renewal(id), checked.as_ref().map(|()| None));

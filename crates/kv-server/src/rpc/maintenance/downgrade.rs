@@ -8,7 +8,7 @@ use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeInfo, DowngradeRequest, DowngradeResponse};
 use state_machine::command::Kind;
-use state_machine::{Fatal, downgrade_target};
+use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;
 
 use crate::errors;
@@ -74,7 +74,7 @@ async fn validate(member: &Member, version: &str) -> Result<Version, Status> {
 }
 
 fn current(member: &Member) -> Result<Option<String>, Status> {
-    downgrade_target(&member.store).map_err(|fatal: Fatal| errors::record(fatal))
+    downgrade_target(&member.store).map_err(|fatal: ApplyError| errors::record(fatal))
 }
 
 async fn record(member: &Member, asker: &Asker, target_version: String) -> Result<(), Status> {

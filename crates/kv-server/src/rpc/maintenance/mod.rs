@@ -48,9 +48,9 @@ fn status(member: &Member) -> Result<StatusResponse, Status> {
         // Clients divide by sizes, and etcd's are never 0: its empty file holds a few pages.
         db_size: to_i64(size.allocated).max(1),
         leader: raft.leader.unwrap_or(0),
-        raft_index: raft.commit,
-        raft_term: raft.term,
-        raft_applied_index: raft.applied,
+        raft_index: raft.commit.0,
+        raft_term: raft.term.0,
+        raft_applied_index: raft.applied.0,
         errors: no_leader.into_iter().chain(alarms.iter().map(alarm_text)).collect(),
         db_size_in_use: to_i64(size.in_use).max(1),
         is_learner: member.roster.is_learner(),

@@ -64,7 +64,7 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
             match Message::decode(message) {
                 Ok(Message { request_union: Some(union) }) => break request(member, asker, union).await,
                 Ok(Message { request_union: None }) => {}
-                Err(_) => return errors::malformed(errors::Reading::Stream),
+                Err(_) => return errors::malformed(errors::RequestForm::Stream),
             }
         };
         if let Err(WatchStopped) = stream.request(request).await {
@@ -136,7 +136,7 @@ async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> St
             Ok(granted) => granted,
             Err(StreamGone) => return errors::cancelled(),
         };
-        encoder.encode(member.status().term, bytes_max, &mut frames);
+        encoder.encode(member.status().term.0, bytes_max, &mut frames);
         for bytes in frames.drain(..) {
             if let Err(StreamGone) = replies.send(bytes).await {
                 return errors::cancelled();

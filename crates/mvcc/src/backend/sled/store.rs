@@ -18,7 +18,7 @@ use crate::backend::directories::{DirectorySlots, parent, refused, sync_dir, wri
 use crate::backend::slots::{self, Slot, SlotStorage};
 use crate::backend::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
-use crate::types::Applied;
+use crate::types::LogPosition;
 
 /// Enough for the catalogue of some 100,000 blocks. No read uses it.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -209,7 +209,7 @@ impl Backend for SledBackend {
         fs::remove_file(&path).map_err(refused("remove", &path))
     }
 
-    fn complete(&mut self, applied: Applied) -> Result<()> {
+    fn complete(&mut self, applied: LogPosition) -> Result<()> {
         // The files are synced already; this is for their names.
         sync_dir(&self.blocks_dir)?;
         sync_dir(&self.catalogue_dir)?;

@@ -11,11 +11,11 @@ use wal::{Options, Wal};
 
 use super::words::{id, ids, link};
 use super::{changes, forged, show};
-use crate::core::event::{Committed, Effects, Event, Payload, Setup};
+use crate::core::event::{Committed, CoreTurn, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{ChangeCheck, EmptyLog, Membership, Position, StoreState};
+use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, StoreState, Term};
 
 /// Small, so that a few long commands fill a segment.
 const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
@@ -45,14 +45,14 @@ struct Member {
     disk_is_held: bool,
     work: VecDeque<Committed>,
     machine_is_held: bool,
-    applied: Position,
+    applied: LogPosition,
     /// The machine's checkpoint.
-    durable: Position,
+    durable: LogPosition,
     /// With the option `changing`: of the machine, and of its checkpoint.
     membership: Membership,
     durable_membership: Membership,
     /// Role, term, leader and commit index as last printed.
-    seen: (StateRole, u64, Option<u64>, u64),
+    seen: (StateRole, Term, Option<u64>, LogIndex),
 }
 
 /// A batch of one command; `a*1000` is a command of 1000 bytes that does not compress.
@@ -177,22 +177,22 @@ impl Cluster {
 
     fn create(&mut self, id: u64) {
         let disk = SimFs::new();
-        let start = wal::Position::default();
+        let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", start, OPTIONS).unwrap();
         let found = Found::created(&wal);
         let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
-        self.open(id, (disk, wal, found), (Position::default(), membership), StoreState::Whole);
+        self.open(id, (disk, wal, found), (LogPosition::default(), membership), StoreState::Whole);
     }
 
     /// A member that was added starts with an empty log and no store.
     fn join(&mut self, id: u64, of: u64) {
         let given = self.member(of).membership.clone();
         let disk = SimFs::new();
-        let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::Position::default(), OPTIONS);
+        let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::LogPosition::default(), OPTIONS);
         let wal = wal.unwrap();
         let found = Found::created(&wal);
         self.voters.push(id);
-        self.open(id, (disk, wal, found), (Position::default(), Some(given)), StoreState::Lost);
+        self.open(id, (disk, wal, found), (LogPosition::default(), Some(given)), StoreState::Lost);
     }
 
     fn change(&mut self, id: u64, change: &str) {
@@ -204,13 +204,13 @@ impl Cluster {
         &mut self,
         id: u64,
         (disk, wal, found): (SimFs, Wal<SimFs>, Found<SimFs>),
-        (applied, membership): (Position, Option<Membership>),
+        (applied, membership): (LogPosition, Option<Membership>),
         store: StoreState,
     ) {
         let common = self.setup.clone().expect("a script begins with members");
         let setup = Setup { id, store, membership: membership.clone(), ..common };
         let state = durable_state(&self.voters, membership.as_ref(), &found, applied, store).unwrap();
-        let bounds = (found.start.into(), found.last.into());
+        let bounds = (found.start, found.last);
         let log = LogStore::open(Box::new(found.reader), state, bounds, applied, CACHE_BYTES_MAX).unwrap();
         let core = Core::new(&setup, log, applied.index).unwrap();
         let seen = (StateRole::Follower, core.term(), None, core.commit());
@@ -243,18 +243,19 @@ impl Cluster {
     /// Turns, syncs and applies until the member waits for an event, or for what a script holds.
     fn settle(&mut self, id: u64) {
         loop {
-            let mut effects = self.member(id).core.turn().unwrap();
+            let mut turn = self.member(id).core.turn().unwrap();
+            let effects = &mut turn.effects;
             self.print_changes(id);
             let more = effects.more;
             let member = self.member(id);
-            let jobs = std::mem::take(&mut effects.persist);
+            let (jobs, sent) = (std::mem::take(&mut effects.persist), std::mem::take(&mut effects.send));
             let verb = if member.disk_is_held { "waits to sync" } else { "syncs" };
             let lines: Vec<_> = jobs.iter().map(|job| format!("{id}: {verb} {}", show::job(job))).collect();
             member.jobs.extend(jobs);
-            member.work.extend(std::mem::take(&mut effects.committed));
-            self.send(id, std::mem::take(&mut effects.send));
+            member.work.extend(std::mem::take(&mut turn.committed));
+            self.send(id, sent);
             lines.iter().for_each(|line| self.print(line));
-            self.print_effects(id, effects);
+            self.print_effects(id, turn);
             let member = self.member(id);
             let (syncs, applies) = (!member.disk_is_held, !member.machine_is_held);
             let has_synced = syncs && self.sync(id);
@@ -281,8 +282,9 @@ impl Cluster {
         }
     }
 
-    fn print_effects(&mut self, id: u64, effects: Effects) {
-        for (name, index) in effects.confirmed {
+    fn print_effects(&mut self, id: u64, turn: CoreTurn) {
+        let CoreTurn { effects, confirmed, .. } = turn;
+        for (name, index) in confirmed {
             self.print(&format!("{id}: read {} at {index}", name.escape_ascii()));
         }
         for offer in effects.snapshots {
@@ -461,7 +463,7 @@ impl Cluster {
             let (at, membership) = (self.member(from).durable, self.member(from).durable_membership.clone());
             self.member(offer.to).membership.clone_from(&membership);
             self.member(offer.to).durable_membership = membership;
-            self.event(offer.to, Event::Message { from, bytes: offer.message(at.index, at.term) });
+            self.event(offer.to, Event::Message { from, bytes: offer.message(at) });
         }
         let outcome = if arrives { SnapshotOutcome::Sent } else { SnapshotOutcome::Failed };
         self.event(from, Event::SnapshotReported { peer: offer.to, outcome });
@@ -480,7 +482,7 @@ impl Cluster {
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
         let found = Found::opened(&wal, recovery);
         let (applied, store) = match how {
-            Some("lost") => (Position::default(), StoreState::Lost),
+            Some("lost") => (LogPosition::default(), StoreState::Lost),
             _ => (old.durable, StoreState::Whole),
         };
         let is_changing = self.setup.as_ref().is_some_and(|setup| setup.membership.is_some());
@@ -514,7 +516,7 @@ impl Cluster {
         let member = self.member(id);
         let core = &member.core;
         let last = core.last_index();
-        let last = show::position(Position { index: last, term: core.term_at(last).unwrap_or_default() });
+        let last = show::position(LogPosition { index: last, term: core.term_at(last).unwrap_or_default() });
         let leader = core.leader().filter(|leader| *leader != id).map(|leader| format!(" of {leader}"));
         let starved = if core.is_starved() { ", more to apply" } else { "" };
         let held = match (core.is_unconfirmed(), core.is_held()) {

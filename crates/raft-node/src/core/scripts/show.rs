@@ -4,11 +4,11 @@ use raft::StateRole;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::super::hold::OTHER_OF_TWO;
-use crate::Position;
+use crate::LogPosition;
 use crate::log::{DurableState, PersistJob};
 use crate::wire::{Batch, Outbound, change_batch, decode};
 
-pub(super) fn position(at: Position) -> String {
+pub(super) fn position(at: LogPosition) -> String {
     format!("{}@{}", at.index, at.term)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn payload(data: &bytes::Bytes) -> String {
 
 pub(super) fn entries(entries: &[Entry]) -> String {
     let shown = entries.iter().map(|entry| {
-        let at = Position { index: entry.index, term: entry.term };
+        let at = LogPosition::new(entry.index, entry.term);
         let is_change = entry.entry_type == EntryType::EntryConfChange;
         let data = if is_change { change_batch(&entry.data).expect("a change") } else { entry.data.clone() };
         format!("{} {}", position(at), payload(&data))
@@ -75,7 +75,7 @@ pub(super) fn message(message: &Message) -> String {
     use MessageType::*;
     let Message { from, to, term, index, log_term, commit, msg_type, .. } = message;
     let term = if *term == 0 { String::new() } else { format!(" t{term}") };
-    let at = position(Position { index: *index, term: *log_term });
+    let at = position(LogPosition::new(*index, *log_term));
     let name = || message.entries[0].data.escape_ascii().to_string();
     let details = match msg_type {
         MsgAppend => format!(" after {at} [{}] commit {commit}", entries(&message.entries)),
@@ -83,7 +83,7 @@ pub(super) fn message(message: &Message) -> String {
             format!(" asks for a snapshot of {}", message.request_snapshot)
         }
         MsgAppendResponse if message.reject => {
-            let hint = position(Position { index: message.reject_hint, term: *log_term });
+            let hint = position(LogPosition::new(message.reject_hint, *log_term));
             format!(" rejects {index}, has {hint}")
         }
         MsgAppendResponse => format!(" {index}"),

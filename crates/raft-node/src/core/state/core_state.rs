@@ -13,7 +13,7 @@ use super::snapshots::Snapshots;
 use super::validate::{Refusals, TermBudget};
 use crate::core::event::Setup;
 use crate::log::LogStore;
-use crate::types::{ChangeCheck, EmptyLog, Fatal, Position, Role, StoreState};
+use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
 /// for.
@@ -28,36 +28,36 @@ pub(crate) struct Core {
     /// Hard state or membership changed since the last job.
     pub(in crate::core) state_due: bool,
     /// Committed changes of the membership, and the job that makes the commit index durable.
-    pub(in crate::core) uncertain: VecDeque<(u64, u64)>,
+    pub(in crate::core) uncertain: VecDeque<(LogIndex, u64)>,
     /// Batches that followers sent to this leader, waiting for the disk.
     pub(in crate::core) forwarded: Vec<Bytes>,
     pub(in crate::core) forwarded_bytes: usize,
     /// The leader, if messages to it were lost and none has come from it since.
-    pub(in crate::core) lost_leader: Option<u64>,
+    pub(in crate::core) lost_leader: Option<NodeId>,
     /// Changes of the membership that wait for the one before them.
     pub(in crate::core) changes: VecDeque<Bytes>,
     /// The member that a command removes.
-    pub(in crate::core) removed_by: fn(&[u8]) -> Option<u64>,
+    pub(in crate::core) removed_by: fn(&[u8]) -> Option<NodeId>,
     /// Whether a change leaves the voters as they are.
-    pub(in crate::core) keeps_voters: fn(&[u8], &[u64]) -> bool,
+    pub(in crate::core) keeps_voters: fn(&[u8], &[NodeId]) -> bool,
     /// Whether a change may be made now.
     pub(in crate::core) change_check: ChangeCheck,
     /// Leadership was offered to another voter, since the first of the changes removes this leader.
     pub(in crate::core) has_offered_office: bool,
     /// Indexes of changes that were handed out and are not yet applied.
-    pub(in crate::core) changing: VecDeque<u64>,
+    pub(in crate::core) changing: VecDeque<LogIndex>,
     /// Committed entries up to here were looked at for changes of the membership.
-    pub(in crate::core) examined: u64,
+    pub(in crate::core) examined: LogIndex,
     /// The newest change that was found there.
-    pub(in crate::core) newest_change: u64,
+    pub(in crate::core) newest_change: LogIndex,
     /// They were compared with the voters that a member without its store was given.
     pub(in crate::core) examined_without_a_store: bool,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
-    pub(in crate::core) checkpoint_due: Option<Position>,
+    pub(in crate::core) checkpoint_due: Option<LogPosition>,
     /// Members that were removed since the start, one for each removal that was applied.
-    pub(in crate::core) former: BTreeSet<u64>,
+    pub(in crate::core) former: BTreeSet<NodeId>,
     /// The commit index when the voters changed last. Entries after it are committed by the present ones.
-    pub(in crate::core) committed_before: u64,
+    pub(in crate::core) committed_before: LogIndex,
     /// A change made this member the only voter while it did not lead, and it has not stood since.
     pub(in crate::core) is_left_alone: bool,
     /// The machine holds the membership, and changes it.
@@ -65,11 +65,11 @@ pub(crate) struct Core {
     /// To ReadIndex requests of followers, for the next turn to send.
     pub(in crate::core) answers: Vec<Message>,
     /// Last index that is committed and synced here.
-    pub(in crate::core) stable: u64,
+    pub(in crate::core) stable: LogIndex,
     /// Last index handed out for applying.
-    pub(in crate::core) handed: u64,
+    pub(in crate::core) handed: LogIndex,
     /// (index, bytes) of what was handed out and is not yet applied.
-    pub(in crate::core) applying: VecDeque<(u64, usize)>,
+    pub(in crate::core) applying: VecDeque<(LogIndex, usize)>,
     pub(in crate::core) applying_bytes: usize,
     pub(in crate::core) apply_bytes_max: usize,
     pub(in crate::core) election_ticks: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     pub(in crate::core) refusals: Refusals,
     pub(in crate::core) term_budget: TermBudget,
     /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
-    pub(in crate::core) forgotten: BTreeMap<u64, u32>,
+    pub(in crate::core) forgotten: BTreeMap<NodeId, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
     pub(in crate::core) is_unconfirmed: bool,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Core {
 impl Core {
     /// Builds the core over a log; `applied` is where the state machine stands. A lost store
     /// counts as having applied nothing but what the log no longer holds.
-    pub fn new(setup: &Setup, mut store: LogStore, applied: u64) -> Result<Core, Fatal> {
+    pub fn new(setup: &Setup, mut store: LogStore, applied: LogIndex) -> Result<Core, Fatal> {
         assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
         assert!(
             setup.timeout_ticks.start >= setup.election_ticks,
@@ -110,7 +110,7 @@ impl Core {
         }
         let is_unconfirmed = begins_unconfirmed(setup, !fresh, &voters);
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
-            .map_err(|error| Fatal::new(format!("build the Raft core: {error}")))?;
+            .map_err(|error| Fatal::caused("build the Raft core", error))?;
         let mut core = Core {
             raw,
             unsynced: VecDeque::new(),
@@ -128,11 +128,11 @@ impl Core {
             has_offered_office: false,
             changing: VecDeque::new(),
             examined: applied,
-            newest_change: 0,
+            newest_change: LogIndex::ZERO,
             examined_without_a_store: false,
             checkpoint_due: None,
             former: BTreeSet::new(),
-            committed_before: 0,
+            committed_before: LogIndex::ZERO,
             is_left_alone: false,
             follows_machine: setup.membership.is_some(),
             answers: Vec::new(),
@@ -167,33 +167,33 @@ impl Core {
     }
 
     /// The leader of [`Core::term`] as far as this member knows: itself, another, or none yet.
-    pub fn leader(&self) -> Option<u64> {
+    pub fn leader(&self) -> Option<NodeId> {
         Some(self.raw.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
 
-    pub fn term(&self) -> u64 {
-        self.raw.raft.term
+    pub fn term(&self) -> Term {
+        Term(self.raw.raft.term)
     }
 
     /// The commit index as this member knows it. Its own log may not be synced that far: see `stable`.
-    pub fn commit(&self) -> u64 {
-        self.raw.raft.raft_log.committed
+    pub fn commit(&self) -> LogIndex {
+        LogIndex(self.raw.raft.raft_log.committed)
     }
 
-    pub fn last_index(&self) -> u64 {
-        self.raw.raft.raft_log.last_index()
+    pub fn last_index(&self) -> LogIndex {
+        LogIndex(self.raw.raft.raft_log.last_index())
     }
 
-    pub fn voters(&self) -> &[u64] {
+    pub fn voters(&self) -> &[NodeId] {
         &self.raw.store().state.conf.voters
     }
 
     /// Term of an entry that is in the log, for checks of the log's laws.
-    pub fn term_at(&self, index: u64) -> Option<u64> {
+    pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         let log = &self.raw.raft.raft_log;
         let range = log.first_index().saturating_sub(1)..=log.last_index();
         // raft-rs says 0 of what is outside.
-        log.term(index).ok().filter(|_| range.contains(&index))
+        log.term(index.0).ok().filter(|_| range.contains(&index.0)).map(Term)
     }
 
     /// A refusal of raft-rs here concerns one message only; what waits for an effect of it has a timeout.
@@ -205,7 +205,7 @@ impl Core {
 }
 
 /// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
-fn begins_unconfirmed(setup: &Setup, has_state: bool, voters: &[u64]) -> bool {
+fn begins_unconfirmed(setup: &Setup, has_state: bool, voters: &[NodeId]) -> bool {
     !cfg!(feature = "mutant-wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
         && !has_state

@@ -1,7 +1,8 @@
 //! How raft-rs is set up: timeouts, checks and bounds.
 
-use crate::config::Limits;
+use crate::config::RaftLimits;
 use crate::core::event::Setup;
+use crate::types::LogIndex;
 
 /// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
 /// and the follower's log thread may hold ahead of its acknowledgements.
@@ -22,19 +23,19 @@ const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 /// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's
 ///   clock.
 /// * `batch_append` stays off: it merges messages beyond any limit on their size.
-pub(super) fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
+pub(super) fn raft_config(setup: &Setup, applied: LogIndex) -> raft::Config {
     raft::Config {
         id: setup.id,
         election_tick: setup.election_ticks as usize,
         heartbeat_tick: setup.heartbeat_ticks as usize,
-        applied,
-        max_size_per_msg: Limits::MESSAGE_BYTES_MAX,
+        applied: applied.0,
+        max_size_per_msg: RaftLimits::MESSAGE_BYTES_MAX,
         max_inflight_msgs: inflight_messages_max(setup.entry_bytes_max),
         check_quorum: true,
         pre_vote: true,
         min_election_tick: setup.timeout_ticks.start as usize,
         max_election_tick: setup.timeout_ticks.end as usize,
-        max_uncommitted_size: Limits::UNCOMMITTED_BYTES_MAX,
+        max_uncommitted_size: RaftLimits::UNCOMMITTED_BYTES_MAX,
         max_committed_size_per_ready: COMMITTED_BYTES_PER_READY,
         read_only_option: if cfg!(feature = "mutant-lease-reads") {
             raft::ReadOnlyOption::LeaseBased
@@ -47,6 +48,6 @@ pub(super) fn raft_config(setup: &Setup, applied: u64) -> raft::Config {
 
 /// A message holds one entry at least, however long, and otherwise as many as its bound lets in.
 pub(in crate::core) fn inflight_messages_max(entry_bytes_max: usize) -> usize {
-    let longest = entry_bytes_max.max(Limits::MESSAGE_BYTES_MAX as usize);
+    let longest = entry_bytes_max.max(RaftLimits::MESSAGE_BYTES_MAX as usize);
     (INFLIGHT_BYTES_MAX / longest).max(INFLIGHT_MESSAGES_MIN)
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use raft::eraftpb::Snapshot;
 
-use crate::types::{Position, StoreState};
+use crate::types::{LogIndex, LogPosition, NodeId, StoreState};
 use crate::wire::SnapshotOffer;
 
 /// A follower that is being brought up.
 pub(in crate::core) struct Hold {
     /// It will ask for what follows this entry.
-    pub index: u64,
+    pub index: LogIndex,
     /// Counts down once the stream is through.
     pub ticks_left: Option<u32>,
 }
@@ -28,30 +28,30 @@ pub(in crate::core) struct Snapshots {
     /// Whether the machine holds what the log says it applied.
     pub store: StoreState,
     /// The state was given up: only a checkpoint from this index on replaces it. 0 at a start.
-    pub reseed_from: u64,
+    pub reseed_from: LogIndex,
     /// Followers with a stream under way or just finished.
-    pub holds: BTreeMap<u64, Hold>,
+    pub holds: BTreeMap<NodeId, Hold>,
     /// Members that asked for the state because their store is lost, with the ticks until that is forgotten.
-    pub storeless: BTreeMap<u64, u32>,
+    pub storeless: BTreeMap<NodeId, u32>,
     /// A checkpoint or the end of a hold may allow to trim.
     pub trim_due: bool,
     /// There may be more to trim, at the next tick.
     pub trim_again: bool,
     /// Taken over by raft-rs; its ready comes next.
-    pub accepted: Option<Position>,
+    pub accepted: Option<LogPosition>,
     /// Restarts of the log on their way to the disk, with the numbers of their jobs.
-    pub restarting: VecDeque<(u64, Position)>,
+    pub restarting: VecDeque<(u64, LogPosition)>,
     /// To be handed out when its turn comes: the log has been restarted, or reaches it.
-    pub install_due: Option<Position>,
+    pub install_due: Option<LogPosition>,
     /// Staged for a lost store; the log is not yet known to be committed and synced up to it.
-    pub within: Option<Position>,
+    pub within: Option<LogPosition>,
     /// Handed out and not yet done.
-    pub installing: Option<Position>,
+    pub installing: Option<LogPosition>,
     /// Ticks until a lost store is asked for again.
     pub ask_in: u32,
     /// For the next turn.
-    pub wanted: Option<u64>,
-    pub ignored: Vec<Position>,
+    pub wanted: Option<LogIndex>,
+    pub ignored: Vec<LogPosition>,
     pub offers: Vec<SnapshotOffer>,
 }
 
@@ -60,7 +60,7 @@ impl Snapshots {
         Snapshots {
             catch_up_entries,
             store,
-            reseed_from: 0,
+            reseed_from: LogIndex::ZERO,
             holds: BTreeMap::new(),
             storeless: BTreeMap::new(),
             trim_due: false,
@@ -78,7 +78,7 @@ impl Snapshots {
     }
 
     /// Whether this very snapshot is: it came twice.
-    pub fn is_on_its_way(&self, at: Position) -> bool {
+    pub fn is_on_its_way(&self, at: LogPosition) -> bool {
         let known = [self.accepted, self.install_due, self.within, self.installing];
         known.contains(&Some(at)) || self.restarting.iter().any(|(_, restart)| *restart == at)
     }
@@ -97,7 +97,7 @@ impl Snapshots {
     }
 }
 
-pub(in crate::core) fn position(snapshot: &Snapshot) -> Position {
+pub(in crate::core) fn position(snapshot: &Snapshot) -> LogPosition {
     let metadata = snapshot.get_metadata();
-    Position { index: metadata.index, term: metadata.term }
+    LogPosition::new(metadata.index, metadata.term)
 }

@@ -27,7 +27,7 @@
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
-use crate::types::{NUMBER_MAX, Role};
+use crate::types::{NUMBER_MAX, NodeId, Role};
 use crate::wire::CONTEXT_BYTES_MAX;
 
 /// By how much messages may raise the term between two ticks. Elections raise it by one each. With ticks of
@@ -44,9 +44,9 @@ const TRANSFER: &[u8] = b"CampaignTransfer";
 
 /// What the core knows, as far as messages are judged by it.
 pub(in crate::core) struct View<'a> {
-    pub id: u64,
+    pub id: NodeId,
     pub role: Role,
-    pub leader: Option<u64>,
+    pub leader: Option<NodeId>,
     pub term: u64,
     pub commit: u64,
     pub last: u64,
@@ -56,16 +56,20 @@ pub(in crate::core) struct View<'a> {
     pub reads_pending: usize,
     /// The log and the own vote are durable. A candidate sends its requests for votes only then.
     pub is_durable: bool,
-    pub is_member: &'a dyn Fn(u64) -> bool,
+    pub is_member: &'a dyn Fn(NodeId) -> bool,
     /// It was removed since this member started.
-    pub was_member: &'a dyn Fn(u64) -> bool,
+    pub was_member: &'a dyn Fn(NodeId) -> bool,
     /// Term of an entry of the log, or of the place before its first one.
     pub term_at: &'a dyn Fn(u64) -> Option<u64>,
 }
 
 /// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
 /// can be seen without a view: kinds, lengths, consecutive entries.
-pub(in crate::core) fn validate(view: &View<'_>, peer: u64, message: &Message) -> Result<(), &'static str> {
+pub(in crate::core) fn validate(
+    view: &View<'_>,
+    peer: NodeId,
+    message: &Message,
+) -> Result<(), &'static str> {
     let known = |id| (view.is_member)(id);
     let is_heard = (known(peer) && known(message.from))
         || leaves_office(view, peer, message)
@@ -130,13 +134,13 @@ fn is_own_leader(view: &View<'_>, message: &Message) -> bool {
 }
 
 /// A leader that was removed hands over with its last message.
-fn leaves_office(view: &View<'_>, peer: u64, message: &Message) -> bool {
+fn leaves_office(view: &View<'_>, peer: NodeId, message: &Message) -> bool {
     message.msg_type == MessageType::MsgTimeoutNow && peer == message.from && is_own_leader(view, message)
 }
 
 /// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it
 /// may not be applied here yet. What counts for a majority is taken from members only.
-fn may_be_new(view: &View<'_>, peer: u64, message: &Message) -> bool {
+fn may_be_new(view: &View<'_>, peer: NodeId, message: &Message) -> bool {
     use MessageType::*;
     let leads_or_stands = match message.msg_type {
         MsgAppend | MsgHeartbeat | MsgSnapshot | MsgRequestVote | MsgRequestPreVote => true,
@@ -265,7 +269,7 @@ pub(in crate::core) struct Refusals {
 
 impl Refusals {
     /// A refusal: the first in `quiet_ticks` is logged, with the number of those before it that were not.
-    pub fn note(&mut self, peer: u64, reason: &str, quiet_ticks: u32) {
+    pub fn note(&mut self, peer: NodeId, reason: &str, quiet_ticks: u32) {
         #[cfg(test)]
         self.noted.push(reason.to_owned());
         if self.quiet_ticks > 0 {

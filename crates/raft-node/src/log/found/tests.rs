@@ -6,7 +6,7 @@ use wal::{LogIndex, Options, Term};
 use super::*;
 
 fn found(state: Option<Vec<u8>>, start: u64, last: u64) -> Found<SimFs> {
-    let at = |index| wal::Position { index: LogIndex(index), term: Term(u64::from(index > 0)) };
+    let at = |index| wal::LogPosition::new(index, u64::from(index > 0));
     let wal = Wal::create(
         SimFs::new(),
         Path::new("/log"),
@@ -24,8 +24,8 @@ fn state(voters: &[u64], commit: u64) -> Option<Vec<u8>> {
     Some(state.encode())
 }
 
-fn at(index: u64) -> Position {
-    Position { index, term: 1 }
+fn at(index: u64) -> LogPosition {
+    LogPosition::new(index, 1)
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn a_log_that_begins_later_wants_a_machine_that_has_come_so_far_or_none() {
 fn a_log_with_another_entry_than_the_machine_applied_is_refused() {
     let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
     let mut wal =
-        Wal::create(SimFs::new(), Path::new("/log"), b"", wal::Position::default(), options).unwrap();
+        Wal::create(SimFs::new(), Path::new("/log"), b"", wal::LogPosition::default(), options).unwrap();
     wal.append(wal::Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"" });
     wal.sync().unwrap();
     let last = wal.last();
     let begun = |term| {
         let found = Found { last, ..Found { state: state(&[1], 1), ..Found::created(&wal) } };
-        durable_state(&[1], None, &found, Position { index: 1, term }, StoreState::Whole)
+        durable_state(&[1], None, &found, LogPosition::new(1, term), StoreState::Whole)
     };
     assert!(begun(1).is_ok());
     assert!(begun(2).unwrap_err().what.contains("holds one of term 1"));

@@ -18,8 +18,8 @@ impl Shelf {
         for entry in entries {
             shelf.truncate(entry.index as usize - 1);
             shelf.push(wal::OwnedEntry {
-                index: wal::LogIndex(entry.index),
-                term: wal::Term(entry.term),
+                index: LogIndex(entry.index),
+                term: Term(entry.term),
                 kind: 0,
                 payload: entry.data.to_vec(),
             });
@@ -28,7 +28,7 @@ impl Shelf {
 }
 
 impl Archive for Shelf {
-    fn read(&self, from: u64, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
+    fn read(&self, from: LogIndex, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error> {
         *self.reads.lock().unwrap() += 1;
         if *self.broken.lock().unwrap() {
             return Err(wal::Error::Poisoned);
@@ -39,23 +39,24 @@ impl Archive for Shelf {
             bytes += entry.payload.len();
             bytes <= bytes_max
         };
-        let wanted = shelf.iter().skip(from as usize - 1);
+        let wanted = shelf.iter().skip(from.0 as usize - 1);
         let count = wanted.clone().take_while(fits).count().max(1);
         Ok(wanted.take(count).cloned().collect())
     }
 
-    fn term(&self, index: u64) -> Option<u64> {
-        self.entries.lock().unwrap().get(index as usize - 1).map(|entry| entry.term.0)
+    fn term(&self, index: LogIndex) -> Option<Term> {
+        self.entries.lock().unwrap().get(index.0 as usize - 1).map(|entry| entry.term)
     }
 
     /// Segments of ten entries.
-    fn release_point(&self, index: u64) -> Position {
-        let index = index / 10 * 10;
-        Position { index, term: if index == 0 { 0 } else { self.term(index).unwrap() } }
+    fn release_point(&self, index: LogIndex) -> LogPosition {
+        let index = LogIndex(index.0 / 10 * 10);
+        let term = if index == LogIndex::ZERO { Term::default() } else { self.term(index).unwrap() };
+        LogPosition { index, term }
     }
 
-    fn back_by(&self, index: u64, bytes: u64) -> u64 {
-        index.saturating_sub(bytes / PAYLOAD as u64)
+    fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
+        LogIndex(index.0.saturating_sub(bytes / PAYLOAD as u64))
     }
 }
 
@@ -69,12 +70,17 @@ fn entries(range: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
 
 /// A store that holds `cached` entries of this size in memory.
 fn store(shelf: &Shelf, cached: usize, commit: u64) -> LogStore {
-    let last = shelf.entries.lock().unwrap().last().map(|e| Position { index: e.index.0, term: e.term.0 });
+    let last = shelf.entries.lock().unwrap().last().map(|e| LogPosition { index: e.index, term: e.term });
     let mut state = DurableState::default();
     state.hard.commit = commit;
     let bytes_max = cached * (PAYLOAD + ENTRY_OVERHEAD);
-    let (start, last) = (Position::default(), last.unwrap_or_default());
+    let (start, last) = (LogPosition::default(), last.unwrap_or_default());
     LogStore::open(Box::new(shelf.clone()), state, (start, last), start, bytes_max).unwrap()
+}
+
+/// Reads entries by bare numbers.
+fn read(store: &LogStore, low: u64, high: u64, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
+    store.read(LogIndex(low), LogIndex(high), bytes_max)
 }
 
 fn indexes(entries: &[Entry]) -> Vec<u64> {
@@ -93,8 +99,8 @@ fn an_empty_log_begins_at_one() {
 fn entries_are_read_as_they_were_appended() {
     let mut store = store(&Shelf::default(), 4, 0);
     store.append(&entries(1..=3, 1));
-    assert_eq!(store.read(1, 4, usize::MAX).unwrap(), entries(1..=3, 1));
-    assert_eq!(indexes(&store.read(2, 3, usize::MAX).unwrap()), [2]);
+    assert_eq!(read(&store, 1, 4, usize::MAX).unwrap(), entries(1..=3, 1));
+    assert_eq!(indexes(&read(&store, 2, 3, usize::MAX).unwrap()), [2]);
     assert_eq!((store.last_index(), store.term(3)), (Ok(3), Ok(1)));
 }
 
@@ -106,7 +112,7 @@ fn an_append_replaces_what_conflicts() {
     assert_eq!(store.last_index(), Ok(3));
     assert_eq!((store.term(2), store.term(3)), (Ok(1), Ok(2)));
     assert!(store.term(4).is_err());
-    assert_eq!(indexes(&store.read(1, 4, usize::MAX).unwrap()), [1, 2, 3]);
+    assert_eq!(indexes(&read(&store, 1, 4, usize::MAX).unwrap()), [1, 2, 3]);
 }
 
 #[test]
@@ -114,13 +120,13 @@ fn the_cache_lets_go_of_stable_entries_only() {
     let shelf = Shelf::default();
     let mut store = store(&shelf, 2, 0);
     store.append(&entries(1..=6, 1));
-    store.evict(0);
+    store.evict(LogIndex(0));
     assert_eq!(store.cache.len(), 6, "entries that are not stable are kept beyond the bound");
     shelf.put(&entries(1..=3, 1));
-    store.evict(3);
-    assert_eq!(store.first_cached, 4);
-    store.evict(6);
-    assert_eq!(store.first_cached, 5, "two fit");
+    store.evict(LogIndex(3));
+    assert_eq!(store.first_cached, LogIndex(4));
+    store.evict(LogIndex(6));
+    assert_eq!(store.first_cached, LogIndex(5), "two fit");
     assert_eq!(store.cache_bytes, 2 * (PAYLOAD + ENTRY_OVERHEAD));
 }
 
@@ -130,11 +136,15 @@ fn what_left_the_cache_comes_from_the_archive() {
     let mut store = store(&shelf, 2, 0);
     store.append(&entries(1..=6, 1));
     shelf.put(&entries(1..=6, 1));
-    store.evict(6);
-    assert_eq!(indexes(&store.read(1, 7, usize::MAX).unwrap()), [1, 2, 3, 4], "up to where the cache begins");
+    store.evict(LogIndex(6));
+    assert_eq!(
+        indexes(&read(&store, 1, 7, usize::MAX).unwrap()),
+        [1, 2, 3, 4],
+        "up to where the cache begins"
+    );
     assert_eq!(store.term(2), Ok(1));
     let reads = *shelf.reads.lock().unwrap();
-    store.read(5, 7, usize::MAX).unwrap();
+    read(&store, 5, 7, usize::MAX).unwrap();
     assert_eq!(*shelf.reads.lock().unwrap(), reads, "the cache needs no archive");
 }
 
@@ -145,7 +155,7 @@ fn a_limit_bounds_the_bytes_but_one_entry_always_comes() {
     let mut store = store(&shelf, 1, 3);
     store.append(&entries(4..=8, 1));
     for from in [1, 4] {
-        assert_eq!(store.read(from, from + 3, 0).unwrap().len(), 1, "from {from}");
+        assert_eq!(read(&store, from, from + 3, 0).unwrap().len(), 1, "from {from}");
         let limited = store.entries(
             from,
             from + 3,
@@ -161,7 +171,7 @@ fn what_is_not_committed_is_in_memory_after_a_restart() {
     let shelf = Shelf::default();
     shelf.put(&entries(1..=6, 3));
     let mut store = store(&shelf, 1, 2);
-    assert_eq!(store.first_cached, 3);
+    assert_eq!(store.first_cached, LogIndex(3));
     store.append(&entries(4..=4, 4));
     assert_eq!((store.last_index(), store.term(4), store.term(1)), (Ok(4), Ok(4), Ok(3)));
 }
@@ -189,7 +199,7 @@ fn an_archive_that_gives_the_wrong_entry_is_not_believed() {
         shelf.put(&entries(1..=3, 1));
         let store = store(&shelf, 1, 3);
         spoil(&mut shelf.entries.lock().unwrap());
-        assert!(store.read(1, 3, usize::MAX).is_err());
+        assert!(read(&store, 1, 3, usize::MAX).is_err());
     }
 }
 
@@ -200,9 +210,9 @@ fn every_index_behind_the_start_is_there_and_every_one_before_it_can_be_had_as_a
     for index in 1..=50 {
         store.append(&entries(index..=index, 1));
         shelf.put(&entries(index..=index, 1));
-        store.evict(index);
-        store.checkpoint = Position { index, term: 1 };
-        let start = store.release_point(index.saturating_sub(5));
+        store.evict(LogIndex(index));
+        store.checkpoint = LogPosition::new(index, 1);
+        let start = store.release_point(LogIndex(index.saturating_sub(5)));
         if start.index > store.start().index {
             store.trim(start);
         }
@@ -225,11 +235,11 @@ fn a_trim_reaches_into_the_cache() {
     let mut store = store(&shelf, 100, 0);
     store.append(&entries(1..=25, 1));
     shelf.put(&entries(1..=25, 1));
-    store.trim(Position { index: 20, term: 1 });
-    assert_eq!((store.first_cached, store.cache.len()), (21, 5));
+    store.trim(LogPosition::new(20, 1));
+    assert_eq!((store.first_cached, store.cache.len()), (LogIndex(21), 5));
     assert_eq!(store.cache_bytes, 5 * (PAYLOAD + ENTRY_OVERHEAD));
     assert_eq!((store.term(20), store.term(19)), (Ok(1), Err(StorageError::Compacted.into())));
-    assert_eq!(indexes(&store.read(21, 26, usize::MAX).unwrap()), [21, 22, 23, 24, 25]);
+    assert_eq!(indexes(&read(&store, 21, 26, usize::MAX).unwrap()), [21, 22, 23, 24, 25]);
 }
 
 #[test]
@@ -237,12 +247,12 @@ fn a_log_restarts_behind_a_snapshot() {
     let shelf = Shelf::default();
     let mut store = store(&shelf, 100, 0);
     store.append(&entries(1..=9, 1));
-    store.restore(Position { index: 40, term: 3 });
+    store.restore(LogPosition::new(40, 3));
     assert_eq!((store.first_index(), store.last_index()), (Ok(41), Ok(40)));
     assert_eq!((store.term(40), store.cache_bytes), (Ok(3), 0));
     store.append(&entries(41..=43, 3));
-    store.evict(5); // what the machine still applies is older than the log
-    assert_eq!(indexes(&store.read(41, 44, usize::MAX).unwrap()), [41, 42, 43]);
+    store.evict(LogIndex(5)); // what the machine still applies is older than the log
+    assert_eq!(indexes(&read(&store, 41, 44, usize::MAX).unwrap()), [41, 42, 43]);
     let reads = *shelf.reads.lock().unwrap();
     assert_eq!(reads, 0, "the files are still those of the old log");
 }
@@ -252,13 +262,13 @@ fn a_checkpoint_that_does_not_reach_the_log_is_no_snapshot_and_a_newer_one_is_wa
     let mut store = store(&Shelf::default(), 100, 0);
     let not_now = Err(StorageError::SnapshotTemporarilyUnavailable.into());
     assert_eq!(store.snapshot(0, 2), not_now);
-    assert_eq!((store.take_wanted(), store.take_wanted()), (Some(1), None));
-    store.restore(Position { index: 40, term: 3 });
-    store.checkpoint = Position { index: 39, term: 3 };
+    assert_eq!((store.take_wanted(), store.take_wanted()), (Some(LogIndex(1)), None));
+    store.restore(LogPosition::new(40, 3));
+    store.checkpoint = LogPosition::new(39, 3);
     assert_eq!(store.snapshot(7, 2), not_now);
     assert_eq!(store.snapshot(50, 3), not_now);
-    assert_eq!(store.take_wanted(), Some(50), "the newest wish");
-    store.checkpoint = Position { index: 40, term: 3 };
+    assert_eq!(store.take_wanted(), Some(LogIndex(50)), "the newest wish");
+    store.checkpoint = LogPosition::new(40, 3);
     let metadata = store.snapshot(7, 2).unwrap().take_metadata();
     assert_eq!((metadata.index, metadata.term), (40, 3));
 }
@@ -285,8 +295,8 @@ fn a_read_of_what_was_trimmed_is_a_bug() {
     let shelf = Shelf::default();
     shelf.put(&entries(1..=15, 1));
     let mut store = store(&shelf, 1, 15);
-    store.trim(Position { index: 10, term: 1 });
-    let _ = store.read(3, 5, usize::MAX);
+    store.trim(LogPosition::new(10, 1));
+    let _ = read(&store, 3, 5, usize::MAX);
 }
 
 #[test]
@@ -306,8 +316,8 @@ fn replacing_what_is_committed_is_a_bug() {
 #[test]
 fn a_machine_may_be_ahead_of_the_remembered_commit_index() {
     let hard = HardState { term: 4, vote: 2, commit: 10, ..HardState::default() };
-    assert_eq!(restarted(hard.clone(), 12).commit, 12);
-    assert_eq!(restarted(hard, 9).commit, 10);
+    assert_eq!(restarted(hard.clone(), LogIndex(12)).commit, 12);
+    assert_eq!(restarted(hard, LogIndex(9)).commit, 10);
 }
 
 /// One thing that can happen to a log.
@@ -362,14 +372,14 @@ proptest! {
                     stable = stable.max((list.len() as u64).saturating_sub(but));
                     shelf.put(&list[..stable as usize]);
                 }
-                Step::Evict => store.evict(stable),
+                Step::Evict => store.evict(LogIndex(stable)),
                 Step::Read { from, to, bytes_max } => {
                     let low = from.clamp(1, list.len() as u64 + 1);
                     let high = to.min(list.len() as u64 + 1);
                     if low >= high {
                         continue;
                     }
-                    let read = store.read(low, high, bytes_max).unwrap();
+                    let read = read(&store, low, high, bytes_max).unwrap();
                     prop_assert!(!read.is_empty());
                     prop_assert_eq!(&read[..], &list[low as usize - 1..low as usize - 1 + read.len()]);
                 }

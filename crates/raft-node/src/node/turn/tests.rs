@@ -11,7 +11,7 @@ use crate::log::persist;
 type LoneNode = Node<&'static str, &'static str>;
 
 fn lone() -> (LoneNode, Wal<SimFs>) {
-    let start = wal::Position::default();
+    let start = wal::LogPosition::default();
     let wal = Wal::create(
         SimFs::new(),
         Path::new("/log"),
@@ -28,15 +28,15 @@ fn lone() -> (LoneNode, Wal<SimFs>) {
         request_timeout_ticks: 20,
         read_retry_ticks: 5,
     };
-    (Node::open(&setup, &[1], Found::created(&wal), Position::default()).unwrap(), wal)
+    (Node::open(&setup, &[1], Found::created(&wal), LogPosition::default()).unwrap(), wal)
 }
 
 fn settle(node: &mut LoneNode, wal: &mut Wal<SimFs>) -> Vec<Turn<&'static str, &'static str>> {
     let mut turns = Vec::new();
     loop {
         let mut turn = node.turn().unwrap();
-        let jobs = std::mem::take(&mut turn.persist);
-        let idle = jobs.is_empty() && !turn.more && turn.apply.is_empty();
+        let jobs = std::mem::take(&mut turn.effects.persist);
+        let idle = jobs.is_empty() && !turn.effects.more && turn.apply.is_empty();
         if !jobs.is_empty() {
             let (durable, promises) = persist(wal, jobs).unwrap().0.redeem();
             assert!(promises.is_empty(), "a lone voter promises nothing");

@@ -34,7 +34,7 @@ fn no_two_voters_draw_their_election_timeouts_from_the_same_ticks() {
         removed_by: |_| None,
         keeps_voters: |_, _| false,
         change_check: ChangeCheck::default(),
-        limits: crate::Limits::default(),
+        limits: crate::RaftLimits::default(),
     };
     for (voters, ticks) in [(&[7, 3, 5][..], 10), (&[1], 10), (&[1, 2, 3, 4, 5], 10), (&[1, 2, 3], 50_000)] {
         let mut shares: Vec<_> = voters.iter().map(|id| own_share(&config(*id, voters, ticks))).collect();

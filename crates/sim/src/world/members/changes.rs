@@ -4,7 +4,7 @@
 //! of a story also reckons with changes that were not answered: they may be applied later, and the process, like
 //! etcd, judges by the list of the present alone.
 
-use raft_node::{Event, Membership, Position, RequestOrigin};
+use raft_node::{Event, LogPosition, Membership, RequestOrigin};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
 use state_machine::{Outcome, ROOT, Response};
 
@@ -154,14 +154,14 @@ impl World {
     fn is_in_sync(&self, learner: u64) -> bool {
         let leader = self.leader().and_then(|leader| self.see(leader).up.as_ref());
         let progress = leader.and_then(|up| up.node.progress_of(learner));
-        progress.is_some_and(|progress| progress.matched * 10 >= progress.last_index * 9)
+        progress.is_some_and(|progress| progress.matched.0 * 10 >= progress.last_index.0 * 9)
     }
 
     pub(in crate::world) fn change_answered(
         &mut self,
         request: RequestId,
         outcome: &Outcome,
-        at: Position,
+        at: LogPosition,
         truth: &Truth,
     ) -> Result<(), Trouble> {
         let proposed = self.changes.proposed.get_mut(&request).expect("a member proposed it");

@@ -1,7 +1,6 @@
 //! What must hold of majorities: each is one of the voters in force where it counts.
 
-use raft_node::{Gauges, Membership, Position, Role};
-use wal::LogIndex;
+use raft_node::{Gauges, LogPosition, Membership, Role, Term};
 
 use super::super::state::World;
 use crate::oracle::Breach;
@@ -11,8 +10,8 @@ const EXAMINED_BYTES_MAX: usize = 64 << 10;
 
 impl World {
     /// Whether most of the voters have the entry on their disks.
-    pub(in crate::world) fn is_held_by_majority(&self, members: &Membership, at: Position) -> bool {
-        let holders = members.voters.iter().filter(|id| self.see(**id).holds(at.index, at.term)).count();
+    pub(in crate::world) fn is_held_by_majority(&self, members: &Membership, at: LogPosition) -> bool {
+        let holders = members.voters.iter().filter(|id| self.see(**id).holds(at)).count();
         2 * holders > members.voters.len()
     }
 
@@ -47,7 +46,7 @@ impl World {
         if !led_before {
             return self.check_election(id, now.term, members);
         }
-        let commit = Position { index: now.commit, term: node.term_at(now.commit).unwrap_or_default() };
+        let commit = LogPosition { index: now.commit, term: node.term_at(now.commit).unwrap_or_default() };
         let went_on = before.is_some_and(|before| before.commit < now.commit);
         if went_on && !self.is_held_by_majority(members, commit) {
             return Err(
@@ -58,7 +57,7 @@ impl World {
     }
 
     /// A leader is a voter, and most voters have heard of its term.
-    fn check_election(&self, id: u64, term: u64, members: &Membership) -> Result<(), Breach> {
+    fn check_election(&self, id: u64, term: Term, members: &Membership) -> Result<(), Breach> {
         let voters = &members.voters;
         let heard = voters.iter().filter(|voter| self.see(**voter).term_seen >= term).count();
         if !voters.contains(&id) || 2 * heard <= voters.len() {
@@ -72,15 +71,15 @@ impl World {
         let site = self.see(id);
         let Some((up, log)) = site.up.as_ref().zip(site.synced.as_ref()) else { return Ok(()) };
         let gauges = up.node.gauges();
-        let next = up.node.applied().max(log.start().index.0) + 1;
-        if gauges.role != Role::Leader || log.last().index.0 < next {
+        let next = up.node.applied().max(log.start().index) + 1;
+        if gauges.role != Role::Leader || log.last().index < next {
             return Ok(());
         }
-        let entries = log.read(LogIndex(next), EXAMINED_BYTES_MAX).unwrap_or_default();
+        let entries = log.read(next, EXAMINED_BYTES_MAX).unwrap_or_default();
         let changes: Vec<_> = entries.iter().filter(|entry| entry.kind == CHANGE).collect();
         match changes.last() {
-            Some(last) if changes.len() > 1 && last.term.0 == gauges.term => {
-                let indexes: Vec<u64> = changes.iter().map(|entry| entry.index.0).collect();
+            Some(last) if changes.len() > 1 && last.term == gauges.term => {
+                let indexes: Vec<_> = changes.iter().map(|entry| entry.index).collect();
                 Err(format!("leader {id} has the changes {indexes:?} in its log, and has applied none")
                     .into())
             }

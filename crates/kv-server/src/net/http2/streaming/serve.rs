@@ -8,7 +8,7 @@ use std::task::Poll;
 use http::HeaderMap;
 use tonic::Status;
 
-use super::super::shared::Shared;
+use super::super::shared::ConnectionShared;
 use super::super::wire::{Reader, Writer};
 use super::replies::{Outgoing, Replies};
 use super::requests::{Incoming, Requests};
@@ -38,7 +38,7 @@ pub(in super::super) async fn serve<T: StreamMethods>(
     call: T::Call,
     body: Reader,
     writer: Writer,
-    shared: &Shared,
+    shared: &ConnectionShared,
 ) {
     let incoming = Incoming::new(body, &shared.account, shared.limits.message_bytes_max);
     let requests = Requests::new(&incoming);

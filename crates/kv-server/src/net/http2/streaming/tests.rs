@@ -16,7 +16,7 @@ use tonic::body::Body;
 use super::*;
 use crate::net::http2::grpc::PREFIX_BYTES;
 use crate::net::http2::methods::NoHot;
-use crate::net::http2::{Limits, Methods, serve};
+use crate::net::http2::{ConnectionLimits, Methods, serve};
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -92,7 +92,7 @@ impl Bench {
 }
 
 async fn serve_echo(io: DuplexStream, streams: EchoStreams, stop: watch::Receiver<bool>) {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         message_bytes_max: MESSAGE_BYTES_MAX,
         streams_max: 100,
         keepalive_interval: Duration::ZERO,
