@@ -36,6 +36,7 @@ fn bytes_of(function: &str) -> (u64, u64) {
 }
 
 #[inline(never)]
+#[allow(clippy::vec_box, reason = "each of them is to be an allocation")]
 fn many_small_ones() -> Vec<Box<[u8; 200]>> {
     black_box((0..100_000).map(|_| Box::new([1; 200])).collect())
 }

@@ -14,7 +14,7 @@ use api::etcdserverpb::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
-use kv_server::net::http2::{self, Answer, HotMethods, Limits, Methods, NoStreams, Room};
+use kv_server::net::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,8 +128,8 @@ impl HotMethods for Echo {
         None
     }
 
-    async fn call(&self, put: bool, message: Bytes, _: Room<'_>) -> Result<Answer<Self::Long>, Status> {
-        Ok(Answer::Whole(if put {
+    async fn call(&self, put: bool, message: Bytes, _: Room<'_>) -> Result<HotAnswer<Self::Long>, Status> {
+        Ok(HotAnswer::Whole(if put {
             PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
             prefixed(&PutResponse { header: header(), prev_kv: None })
         } else {
@@ -164,7 +164,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .serve_with_incoming(incoming)
             .await?);
     }
-    let limits = Limits {
+    let limits = ConnectionLimits {
         message_bytes_max: 2 << 20,
         streams_max: u32::MAX,
         keepalive_interval: Duration::from_secs(7200),
