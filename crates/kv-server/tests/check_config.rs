@@ -113,7 +113,7 @@ fn certificates_that_end_soon_are_risks() {
     let day = Duration::from_secs(86_400);
     for (end, wanted) in [
         (SystemTime::now() - day, Some("has expired")),
-        (SystemTime::now() + day * 5, Some("expires in 4 days")),
+        (SystemTime::now() + day * 9 / 2, Some("expires in 4 days")),
         (SystemTime::now() + day * 90, None),
     ] {
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
