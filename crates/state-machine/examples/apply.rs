@@ -17,7 +17,7 @@ use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
 use mvcc::{LogPosition, Maintainer, MemoryBackend, Options, Pressure};
 use state_machine::command::{self, Kind};
-use state_machine::{Answer, EtcdMachine, Genesis, is_brief};
+use state_machine::{Answer, EtcdMachine, Genesis};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -72,7 +72,7 @@ fn measured(
     at.index += 1;
     let mut answered = 0;
     for command in commands {
-        assert!(is_brief(command, true));
+        assert!(machine.is_brief(command, true));
         answered += usize::from(machine.apply(*at, command, Answer::Wanted).unwrap().is_some());
     }
     if machine.end_entry(*at).unwrap() != Pressure::Calm {

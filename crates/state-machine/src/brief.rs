@@ -5,25 +5,18 @@
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use bytes::Bytes;
 use mvcc::Fetch;
 
 use crate::auth::{Need, of_command as needs_of_command};
-use crate::command::{self, Decoded, Kind};
+use crate::command::{Decoded, Kind};
 use crate::kv::{compare, range};
 
 /// Maximum number of keys in a brief command, in both branches of its transactions.
 const KEYS_MAX: usize = 16;
 
-/// Whether `command` names at most 16 single keys, and copies no stored value into a new record. It may read
+/// Whether a command names at most 16 single keys, and copies no stored value into a new record. It may read
 /// stored values only if `values_are_near`: they are usually in memory.
-pub fn is_brief(command: &Bytes, values_are_near: bool) -> bool {
-    // Apply refuses a command that cannot be decoded.
-    command::decode_with_caller(command).is_ok_and(|command| is_brief_decoded(&command, values_are_near))
-}
-
-/// The same of a command that is decoded.
-pub(crate) fn is_brief_decoded((kind, caller): &Decoded, values_are_near: bool) -> bool {
+pub(crate) fn is_brief((kind, caller): &Decoded, values_are_near: bool) -> bool {
     // The caller needs permission for each key of the lease, of which there may be any number.
     let keys = match caller.is_some() && attaches(kind) {
         true => None,
@@ -99,8 +92,11 @@ fn of_op(op: &RequestOp, near: bool) -> Option<usize> {
 mod tests {
     use api::etcdserverpb::CompactionRequest;
     use api::etcdserverpb::compare::CompareTarget;
+    use bytes::Bytes;
 
     use super::*;
+    use crate::command;
+    use crate::tests::World;
 
     const KEY: Bytes = Bytes::from_static(b"k");
 
@@ -176,6 +172,8 @@ mod tests {
             (Kind::Txn(txn(vec![], vec![RequestOp { request: None }])), Never),
             (Kind::Compact(CompactionRequest::default()), Never),
         ];
+        let mut machine = World::new().asked;
+        let mut is_brief = |command: &Bytes, values_are_near| machine.is_brief(command, values_are_near);
         for (kind, expected) in cases {
             let command = command::encode(kind.clone());
             let seen = match (is_brief(&command, false), is_brief(&command, true)) {

@@ -62,7 +62,6 @@ pub use auth::{
     of_lease_keys as needs_of_lease_keys, of_put as needs_of_put, of_range as needs_of_range,
     of_txn as needs_of_txn,
 };
-pub use brief::is_brief;
 pub use downgrade::target as downgrade_target;
 pub use failure::{ApplyError, Failure};
 pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};

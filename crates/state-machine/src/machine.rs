@@ -20,7 +20,7 @@ use mvcc::{LogIndex, LogPosition, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
-use crate::brief::is_brief_decoded;
+use crate::brief::is_brief;
 use crate::command::{self, AuthChange, DecodeError, Decoded, Kind, LeaseExpire, LeaseRenew};
 use crate::downgrade;
 use crate::failure::{ApplyError, Failure};
@@ -137,14 +137,15 @@ impl EtcdMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// As [`crate::is_brief`]. If the command is applied next, in this entry, it is not decoded again.
+    /// Whether `command` applies in microseconds. Stored values are usually in memory if `values_are_near`. A
+    /// command that is applied next, in this entry, is not decoded again.
     pub fn is_brief(&mut self, command: &Bytes, values_are_near: bool) -> bool {
         if let Some((_, decoded)) = self.decoded.iter().find(|(known, _)| known == command) {
-            return is_brief_decoded(decoded, values_are_near);
+            return is_brief(decoded, values_are_near);
         }
         // Apply refuses a command that cannot be decoded.
         let Ok(decoded) = command::decode_with_caller(command) else { return false };
-        let is_brief = is_brief_decoded(&decoded, values_are_near);
+        let is_brief = is_brief(&decoded, values_are_near);
         if is_brief {
             self.decoded.push((command.clone(), decoded));
         }

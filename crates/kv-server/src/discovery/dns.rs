@@ -130,9 +130,11 @@ fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::R
     let mut read = 0;
     while read < bytes.len() {
         stream.set_read_timeout(Some(left(until)?))?;
-        match stream.read(&mut bytes[read..])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => read += count,
+        match stream.read(&mut bytes[read..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())

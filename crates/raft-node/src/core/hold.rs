@@ -114,18 +114,16 @@ impl Core {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =
             voters.ids().len() == 2 && voters.contains(self.raw.raft.id) && voters.contains(message.from);
-        message.msg_type != MessageType::MsgTimeoutNow && (are_two || message.reject_hint == OTHER_OF_TWO)
+        are_two || message.reject_hint == OTHER_OF_TWO
     }
 
     /// Whether a candidate's log reaches the position that this member catches up to. Then it holds all that this
     /// member may have acknowledged: a log here that ended at that position would give it the vote as well.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
-        let catch_up = self.raw.store().state.catch_up;
-        message.msg_type != MessageType::MsgTimeoutNow
-            && catch_up.is_some_and(|until| {
-                log >= (until.term.0, until.index.0) || cfg!(feature = "mutant-held-member-votes")
-            })
+        self.raw.store().state.catch_up.is_some_and(|until| {
+            log >= (until.term.0, until.index.0) || cfg!(feature = "mutant-held-member-votes")
+        })
     }
 
     /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:
@@ -147,12 +145,16 @@ impl Core {
     /// Whether a held member drops the message. A snapshot among them is released.
     pub(super) fn holds_back(&mut self, message: &Message) -> bool {
         use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
-        let asks_for_election =
-            matches!(message.msg_type, MsgRequestVote | MsgRequestPreVote | MsgTimeoutNow);
-        let is_given =
-            || self.is_asked_by_the_other_of_two(message) || self.is_asked_by_a_log_that_reaches(message);
-        let is_withheld = || self.is_held() && !is_given();
-        let drops = self.is_unconfirmed || (asks_for_election && is_withheld());
+        let is_withheld = match message.msg_type {
+            MsgTimeoutNow => self.is_held(),
+            MsgRequestVote | MsgRequestPreVote => {
+                let gets_it = self.is_asked_by_the_other_of_two(message)
+                    || self.is_asked_by_a_log_that_reaches(message);
+                self.is_held() && !gets_it
+            }
+            _ => false,
+        };
+        let drops = self.is_unconfirmed || is_withheld;
         if let Some(snapshot) = message.snapshot.as_ref().filter(|_| drops) {
             self.ignore_snapshot(position(snapshot));
         }

@@ -5,7 +5,7 @@
 
 use super::apart;
 use crate::agents::{Line, Order, Place, Reply};
-use crate::cli::flags::sending::AgentFlags;
+use crate::cli::flags::sending::{AgentFlags, Sending};
 use crate::cli::flags::{Cli, Command, Global};
 use crate::cli::plans::{self, aim, coordination};
 use crate::cli::progress::{INTERRUPTED, interrupted};
@@ -197,13 +197,7 @@ async fn plan_of(
             cluster.begin_counting();
             return Ok((plan, Some(cluster)));
         }
-        Command::Verify(_)
-        | Command::Proxy(_)
-        | Command::Suite(_)
-        | Command::Compare(_)
-        | Command::Report(_)
-        | Command::Agent(_)
-        | Command::Completion { .. } => Err(NOT_EXECUTED.into()),
+        _ => Err(NOT_EXECUTED.into()),
     };
     Ok((plan?, None))
 }
@@ -212,25 +206,11 @@ const NOT_EXECUTED: &str = "agents execute commands that send one load to --endp
 
 /// Whether agents execute a command, with these flags.
 pub fn check(command: &Command) -> Result<(), String> {
-    let sending = match command {
-        Command::Put(flags) => &flags.sending,
-        Command::TxnPut(flags) => &flags.sending,
-        Command::Range(flags) => &flags.sending,
-        Command::TxnMixed(flags) => &flags.sending,
-        Command::Stm(flags) => &flags.sending,
-        Command::Ycsb(flags) => &flags.sending,
-        Command::Kubernetes(flags) => &flags.sending,
-        Command::LeaseKeepalive(flags) => &flags.sending,
-        Command::Watch(_) | Command::WatchLatency(_) | Command::WatchGet(_) => return Ok(()),
-        Command::Verify(_)
-        | Command::Proxy(_)
-        | Command::Suite(_)
-        | Command::Compare(_)
-        | Command::Report(_)
-        | Command::Agent(_)
-        | Command::Completion { .. } => return Err(NOT_EXECUTED.into()),
-    };
-    if sending.steps.are_wanted() || sending.steps.warm_up.is_some() {
+    if !command.is_one_load() {
+        return Err(NOT_EXECUTED.into());
+    }
+    let in_steps = |sending: &Sending| sending.steps.are_wanted() || sending.steps.warm_up.is_some();
+    if command.sending().is_some_and(in_steps) {
         return Err("--rates, --find-max-rate and --warm-up are not offered with --agents".into());
     }
     Ok(())

@@ -254,6 +254,15 @@ impl Command {
     /// Whether the command sends requests to --endpoints.
     pub fn sends_to_endpoints(&self) -> bool {
         match self {
+            Command::Verify(_) | Command::Proxy(_) => true,
+            Command::Suite(flags) => flags.program.is_none(),
+            _ => self.is_one_load(),
+        }
+    }
+
+    /// Whether the command sends one load to --endpoints.
+    pub fn is_one_load(&self) -> bool {
+        match self {
             Command::Put(_)
             | Command::Range(_)
             | Command::TxnPut(_)
@@ -264,14 +273,30 @@ impl Command {
             | Command::LeaseKeepalive(_)
             | Command::Watch(_)
             | Command::WatchLatency(_)
-            | Command::WatchGet(_)
-            | Command::Verify(_)
-            | Command::Proxy(_) => true,
-            Command::Suite(flags) => flags.program.is_none(),
-            Command::Compare(_) | Command::Report(_) | Command::Agent(_) | Command::Completion { .. } => {
-                false
-            }
+            | Command::WatchGet(_) => true,
+            Command::Verify(_)
+            | Command::Proxy(_)
+            | Command::Suite(_)
+            | Command::Compare(_)
+            | Command::Report(_)
+            | Command::Agent(_)
+            | Command::Completion { .. } => false,
         }
+    }
+
+    /// How its requests are sent. None for loads of watchers, and for what is no load.
+    pub fn sending(&self) -> Option<&Sending> {
+        Some(match self {
+            Command::Put(flags) => &flags.sending,
+            Command::Range(flags) => &flags.sending,
+            Command::TxnPut(flags) => &flags.sending,
+            Command::TxnMixed(flags) => &flags.sending,
+            Command::Stm(flags) => &flags.sending,
+            Command::Ycsb(flags) => &flags.sending,
+            Command::Kubernetes(flags) => &flags.sending,
+            Command::LeaseKeepalive(flags) => &flags.sending,
+            _ => return None,
+        })
     }
 }
 

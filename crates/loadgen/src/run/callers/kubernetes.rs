@@ -6,6 +6,7 @@ use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::pages::list;
+use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::kubernetes::{EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, Object, RESOURCES, Step};
@@ -31,10 +32,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// One caller. Its operations follow one another.
 pub struct KubernetesCaller {
     cluster: Kubernetes,
-    /// One per endpoint.
-    channels: Vec<Channel>,
-    /// The channel of the next operation.
-    cursor: usize,
+    members: RoundRobin,
     /// The lease of the next event, and how many events have it.
     lease: Option<(i64, u64)>,
 }
@@ -47,22 +45,9 @@ pub async fn connect(
     callers: usize,
     counters: &Arc<Counters>,
 ) -> Result<Vec<KubernetesCaller>, String> {
-    let mut opened = Vec::with_capacity(objects);
-    for _ in 0..objects {
-        let mut channels = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-            channels.push(channel.map_err(|error| error.to_string())?);
-        }
-        opened.push(channels);
-    }
-    let caller = |number: usize| KubernetesCaller {
-        cluster: cluster.clone(),
-        channels: opened[number % objects].clone(),
-        cursor: number,
-        lease: None,
-    };
-    Ok((0..callers).map(caller).collect())
+    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
+    let caller = |members| KubernetesCaller { cluster: cluster.clone(), members, lease: None };
+    Ok(opened.into_iter().map(caller).collect())
 }
 
 /// Opens the watchers of these API servers, which receive until this thread's runtime ends.
@@ -107,9 +92,8 @@ pub async fn watch(
 
 impl Caller for KubernetesCaller {
     async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
-        let channel = self.channels[self.cursor % self.channels.len()].clone();
-        self.cursor += 1;
-        let mut client = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+        let channel = self.members.next();
+        let mut client = kv(channel.clone());
         match self.cluster.step(position) {
             Step::Write(object, value) => self.write(&mut client, object, 0, |_| Some(value.clone())).await,
             Step::Toggle(object, value) => {
@@ -132,7 +116,7 @@ impl Caller for KubernetesCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.cursor.wrapping_sub(1) % self.channels.len()
+        self.members.last()
     }
 
     async fn close(&mut self) {

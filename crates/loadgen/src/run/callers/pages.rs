@@ -3,9 +3,10 @@
 //! All pages of a range are read at the revision of the first, from one member. The next range is read from
 //! the next member.
 
-use crate::client::admin::{self, Channel};
+use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
+use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use api::etcdserverpb::RangeRequest;
@@ -16,10 +17,7 @@ use std::sync::Arc;
 /// One caller. Its ranges follow one another.
 pub struct PagesCaller {
     range: RangeRequest,
-    /// One per endpoint.
-    clients: Vec<KvClient<Channel>>,
-    /// The client of the next range.
-    cursor: usize,
+    members: RoundRobin,
 }
 
 /// Opens `objects` connection objects for so many callers of one range.
@@ -30,29 +28,13 @@ pub async fn connect(
     callers: usize,
     counters: &Arc<Counters>,
 ) -> Result<Vec<PagesCaller>, String> {
-    let mut opened = Vec::with_capacity(objects);
-    for _ in 0..objects {
-        let mut clients = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-            let channel = channel.map_err(|error| error.to_string())?;
-            clients.push(KvClient::new(channel).max_decoding_message_size(usize::MAX));
-        }
-        opened.push(clients);
-    }
-    let caller = |number: usize| PagesCaller {
-        range: range.clone(),
-        clients: opened[number % objects].clone(),
-        cursor: number,
-    };
-    Ok((0..callers).map(caller).collect())
+    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
+    Ok(opened.into_iter().map(|members| PagesCaller { range: range.clone(), members }).collect())
 }
 
 impl Caller for PagesCaller {
     async fn call(&mut self, _position: u64) -> Result<Answered, Failure> {
-        let place = self.cursor % self.clients.len();
-        self.cursor += 1;
-        list(&mut self.clients[place], self.range.clone()).await
+        list(&mut self.members.next_kv(), self.range.clone()).await
     }
 
     async fn settle(&mut self, _: bool, _: &Control) -> bool {
@@ -60,7 +42,7 @@ impl Caller for PagesCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.cursor.wrapping_sub(1) % self.clients.len()
+        self.members.last()
     }
 
     async fn close(&mut self) {}

@@ -4,9 +4,10 @@
 //!   member that has not applied it yet. The next one goes to the next member.
 //! * Locks need a session: a lease that is kept alive until the caller ends.
 
-use crate::client::admin::{self, Channel};
+use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
+use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::stm::{Locker, Next, Stm};
@@ -42,10 +43,7 @@ const SESSION_SECONDS: i64 = 60;
 /// One caller. Its transactions follow one another.
 pub struct StmCaller {
     stm: Stm,
-    /// One per endpoint.
-    channels: Vec<Channel>,
-    /// The channel of the next transaction.
-    cursor: usize,
+    members: RoundRobin,
     session: Option<Session>,
 }
 
@@ -69,25 +67,15 @@ pub async fn connect(
     callers: usize,
     counters: &Arc<Counters>,
 ) -> Result<Vec<StmCaller>, String> {
-    let mut channels = Vec::with_capacity(objects);
-    for _ in 0..objects {
-        let mut object = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-            object.push(channel.map_err(|error| error.to_string())?);
-        }
-        channels.push(object);
-    }
     let mut opened = Vec::with_capacity(callers);
-    for caller in 0..callers {
-        let channels = channels[caller % objects].clone();
+    for members in RoundRobin::open(endpoints, objects, callers, counters).await? {
         let session = match stm.locker {
             Locker::None => None,
             Locker::Client | Locker::Rpc => {
-                Some(Session::open(&channels[0]).await.map_err(|e| e.to_string())?)
+                Some(Session::open(members.first()).await.map_err(|e| e.to_string())?)
             }
         };
-        opened.push(StmCaller { stm: stm.clone(), channels, cursor: caller, session });
+        opened.push(StmCaller { stm: stm.clone(), members, session });
     }
     Ok(opened)
 }
@@ -113,8 +101,7 @@ impl Session {
 
 impl Caller for StmCaller {
     async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
-        let channel = self.channels[self.cursor % self.channels.len()].clone();
-        self.cursor += 1;
+        let channel = self.members.next();
         let key = self.lock(&channel).await?;
         let answer = self.transact(&channel, position).await;
         // The lock is released whether the transaction succeeded or not.
@@ -129,14 +116,14 @@ impl Caller for StmCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.cursor.wrapping_sub(1) % self.channels.len()
+        self.members.last()
     }
 
     async fn close(&mut self) {
         if let Some(session) = &self.session {
             // A lease that stays expires by itself.
             let revoke = LeaseRevokeRequest { id: session.lease };
-            let _ = LeaseClient::new(self.channels[0].clone()).lease_revoke(revoke).await;
+            let _ = LeaseClient::new(self.members.first().clone()).lease_revoke(revoke).await;
         }
     }
 }

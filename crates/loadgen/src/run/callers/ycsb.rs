@@ -2,9 +2,10 @@
 //!
 //! Operations go to the endpoints in turn. All calls of a read-modify-write go to one member.
 
-use crate::client::admin::{self, Channel};
+use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
+use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{Answered, Caller};
 use crate::stats::progress::{Control, Counters};
 use crate::workload::ycsb::{Step, Ycsb};
@@ -19,10 +20,7 @@ use tonic::Status;
 /// One caller. Its operations follow one another.
 pub struct YcsbCaller {
     ycsb: Ycsb,
-    /// One per endpoint.
-    clients: Vec<KvClient<Channel>>,
-    /// The client of the next operation.
-    cursor: usize,
+    members: RoundRobin,
 }
 
 /// Opens `objects` connection objects for so many callers.
@@ -33,28 +31,13 @@ pub async fn connect(
     callers: usize,
     counters: &Arc<Counters>,
 ) -> Result<Vec<YcsbCaller>, String> {
-    let mut opened = Vec::with_capacity(objects);
-    for _ in 0..objects {
-        let mut clients = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-            let channel = channel.map_err(|error| error.to_string())?;
-            clients.push(KvClient::new(channel).max_decoding_message_size(usize::MAX));
-        }
-        opened.push(clients);
-    }
-    let caller = |number: usize| YcsbCaller {
-        ycsb: ycsb.clone(),
-        clients: opened[number % objects].clone(),
-        cursor: number,
-    };
-    Ok((0..callers).map(caller).collect())
+    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
+    Ok(opened.into_iter().map(|members| YcsbCaller { ycsb: ycsb.clone(), members }).collect())
 }
 
 impl Caller for YcsbCaller {
     async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
-        let mut client = self.clients[self.cursor % self.clients.len()].clone();
-        self.cursor += 1;
+        let mut client = self.members.next_kv();
         match self.ycsb.step(position) {
             Step::Read(range) => {
                 let answer = read(&mut client, range.clone()).await?;
@@ -84,7 +67,7 @@ impl Caller for YcsbCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.cursor.wrapping_sub(1) % self.clients.len()
+        self.members.last()
     }
 
     async fn close(&mut self) {}

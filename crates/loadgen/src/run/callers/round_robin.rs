@@ -1,0 +1,62 @@
+//! The connections of a caller, one for each endpoint, used in turn.
+
+use crate::client::admin::{self, Channel};
+use crate::client::endpoint::Endpoint;
+use crate::stats::progress::Counters;
+use api::etcdserverpb::kv_client::KvClient;
+use std::sync::Arc;
+
+/// Channels of all endpoints. The next operation goes to the next one.
+pub struct RoundRobin {
+    channels: Vec<Channel>,
+    cursor: usize,
+}
+
+impl RoundRobin {
+    /// Opens `objects` connection objects, which so many callers share. Each caller begins at another endpoint.
+    pub async fn open(
+        endpoints: &[Endpoint],
+        objects: usize,
+        callers: usize,
+        counters: &Arc<Counters>,
+    ) -> Result<Vec<RoundRobin>, String> {
+        let mut opened = Vec::with_capacity(objects);
+        for _ in 0..objects {
+            let mut channels = Vec::with_capacity(endpoints.len());
+            for endpoint in endpoints {
+                let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
+                channels.push(channel.map_err(|error| error.to_string())?);
+            }
+            opened.push(channels);
+        }
+        let of = |caller: usize| RoundRobin { channels: opened[caller % objects].clone(), cursor: caller };
+        Ok((0..callers).map(of).collect())
+    }
+
+    /// The channel of the next operation.
+    pub fn next(&mut self) -> Channel {
+        let channel = self.channels[self.cursor % self.channels.len()].clone();
+        self.cursor += 1;
+        channel
+    }
+
+    /// The client of the next operation.
+    pub fn next_kv(&mut self) -> KvClient<Channel> {
+        kv(self.next())
+    }
+
+    /// The channel of the first endpoint.
+    pub fn first(&self) -> &Channel {
+        &self.channels[0]
+    }
+
+    /// The place of the endpoint of the last operation.
+    pub fn last(&self) -> usize {
+        self.cursor.wrapping_sub(1) % self.channels.len()
+    }
+}
+
+/// A client that takes answers of any size.
+pub fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(usize::MAX)
+}
