@@ -62,6 +62,17 @@ pub struct RangeResult {
     pub at: i64,
 }
 
+/// The result of a read of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetResult {
+    /// `None` if the key does not exist at `at`.
+    pub kv: Option<KeyValue>,
+    /// The store's current revision when the key was read.
+    pub revision: i64,
+    /// The revision that was read.
+    pub at: i64,
+}
+
 /// Whether a delete returns the deleted pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {

@@ -64,7 +64,7 @@ pub use auth::{
 };
 pub use downgrade::target as downgrade_target;
 pub use failure::{ApplyError, Failure};
-pub use kv::{LargeRange, RangeStream, keys_read, range, read_txn, validate};
+pub use kv::{LargeRange, RangeStream, get, is_get, keys_read, range, read_txn, validate};
 pub use lease::{
     Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases,
     replace as replace_leases,

@@ -20,7 +20,9 @@ use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::revision::Revision;
-use crate::types::{Fetch, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Size};
+use crate::types::{
+    Fetch, GetResult, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Size,
+};
 
 /// A key in a list, besides its bytes.
 const LISTED_KEY_BYTES: usize = 64;
@@ -52,6 +54,14 @@ impl Store {
     /// The last entry of the log whose changes are all applied.
     pub fn applied(&self) -> LogPosition {
         self.shared.state.read(LockPurpose::Lookup).applied
+    }
+
+    /// Reads one key at revision `at` (≤ 0: the newest): as `range`, without a list. Allocates nothing if the
+    /// record is in memory and was read before.
+    ///
+    /// Errors: as `range`.
+    pub fn get(&self, key: &[u8], at: i64) -> Result<GetResult> {
+        self.shared.again_if_installed(at, || self.shared.get(key, at, None))
     }
 
     /// Reads `range` at revision `at` (≤ 0: the newest).
@@ -215,31 +225,42 @@ impl Store {
 impl Shared {
     /// Reads a range, in bounded holds of the lock.
     pub(super) fn range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
+        self.again_if_installed(query.at, || self.try_range(query))
+    }
+
+    /// A read that names no revision restarts, once per install, if a store was installed that begins after
+    /// the revision of this read.
+    fn again_if_installed<T>(&self, at: i64, read: impl Fn() -> Result<T>) -> Result<T> {
         loop {
-            match self.try_range(query) {
-                // The request names no revision. A store was installed that begins after the revision of this
-                // read, so it restarts, once per install.
-                Err(Error::Compacted { .. }) if query.at <= 0 => {}
+            match read() {
+                Err(Error::Compacted { .. }) if at <= 0 => {}
                 other => return other,
             }
         }
     }
 
-    fn try_range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
-        let RangeQuery { range, at, options, counting, own, meter } = query;
+    /// The most frequent read: one lookup under the lock, one pair.
+    fn get(&self, key: &[u8], at: i64, own: Option<i64>) -> Result<GetResult> {
         let state = self.state.read(LockPurpose::Walk);
         let revision = own.unwrap_or(state.revision);
         let at = resolve_revision(at, revision, state.compact_revision)?;
+        let found = find_one(&state, key, at)?;
+        drop(state);
+        Ok(GetResult { kv: self.load_one(found)?, revision, at })
+    }
+
+    fn try_range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
+        let RangeQuery { range, at, options, counting, own, meter } = query;
         if let (Some(key), Fetch::Full) = (range.as_one_key(), options.fetch) {
-            // The most frequent read: one lookup under the lock, one pair.
-            let found = find_one(&state, key, at)?;
-            drop(state);
-            let kvs: Vec<_> = self.load_one(found)?.into_iter().collect();
-            if let Some(kv) = kvs.first() {
+            let GetResult { kv, revision, at } = self.get(key, at, own)?;
+            if let Some(kv) = &kv {
                 meter.hold(1, 2 * pair_bytes(kv))?;
             }
-            return Ok(RangeResult { count: kvs.len() as i64, kvs, revision, at });
+            return Ok(RangeResult { count: i64::from(kv.is_some()), kvs: Vec::from_iter(kv), revision, at });
         }
+        let state = self.state.read(LockPurpose::Walk);
+        let revision = own.unwrap_or(state.revision);
+        let at = resolve_revision(at, revision, state.compact_revision)?;
         let mut read = RangeRead::new(range, at, options, counting).metered(meter);
         if own.is_none() {
             read.use_known_count(&self.counts);

@@ -16,7 +16,9 @@ use mvcc::{LogPosition, MemoryBackend, Options};
 
 use super::script::{Step, read};
 use crate::command::{self, Kind};
-use crate::{Answer, EtcdMachine, Failure, Genesis, Outcome, Response, range, read_txn, validate};
+use crate::{
+    Answer, EtcdMachine, Failure, Genesis, Outcome, Response, get, is_get, range, read_txn, validate,
+};
 
 /// etcd's default.
 const TXN_OPS_MAX: usize = 128;
@@ -66,7 +68,14 @@ impl World {
 
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, api::Error> {
         validate::range(request)?;
-        range(self.asked.store(), request, &()).map_err(refusal)
+        let response = range(self.asked.store(), request, &()).map_err(refusal);
+        if is_get(request) {
+            // Into one that was used before.
+            let mut got = RangeResponse { more: true, kvs: vec![KeyValue::default(); 2], ..Default::default() };
+            let refused = get(self.asked.store(), request, &mut got).map_err(refusal);
+            assert_eq!(refused.map(|()| got), response, "{request:?}");
+        }
+        response
     }
 
     /// Reads and also applies it. Both must give the same result.
