@@ -100,8 +100,9 @@ pub struct WatchLimits {
     pub step_bytes: usize,
     /// Watchers served in one step: some milliseconds. The others continue in the next one.
     pub step_watchers: usize,
-    /// Watchers of closed streams that are removed in one turn, and watchers that are asked in one turn
-    /// whether they get a periodic notification: some milliseconds.
+    /// Watchers of closed streams that are removed in one turn, watchers that become live in one since their
+    /// first revision is reached, and watchers that are asked in one whether they get a periodic
+    /// notification: some milliseconds.
     pub turn_watchers: usize,
     /// Distinct revisions in one response to a lagging watcher, as in etcd.
     pub response_revisions_max: usize,

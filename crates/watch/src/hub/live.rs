@@ -18,7 +18,8 @@ impl Hub {
             (self.follower, self.position) = (None, revision);
             return Ok(());
         }
-        if self.position >= revision {
+        // Those that an earlier turn has left.
+        if !self.promote(self.position + 1, self.position) || self.position >= revision {
             return Ok(());
         }
         if self.live + self.joining.len() + self.future.len() == 0 {
@@ -39,7 +40,9 @@ impl Hub {
             while let Some(next) = rest.next_if(|next| next.revision().main == main) {
                 events.push(next);
             }
-            self.promote(main, main);
+            if !self.promote(main, main) {
+                return self.reach(main - 1);
+            }
             sent += self.deliver(main, &events)?;
             self.position = main;
             if sent >= self.limits.step_watchers {
@@ -66,13 +69,24 @@ impl Hub {
         Ok(())
     }
 
-    /// Makes watchers live whose first revision is at most these.
-    fn promote(&mut self, joining: i64, future: i64) {
-        let reached = |watchers: &Positions, next| watchers.between(i64::MIN, next, usize::MAX);
-        for watcher in reached(&self.joining, joining).into_iter().chain(reached(&self.future, future)) {
-            self.leave(watcher);
-            self.make_live(watcher);
+    /// Makes watchers live whose first revision is at most these, a bounded number in a turn. False if some
+    /// are left: no event at or after these revisions is delivered before they are live.
+    fn promote(&mut self, joining: i64, future: i64) -> bool {
+        for (is_joining, next) in [(true, joining), (false, future)] {
+            let waiting = if is_joining { &self.joining } else { &self.future };
+            let reached = waiting.between(i64::MIN, next, self.promotions_left);
+            self.promotions_left -= reached.len();
+            for watcher in reached {
+                self.leave(watcher);
+                self.make_live(watcher);
+            }
         }
+        !has_reached(&self.joining, joining) && !has_reached(&self.future, future)
+    }
+
+    /// Whether watchers wait to be live whose first revision is reached.
+    pub(super) fn has_promotions(&self) -> bool {
+        has_reached(&self.joining, self.position + 1) || has_reached(&self.future, self.position)
     }
 
     /// Delivers the events of one revision. Returns the number of responses.
@@ -190,4 +204,8 @@ impl Hub {
         }
         self.reach(compacted - 1)
     }
+}
+
+fn has_reached(watchers: &Positions, next: i64) -> bool {
+    watchers.first_from(i64::MIN).is_some_and(|first| first <= next)
 }

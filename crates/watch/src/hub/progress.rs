@@ -33,6 +33,9 @@ impl Hub {
 
     /// Answers the requests whose revision is reached.
     pub(super) fn answer_progress(&mut self) {
+        if self.has_promotions() {
+            return; // Their streams have all live watchers in a later turn.
+        }
         for id in std::mem::take(&mut self.asked) {
             let Some(slot) = self.slot(id) else { continue };
             let stream = &mut self.streams[slot];

@@ -35,6 +35,8 @@ pub struct Hub {
     pub(super) joining: Positions,
     /// Watchers with a start in the future.
     pub(super) future: Positions,
+    /// How many of both may still become live in this turn.
+    pub(super) promotions_left: usize,
     pub(super) lagging: Positions,
     /// Number of live watchers.
     pub(super) live: usize,
@@ -156,6 +158,7 @@ impl Hub {
             owners: Owners::default(),
             joining: Positions::default(),
             future: Positions::default(),
+            promotions_left: 0,
             lagging: Positions::default(),
             live: 0,
             parked: 0,

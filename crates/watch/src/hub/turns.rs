@@ -10,6 +10,7 @@ impl Hub {
     ///
     /// Errors: the store is damaged or its disk fails. The member must stop.
     pub fn turn(&mut self) -> Result<Turn> {
+        self.promotions_left = self.limits.turn_watchers;
         self.remove_closed();
         self.deliver_new()?;
         self.evict(0);
@@ -24,6 +25,7 @@ impl Hub {
     /// Whether a turn has something to do now. Reading an outbox may change it.
     pub fn has_work(&self) -> bool {
         self.position < self.store.revision()
+            || self.has_promotions()
             || self.lagging.len() > 0
             || !self.asked.is_empty()
             || self.may_make_parts()

@@ -1,0 +1,106 @@
+//! What the hub does for very many watchers, it does in bounded turns.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
+
+mod common;
+
+use common::{Client, Member};
+use watch::{CreateRequest, Hub, WatchLimits};
+
+const WATCHERS: usize = 10_000;
+const CLIENTS: usize = 10;
+
+fn put(member: &mut Member, times: usize) {
+    for _ in 0..times {
+        member.request(&[(b"k".to_vec(), b"v".to_vec())], &[]);
+    }
+}
+
+/// Clients that share the watchers, all of one key and from one revision on.
+fn clients(hub: &mut Hub, start_revision: i64) -> Vec<Client> {
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::open(hub, 1 << 20)).collect();
+    for client in &clients {
+        for _ in 0..WATCHERS / CLIENTS {
+            let request =
+                CreateRequest { key: b"k".as_slice().into(), start_revision, ..CreateRequest::default() };
+            hub.create(client.stream, request);
+        }
+    }
+    clients
+}
+
+/// Events of each watcher of a client.
+fn events(client: &mut Client, hub: &mut Hub) -> Vec<usize> {
+    let mut events = vec![0; WATCHERS / CLIENTS];
+    for response in client.read(hub, usize::MAX) {
+        events[response.watch_id as usize] += response.events.len();
+    }
+    events
+}
+
+/// Turns until the hub has nothing to do. The most watchers that were still not live became so in one.
+fn most_in_a_turn(hub: &mut Hub, waiting: impl Fn(&Hub) -> usize) -> (usize, usize) {
+    let (mut most, mut turns) = (0, 0);
+    loop {
+        let before = waiting(hub);
+        let more = hub.turn().unwrap().more;
+        most = most.max(before - waiting(hub));
+        if before > waiting(hub) {
+            turns += 1;
+        }
+        if !more {
+            return (most, turns);
+        }
+    }
+}
+
+#[test]
+fn watchers_of_one_future_revision_become_live_in_rounds() {
+    let limits = WatchLimits::default();
+    let mut member = Member::new();
+    let mut hub = Hub::new(member.store.clone(), limits.clone());
+    let mut clients = clients(&mut hub, 4);
+    let mut reader = Client::open(&mut hub, 1 << 20);
+    let request = CreateRequest { key: b"k".as_slice().into(), ..CreateRequest::default() };
+    hub.create(reader.stream, request);
+    put(&mut member, 3);
+    assert_eq!(hub.stats().future, WATCHERS);
+    hub.turn().unwrap();
+    let delivered =
+        reader.read(&mut hub, usize::MAX).iter().map(|response| response.events.len()).sum::<usize>();
+    assert_eq!(delivered, 2, "what comes before the revision is delivered in the first round");
+    assert_eq!(hub.stats().future, WATCHERS - limits.turn_watchers);
+    hub.progress(reader.stream);
+    let (most, turns) = most_in_a_turn(&mut hub, |hub| hub.stats().future);
+    assert_eq!((most, turns), (limits.turn_watchers, WATCHERS.div_ceil(limits.turn_watchers) - 1));
+    let responses = reader.read(&mut hub, usize::MAX);
+    assert_eq!(responses.iter().map(|response| response.events.len()).collect::<Vec<_>>(), [1, 0]);
+    for client in &mut clients {
+        assert_eq!(events(client, &mut hub), [1; WATCHERS / CLIENTS]);
+    }
+}
+
+#[test]
+fn watchers_that_were_created_while_the_hub_lagged_become_live_in_rounds() {
+    let limits = WatchLimits::default();
+    let mut member = Member::new();
+    let mut hub = Hub::new(member.store.clone(), limits.clone());
+    let mut reader = Client::open(&mut hub, 1 << 20);
+    let request = CreateRequest { key: b"k".as_slice().into(), ..CreateRequest::default() };
+    hub.create(reader.stream, request);
+    put(&mut member, 2);
+    let mut clients = clients(&mut hub, 0);
+    for turn in 1..=WATCHERS.div_ceil(limits.turn_watchers) {
+        assert!(hub.turn().unwrap().more == (turn * limits.turn_watchers < WATCHERS), "turn {turn}");
+        // Those that are live get the next event, and the others wait for it.
+    }
+    put(&mut member, 1);
+    common::settle(&mut hub);
+    assert_eq!(
+        reader.read(&mut hub, usize::MAX).iter().map(|response| response.events.len()).sum::<usize>(),
+        3
+    );
+    for client in &mut clients {
+        assert_eq!(events(client, &mut hub), [1; WATCHERS / CLIENTS]);
+    }
+}
