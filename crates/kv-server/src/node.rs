@@ -527,3 +527,7 @@ fn watch_limits(settings: &Settings) -> watch::WatchLimits {
         ..limits
     }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

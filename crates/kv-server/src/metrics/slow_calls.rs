@@ -130,13 +130,27 @@ impl SlowCalls {
         })
     }
 
-    fn report(&self, watched: &Watched, took: Duration, spent: &[Duration; Stage::ALL.len()]) {
+    /// A call has ended, watched or not. A warning follows if it took long.
+    pub fn ended(&self, method: Method, request_bytes: Option<usize>, took: Duration) {
+        self.metrics.calls.took(method, took);
+        if took > self.limit {
+            let spent = SPENT.try_with(|spent| spent.times.each_ref().map(Cell::get)).unwrap_or_default();
+            self.report((method, request_bytes), took, &spent);
+        }
+    }
+
+    fn report(
+        &self,
+        (method, request_bytes): (Method, Option<usize>),
+        took: Duration,
+        spent: &[Duration; Stage::ALL.len()],
+    ) {
         let Some(unlogged) = self.said.lock().note(Instant::now()) else { return };
         let (stage, stages) = in_words(took, spent);
         tracing::warn!(
             time_spent = ?took,
-            response_type = format!("/{}/{}", watched.method.service(), watched.method.name()),
-            request_size = watched.request_bytes,
+            response_type = format!("/{}/{}", method.service(), method.name()),
+            request_size = request_bytes,
             stage,
             stages,
             unlogged,
@@ -155,12 +169,7 @@ struct Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
-        self.slow.metrics.calls.took(self.method, took);
-        if took > self.slow.limit {
-            let spent = SPENT.try_with(|spent| spent.times.each_ref().map(Cell::get)).unwrap_or_default();
-            self.slow.report(self, took, &spent);
-        }
+        self.slow.ended(self.method, self.request_bytes, self.began.elapsed());
     }
 }
 

@@ -153,6 +153,15 @@ impl CallMetrics {
         add(&self.sent_bytes, bytes);
     }
 
+    /// A unary call was answered after this time, with messages of so many bytes in and out.
+    pub(crate) fn answered(&self, method: Method, bytes: [usize; 2], time: Duration) {
+        self.started(method);
+        self.received(method, bytes[0]);
+        self.sent(method, bytes[1]);
+        self.handled(method, Code::Ok);
+        self.handled_within(method, time);
+    }
+
     /// Bytes of messages went out, and so many messages began in them.
     pub(crate) fn sent_many(&self, method: Method, messages: usize, bytes: usize) {
         add(&self.rows[method.number()].sent, messages);

@@ -115,7 +115,7 @@ pub async fn serve<I, H, T, S>(
                             match start(begun, &methods, &wire, &shared) {
                                 Started::Hot(call) => calls.push(OpenCall::new(call)),
                                 Started::Stream(call) => open_streams.push(Box::pin(call)),
-                                Started::Relayed => {}
+                                Started::Answered | Started::Relayed => {}
                             }
                             accepted_in_turn += 1;
                             let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
@@ -172,6 +172,8 @@ fn poll_now<F: Future<Output = ()>>(calls: &mut Open<F>) -> bool {
 
 /// What a request became.
 enum Started<H, T> {
+    /// At once.
+    Answered,
     Hot(H),
     Stream(T),
     /// A separate task.
@@ -186,6 +188,7 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     shared: &'a ConnectionShared,
 ) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
     match methods.find(&begun) {
+        Found::Hot(call) if unary::answer_now(&methods.hot, &call, &begun, wire, shared) => Started::Answered,
         Found::Hot(call) => {
             let (reader, writer) = begun.open(wire);
             Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))

@@ -25,6 +25,14 @@ pub trait HotMethods: Clone + Send + 'static {
     /// When the call must have ended.
     fn deadline(call: &Self::Call) -> Option<Instant>;
 
+    /// Answers a call that waits for nothing: `send` takes the answer, with its prefix, and returns whether it
+    /// was sent. Otherwise false: then the call is to be made, and nothing of it was counted.
+    ///
+    /// `message` is a slice of the receive buffer, so it must not be kept.
+    fn answer_now(&self, _call: &Self::Call, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
+        false
+    }
+
     /// Answers one encoded message with another, gRPC's five bytes of prefix included. A method that makes
     /// large answers waits for `room` before it makes one.
     fn call(
@@ -34,6 +42,9 @@ pub trait HotMethods: Clone + Send + 'static {
         room: Room<'_>,
     ) -> impl Future<Output = Result<HotAnswer<Self::Long>, Status>> + Send;
 }
+
+/// Sends an answer if the client and the output buffer take it at once.
+pub type SendNow<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
 /// What a hot call is answered with.
 #[derive(Debug)]
@@ -106,7 +117,7 @@ impl LongAnswer for Infallible {
 /// No hot methods.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NoHot;
+pub(crate) struct NoHot;
 
 #[cfg(test)]
 impl HotMethods for NoHot {

@@ -1,7 +1,8 @@
 //! One hot call: read one message, answer it with one message.
 //!
-//! Cost per call: no task, no boxed future; the message is a slice of the receive buffer when it came in one
-//! DATA frame (all small ones do), and is gathered into one buffer otherwise.
+//! Cost per call that waits: no task; the message is copied out of the receive buffer if it came in one small
+//! DATA frame, a slice of the buffer in a larger one, and gathered into one buffer otherwise. One that waits
+//! for nothing: no future and no copy of its message.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -21,11 +22,29 @@ use super::long;
 use super::methods::{HotAnswer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
 use super::shared::{ConnectionShared, stopped_for_requests};
-use super::wire::{Reader, Writer};
+use super::wire::{Begun, Reader, Wire, Writer};
 use crate::errors;
 
 /// Time for a request to arrive as a whole: 2 MiB at 35 KB/s.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Answers a call whose message has come as a whole, if that waits for nothing. Whether it was answered.
+pub(super) fn answer_now<H: HotMethods>(
+    hot: &H,
+    call: &H::Call,
+    begun: &Begun,
+    wire: &Wire,
+    shared: &ConnectionShared,
+) -> bool {
+    let Some(body) = begun.whole() else { return false };
+    let bytes_max = shared.limits.message_bytes_max;
+    let is_whole = body.len() >= PREFIX_BYTES
+        && message_length(body, bytes_max).is_ok_and(|length| body.len() == PREFIX_BYTES + length);
+    is_whole
+        && hot.answer_now(call, &body.slice(PREFIX_BYTES..), &mut |answer| {
+            wire.answer_at_once(begun, &HEADERS, answer, &TRAILERS)
+        })
+}
 
 /// Answers one call. A failure to send means that the client is gone; there is no one to report it to.
 pub(super) async fn answer<H: HotMethods>(

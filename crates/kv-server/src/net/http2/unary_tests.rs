@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::*;
-use crate::net::http2::{ConnectionLimits, Methods, NoStreams, Room, Totals, serve};
+use crate::net::http2::{ConnectionLimits, Methods, NoStreams, Room, SendNow, Totals, serve};
 
 /// Two answers of it are below the bound of a connection, twelve above.
 const LARGE_BYTES: usize = 2 << 20;
@@ -26,6 +26,8 @@ enum Method {
     Holds,
     /// Waits for the signal, then for room, and says that it goes on.
     Reads,
+    /// Is answered at once if it can be, and says so.
+    Now,
 }
 
 /// Methods that say on a channel what they have done.
@@ -43,6 +45,7 @@ impl HotMethods for Scripted {
         match path {
             "/large" => Some(Method::Large),
             "/holds" => Some(Method::Holds),
+            "/now" => Some(Method::Now),
             "/relayed" | "/unread" => None,
             _ => Some(Method::Reads),
         }
@@ -50,6 +53,14 @@ impl HotMethods for Scripted {
 
     fn deadline(call: &Method) -> Option<Instant> {
         matches!(call, Method::Holds).then(|| Instant::now() + Duration::from_secs(2))
+    }
+
+    fn answer_now(&self, call: &Method, _: &Bytes, send: &mut SendNow<'_>) -> bool {
+        let is_answered = matches!(call, Method::Now) && send(&NOW);
+        if is_answered {
+            self.done.send("now").unwrap();
+        }
+        is_answered
     }
 
     async fn call(
@@ -71,6 +82,10 @@ impl HotMethods for Scripted {
                 drop(ends);
                 return Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
             }
+            Method::Now => {
+                self.done.send("called").unwrap();
+                return Ok(HotAnswer::Whole(Bytes::from_static(&NOW)));
+            }
             Method::Reads => {
                 self.signal.acquire().await.unwrap().forget();
                 room.wait().await;
@@ -81,6 +96,9 @@ impl HotMethods for Scripted {
         Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
     }
 }
+
+/// An answer of one byte.
+const NOW: [u8; PREFIX_BYTES + 1] = [0, 0, 0, 0, 1, 7];
 
 /// Says that a call has ended, by its answer or by a reset.
 struct Ends(mpsc::UnboundedSender<&'static str>);
@@ -195,6 +213,37 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
             other => panic!("{other:?} after {large} large answers and {read} reads"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_call_is_answered_at_once_if_its_message_is_whole_and_its_client_takes_the_answer() {
+    let mut client = Client::new(Arc::default()).await;
+    let answer = async |response: ResponseFuture| {
+        let mut body = response.await.unwrap().into_body();
+        let data = body.data().await.unwrap().unwrap();
+        assert_eq!(data[..], NOW);
+        assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    };
+    let (response, mut body) = client.call("/now").await;
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "its message has not come");
+    body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+    assert_eq!(client.event().await, Some("called"));
+    answer(response).await;
+    answer(client.send("/now").await).await;
+    assert_eq!(client.event().await, Some("now"));
+    // Its client has taken nothing of an answer that fills the window of the connection.
+    let large = client.send("/large").await;
+    assert_eq!(client.event().await, Some("large"));
+    let response = client.send("/now").await;
+    assert_eq!(client.event().await, Some("called"));
+    let mut body = large.await.unwrap().into_body();
+    tokio::spawn(async move {
+        while let Some(Ok(data)) = body.data().await {
+            body.flow_control().release_capacity(data.len()).unwrap();
+        }
+    });
+    answer(response).await;
 }
 
 #[tokio::test]

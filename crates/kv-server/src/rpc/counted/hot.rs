@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
-use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room};
+use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room, SendNow};
 use crate::traces::CallSpan;
 
 /// Hot methods with their calls counted.
@@ -58,6 +58,23 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     fn deadline(call: &Self::Call) -> Option<Instant> {
         H::deadline(&call.inner)
+    }
+
+    fn answer_now(&self, call: &Self::Call, message: &Bytes, send: &mut SendNow<'_>) -> bool {
+        if call.span.is_some() {
+            return false;
+        }
+        let (began, mut answer_bytes) = (Instant::now(), 0);
+        let is_answered = self.inner.answer_now(&call.inner, message, &mut |answer| {
+            answer_bytes = answer.len().saturating_sub(PREFIX_BYTES);
+            send(answer)
+        });
+        if is_answered {
+            let took = began.elapsed();
+            self.metrics.calls.answered(call.method, [message.len(), answer_bytes], took);
+            self.slow.ended(call.method, Some(message.len()), took);
+        }
+        is_answered
     }
 
     async fn call(

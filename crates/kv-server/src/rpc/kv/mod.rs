@@ -6,6 +6,7 @@ mod answers; // the memory of what writes answer
 mod large; // ranges that are sent as they are made
 
 mod methods; // each method
+mod now; // ranges that wait for nothing
 
 mod hot; // the hot methods without tonic
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ::http2::Varying;
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::heads::RequestHead;
@@ -30,8 +31,14 @@ impl Begun {
         }
     }
 
+    /// The body, if it is complete.
+    pub(in super::super) fn whole(&self) -> Option<&Bytes> {
+        self.whole.as_ref()
+    }
+
     /// Both halves of the stream.
-    pub(in super::super) fn open(self, wire: &Arc<Wire>) -> (Reader, Writer) {
+    pub(in super::super) fn open(mut self, wire: &Arc<Wire>) -> (Reader, Writer) {
+        self.keep();
         let has_entry = self.whole.is_none();
         let reader = match self.whole {
             Some(whole) => Reader::whole(whole),

@@ -207,6 +207,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        state.keep_begun();
         let read = pin!(self.io.read_buf(state.connection.read_buffer())).poll(context);
         let Poll::Ready(bytes) = read else {
             self.read_in_turn = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use ::http2::{Connection, ErrorCode, Event, Limits, StreamId, Varying};
+use ::http2::{Connection, ErrorCode, Event, Gone, HeaderBlock, Limits, StreamId, Varying};
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -53,8 +53,10 @@ pub(in super::super) struct Begun {
     pub(super) head: Arc<RequestHead>,
     /// The value of the field that varies, if the head is without it.
     pub(super) varying: Option<Varying>,
-    /// The body, if it is complete.
+    /// The body, if it is complete: a slice of the receive buffer until [`Begun::keep`].
     pub(super) whole: Option<Bytes>,
+    /// It came with the last read.
+    is_new: bool,
 }
 
 /// What is known and waited for on one stream.
@@ -78,6 +80,16 @@ pub(super) enum Next {
     Gone,
 }
 
+impl Begun {
+    /// Copies a small body out of the receive buffer.
+    pub(super) fn keep(&mut self) {
+        self.is_new = false;
+        if let Some(body) = self.whole.as_mut().filter(|body| body.len() < COPIED_BYTES_MAX) {
+            *body = Bytes::copy_from_slice(body);
+        }
+    }
+}
+
 impl Wire {
     pub(super) fn new(limits: Limits) -> Arc<Wire> {
         let state = State {
@@ -94,6 +106,21 @@ impl Wire {
             task: None,
         };
         Arc::new(Wire { state: Mutex::new(state), has_resets: AtomicBool::new(false) })
+    }
+
+    /// Sends the whole answer of a request that no handle was made for, as
+    /// [`Writer::send_at_once`](super::Writer::send_at_once). True as well if nothing can be sent any more.
+    pub(in super::super) fn answer_at_once(
+        &self,
+        begun: &Begun,
+        head: &HeaderBlock,
+        body: &[u8],
+        trailers: &HeaderBlock,
+    ) -> bool {
+        let mut state = self.state.lock();
+        let sent = state.connection.answer_at_once(begun.stream, head, body, trailers);
+        self.changed(&mut state);
+        sent.unwrap_or_else(|Gone| true)
     }
 
     /// Whether a stream was reset since the connection was opened.
@@ -241,7 +268,7 @@ impl State {
         };
         let whole = if end {
             self.connection.release(stream, body.len());
-            Some(if body.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body })
+            Some(body)
         } else {
             self.connection.keep_open(stream, true);
             let mut entry = Entry { has_reader: true, has_writer: true, ..Entry::default() };
@@ -249,7 +276,12 @@ impl State {
             self.streams.insert(stream, entry);
             None
         };
-        self.begun.push_back(Begun { stream, head, varying, whole });
+        self.begun.push_back(Begun { stream, head, varying, whole, is_new: true });
+    }
+
+    /// To be called before the receive buffer is used again: requests that still wait give it free.
+    pub(super) fn keep_begun(&mut self) {
+        self.begun.iter_mut().rev().take_while(|begun| begun.is_new).for_each(Begun::keep);
     }
 
     /// The next request. A stream that was reset has left, but one of a connection that has failed has not.
@@ -474,6 +506,26 @@ mod tests {
             assert_eq!((state.streams.len(), state.connection.streams()), (0, 2), "{name}");
             let paths = std::iter::from_fn(|| state.next_begun()).map(|begun| begun.head.uri.to_string());
             assert_eq!(paths.collect::<Vec<_>>(), ["/first", "/last"].map(|path| format!("http://x{path}")));
+        }
+    }
+
+    #[test]
+    fn requests_that_wait_leave_the_receive_buffer_before_it_is_used_again() {
+        let wire = open(Limits::default());
+        for stream in [1, 3] {
+            receive(&wire, &[request(0, stream, "/"), frame(0, 1, stream, b"small")].concat());
+            let mut state = wire.state.lock();
+            // A copy is not shared with the buffer.
+            let slices = |state: &State| {
+                state
+                    .begun
+                    .iter()
+                    .filter(|begun| begun.whole.as_ref().is_some_and(|body| !body.is_unique()))
+                    .count()
+            };
+            assert_eq!((state.begun.len(), slices(&state)), (stream as usize / 2 + 1, 1));
+            state.keep_begun();
+            assert_eq!(slices(&state), 0);
         }
     }
 

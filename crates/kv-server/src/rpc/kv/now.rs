@@ -1,0 +1,59 @@
+//! Serializable ranges of one key, answered without a future and without an allocation.
+//!
+//! One range: the request is decoded in place, one lookup under the lock, one copy of the pair into a buffer
+//! of this thread, from where it is copied into the connection's.
+
+use std::cell::RefCell;
+
+use api::etcdserverpb::{RangeRequest, RangeResponse};
+use bytes::Bytes;
+use prost::Message;
+use state_machine::{get, is_get, validate};
+
+use super::frame::prefix;
+use super::methods::check_range;
+use crate::member::Member;
+use crate::net::http2::SendNow;
+use crate::rpc::guard::Asker;
+use crate::rpc::header;
+
+/// A larger answer waits for its connection in any case. Bounds the buffer of a thread.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+
+/// What a thread uses again for each answer.
+#[derive(Default)]
+struct Scratch {
+    response: RangeResponse,
+    frame: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Sends the answer of a range that waits for nothing. None if it was not sent: then it is for
+/// [`super::methods::range_or_large`], which refuses what is to be refused.
+pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow<'_>) -> Option<()> {
+    let request = RangeRequest::decode(message.clone()).ok()?;
+    if !request.serializable || !is_get(&request) || validate::range(&request).is_err() {
+        return None;
+    }
+    let caller = member.auth.caller(&asker.credential).ok()?;
+    check_range(member, &caller, &request).ok()?;
+    SCRATCH.with_borrow_mut(|Scratch { response, frame }| {
+        get(&member.store, &request, response).ok()?;
+        // The permissions under which it was read must still be those.
+        caller.check_unchanged(member.auth.table.revision()).ok()?;
+        header::fill(member, &mut response.header);
+        let bytes = response.encoded_len();
+        frame.clear();
+        if bytes <= ANSWER_BYTES_MAX {
+            frame.extend_from_slice(&prefix(bytes).ok()?);
+            response.encode(frame).ok()?;
+        }
+        // The pair may be a slice of a block.
+        response.kvs.clear();
+        let is_sent = !frame.is_empty() && send(frame);
+        is_sent.then(|| member.metrics.keys.ranges.inc()).map(drop)
+    })
+}
