@@ -81,19 +81,20 @@ pub async fn serve<I, H, T, S>(
     methods: Methods<H, T, S>,
     limits: ConnectionLimits,
     totals: Arc<Totals>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send,
     H: HotMethods,
     T: StreamMethods,
     S: GrpcService,
 {
-    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop: stop.clone() };
+    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
     let account = &shared.account;
     let Some(mut connection) = handshake(io, &shared).await else { return };
     let wire = Arc::clone(connection.wire());
     let (mut keepalive, mut unsent) = (Keepalive::new(limits), UnsentProgress::default());
     let mut stall = pin!(sleep(UNSENT_WITHIN));
+    let mut stopped = pin!(shared.stopped());
     let (mut calls, mut open_streams) = (Open::none(), Open::none());
     let mut drain = Drain::default();
     let (mut look_again, mut accepted_in_turn) = (None, 0);
@@ -145,7 +146,7 @@ pub async fn serve<I, H, T, S>(
                 false
             }
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
-            () = drain.ended(&mut stop, &wire, is_idle) => return,
+            () = drain.ended(stopped.as_mut(), &wire, is_idle) => return,
             // Last: what was sent above leaves before the task sleeps.
             () = poll_fn(|context| wire.poll_rest(context)) => false,
         };
@@ -217,12 +218,13 @@ struct Drain {
 impl Drain {
     /// Returns when the member has stopped, the client had its time, no call is open, and the client has
     /// taken the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, and
-    /// before the output is looked at for the last time.
-    async fn ended(&mut self, stop: &mut watch::Receiver<bool>, wire: &Wire, is_idle: bool) {
+    /// before the output is looked at for the last time. `stopped` waits for all of the connection: to wait
+    /// anew each time takes a lock.
+    async fn ended(&mut self, stopped: Pin<&mut impl Future<Output = ()>>, wire: &Wire, is_idle: bool) {
         let ends_at = match self.ends_at {
             Some(ends_at) => ends_at,
             None => {
-                drop(stop.wait_for(|stop| *stop).await); // Or the sender is gone.
+                stopped.await;
                 wire.shut_down();
                 *self.ends_at.insert(Instant::now() + LAST_ANSWER_WITHIN)
             }
@@ -351,12 +353,15 @@ where
 struct Keepalive {
     limits: ConnectionLimits,
     deadline: Instant,
+    /// Rings at the deadline or before it. Set anew only when it has rung: a timer takes a lock.
+    alarm: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
 impl Keepalive {
     fn new(limits: ConnectionLimits) -> Self {
-        Self { limits, deadline: Instant::now() + limits.keepalive_interval, waiting: false }
+        let deadline = Instant::now() + limits.keepalive_interval;
+        Self { limits, deadline, alarm: Box::pin(sleep_until(deadline)), waiting: false }
     }
 
     /// A stream has been opened: the client is alive. Cheap enough for every turn.
@@ -373,7 +378,13 @@ impl Keepalive {
             return std::future::pending().await;
         }
         if !self.waiting {
-            sleep_until(self.deadline).await;
+            loop {
+                self.alarm.as_mut().await;
+                if self.deadline <= Instant::now() {
+                    break;
+                }
+                self.alarm.as_mut().reset(self.deadline);
+            }
             if !wire.ping() {
                 return false;
             }
