@@ -41,4 +41,6 @@ pub(crate) use lease_clock::{
 pub(crate) use received_snapshot::StagingPlace;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
 pub(crate) use roster::{Asked, AskedDigest, AskedHash, AskedRecount, Reach, Roster, Standing, entries};
+#[cfg(test)]
+pub(crate) use watching::Watching;
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

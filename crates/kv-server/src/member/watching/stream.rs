@@ -128,6 +128,12 @@ impl WatchStream {
         self.outbox.ended().await;
     }
 
+    /// As the hub does with a stream that holds large responses for too long.
+    #[cfg(test)]
+    pub(crate) fn end(&self) {
+        self.outbox.end();
+    }
+
     /// Waits for something to send, and appends it.
     pub(crate) async fn read(&self, to: &mut VecDeque<Parcel>) {
         if poll_fn(|context| self.outbox.poll_read(context, to)).await == Read::Some {

@@ -14,3 +14,6 @@
 mod serve; // one stream
 
 pub use serve::serve;
+
+#[cfg(test)]
+mod tests;

@@ -29,9 +29,12 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
         biased;
         status = forward(member, asker, &stream, requests) => status,
         status = review(member, asker, &stream) => status,
-        status = send(member, &stream, replies) => status,
-        () = stream.ended() => errors::watch_broken(),
+        status = deliver(&stream, encoder(member), || member.status().term.0, replies) => status,
     }
+}
+
+fn encoder(member: &Member) -> Encoder {
+    Encoder::new(member.ids.cluster, member.ids.member, member.limits.message_bytes_max())
 }
 
 /// Has the watchers looked at again after each change of users and roles, if the member is to do so.
@@ -121,11 +124,28 @@ fn in_words(status: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
+/// As `send`, until the hub ends the stream.
+pub(super) async fn deliver(
+    stream: &WatchStream,
+    encoder: Encoder,
+    term: impl Fn() -> u64,
+    replies: Replies,
+) -> Status {
+    tokio::select! {
+        biased;
+        status = send(stream, encoder, term, replies) => status,
+        () = stream.ended() => errors::watch_broken(),
+    }
+}
+
 /// Sends what the hub delivers, as fast as the client takes it. Returns when the client is gone, or the rest
 /// of a response was compacted.
-async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> Status {
-    let fragment_bytes = member.limits.message_bytes_max();
-    let mut encoder = Encoder::new(member.ids.cluster, member.ids.member, fragment_bytes);
+async fn send(
+    stream: &WatchStream,
+    mut encoder: Encoder,
+    term: impl Fn() -> u64,
+    mut replies: Replies,
+) -> Status {
     let mut frames = Vec::new();
     loop {
         if encoder.is_empty() {
@@ -136,7 +156,7 @@ async fn send(member: &Member, stream: &WatchStream, mut replies: Replies) -> St
             Ok(granted) => granted,
             Err(StreamGone) => return errors::cancelled(),
         };
-        encoder.encode(member.status().term.0, bytes_max, &mut frames);
+        encoder.encode(term(), bytes_max, &mut frames);
         for bytes in frames.drain(..) {
             if let Err(StreamGone) = replies.send(bytes).await {
                 return errors::cancelled();

@@ -1,0 +1,166 @@
+//! Streams that the hub ends, as their clients see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::watch::{CreateRequest, Encoder, WatchLimits};
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, Request, Response};
+use mvcc::{LogPosition, MemoryBackend, Options, Writer};
+use testkit::process::PATIENCE;
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::serve::deliver;
+use crate::admission::ClientId;
+use crate::member::{WatchRequest, WatchThread, Watching};
+use crate::net::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
+
+/// More than the window of a client that reads nothing.
+const LARGE_BYTES: usize = 1 << 20;
+const WINDOW_BYTES: usize = 65_535;
+
+/// Streams that watch all keys from the first revision on. The hub ends them when it is notified.
+#[derive(Clone)]
+struct Watched {
+    watching: Watching,
+    end: Arc<Notify>,
+}
+
+impl StreamMethods for Watched {
+    /// Whether the hub ends it.
+    type Call = bool;
+
+    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<bool> {
+        Some(path == "/ended")
+    }
+
+    async fn serve(&self, is_ended: bool, _requests: Requests, replies: Replies) -> Status {
+        let stream = self.watching.open(ClientId(1)).await.unwrap();
+        let (key, range_end) = (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
+        let request = CreateRequest { key, range_end, start_revision: 1, ..CreateRequest::default() };
+        stream.place().await;
+        stream.request(WatchRequest::Create(request)).await.unwrap();
+        let ending = async {
+            self.end.notified().await;
+            stream.end();
+            std::future::pending().await
+        };
+        tokio::select! {
+            status = deliver(&stream, Encoder::new(1, 2, 4 << 20), || 3, replies) => status,
+            status = ending, if is_ended => status,
+        }
+    }
+}
+
+struct Bench {
+    writer: Writer,
+    thread: WatchThread,
+    client: SendRequest<Bytes>,
+    end: Arc<Notify>,
+}
+
+impl Bench {
+    /// A store with this value.
+    async fn new(value: &[u8]) -> Bench {
+        let (mut writer, store, _) =
+            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        writer.begin().put(b"k", value, 0);
+        writer.end_entry(LogPosition::new(1, 1)).unwrap();
+        let thread = WatchThread::start(store, WatchLimits::default(), |fatal| panic!("{fatal:?}")).unwrap();
+        let (ours, theirs) = duplex(64 << 10);
+        let end = Arc::new(Notify::new());
+        tokio::spawn(serve_watched(ours, Watched { watching: thread.watching(), end: Arc::clone(&end) }));
+        let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+        tokio::spawn(connection);
+        Bench { writer, thread, client, end }
+    }
+
+    /// The requests stay open, as those of a watcher do.
+    async fn open(&self, path: &str) -> (RecvStream, SendStream<Bytes>) {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let mut client = self.client.clone().ready().await.unwrap();
+        let (response, requests) = client.send_request(request, false).unwrap();
+        (timeout(PATIENCE, response).await.unwrap().unwrap().into_body(), requests)
+    }
+
+    /// An entry, after which the hub looks at what streams hold.
+    fn put(&mut self, index: u64) {
+        self.writer.begin().put(b"other", b"small", 0);
+        self.writer.end_entry(LogPosition::new(index, 1)).unwrap();
+    }
+}
+
+async fn serve_watched(io: DuplexStream, streams: Watched) {
+    let limits = ConnectionLimits {
+        message_bytes_max: 1 << 20,
+        streams_max: 100,
+        keepalive_interval: Duration::ZERO,
+        keepalive_timeout: Duration::ZERO,
+        ping_spacing_min: Duration::ZERO,
+    };
+    let services = tower::service_fn(|request: Request<Body>| async {
+        Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
+    });
+    let (_stops, stop) = watch::channel(false);
+    serve(io, Methods { hot: NoHot, streams, services }, limits, Arc::default(), stop).await;
+}
+
+/// Reads until there are `wanted` bytes, and gives their window back if `releases`.
+async fn read(body: &mut RecvStream, wanted: usize, releases: bool) {
+    let mut bytes = 0;
+    while bytes < wanted {
+        let data = timeout(PATIENCE, body.data()).await.unwrap().expect("more data").expect("an open stream");
+        bytes += data.len();
+        if releases {
+            body.flow_control().release_capacity(data.len()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_stops_inside_a_response_has_its_stream_reset_when_the_hub_ends_it() {
+    let mut bench = Bench::new(&[7; LARGE_BYTES]).await;
+    let (mut stopped, _requests) = bench.open("/ended").await;
+    read(&mut stopped, WINDOW_BYTES, false).await;
+    bench.end.notify_one();
+    let reset =
+        timeout(PATIENCE, stopped.data()).await.unwrap().expect("no end inside a message").unwrap_err();
+    assert_eq!(reset.reason(), Some(Reason::REFUSED_STREAM));
+    drop(stopped);
+    // The others of the connection go on, and nothing is held for the one that ended.
+    let (mut going, _requests) = bench.open("/watched").await;
+    read(&mut going, LARGE_BYTES, true).await;
+    let held = |bench: &Bench| bench.thread.watching().stats().handed_bytes;
+    let freed = timeout(PATIENCE, async {
+        for index in 2.. {
+            bench.put(index);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if held(&bench) == 0 {
+                return;
+            }
+        }
+    });
+    freed.await.unwrap_or_else(|_| panic!("{} bytes are held", held(&bench)));
+    bench.thread.stop();
+}
+
+#[tokio::test]
+async fn a_client_between_two_responses_reads_the_status_when_the_hub_ends_its_stream() {
+    let bench = Bench::new(b"small").await;
+    let (mut body, _requests) = bench.open("/ended").await;
+    read(&mut body, 1, true).await;
+    bench.end.notify_one();
+    while let Some(data) = timeout(PATIENCE, body.data()).await.unwrap() {
+        body.flow_control().release_capacity(data.unwrap().len()).unwrap();
+    }
+    let trailers: HeaderMap = body.trailers().await.unwrap().expect("a status");
+    assert_eq!(trailers["grpc-status"], "14");
+    assert_eq!(trailers["grpc-message"], "etcdserver: watch canceled");
+    bench.thread.stop();
+}
