@@ -30,7 +30,7 @@ use super::leases::{Broken, LeaseInput, Leases};
 use super::operation::{Change, Named, Operation, Outcome, Record, Request, Revision};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +124,9 @@ pub struct Checker {
     acknowledged: BTreeMap<Revision, Arc<Operation>>,
     /// Ended operations, by the revision that a watcher must reach first.
     waiting: BTreeMap<Revision, Vec<Arc<Operation>>>,
+    /// Of these, and the keys and records that they hold.
+    waiting_len: usize,
+    waiting_size: usize,
     unexplained: BTreeMap<Revision, Unexplained>,
     unknown_deletes: HashMap<u32, Vec<Arc<Operation>>>,
     leases: Leases,
@@ -145,6 +148,8 @@ impl Checker {
             unseen: HashMap::new(),
             acknowledged: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            waiting_len: 0,
+            waiting_size: 0,
             unexplained: BTreeMap::new(),
             unknown_deletes: HashMap::new(),
             leases: Leases::default(),
@@ -167,9 +172,23 @@ impl Checker {
         self.forget()
     }
 
+    /// Ends the run: what is in flight has no outcome, and what no operation explains by now has no cause.
+    pub fn close(&mut self, at: Duration) -> Verdict {
+        let numbers: Vec<u64> = self.in_flight.keys().copied().collect();
+        for number in numbers {
+            self.ended(number, at, Outcome::Unknown("the run ended".into()))?;
+        }
+        self.forget()
+    }
+
     /// Operations that no watcher has caught up with.
     pub fn waiting_len(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        self.waiting_len
+    }
+
+    /// The same, each with the keys and records that it holds: what they take in memory.
+    pub fn waiting_size(&self) -> usize {
+        self.waiting_size
     }
 
     /// Writes whose outcome is unknown, and of which no watcher has shown anything.
@@ -219,6 +238,9 @@ impl Checker {
                 }
                 return Ok(());
             }
+            Outcome::Written { revision, .. } | Outcome::Found { revision, .. } if revision < 1 => {
+                return violation("an answer has no revision", vec![operation.to_string()]);
+            }
             Outcome::Written { revision, .. } => {
                 if revision <= seen.revision {
                     return violation(
@@ -250,6 +272,8 @@ impl Checker {
             }
         };
         self.see(revision, || operation.to_string());
+        self.waiting_len += 1;
+        self.waiting_size += operation.size();
         self.waiting.entry(revision).or_default().push(operation);
         Ok(())
     }
@@ -381,6 +405,8 @@ impl Checker {
                 break;
             }
             for operation in entry.remove() {
+                self.waiting_len -= 1;
+                self.waiting_size -= operation.size();
                 self.compare(&operation)?;
             }
         }
@@ -425,17 +451,19 @@ impl Checker {
 
     /// Compares what an operation says of its keys with their states at a revision.
     fn compare_states(&self, operation: &Operation, revision: Revision, records: &[Record]) -> Verdict {
-        let keys = operation.request.keys();
-        let asked = |record: &&Record| !keys.contains(&record.key);
-        if let Some(other) = records.iter().find(asked) {
-            return violation(
-                "an answer holds a key that was not asked for",
-                vec![operation.to_string(), other.to_string()],
-            );
+        let keys: HashSet<u32> = operation.request.keys().into_iter().collect();
+        let mut answered = HashMap::with_capacity(records.len());
+        for record in records {
+            let rule = match keys.contains(&record.key) {
+                false => "an answer holds a key that was not asked for",
+                true if answered.insert(record.key, record).is_some() => "an answer holds a key twice",
+                true => continue,
+            };
+            return violation(rule, vec![operation.to_string(), record.to_string()]);
         }
-        for key in keys {
+        for key in operation.request.keys() {
             let state = self.history.state(key, revision);
-            if state.as_ref() != records.iter().find(|record| record.key == key) {
+            if state.as_ref() != answered.get(&key).copied() {
                 let state =
                     state.map_or(format!("{} does not exist", Named(key)), |record| record.to_string());
                 return violation(
@@ -618,6 +646,17 @@ mod tests {
         assert_eq!(checker.checked, expected);
         assert_eq!((checker.waiting_len(), checker.unresolved_len(), checker.behind(20)), (0, 0, vec![]));
         assert!(checker.unexplained.is_empty() && checker.in_flight.is_empty());
+        assert_eq!(checker.waiting_size(), 0);
+    }
+
+    #[test]
+    fn what_waits_is_counted_with_what_it_holds() {
+        let mut checker = Checker::new(START, 1);
+        let keys: Vec<u32> = (0..1000).collect();
+        let records: Vec<_> = keys.iter().map(|&key| record(key, 1, 11, 11, 1)).collect();
+        checker.take(began(0, Request::Read { keys, serializable: true })).unwrap();
+        checker.take(ended(0, found(11, &records))).unwrap();
+        assert_eq!((checker.waiting_len(), checker.waiting_size()), (1, 2001));
     }
 
     /// A name, what is changed in [`healthy`], and the rule that this breaks.
@@ -652,6 +691,21 @@ mod tests {
             "a key that was not asked for",
             |i| i[9] = ended(2, found(12, &[record(2, 102, 12, 12, 1)])),
             "an answer holds a key that was not asked for",
+        ),
+        (
+            "a key that is answered twice, the second time with an older value",
+            |i| i[9] = ended(2, found(12, &[record(1, 101, 11, 12, 2), record(1, 100, 11, 11, 1)])),
+            "an answer holds a key twice",
+        ),
+        (
+            "a serializable read without a revision",
+            |i| i[11] = ended(3, found(0, &[record(9, 9, 9, 9, 9)])),
+            "an answer has no revision",
+        ),
+        (
+            "a revision that cannot be counted down from",
+            |i| i[11] = ended(3, found(Revision::MIN, &[])),
+            "an answer has no revision",
         ),
         (
             "one revision for two writes",
@@ -806,6 +860,36 @@ mod tests {
         ];
         let twice = never.into_iter().chain(later).chain(again).collect();
         assert_eq!(broken(twice).as_deref(), Some("a key was deleted, and no client deleted it"));
+    }
+
+    #[test]
+    fn a_deletion_of_no_client_at_the_end_of_the_run_is_found() {
+        let mut checker = Checker::new(START, 1);
+        let inputs = [
+            began(0, put(&[(1, 100)])),
+            watched(0, &[changed(record(1, 100, 11, 11, 1))]),
+            ended(0, written(11, &[])),
+            // It is aborted with its client.
+            began(1, put(&[(2, 101)])),
+            watched(0, &[Change { revision: 12, key: 1, record: None }]),
+        ];
+        inputs.into_iter().for_each(|input| checker.take(input).unwrap());
+        let found = checker.close(Duration::from_secs(1)).unwrap_err();
+        assert_eq!(found.rule, "a key was deleted, and no client deleted it");
+    }
+
+    #[test]
+    fn a_deletion_in_flight_at_the_end_of_the_run_may_have_been_executed() {
+        let mut checker = Checker::new(START, 1);
+        let inputs = [
+            began(0, put(&[(1, 100)])),
+            watched(0, &[changed(record(1, 100, 11, 11, 1))]),
+            ended(0, written(11, &[])),
+            began(1, Request::Delete(1)),
+            watched(0, &[Change { revision: 12, key: 1, record: None }]),
+        ];
+        inputs.into_iter().for_each(|input| checker.take(input).unwrap());
+        checker.close(Duration::from_secs(1)).unwrap();
     }
 
     #[test]

@@ -135,6 +135,7 @@ pub async fn run(
         () = interrupted, if !is_interrupted => is_interrupted = true,
     }
     verification.feeds.shutdown().await;
+    verification.close();
     clean_up(&channels, &verification.shared.names).await;
     let Verification { checker, recorder, shared, violation, failed, .. } = verification;
     let behind = checker.behind(target);
@@ -252,6 +253,15 @@ impl Verification {
         }
     }
 
+    /// Checks what has waited for operations in flight.
+    fn close(&mut self) {
+        if !self.is_over()
+            && let Err(violation) = self.checker.close(self.shared.start.elapsed())
+        {
+            self.violation = Some(*violation);
+        }
+    }
+
     /// Counts what the timeline shows.
     fn record(&mut self, input: &Input) {
         match input {
@@ -286,7 +296,7 @@ impl Verification {
                 if let Err(violation) = self.checker.take(input) {
                     self.violation = Some(*violation);
                 }
-                self.shared.waiting.store(self.checker.waiting_len(), Relaxed);
+                self.shared.waiting.store(self.checker.waiting_size(), Relaxed);
                 self.shared.newest.store(self.checker.newest(), Relaxed);
                 self.shared.received_by_all.store(self.checker.received_by_all(), Relaxed);
                 if self.checker.unresolved_len() > UNRESOLVED_MAX {

@@ -134,6 +134,22 @@ impl Request {
     }
 }
 
+impl Operation {
+    /// One, and the keys and records that it holds.
+    pub fn size(&self) -> usize {
+        let keys = match &self.request {
+            Request::Read { keys, .. } => keys.len(),
+            Request::Put(_) | Request::Delete(_) | Request::Swap(..) => self.request.writes().len(),
+        };
+        let records = match &self.outcome {
+            Some(Outcome::Found { records, .. }) => records.len(),
+            Some(Outcome::Written { previous, .. }) => previous.as_ref().map_or(0, Vec::len),
+            Some(Outcome::Unknown(_)) | None => 0,
+        };
+        1 + keys + records
+    }
+}
+
 impl fmt::Display for Request {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

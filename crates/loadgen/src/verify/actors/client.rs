@@ -22,8 +22,9 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Operations that no watcher has caught up with: above this, clients wait.
-const WAITING_MAX: usize = 100_000;
+/// Operations that no watcher has caught up with, and the keys and records that they hold: above this, some
+/// hundred megabytes, clients wait.
+const WAITING_MAX: usize = 1 << 20;
 /// Between two looks whether the watchers have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -37,7 +38,7 @@ pub struct Shared {
     pub start: Instant,
     pub operations: AtomicU64,
     pub values: AtomicU64,
-    /// Operations that no watcher has caught up with, as the checker says.
+    /// Operations that no watcher has caught up with, with what they hold, as the checker says.
     pub waiting: AtomicUsize,
     /// The newest revision that anything has shown.
     pub newest: AtomicI64,

@@ -68,7 +68,7 @@ impl Feed {
     async fn stream(&mut self) -> Result<Infallible, Broken> {
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let (key, range_end) = self.names.watched();
-        let start_revision = self.received + 1;
+        let start_revision = self.received.saturating_add(1);
         let create = WatchCreateRequest { key, range_end, start_revision, ..Default::default() };
         let request = |union| WatchRequest { request_union: Some(union) };
         let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));

@@ -70,8 +70,10 @@ pub fn value(number: u64) -> Bytes {
     number.to_string().into()
 }
 
+/// The number, if these are the bytes that stand for it: `+7` and `07` are other keys and values.
 fn digits(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let number: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (number.to_string().as_bytes() == text).then_some(number)
 }
 
 #[cfg(test)]
@@ -92,7 +94,17 @@ mod tests {
         let record = Record { key: 17, value: 42, created: 3, modified: 5, version: 2 };
         assert_eq!((names.key(17), value(42)), ("p/k17".into(), "42".into()));
         assert_eq!(names.record(&kv("p/k17", "42")), record);
-        for (key, text) in [("q/k17", "42"), ("p/k17", "x"), ("p/17", "42"), ("p/k4294967296", "42")] {
+        for (key, text) in [
+            ("q/k17", "42"),
+            ("p/k17", "x"),
+            ("p/17", "42"),
+            ("p/k4294967296", "42"),
+            ("p/k017", "42"),
+            ("p/k+17", "42"),
+            ("p/k17", "042"),
+            ("p/k17", "+42"),
+            ("p/k17", ""),
+        ] {
             assert_ne!(names.record(&kv(key, text)), record, "{key} {text}");
         }
         let event =
