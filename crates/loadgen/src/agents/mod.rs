@@ -11,8 +11,8 @@
 //! * One JSON value per line, in both directions.
 //! * Each agent sends the whole load of the command: two agents send twice as many requests. What all of
 //!   them work on is created by the first.
-//! * An agent that works says so each second. One that is silent for long is given up, and the result says
-//!   that its part is missing.
+//! * An agent that works or waits says so each second. One that is silent for long is given up, and the
+//!   result says that its part is missing.
 //! * Histograms are added up, so percentiles are those of all requests together. Slices of time are not sent.
 //!
 //! Must not depend on the command line.
@@ -25,11 +25,29 @@ use crate::run::results::Measurement;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A value that the other side does not take within this time is not sent.
+const SEND_WAIT: Duration = Duration::from_secs(60);
+
+/// What is sent in one line.
+pub trait Value: DeserializeOwned {
+    /// A longer line is refused.
+    const BYTES_MAX: usize;
+}
+
+/// A command line.
+impl Value for Order {
+    const BYTES_MAX: usize = 1 << 20;
+}
 
 /// A measurement with all its failed positions and histograms is some megabytes.
-const LINE_BYTES_MAX: u64 = 256 << 20;
+impl Value for Reply {
+    const BYTES_MAX: usize = 256 << 20;
+}
 
 /// From the controller.
 #[derive(Debug, Serialize, Deserialize)]
@@ -80,14 +98,24 @@ impl Line {
     pub async fn send(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
-        self.stream.write_all(&text).await?;
-        self.stream.flush().await
+        let sent = async {
+            self.stream.write_all(&text).await?;
+            self.stream.flush().await
+        };
+        timeout(SEND_WAIT, sent).await?
     }
 
     /// The next value of the other side. Nothing is lost if this future is dropped.
-    pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.partial).await?;
+    pub async fn receive<T: Value>(&mut self) -> io::Result<T> {
+        let room = T::BYTES_MAX.saturating_sub(self.partial.len()) as u64;
+        (&mut self.stream).take(room).read_until(b'\n', &mut self.partial).await?;
         if self.partial.last() != Some(&b'\n') {
+            if self.partial.len() >= T::BYTES_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the other side sends too long a line",
+                ));
+            }
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side ended"));
         }
         Ok(serde_json::from_slice(&std::mem::take(&mut self.partial))?)
@@ -99,7 +127,6 @@ mod tests {
     use super::*;
     use crate::client::failure::{Code, Failure};
     use crate::run::recorder::Tally;
-    use std::time::Duration;
     use tokio::net::TcpListener;
 
     fn measurement(latency_ms: u64) -> Measurement {
@@ -124,6 +151,27 @@ mod tests {
         assert_eq!((received.failed_len(), received.per_second()), (1, sent.per_second()));
         drop(sender);
         assert!(receiver.receive::<Reply>().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_line_without_an_end_is_refused_however_it_is_received() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut sending = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut receiver = Line::new(listener.accept().await.unwrap().0);
+        let sender = tokio::spawn(async move { while sending.write_all(&[b'x'; 4096]).await.is_ok() {} });
+        let refused = async {
+            loop {
+                // As a select drops it, of which another branch is ready again and again.
+                if let Ok(received) = timeout(Duration::from_micros(200), receiver.receive::<Order>()).await {
+                    return received.unwrap_err();
+                }
+            }
+        };
+        let error = timeout(Duration::from_secs(20), refused).await.expect("it is refused");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(receiver.partial.len(), Order::BYTES_MAX);
+        drop(receiver);
+        sender.await.unwrap();
     }
 
     #[test]

@@ -217,10 +217,16 @@ pub fn say(global: &Global, text: &str) -> Result<(), String> {
 
 /// The arguments of this process, quoted for a shell, without passwords: reports contain this line.
 pub fn command_line() -> String {
-    written(std::env::args())
+    written(arguments())
 }
 
-fn written(arguments: impl Iterator<Item = String>) -> String {
+/// The arguments of this process, its name first. The name of a file need not be text.
+pub fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned())
+}
+
+/// Arguments as in [`command_line`].
+pub fn written(arguments: impl Iterator<Item = String>) -> String {
     let mut hide = Hide::Nothing;
     let words = arguments.map(|word| {
         let (shown, next) = match (hide, word.split_once('=')) {
@@ -258,7 +264,9 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    // A terminal must not follow them.
+    let printable = word.replace(char::is_control, "\u{fffd}");
+    format!("'{}'", printable.replace('\'', "'\\''"))
 }
 
 /// A line on standard error for each row and for what goes wrong; on a terminal, a bar for each run.
@@ -327,9 +335,13 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_them() {
-        for (word, written) in
-            [("--a=x=/p/q", "--a=x=/p/q"), ("a b", "'a b'"), ("", "''"), ("it's", "'it'\\''s'")]
-        {
+        for (word, written) in [
+            ("--a=x=/p/q", "--a=x=/p/q"),
+            ("a b", "'a b'"),
+            ("", "''"),
+            ("it's", "'it'\\''s'"),
+            ("\u{1b}[2J", "'\u{fffd}[2J'"),
+        ] {
             assert_eq!(quoted(word), written);
         }
     }

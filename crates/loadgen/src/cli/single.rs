@@ -85,7 +85,7 @@ pub async fn run(
     let earlier = server::read(&probes).await;
     let measurement = match prepared {
         Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
-        None => controller::run(&global.agents, std::env::args().skip(1).collect()).await?,
+        None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
     };
     let later = server::read(&probes).await;
     let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));

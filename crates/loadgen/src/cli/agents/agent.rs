@@ -7,6 +7,7 @@ use super::apart;
 use crate::agents::{Line, Order, Place, Reply};
 use crate::cli::flags::sending::{AgentFlags, Sending};
 use crate::cli::flags::{Cli, Command, Global};
+use crate::cli::measure::written;
 use crate::cli::plans::{self, aim, coordination};
 use crate::cli::progress::{INTERRUPTED, interrupted};
 use crate::cli::refusal::Refusal;
@@ -20,12 +21,14 @@ use crate::workload::kubernetes::Kubernetes;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 /// The interval between looks whether a run has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between two signs of life. Controllers give up after ten of them.
 const SIGN: Duration = Duration::from_secs(1);
+/// A controller sends its command at once.
+const ORDER_WAIT: Duration = Duration::from_secs(10);
 
 /// Serves controllers until it is interrupted.
 pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
@@ -41,8 +44,8 @@ pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
 
 /// Serves one controller, and refuses others meanwhile.
 async fn one(listener: &TcpListener) {
-    // A connection that ended before it was accepted.
-    let Ok((stream, controller)) = listener.accept().await else { return };
+    // A connection that ended before it was accepted, or no descriptor is left.
+    let Ok((stream, controller)) = listener.accept().await else { return sleep(LOOK).await };
     note(&format!("controller {controller}"));
     let mut executing = std::pin::pin!(executed(stream));
     loop {
@@ -69,14 +72,15 @@ async fn executed(stream: TcpStream) {
 }
 
 async fn measured(line: &mut Line) -> Result<Measurement, String> {
-    let order = line.receive().await.map_err(|error| error.to_string())?;
+    let order = timeout(ORDER_WAIT, line.receive()).await.map_err(|_| "no command was sent".to_owned())?;
+    let order = order.map_err(|error| error.to_string())?;
     let Order::Prepare { arguments, place } = order else {
         return Err("a controller begins before it has sent a command".into());
     };
-    note(&arguments.join(" "));
+    note(&written(arguments.iter().cloned()));
     let (prepared, cluster) = with_signs(line, prepared(arguments, place)).await??;
     line.send(&Reply::Prepared).await.map_err(|error| error.to_string())?;
-    match line.receive().await.map_err(|error| error.to_string())? {
+    match next(line).await.map_err(|error| error.to_string())? {
         Order::Begin => {}
         Order::Prepare { .. } => return Err("a controller sends a command twice".into()),
         Order::Stop => return Err(INTERRUPTED.into()),
@@ -89,6 +93,18 @@ async fn measured(line: &mut Line) -> Result<Measurement, String> {
         count_lost(&cluster, &mut measurement);
     }
     Ok(measurement)
+}
+
+/// The next order, while the controller is shown that it is waited for. So a controller whose machine is gone
+/// does not keep the agent.
+async fn next(line: &mut Line) -> std::io::Result<Order> {
+    let mut ticks = interval(SIGN);
+    loop {
+        tokio::select! {
+            order = line.receive() => return order,
+            _ = ticks.tick() => line.send(&Reply::Working { answered: 0, failed: 0 }).await?,
+        }
+    }
 }
 
 /// Waits for a result, while the controller is shown that it is worked on. An end of the controller gives up.
@@ -219,6 +235,16 @@ pub fn check(command: &Command) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_sends_nothing_does_not_keep_the_agent() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut line = Line::new(listener.accept().await.unwrap().0);
+        let ended = timeout(2 * ORDER_WAIT, measured(&mut line)).await.expect("it is given up");
+        assert_eq!(ended.unwrap_err(), "no command was sent");
+        drop(silent);
+    }
 
     #[tokio::test]
     async fn only_loads_of_one_cluster_are_executed() {

@@ -16,6 +16,9 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// A client that is slower gets no answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// After a connection that was not accepted.
+const REST: Duration = Duration::from_millis(20);
+
 /// Serves the newest metrics until it is dropped.
 pub struct Exporter {
     text: Arc<Mutex<String>>,
@@ -51,8 +54,11 @@ impl Drop for Exporter {
 
 async fn serve(listener: TcpListener, text: Arc<Mutex<String>>) {
     loop {
-        // A connection that ended before it was accepted.
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        // A connection that ended before it was accepted, or no descriptor is left.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
         let text = text.clone();
         tokio::spawn(async move {
             // Prometheus asks again.
