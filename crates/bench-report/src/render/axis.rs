@@ -10,6 +10,12 @@ const TICKS_MAX: usize = 6;
 /// Room above the greatest value of a linear axis, so that the line does not touch the frame.
 const HEADROOM: f64 = 1.04;
 
+/// Nothing that is measured is below or above these; steps between ticks are computed exactly within.
+const VALUE_MIN: f64 = 1e-200;
+const VALUE_MAX: f64 = 1e200;
+/// One of so many: further nines are not shown.
+const PERCENTILE_MAX: f64 = 1e12;
+
 /// An axis fitted to its values.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -40,7 +46,7 @@ impl Fitted {
     }
 
     fn linear(greatest: f64) -> Self {
-        let greatest = if greatest > 0.0 { greatest * HEADROOM } else { 1.0 };
+        let greatest = if greatest > VALUE_MIN { greatest.min(VALUE_MAX) * HEADROOM } else { 1.0 };
         let step = round_step(greatest / 5.0);
         let steps = (greatest / step).floor() as usize;
         let tick = |n| Tick { value: n as f64 * step, label: number::tick(tidy(n as f64 * step)) };
@@ -50,6 +56,7 @@ impl Fitted {
     /// 1, 2, 5 within decades, or 1 and 3, or whole decades.
     fn log(least: f64, greatest: f64) -> Self {
         let (least, greatest) = if least.is_finite() { (least, greatest) } else { (1.0, 10.0) };
+        let (least, greatest) = (least.clamp(VALUE_MIN, VALUE_MAX), greatest.clamp(VALUE_MIN, VALUE_MAX));
         let (mut low, mut high) = (least / 1.15, greatest * 1.15);
         if high / low < 4.0 {
             // A small range on a log axis exaggerates; show at least a factor of four.
@@ -84,7 +91,7 @@ impl Fitted {
     }
 
     fn percentile(greatest: f64) -> Self {
-        let greatest = greatest.max(100.0);
+        let greatest = greatest.clamp(100.0, PERCENTILE_MAX);
         let mut ticks = vec![Tick { value: 1.0, label: "0".into() }];
         let mut value = 10.0;
         let mut nines = String::from("9");
@@ -134,6 +141,19 @@ mod tests {
     fn labels(scale: Scale, values: &[f64]) -> String {
         let fitted = Fitted::new(scale, values.iter().copied());
         fitted.ticks.iter().map(|tick| tick.label.as_str()).collect::<Vec<_>>().join(" | ")
+    }
+
+    #[test]
+    fn an_axis_of_extreme_values_has_few_ticks() {
+        for scale in [Scale::Linear, Scale::Log, Scale::Percentile] {
+            for value in [5e-324, 1e-310, f64::MIN_POSITIVE, 1e200, f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
+                let fitted = Fitted::new(scale, [value].into_iter());
+                assert!(fitted.ticks.len() <= 13, "{scale:?} {value:e}: {}", fitted.ticks.len());
+                assert!((0.0..=1.0).contains(&fitted.place(value)), "{scale:?} {value:e}");
+            }
+            let fitted = Fitted::new(scale, [5e-324, f64::MAX].into_iter());
+            assert!(fitted.ticks.len() <= 13, "{scale:?}: {}", fitted.ticks.len());
+        }
     }
 
     #[test]

@@ -8,10 +8,12 @@ use super::verify::page;
 use bench_report::compose;
 use bench_report::model::{FORMAT, Report};
 use bench_report::render::{html, markdown};
+use std::io::Read;
 use std::path::Path;
 
-/// A result file is some megabytes; a larger one is something else.
-const REPORT_BYTES_MAX: u64 = 1 << 30;
+/// A result file is some megabytes; a larger one is something else. Sixteen times as much is in memory while
+/// it is read, if it is made for that.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 /// `loadgen report`: files from a result; Markdown on standard output if no file is named.
 pub fn report(flags: &ReportFlags) -> Result<(), String> {
@@ -54,11 +56,14 @@ fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String>
 
 fn json(path: &Path) -> Result<serde_json::Value, String> {
     let fail = |error: &dyn std::fmt::Display| format!("read {}: {error}", path.display());
-    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
-    if length > REPORT_BYTES_MAX {
-        return Err(fail(&format_args!("{length} bytes are more than any report has")));
+    let mut text = String::new();
+    // A pipe or a device does not say its length.
+    let read = std::fs::File::open(path).and_then(|file| {
+        file.take(REPORT_BYTES_MAX + 1).read_to_string(&mut text).map(|length| length as u64)
+    });
+    if read.map_err(|error| fail(&error))? > REPORT_BYTES_MAX {
+        return Err(fail(&format_args!("it has more than the {REPORT_BYTES_MAX} bytes of any report")));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| fail(&error))?;
     serde_json::from_str(&text).map_err(|error| fail(&error))
 }
 
@@ -113,6 +118,11 @@ mod tests {
                 Err(format!("read {}: {reason}", path.display()))
             );
         }
+        let endless = json(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(endless, "read /dev/zero: it has more than the 67108864 bytes of any report");
+        std::fs::write(&path, "[".repeat(1 << 20)).unwrap();
+        let deep = json(&path).unwrap_err();
+        assert!(deep.contains("recursion limit exceeded"), "{deep}");
         let missing = json(Path::new("/nonexistent.json")).unwrap_err();
         assert!(missing.starts_with("read /nonexistent.json: No such file"), "{missing}");
     }
