@@ -307,6 +307,24 @@ fn a_search_prints_its_steps_and_its_answer_is_in_every_file() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn the_trials_before_a_cluster_ended_are_kept() {
+    let etcd = Etcd::start(Security::Open);
+    let line =
+        "put --find-max-rate --slo=p90=20ms --rate=200 --step=1s --warm-up=50ms --clients=10 --json=r.json";
+    let child = etcd.loadgen(&etcd.address, line).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    let Etcd { dir, _process: process, .. } = etcd;
+    drop(process);
+    let (status, out, err) = output_of(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(1), "{out}{err}");
+    let json = std::fs::read_to_string(dir.path().join("r.json")).expect(&err);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["suites"][0]["rows"].as_array().unwrap().len() > 1, "{err}");
+    assert!(json["partial"].is_string(), "{err}");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn a_run_has_a_duration_a_warm_up_and_limits() {
     let etcd = Etcd::start(Security::Open);
     for (slo, expected) in [("p99=20s,errors=0", 0), ("p50=1us,errors=0", 1)] {

@@ -41,13 +41,20 @@ pub async fn run(
     });
     let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
     let mut lines = Lines::default();
-    let whole = tokio::select! {
-        ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true)?,
-        () = progress::interrupted() => false,
+    let ended = tokio::select! {
+        ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true),
+        () = progress::interrupted() => Ok(false),
     };
-    report.partial = (!whole).then(|| progress::INTERRUPTED.into());
-    measure::write(global, &flags.outputs, &report)?;
-    if !whole {
+    report.partial = match &ended {
+        Ok(true) => None,
+        Ok(false) => Some(progress::INTERRUPTED.into()),
+        Err(reason) => Some(reason.clone()),
+    };
+    // What was measured before an endpoint ended is kept.
+    if ended.is_ok() || report.suites.iter().any(|suite| !suite.rows.is_empty()) {
+        measure::write(global, &flags.outputs, &report)?;
+    }
+    if !ended? {
         return Ok(ExitCode::from(progress::INTERRUPTED_STATUS));
     }
     let Some(verdict) = &report.search else { return Ok(ExitCode::SUCCESS) };
