@@ -9,6 +9,7 @@
 //! * What the profile allocates for itself is not sampled.
 //! * An address leaves the table before the inner allocator can give it away again.
 //! * The table is bounded. What finds no room in it is counted as missing.
+//! * A thread that allocates waits for the table at most, never for names.
 //!
 //! Does not know what is done with a profile.
 

@@ -96,16 +96,28 @@ pub fn prepare() {
 /// Adds an allocation by the caller.
 pub fn add(address: usize, size: usize, distance: usize) {
     let (mut frames, mut count) = ([0; FRAMES_MAX], 0);
-    backtrace::trace(|frame| {
-        frames[count] = frame.ip() as usize;
+    walk(|address| {
+        frames[count] = address;
         // The outermost frame returns nowhere.
-        count += usize::from(frames[count] != 0);
+        count += usize::from(address != 0);
         count < FRAMES_MAX
     });
     let weight = weight(size, distance);
     if let Some(table) = table().as_mut() {
         table.add(address, &frames[..count], size, weight);
     }
+}
+
+/// The addresses to which the frames of this thread return, the innermost first, while `goes_on`.
+///
+/// Not [`backtrace::trace`]: it waits while names are looked up, which takes half a second at first, and every
+/// thread that allocates would wait with it.
+#[allow(unsafe_code, reason = "a walk that waits for no other thread is unsafe to call")]
+fn walk(mut goes_on: impl FnMut(usize) -> bool) {
+    // SAFETY: the lock that is left out protects the API of Windows, and names, which a walk does not look up.
+    // On Unix, the walk is `_Unwind_Backtrace`, which any number of threads may call at the same time. The
+    // closure does not unwind: it indexes an array within its bounds.
+    unsafe { backtrace::trace_unsynchronized(|frame| goes_on(frame.ip() as usize)) }
 }
 
 /// The address is about to be freed.

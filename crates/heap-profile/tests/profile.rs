@@ -2,9 +2,11 @@
 
 use std::alloc::System;
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::hint::black_box;
 use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use heap_profile::{Sampled, functions, profile};
 
@@ -101,4 +103,24 @@ fn what_other_threads_free_is_not_in_use() {
     let (in_use, allocated) = bytes_of("passed_on");
     assert_eq!(in_use, 0);
     assert!(is_near(allocated, 4 * 50_000 * 2564), "{allocated}");
+}
+
+#[test]
+fn names_that_are_looked_up_keep_no_thread_from_allocating() {
+    let _alone = sampled();
+    let (begun, begins) = mpsc::channel();
+    // Not the first byte: an address is one to which a call returns.
+    let inside = many_small_ones as *const () as usize + 8;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            backtrace::resolve(inside as *mut c_void, |_| {
+                let _awaited_once = begun.send(());
+                std::thread::sleep(Duration::from_secs(2));
+            });
+        });
+        begins.recv().unwrap();
+        let begin = Instant::now();
+        drop(black_box(vec![0_u8; 50 * MIB])); // so large that it is sampled
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    });
 }
