@@ -73,6 +73,32 @@ async fn as_many_members_as_were_agreed_on_make_a_cluster_and_one_more_is_refuse
 }
 
 #[tokio::test]
+async fn a_registration_that_is_no_member_is_logged_once_until_it_changes() {
+    let registry = Cluster::started(1);
+    let registry = &registry.members[0];
+    registry.put("/_etcd/registry/t/_config/size", "9").await;
+    let mut cluster = Cluster::new(1);
+    let member = &mut cluster.members[0];
+    discovers(member, registry, "t");
+    for (key, config, logged) in [
+        ("stray", "no member", "no member"),
+        ("b", "b=http://127.0.0.1:1", "\"found\":2"),
+        ("c", "c=http://127.0.0.1:2", "\"found\":3"),
+        ("stray", "no member either", "no member either"),
+        ("d", "d=http://127.0.0.1:3", "\"found\":4"),
+    ] {
+        registry.put(&format!("/_etcd/registry/t/members/{key}"), config).await;
+        if member.process.is_none() {
+            member.launch();
+        }
+        // Each is seen by a look at the registry that comes after the one before.
+        member.running().wait_for(logged);
+    }
+    let said = member.running().said();
+    assert_eq!(said.matches("ignored a registration that is no member").count(), 2, "{said}");
+}
+
+#[tokio::test]
 async fn a_registry_with_users_is_asked_as_one_of_them() {
     let registry = Cluster::started(1);
     let registry = &registry.members[0];

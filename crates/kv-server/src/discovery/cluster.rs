@@ -7,7 +7,9 @@
 //!
 //! * The first SIZE members, by the revision in which they registered, are the cluster. One more is refused.
 //! * A request that fails is made again, later and later, without an end: the operator sees the warnings.
+//! * A registration that is no member is ignored, and logged once until it changes.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use api::etcdserverpb::auth_client::AuthClient;
@@ -52,16 +54,17 @@ pub async fn join(
     config: &str,
 ) -> Result<String, JoinError> {
     let registry = Registry::new(cluster, dialer)?;
+    let mut ignored = Ignored::default();
     let own = format!("{REGISTRY}/{}/members/{id:x}", cluster.token);
     // A member too many leaves no trace.
     let size = registry.size().await?;
-    let known = registry.members().await;
+    let known = ignored.leave_out(registry.registrations().await);
     check_place(&known, &own, size)?;
     registry.put(&own, config).await;
     tracing::info!(key = own, size, "register the member in the discovery cluster");
     let mut found = 0;
     loop {
-        let known = registry.members().await;
+        let known = ignored.leave_out(registry.registrations().await);
         check_place(&known, &own, size)?;
         if known.len() >= size {
             let configs = known.iter().take(size).map(|(_, config)| config.as_str());
@@ -92,20 +95,32 @@ fn parse_size(stored: &[KeyValue]) -> Result<usize, JoinError> {
     text.parse().ok().filter(|size| *size > 0).ok_or(JoinError::BadSize)
 }
 
-/// Keys and configurations of members, the first to register first. What is no configuration is left out.
+/// Keys and values of what is registered, the first to register first.
 fn registered(mut stored: Vec<KeyValue>) -> Vec<(String, String)> {
     stored.sort_by_key(|pair| pair.create_revision);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let pairs = stored.into_iter().map(|pair| (text(&pair.key), text(&pair.value)));
-    let is_member = |(key, config): &(String, String)| {
-        let is_member =
-            config.split(',').all(|part| part.split_once('=').is_some_and(|(_, url)| !url.is_empty()));
-        if !is_member {
+    stored.into_iter().map(|pair| (text(&pair.key), text(&pair.value))).collect()
+}
+
+fn is_member(config: &str) -> bool {
+    config.split(',').all(|part| part.split_once('=').is_some_and(|(_, url)| !url.is_empty()))
+}
+
+/// Registrations that are no members, as they were logged. Holds what the last answer held.
+#[derive(Default)]
+struct Ignored(HashMap<String, String>);
+
+impl Ignored {
+    /// The registrations of members. The others are logged if the last answer did not have them so.
+    fn leave_out(&mut self, registrations: Vec<(String, String)>) -> Vec<(String, String)> {
+        let (members, others) = registrations.into_iter().partition(|(_, config)| is_member(config));
+        let others: Vec<(String, String)> = others;
+        for (key, config) in others.iter().filter(|(key, config)| self.0.get(key) != Some(config)) {
             tracing::warn!(key, config, "ignored a registration that is no member");
         }
-        is_member
-    };
-    pairs.filter(is_member).collect()
+        self.0 = others.into_iter().collect();
+        members
+    }
 }
 
 /// The endpoints of the other cluster.
@@ -136,7 +151,7 @@ impl<'a> Registry<'a> {
         parse_size(&self.range(RangeRequest { key: key.into(), ..RangeRequest::default() }).await)
     }
 
-    async fn members(&self) -> Vec<(String, String)> {
+    async fn registrations(&self) -> Vec<(String, String)> {
         let prefix = format!("{REGISTRY}/{}/members/", self.cluster.token);
         // The byte after the slash.
         let end = format!("{REGISTRY}/{}/members0", self.cluster.token);
@@ -239,7 +254,7 @@ mod tests {
             pair("x", "no member", 6),
             pair("b", "b=http://h:2", 8),
         ];
-        let known = registered(stored);
+        let known = Ignored::default().leave_out(registered(stored));
         assert_eq!(known.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
         for (own, size, wanted) in [
             ("a", 1, Ok(())),
