@@ -16,7 +16,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::handshakes::Handshakes;
 use super::refusals::Refusals;
-use super::setup::Live;
+use super::setup::{Live, Lookups};
 use super::stream::Stream;
 use crate::wire::Wire;
 
@@ -31,6 +31,7 @@ pub struct Acceptor {
     threads: Handle,
     handshakes: Handshakes,
     refusals: Arc<Refusals>,
+    lookups: Lookups,
     /// For the log.
     port: &'static str,
     protocols: Protocols,
@@ -67,6 +68,7 @@ impl Acceptor {
             threads,
             handshakes: Handshakes::default(),
             refusals: Arc::default(),
+            lookups: Lookups::default(),
             port,
             protocols: Protocols::All,
         }
@@ -116,6 +118,6 @@ async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Strea
     let config = port.protocols.of(config);
     let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    checks.check(chain, remote).await.map_err(|refused| refused.to_string())?;
+    checks.check(chain, remote, &port.lookups).await.map_err(|refused| refused.to_string())?;
     Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
 }

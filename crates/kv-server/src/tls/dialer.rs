@@ -134,7 +134,9 @@ impl Dialer {
         let Some((live, threads)) = &self.tls else {
             return Err(io::Error::other("an https URL of a peer, and no TLS for peers is configured"));
         };
-        let config = live.client().ok_or_else(|| io::Error::other("no TLS for peers is configured"))?;
+        let configured = live.client();
+        let (config, checks) =
+            configured.ok_or_else(|| io::Error::other("no TLS for peers is configured"))?;
         let config = match self.protocol {
             Protocol::Http2 => config,
             Protocol::Http1 => {
@@ -144,7 +146,12 @@ impl Dialer {
             }
         };
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        let handshake = threads.spawn(async move { TlsConnector::from(config).connect(name, stream).await });
+        let handshake = threads.spawn(async move {
+            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            checks.check_server(chain).map_err(io::Error::other)?;
+            Ok::<_, io::Error>(stream)
+        });
         let stream = handshake.await.map_err(io::Error::other)?;
         let stream =
             stream.map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {error}")))?;

@@ -8,6 +8,7 @@ mod common;
 mod authority;
 mod caller;
 mod names;
+mod peer_servers;
 mod tools;
 
 use std::collections::VecDeque;
@@ -137,6 +138,32 @@ fn the_client_port_asks_for_a_certificate_and_judges_it() {
         }
     }
     tools::check_clients(port, &files, &authority, &cells);
+}
+
+#[test]
+fn clients_refuse_a_member_with_a_bad_certificate_and_it_serves_once_it_has_a_good_one() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    // It starts, as etcd does: a certificate may be renewed while it runs.
+    files.write_pair("server", &authority.issue(EXPIRED));
+    let flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let cluster = start_one(cluster);
+    let port = cluster.members[0].client_port;
+    let call = || Caller::new(&authority, None, BOTH).health(port);
+    let check = |cell, wanted| tools::check_clients(port, &files, &authority, &[(cell, None, wanted)]);
+    assert_eq!(call(), Refused);
+    check("expired", Refused);
+    for (cell, wish, wanted) in [
+        ("renewed live", GOOD, Served),
+        ("wrong names", OTHER_NAMES, Refused),
+        // Clients have no list of names of members.
+        ("another common name", OTHER_COMMON_NAME, Served),
+    ] {
+        files.write_pair("server", &authority.issue(wish));
+        becomes(&wanted, cell, call);
+        check(cell, wanted);
+    }
 }
 
 #[test]

@@ -5,14 +5,17 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use tokio::net::lookup_host;
 use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::lookups::Lookups;
 use crate::config::PortTls;
+
+/// Names of a refused certificate that are logged.
+const SHOWN_NAMES_MAX: usize = 32;
 
 /// The checks of one port.
 #[derive(Debug, Default)]
@@ -22,6 +25,7 @@ pub struct Checks {
     /// Serial numbers.
     revoked: HashSet<Vec<u8>>,
     compares_address: bool,
+    accepts_any_server: bool,
 }
 
 /// Why a certificate was not admitted.
@@ -48,11 +52,29 @@ impl Checks {
             hostnames: port.allowed_hostnames.clone(),
             revoked,
             compares_address: port.compares_address,
+            accepts_any_server: port.is_self_signed,
         }
     }
 
     /// Checks the certificates of a connection from `remote`. None were shown where none are required.
-    pub async fn check(&self, chain: &[CertificateDer<'_>], remote: IpAddr) -> Result<(), Refused> {
+    pub async fn check(
+        &self,
+        chain: &[CertificateDer<'_>],
+        remote: IpAddr,
+        lookups: &Lookups,
+    ) -> Result<(), Refused> {
+        self.check_chain(chain)?;
+        let Some(first) = chain.first().filter(|_| self.compares_address) else { return Ok(()) };
+        let names = Names::of(&parsed(first)?);
+        names.check(first, remote, lookups).await
+    }
+
+    /// Checks the certificates of a server. That they are for its host is rustls's part.
+    pub fn check_server(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
+        if self.accepts_any_server { Ok(()) } else { self.check_chain(chain) }
+    }
+
+    fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
         let Some(first) = chain.first() else { return Ok(()) };
         for der in chain {
             let serial = parsed(der)?.tbs_certificate.serial.to_bytes_be();
@@ -61,16 +83,12 @@ impl Checks {
                 return Err(Refused::Revoked(text));
             }
         }
-        let names = {
-            let certificate = parsed(first)?;
-            if !certificate.validity().is_valid() {
-                return Err(Refused::Expired);
-            }
-            self.check_common_name(&certificate)?;
-            self.check_hostnames(first)?;
-            Names::of(&certificate)
-        };
-        if self.compares_address { names.check(first, remote).await } else { Ok(()) }
+        let certificate = parsed(first)?;
+        if !certificate.validity().is_valid() {
+            return Err(Refused::Expired);
+        }
+        self.check_common_name(&certificate)?;
+        self.check_hostnames(first)
     }
 
     fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), Refused> {
@@ -133,30 +151,18 @@ impl Names {
 
     /// A certificate without such names passes. With addresses, one of them must be `remote`; with DNS names,
     /// one must lead to it, forwards or backwards. Either suffices.
-    async fn check(&self, der: &CertificateDer<'_>, remote: IpAddr) -> Result<(), Refused> {
+    async fn check(
+        &self,
+        der: &CertificateDer<'_>,
+        remote: IpAddr,
+        lookups: &Lookups,
+    ) -> Result<(), Refused> {
         let is_free = !self.has_addresses && self.dns.is_empty();
         let by_address = self.has_addresses && is_valid_for(der, &remote.to_string());
-        if is_free || by_address || self.leads_to(remote).await {
+        if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
             return Ok(());
         }
-        Err(Refused::Address { address: remote.to_string(), names: self.dns.clone() })
-    }
-
-    async fn leads_to(&self, remote: IpAddr) -> bool {
-        let wildcards: Vec<&str> = self.dns.iter().filter_map(|name| name.strip_prefix('*')).collect();
-        for name in self.dns.iter().filter(|name| !name.starts_with('*')) {
-            let found = lookup_host((name.as_str(), 0)).await;
-            if found.is_ok_and(|mut found| found.any(|address| address.ip().to_canonical() == remote)) {
-                return true;
-            }
-        }
-        if self.dns.is_empty() {
-            return false;
-        }
-        // A question to the network that the standard library does not offer asynchronously.
-        let reverse = tokio::task::spawn_blocking(move || dns_lookup::lookup_addr(&remote)).await;
-        let Ok(Ok(name)) = reverse else { return false };
-        let name = name.trim_end_matches('.');
-        wildcards.iter().any(|suffix| name.ends_with(suffix)) || self.dns.iter().any(|known| known == name)
+        let names = self.dns.iter().take(SHOWN_NAMES_MAX).cloned().collect();
+        Err(Refused::Address { address: remote.to_string(), names })
     }
 }

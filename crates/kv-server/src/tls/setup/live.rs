@@ -57,8 +57,9 @@ impl Live {
         Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
     }
 
-    pub fn client(&self) -> Option<Arc<ClientConfig>> {
-        self.loaded.lock().client.clone()
+    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<Checks>)> {
+        let loaded = self.loaded.lock();
+        Some((Arc::clone(loaded.client.as_ref()?), Arc::clone(&loaded.checks)))
     }
 }
 

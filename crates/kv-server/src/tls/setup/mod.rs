@@ -7,12 +7,14 @@ mod self_signed; // certificates of --auto-tls
 
 mod accept_any; // no authentication of the server
 mod checks; // names, addresses, revocation
+mod lookups; // addresses of the names
 mod loaded; // rustls's configurations
 
 mod live; // the newest of them
 
 pub(super) use checks::common_name;
 pub(super) use live::{Live, Reload};
+pub(super) use lookups::Lookups;
 pub(super) use self_signed::with_self_signed;
 
 pub(crate) use error::TlsError;
