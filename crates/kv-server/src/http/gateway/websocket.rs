@@ -8,11 +8,13 @@
 //!   is passed on in the pieces in which it comes, as fragments of one message.
 //! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both
 //!   are looked for from the beginning of the call: its answer may not begin before the client says more.
+//! * While the call takes no request, nothing is read, and so no answer to a ping is seen. Such a client is
+//!   gone when its connection fails.
 
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -145,14 +147,14 @@ async fn serve(socket: Socket, gateway: Gateway, call: Request) {
     let (mut sink, source) = socket.split();
     let (requests, body) = mpsc::channel(1);
     let body = Body::from_stream(ReceiverStream::new(body).map(Ok::<Bytes, Infallible>));
-    let heard = AtomicBool::new(true);
-    let mut client = Client::new(&mut sink, &heard);
+    let signs = Signs::default();
+    let mut client = Client::new(&mut sink, &signs);
     let answer = async {
         // An error is the client's: it does not read, or is gone.
         drop(client.answer(gateway.call(call.map(|_| body))).await);
         drop(timeout(CLOSED_WITHIN, client.sink.close()).await);
     };
-    let mut receiving = pin!(receive(source, requests, &heard));
+    let mut receiving = pin!(receive(source, requests, &signs));
     tokio::select! {
         // What the client has sent meanwhile is read, or the kernel would drop what it has not read yet.
         () = answer => drop(timeout(CLOSED_WITHIN, receiving).await),
@@ -160,11 +162,27 @@ async fn serve(socket: Socket, gateway: Gateway, call: Request) {
     }
 }
 
+/// Signs that a client is there.
+#[derive(Default)]
+struct Signs {
+    /// Something came from it since the last ping.
+    was_heard: AtomicBool,
+    /// It is not read: a message of it waits for the call.
+    is_held_back: AtomicBool,
+}
+
+impl Signs {
+    /// Whether the client was there since the last ping, or need not have shown it.
+    fn since_ping(&self) -> bool {
+        self.was_heard.swap(false, Relaxed) || self.is_held_back.load(Relaxed)
+    }
+}
+
 /// Passes messages on as lines of the body, until the client closes the websocket.
 async fn receive(
     mut source: impl StreamExt<Item = Result<Message, Error>> + Unpin,
     requests: mpsc::Sender<Bytes>,
-    heard: &AtomicBool,
+    signs: &Signs,
 ) {
     let mut taken = 0_usize;
     while let Some(Ok(message)) = source.next().await {
@@ -172,7 +190,7 @@ async fn receive(
         if taken.is_multiple_of(TURN_MESSAGES) {
             tokio::task::yield_now().await;
         }
-        heard.store(true, Ordering::Relaxed);
+        signs.was_heard.store(true, Relaxed);
         let payload = match message {
             Message::Text(text) => Bytes::from(text),
             Message::Binary(bytes) => bytes,
@@ -182,8 +200,12 @@ async fn receive(
         let mut line = BytesMut::with_capacity(payload.len() + 1);
         line.put(payload);
         line.put_u8(b'\n');
+        signs.is_held_back.store(true, Relaxed);
         // Fails when the call takes no further requests; its answer may still be on its way.
         drop(requests.send(line.freeze()).await);
+        // What the client has sent meanwhile is read from now on.
+        signs.was_heard.store(true, Relaxed);
+        signs.is_held_back.store(false, Relaxed);
     }
 }
 
@@ -191,13 +213,14 @@ async fn receive(
 struct Client<'a, S> {
     sink: &'a mut S,
     pings: Interval,
-    /// Whether something came from it since the last ping.
-    heard: &'a AtomicBool,
+    signs: &'a Signs,
 }
 
 impl<'a, S: SinkExt<Message, Error = Error> + Unpin> Client<'a, S> {
-    fn new(sink: &'a mut S, heard: &'a AtomicBool) -> Self {
-        Client { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), heard }
+    fn new(sink: &'a mut S, signs: &'a Signs) -> Self {
+        // Its handshake was heard.
+        signs.was_heard.store(true, Relaxed);
+        Client { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), signs }
     }
 
     /// Passes the lines of an answer on. An error if the client is gone or the answer breaks off.
@@ -232,7 +255,7 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> Client<'a, S> {
             tokio::select! {
                 done = &mut waiting => return Ok(done),
                 _ = self.pings.tick() => {
-                    if !self.heard.swap(false, Ordering::Relaxed) {
+                    if !self.signs.since_ping() {
                         return Err(Error::ConnectionClosed);
                     }
                     self.send(Message::Ping(Bytes::new())).await?;
@@ -304,9 +327,9 @@ mod tests {
             }
             Ok::<_, Error>(())
         });
-        let (mut sink, heard) = (pin!(sink), AtomicBool::new(true));
+        let (mut sink, signs) = (pin!(sink), Signs::default());
         let answer = std::future::ready(Response::new(body));
-        Client::new(&mut sink, &heard).answer(answer).await.unwrap();
+        Client::new(&mut sink, &signs).answer(answer).await.unwrap();
         sent.into_inner()
     }
 
@@ -321,8 +344,8 @@ mod tests {
             });
             let (requests, taken_no_more) = mpsc::channel(1);
             drop(taken_no_more);
-            let heard = AtomicBool::new(false);
-            let mut receiving = pin!(receive(futures_util::stream::iter(messages), requests, &heard));
+            let signs = Signs::default();
+            let mut receiving = pin!(receive(futures_util::stream::iter(messages), requests, &signs));
             assert!((&mut receiving).now_or_never().is_none(), "all at once");
             assert!(taken.get() <= TURN_MESSAGES, "{} at once", taken.get());
             receiving.await;
@@ -336,14 +359,14 @@ mod tests {
             0 => std::future::pending().await,
             left => Ok::<_, Error>(left - 1),
         });
-        let (mut sink, heard, began) = (pin!(sink), AtomicBool::new(true), Instant::now());
+        let (mut sink, signs, began) = (pin!(sink), Signs::default(), Instant::now());
         let talks = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                heard.store(says, Ordering::Relaxed);
+                signs.was_heard.store(says, Relaxed);
             }
         };
-        let mut client = Client::new(&mut sink, &heard);
+        let mut client = Client::new(&mut sink, &signs);
         tokio::select! {
             answered = client.answer(answer) => assert!(answered.is_err()),
             () = talks => {}
@@ -369,6 +392,35 @@ mod tests {
         }
         let given_up = is_given_up(0, async { silence() }, true).await;
         assert!(given_up <= PING_EVERY + TAKEN_WITHIN + Duration::from_secs(1), "a ping: {given_up:?}");
+    }
+
+    /// It sends more than the call takes, and answers pings.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_not_read_is_not_taken_for_gone() {
+        let mut sink = pin!(futures_util::sink::drain().sink_map_err(|_| Error::ConnectionClosed));
+        let signs = Signs::default();
+        let (requests, mut body) = mpsc::channel(1);
+        let messages = futures_util::stream::iter((0..3).map(|_| Ok(Message::Text("{}".into()))));
+        let source = messages.chain(tokio_stream::pending());
+        let receiving = receive(source, requests, &signs);
+        let mut client = Client::new(&mut sink, &signs);
+        let call = async {
+            tokio::time::sleep(10 * PING_EVERY).await;
+            for _ in 0..3 {
+                body.recv().await;
+            }
+            // Its pongs would be read from now on. There are none.
+            std::future::pending::<()>().await;
+        };
+        let began = Instant::now();
+        tokio::select! {
+            answered = client.answer(std::future::pending()) => assert!(answered.is_err()),
+            () = receiving => panic!("it has not closed the websocket"),
+            () = call => {}
+        }
+        let given_up = began.elapsed();
+        assert!(given_up > 10 * PING_EVERY, "a client that is not read was given up after {given_up:?}");
+        assert!(given_up <= 12 * PING_EVERY, "a silent client was given up after {given_up:?}");
     }
 
     #[tokio::test]
