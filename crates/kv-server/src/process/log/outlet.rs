@@ -2,7 +2,7 @@
 //!
 //! * No caller waits for an output. A line that finds the queue full is lost, and counted.
 //! * The thread writes all lines that wait at once. The next line after a loss says how many were lost.
-//! * An output that fails loses its lines. The thread goes on with the next ones.
+//! * An output that fails loses the lines that it did not write. The thread goes on with the next ones.
 
 use std::io;
 use std::sync::Arc;
@@ -30,10 +30,13 @@ pub struct Line {
     pub text: Arc<str>,
 }
 
+/// How many lines were not written, or not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unwritten(pub usize);
+
 /// What lines are written to. May block: it has a thread.
 pub trait Sink: Send {
-    /// Writes all lines, or fails somewhere among them.
-    fn write(&mut self, lines: &[Line]) -> io::Result<()>;
+    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten>;
 
     /// Opens a file again by its name, after another program has moved it.
     fn reopen(&mut self) {}
@@ -105,22 +108,22 @@ struct Writer {
 impl Writer {
     fn run(mut self) {
         loop {
-            let (mut lines, lost, wants_reopen) = self.next();
+            let (lines, lost, wants_reopen) = self.next();
             if wants_reopen {
                 self.sink.reopen();
             }
+            let mut again = 0;
             if lost > 0 {
                 let text = (self.lost)(lost).into();
-                lines.insert(0, Line { level: Level::WARN, text });
+                let said = self.sink.write(&[Line { level: Level::WARN, text }]);
+                // The line that counts is made again.
+                again = if said.is_ok() { 0 } else { lost };
             }
             let result = if lines.is_empty() { Ok(()) } else { self.sink.write(&lines) };
+            let failed = result.map_or_else(|Unwritten(lines)| lines as u64, |()| 0);
             let mut queue = self.shared.queue.lock();
-            if result.is_err() {
-                // How many of them were written is not known. The line that counts is made again.
-                let failed = lines.len() as u64 - u64::from(lost > 0);
-                queue.lost += failed + lost;
-                LOST.fetch_add(failed, Ordering::Relaxed);
-            }
+            queue.lost += again + failed;
+            LOST.fetch_add(failed, Ordering::Relaxed);
             queue.is_writing = false;
             self.shared.drained.notify_all();
         }
@@ -148,16 +151,16 @@ mod tests {
     }
 
     /// Sends each batch, and waits for leave to end its write: Err fails it.
-    struct Slow(SyncSender<Vec<String>>, Receiver<io::Result<()>>);
+    struct Slow(SyncSender<Vec<String>>, Receiver<Result<(), Unwritten>>);
 
     impl Sink for Slow {
-        fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
             self.0.send(lines.iter().map(|line| line.text.to_string()).collect()).unwrap();
             self.1.recv().unwrap()
         }
     }
 
-    fn slow() -> (Outlet, Receiver<Vec<String>>, SyncSender<io::Result<()>>) {
+    fn slow() -> (Outlet, Receiver<Vec<String>>, SyncSender<Result<(), Unwritten>>) {
         let (batches, written) = sync_channel(8);
         let (leave, waits) = sync_channel(8);
         let outlet = Outlet::start(Box::new(Slow(batches, waits)), |lost| format!("lost {lost}")).unwrap();
@@ -178,7 +181,9 @@ mod tests {
         assert!(lost_lines() >= before + 2);
         outlet.flush(Duration::from_millis(1));
         leave.send(Ok(())).unwrap();
-        assert_eq!(written.recv().unwrap(), ["lost 2", &large, "a"]);
+        assert_eq!(written.recv().unwrap(), ["lost 2"]);
+        leave.send(Ok(())).unwrap();
+        assert_eq!(written.recv().unwrap(), [&large, "a"]);
         leave.send(Ok(())).unwrap();
         outlet.flush(Duration::from_secs(60));
         outlet.push(line("later"));
@@ -190,13 +195,33 @@ mod tests {
         let (outlet, written, leave) = slow();
         outlet.push(line("a"));
         assert_eq!(written.recv().unwrap(), ["a"]);
-        leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
+        leave.send(Err(Unwritten(1))).unwrap();
         outlet.flush(Duration::from_secs(60));
         outlet.push(line("b"));
-        assert_eq!(written.recv().unwrap(), ["lost 1", "b"]);
-        leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
+        for wanted in ["lost 1", "b"] {
+            assert_eq!(written.recv().unwrap(), [wanted]);
+            leave.send(Err(Unwritten(1))).unwrap();
+        }
         outlet.flush(Duration::from_secs(60));
         outlet.push(line("c"));
-        assert_eq!(written.recv().unwrap(), ["lost 2", "c"]);
+        assert_eq!(written.recv().unwrap(), ["lost 2"]);
+        leave.send(Ok(())).unwrap();
+        assert_eq!(written.recv().unwrap(), ["c"]);
+    }
+
+    #[test]
+    fn lines_of_a_batch_that_were_written_are_not_counted() {
+        let (outlet, written, leave) = slow();
+        outlet.push(line("first"));
+        assert_eq!(written.recv().unwrap(), ["first"]);
+        for text in ["a", "b", "c"] {
+            outlet.push(line(text));
+        }
+        leave.send(Ok(())).unwrap();
+        assert_eq!(written.recv().unwrap(), ["a", "b", "c"]);
+        leave.send(Err(Unwritten(1))).unwrap();
+        outlet.flush(Duration::from_secs(60));
+        outlet.push(line("d"));
+        assert_eq!(written.recv().unwrap(), ["lost 1"]);
     }
 }

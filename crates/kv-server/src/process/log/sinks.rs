@@ -1,16 +1,20 @@
 //! What lines are written to: standard error and output, files, and systemd's journal.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_getfl, fcntl_setfl, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tracing::Level;
 
-use super::outlet::{Line, Sink};
+use super::outlet::{Line, Sink, Unwritten};
 use super::rotation::{self, Rotation};
 
 /// Bytes in one write to an output.
@@ -21,11 +25,11 @@ const JOURNAL: &str = "/run/systemd/journal/socket";
 pub struct Standard<W>(pub Whole<W>);
 
 impl<W: Write + Send> Sink for Standard<W> {
-    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
         let mut lines = lines;
         while !lines.is_empty() {
             let (text, rest) = joined(lines, u64::MAX);
-            self.0.write(&text)?;
+            self.0.write(&text).map_err(|_| Unwritten(lines.len()))?;
             lines = rest;
         }
         Ok(())
@@ -103,7 +107,34 @@ impl LogFile {
         if self.open.is_none() {
             self.open = Some(open(&self.path)?);
         }
-        Ok(self.open.as_mut().expect("it was just opened"))
+        let current = self.open.as_mut().expect("it was just opened");
+        let (file, length) = &mut *current;
+        if file.is_cut {
+            // A part of the last text is in the file, unless another program has emptied it to make room.
+            let metadata = file.to.metadata()?;
+            *length = metadata.len();
+            file.is_cut = metadata.len() > 0 || !metadata.is_file();
+        }
+        Ok(current)
+    }
+
+    /// Writes as many lines as fit, at least one, and returns the others.
+    fn write_first<'a>(&mut self, lines: &'a [Line]) -> io::Result<&'a [Line]> {
+        let length = self.current()?.1;
+        let first_bytes = lines.first().map_or(0, |line| line.text.len() as u64);
+        let mut left = u64::MAX;
+        if let Some(rotation) = self.rotation.clone() {
+            left = rotation.bytes_max.saturating_sub(length);
+            if length > 0 && first_bytes > left {
+                self.rotate(&rotation);
+                left = rotation.bytes_max;
+            }
+        }
+        let (text, rest) = joined(lines, left);
+        let (file, length) = self.current()?;
+        file.write(&text)?;
+        *length += text.len() as u64;
+        Ok(rest)
     }
 
     /// Moves the file away. Where that fails, lines go on into it.
@@ -117,24 +148,10 @@ impl LogFile {
 }
 
 impl Sink for LogFile {
-    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
         let mut lines = lines;
-        while let Some(first) = lines.first() {
-            let length = self.current()?.1;
-            let rotation = self.rotation.clone();
-            let mut left = u64::MAX;
-            if let Some(rotation) = &rotation {
-                left = rotation.bytes_max.saturating_sub(length);
-                if length > 0 && first.text.len() as u64 > left {
-                    self.rotate(rotation);
-                    left = rotation.bytes_max;
-                }
-            }
-            let (text, rest) = joined(lines, left);
-            let (file, length) = self.current()?;
-            file.write(&text)?;
-            *length += text.len() as u64;
-            lines = rest;
+        while !lines.is_empty() {
+            lines = self.write_first(lines).map_err(|_| Unwritten(lines.len()))?;
         }
         Ok(())
     }
@@ -153,11 +170,22 @@ fn open(path: &Path) -> io::Result<(Whole<File>, u64)> {
     let at_once = OFlags::NONBLOCK.bits().cast_signed();
     let file = options.append(true).create(true).mode(0o600).custom_flags(at_once).open(path)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    let length = file.metadata()?.len();
-    Ok((Whole::new(file), length))
+    let metadata = file.metadata()?;
+    let length = metadata.len();
+    // Its last line may have been cut short by a full disk, or by the end of the process that wrote it.
+    let has_lines = metadata.is_file() && length > 0;
+    let is_cut = has_lines && last_byte(path, length).is_ok_and(|byte| byte != b'\n');
+    Ok((Whole { to: file, is_cut }, length))
 }
 
-/// systemd's journal, by its own protocol: a datagram for each line.
+fn last_byte(path: &Path, length: u64) -> io::Result<u8> {
+    let mut byte = [0];
+    File::open(path)?.read_exact_at(&mut byte, length - 1)?;
+    Ok(byte[0])
+}
+
+/// systemd's journal, by its own protocol: a datagram for each line. One that is too large for the socket goes
+/// as a sealed file in memory, whose descriptor is sent. A line that cannot be sent does not stop the others.
 pub struct Journal {
     path: PathBuf,
     socket: UnixDatagram,
@@ -173,19 +201,46 @@ impl Journal {
         socket.connect(path)?;
         Ok(Journal { path: path.to_owned(), socket })
     }
+
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        self.send_once(datagram).or_else(|_| {
+            // A journal that was started again may have another socket at its path.
+            self.socket.connect(&self.path)?;
+            self.send_once(datagram)
+        })
+    }
+
+    fn send_once(&self, datagram: &[u8]) -> io::Result<()> {
+        match self.socket.send(datagram) {
+            Err(error) if is_too_large(&error) => self.send_in_memory(datagram),
+            sent => sent.map(drop),
+        }
+    }
+
+    /// The journal accepts such a file because its seals keep it from changing while it is read.
+    fn send_in_memory(&self, datagram: &[u8]) -> io::Result<()> {
+        let file = memfd_create("journal-line", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let mut file = File::from(file);
+        file.write_all(datagram)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+        let descriptors = [file.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        sendmsg(&self.socket, &[IoSlice::new(&[])], &mut ancillary, SendFlags::empty())?;
+        Ok(())
+    }
+}
+
+/// Larger than the socket's buffer, or than the memory that the kernel finds in one piece.
+fn is_too_large(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::NOBUFS))
 }
 
 impl Sink for Journal {
-    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
-        for line in lines {
-            let datagram = datagram(line);
-            if self.socket.send(&datagram).is_err() {
-                // A journal that was started again may have another socket at its path.
-                self.socket.connect(&self.path)?;
-                self.socket.send(&datagram)?;
-            }
-        }
-        Ok(())
+    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
+        let unsent = lines.iter().filter(|line| self.send(&datagram(line)).is_err()).count();
+        if unsent == 0 { Ok(()) } else { Err(Unwritten(unsent)) }
     }
 }
 
@@ -207,7 +262,11 @@ fn datagram(line: &Line) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::io::IoSliceMut;
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{CWD, FileType, Mode, fcntl_get_seals, mknodat};
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
 
@@ -291,6 +350,81 @@ mod tests {
         let mut text = [0; 128];
         let read = second.recv(&mut text).unwrap();
         assert!(text[..read].ends_with(b"b\n"));
+    }
+
+    #[test]
+    fn a_line_larger_than_a_datagram_is_sent_in_memory_and_others_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let mut journal = Journal::at(&path).unwrap();
+        let large = "x".repeat(4 << 20);
+        journal.write(&lines(&["a\n", &large, "b\n"])).unwrap();
+        let (text, files) = receive(&socket);
+        assert!(text.ends_with(b"a\n") && files.is_empty());
+        let (text, files) = receive(&socket);
+        assert!(text.is_empty());
+        assert!(fcntl_get_seals(&files[0]).unwrap().contains(SealFlags::WRITE | SealFlags::SHRINK));
+        let mut file = File::from(files.into_iter().next().unwrap());
+        let mut sent = Vec::new();
+        std::io::Seek::rewind(&mut file).unwrap();
+        io::Read::read_to_end(&mut file, &mut sent).unwrap();
+        assert!(sent == datagram(&lines(&[&large])[0]), "{} bytes", sent.len());
+        let (text, files) = receive(&socket);
+        assert!(text.ends_with(b"b\n") && files.is_empty());
+    }
+
+    /// A datagram, and the files that came with it.
+    fn receive(socket: &UnixDatagram) -> (Vec<u8>, Vec<OwnedFd>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut text = vec![0; 1024];
+        let read = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::empty());
+        text.truncate(read.unwrap().bytes);
+        let files = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => files.collect(),
+            _ => Vec::new(),
+        });
+        (text, files.collect())
+    }
+
+    #[test]
+    fn each_line_that_the_journal_does_not_get_is_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let mut journal = Journal::at(&path).unwrap();
+        drop(socket);
+        assert_eq!(journal.write(&lines(&["a\n", "b\n"])), Err(Unwritten(2)));
+    }
+
+    #[test]
+    fn a_file_is_continued_by_a_whole_line_and_begins_with_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kv.log");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let rotation = Rotation { bytes_max: 20, ..Rotation::default() };
+        // As a full disk leaves it: the process ended, or went on.
+        std::fs::write(&path, "cut").unwrap();
+        let mut file = LogFile::open(&path, Some(rotation)).unwrap();
+        file.write(&lines(&["a\n"])).unwrap();
+        assert_eq!(read(), "cut\na\n");
+        let cut = |file: &mut LogFile| {
+            let (whole, _) = file.open.as_mut().unwrap();
+            whole.to.write_all(b"cut").unwrap();
+            whole.is_cut = true;
+        };
+        // Another program empties it to make room.
+        cut(&mut file);
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        file.write(&lines(&["b\n"])).unwrap();
+        assert_eq!(read(), "b\n");
+        // What was written of a line counts, and the next file begins with a whole one.
+        cut(&mut file);
+        file.write(&lines(&["sixteen bytes..\n"])).unwrap();
+        assert_eq!(read(), "sixteen bytes..\n");
+        let backups = rotation::backups(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&backups[0].1).unwrap(), "b\ncut");
     }
 
     #[test]
