@@ -1,5 +1,7 @@
 //! gRPC's framing: a prefix of five bytes in front of each message.
 
+use bytes::{Buf, Bytes, BytesMut};
+
 /// One byte that says whether the message is compressed, and four bytes of length.
 pub const PREFIX_BYTES: usize = 5;
 
@@ -7,6 +9,31 @@ pub const PREFIX_BYTES: usize = 5;
 pub fn prefix(message_bytes: usize) -> Option<[u8; PREFIX_BYTES]> {
     let [a, b, c, d] = u32::try_from(message_bytes).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
+}
+
+/// What a prefix says of the message after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    pub is_compressed: bool,
+    pub message_bytes: usize,
+}
+
+impl Prefix {
+    /// The prefix at the beginning of `bytes`, if it is complete.
+    pub fn of(bytes: &[u8]) -> Option<Prefix> {
+        let &[flag, a, b, c, d] = bytes.first_chunk::<PREFIX_BYTES>()?;
+        Some(Prefix { is_compressed: flag != 0, message_bytes: u32::from_be_bytes([a, b, c, d]) as usize })
+    }
+}
+
+/// Takes the first message and what its prefix says from `buffer`, if it is complete.
+pub fn take(buffer: &mut BytesMut) -> Option<(Prefix, Bytes)> {
+    let prefix = Prefix::of(buffer)?;
+    if buffer.len() - PREFIX_BYTES < prefix.message_bytes {
+        return None;
+    }
+    buffer.advance(PREFIX_BYTES);
+    Some((prefix, buffer.split_to(prefix.message_bytes).freeze()))
 }
 
 #[cfg(test)]
@@ -18,5 +45,20 @@ mod tests {
         assert_eq!(prefix(0), Some([0; 5]));
         assert_eq!(prefix(0x0102_0304), Some([0, 1, 2, 3, 4]));
         assert_eq!(prefix(1 << 32), None);
+    }
+
+    #[test]
+    fn messages_are_taken_when_they_are_complete() {
+        let body = [&prefix(3).unwrap()[..], b"abc", &[1, 0, 0, 0, 0], &[0, 0]].concat();
+        for at in 0..=body.len() {
+            let (mut buffer, mut taken) = (BytesMut::new(), Vec::new());
+            for piece in [&body[..at], &body[at..]] {
+                buffer.extend_from_slice(piece);
+                taken.extend(std::iter::from_fn(|| take(&mut buffer)));
+            }
+            let of = |is_compressed, message_bytes| Prefix { is_compressed, message_bytes };
+            assert_eq!(taken, [(of(false, 3), Bytes::from("abc")), (of(true, 0), Bytes::new())]);
+            assert_eq!(buffer[..], [0, 0]);
+        }
     }
 }

@@ -12,7 +12,8 @@ use api::etcdserverpb::{
     PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, ResponseHeader,
     SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
-use bytes::{BufMut, Bytes, BytesMut};
+use api::grpc;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use kv_server::net::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
 use prost::Message;
@@ -141,9 +142,8 @@ impl HotMethods for Echo {
 
 fn prefixed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
-    let mut buffer = BytesMut::with_capacity(5 + length);
-    buffer.put_u8(0);
-    buffer.put_u32(u32::try_from(length).expect("an echo is small"));
+    let mut buffer = BytesMut::with_capacity(grpc::PREFIX_BYTES + length);
+    buffer.extend_from_slice(&grpc::prefix(length).expect("an echo is small"));
     message.encode(&mut buffer).expect("the buffer has room");
     buffer.freeze()
 }

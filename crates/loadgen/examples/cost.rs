@@ -8,7 +8,7 @@
 //! arrive together, copying is not.
 
 use api::etcdserverpb::{PutResponse, ResponseHeader};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Response};
 use loadgen::{Endpoint, Order, Plan, Values, Workload, Writes};
 use prost::Message;
@@ -82,11 +82,8 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
 async fn serve() -> Result<(), Box<dyn Error>> {
     let header = ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
     let message = PutResponse { header: Some(header), prev_kv: None }.encode_to_vec();
-    let mut answer = BytesMut::new();
-    answer.put_u8(0);
-    answer.put_u32(message.len() as u32);
-    answer.extend_from_slice(&message);
-    let answer = answer.freeze();
+    let prefix = api::grpc::prefix(message.len()).ok_or("a long answer")?;
+    let answer = Bytes::from([&prefix, &message[..]].concat());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     loop {

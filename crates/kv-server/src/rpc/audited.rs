@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Method;
+use api::grpc::{PREFIX_BYTES, Prefix};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
@@ -12,7 +13,6 @@ use tonic::body::Body;
 use super::header;
 use super::observed::{FrameObserver, Observed};
 use crate::audit::{Call, Subject};
-use crate::net::http2::PREFIX_BYTES;
 
 /// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is
 /// replaced by what it names.
@@ -78,20 +78,15 @@ impl Asked {
 
     /// Whether bytes that begin with a message have all of it.
     fn is_whole(framed: &[u8]) -> bool {
-        let Some((mut prefix, rest)) = framed.split_at_checked(PREFIX_BYTES) else { return false };
-        prefix.advance(1);
-        rest.len() >= usize::try_from(prefix.get_u32()).unwrap_or(usize::MAX)
+        Prefix::of(framed).is_some_and(|prefix| framed.len() - PREFIX_BYTES >= prefix.message_bytes)
     }
 }
 
 /// The message that a method without a stream of requests reads. What follows it is passed over.
 fn first_message(mut framed: Bytes) -> Bytes {
-    if framed.len() < PREFIX_BYTES {
-        return Bytes::new();
-    }
-    let _compressed = framed.get_u8();
-    let length = usize::try_from(framed.get_u32()).unwrap_or(usize::MAX);
-    framed.truncate(length);
+    let Some(prefix) = Prefix::of(&framed) else { return Bytes::new() };
+    framed.advance(PREFIX_BYTES);
+    framed.truncate(prefix.message_bytes);
     framed
 }
 

@@ -4,12 +4,12 @@
 //! answers carry no revision, and Defragment, MoveLeader and Snapshot carry no header at all.
 
 use api::etcdserverpb::ResponseHeader;
+use api::grpc::PREFIX_BYTES;
 
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use crate::member::Member;
-use crate::net::http2::PREFIX_BYTES;
 
 /// Completes the header of a response. A revision that is not set becomes the store's newest.
 pub fn fill(member: &Member, header: &mut Option<ResponseHeader>) {

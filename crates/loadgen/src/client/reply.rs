@@ -4,7 +4,7 @@
 //! Only the first bytes of a body are kept, so memory does not grow with the reply.
 
 use crate::client::failure::{Code, Failure};
-use crate::workload::frame::PREFIX_BYTES;
+use api::grpc::{PREFIX_BYTES, Prefix};
 use http::HeaderMap;
 
 /// Enough for the prefix, the tag and length of the header, and its four numbers at their longest.
@@ -44,20 +44,20 @@ impl Reply {
     /// Checks a unary reply whose trailers have status OK.
     pub fn finish(&self) -> Result<Answer, Failure> {
         let head = &self.head[..usize::from(self.head_len)];
-        let Some((prefix, message)) = head.split_first_chunk::<PREFIX_BYTES>() else {
+        let Some(prefix) = Prefix::of(head) else {
             return Err(Failure::protocol(format!("reply of {} bytes holds no message", self.body_bytes)));
         };
-        if prefix[0] != 0 {
+        if prefix.is_compressed {
             return Err(Failure::protocol("reply is compressed, which was not asked for"));
         }
-        let length = u64::from(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]));
-        if length + PREFIX_BYTES as u64 != self.body_bytes {
-            let got = self.body_bytes;
+        let (length, got) = (prefix.message_bytes, self.body_bytes);
+        if (PREFIX_BYTES + length) as u64 != got {
             return Err(Failure::protocol(format!(
                 "reply says {length} bytes and has {got} with its prefix"
             )));
         }
-        Ok(Answer { revision: header_revision(message).unwrap_or(0), body_bytes: self.body_bytes })
+        let revision = header_revision(&head[PREFIX_BYTES..]).unwrap_or(0);
+        Ok(Answer { revision, body_bytes: self.body_bytes })
     }
 
     /// The result of a streamed reply whose trailers have status OK: any number of messages.

@@ -7,10 +7,11 @@ use crate::client::endpoint::Endpoint;
 use crate::client::failure::Failure;
 use crate::client::link;
 use crate::client::reply::verdict;
-use crate::workload::frame::{PREFIX_BYTES, Template};
+use crate::workload::frame::Template;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
-use bytes::{Buf, Bytes, BytesMut};
+use api::grpc::Prefix;
+use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use prost::Message;
@@ -60,16 +61,10 @@ impl WatchStream {
 
     /// The first message of the buffer, if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, Failure> {
-        let Some(prefix) = self.buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
-        if prefix[0] != 0 {
+        if Prefix::of(&self.buffer).is_some_and(|prefix| prefix.is_compressed) {
             return Err(Failure::protocol("watch response is compressed, which was not asked for"));
         }
-        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-        if self.buffer.len() < PREFIX_BYTES + length {
-            return Ok(None);
-        }
-        self.buffer.advance(PREFIX_BYTES);
-        Ok(Some(self.buffer.split_to(length).freeze()))
+        Ok(api::grpc::take(&mut self.buffer).map(|(_, message)| message))
     }
 
     /// Reads the next piece of the body into the buffer.

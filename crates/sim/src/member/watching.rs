@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchRequest, WatchResponse};
-use bytes::{Buf, Bytes};
+use api::grpc;
+use bytes::BytesMut;
 use mvcc::Store;
 use prost::Message;
 use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
 
 /// So small that responses with a few events are split.
 const FRAGMENT_BYTES: usize = 1_500;
-/// Before each message: a flag and four bytes of length.
-const PREFIX_BYTES: usize = 5;
 /// Periodic progress is due this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -96,18 +95,17 @@ impl Watching {
         let mut pieces = Vec::new();
         encoder.encode(1, bytes_max, &mut pieces);
         self.woken.store(true, Ordering::Relaxed);
-        messages(Bytes::from(pieces.concat()))
+        messages(BytesMut::from(&pieces.concat()[..]))
     }
 }
 
 /// The messages in a part of a stream that ends with a message.
-fn messages(mut bytes: Bytes) -> Vec<WatchResponse> {
+fn messages(mut bytes: BytesMut) -> Vec<WatchResponse> {
     let mut messages = Vec::new();
-    while !bytes.is_empty() {
-        assert!(bytes.len() >= PREFIX_BYTES && bytes.get_u8() == 0, "a message begins with its prefix");
-        let length = bytes.get_u32() as usize;
-        let message = bytes.split_to(length);
+    while let Some((prefix, message)) = grpc::take(&mut bytes) {
+        assert!(!prefix.is_compressed, "it was not asked for");
         messages.push(WatchResponse::decode(message).expect("a response"));
     }
+    assert!(bytes.is_empty(), "half a message");
     messages
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use api::etcdserverpb::WatchResponse;
-use bytes::Bytes;
+use api::grpc;
+use bytes::{Bytes, BytesMut};
 use mvcc::{
     CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Staging, Store,
     Writer,
@@ -98,7 +99,7 @@ pub struct Client {
     pub stream: StreamId,
     pub encoder: Encoder,
     /// The beginning of a message whose rest is to come.
-    begun: Vec<u8>,
+    begun: BytesMut,
 }
 
 impl Client {
@@ -107,7 +108,7 @@ impl Client {
     }
 
     pub fn of(stream: StreamId, fragment_bytes: usize) -> Self {
-        Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes), begun: Vec::new() }
+        Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes), begun: BytesMut::new() }
     }
 
     /// Takes parcels of up to `bytes_max`, and decodes them.
@@ -131,16 +132,13 @@ impl Client {
 
     /// The responses in gRPC frames.
     fn decode(&mut self, responses: &mut Vec<WatchResponse>) {
-        while let Some((prefix, rest)) = self.begun.split_first_chunk::<5>() {
-            assert_eq!(prefix[0], 0, "not compressed");
-            let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-            let Some(message) = rest.get(..length) else { return };
+        while let Some((prefix, message)) = grpc::take(&mut self.begun) {
+            assert!(!prefix.is_compressed);
             let response = WatchResponse::decode(message).unwrap();
-            assert_eq!(response.encoded_len(), length, "the canonical encoding");
+            assert_eq!(response.encoded_len(), prefix.message_bytes, "the canonical encoding");
             let header = response.header.as_ref().unwrap();
             assert_eq!((header.cluster_id, header.member_id, header.raft_term), (CLUSTER, MEMBER, TERM));
             responses.push(response);
-            self.begun.drain(..5 + length);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The messages that the services answer, one after another, and the status at the end.
 
+use api::grpc::{PREFIX_BYTES, Prefix};
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 use http::Response;
@@ -7,7 +8,6 @@ use tonic::{Code, Status};
 
 use super::budget::{ANSWER_BYTES_MAX, Budget, Held};
 use crate::errors;
-use crate::net::http2::PREFIX_BYTES;
 
 /// The answers of one call.
 pub(super) struct Answers {
@@ -34,10 +34,12 @@ impl Answers {
         if let Some(status) = self.refused.take() {
             return Err(status);
         }
-        while self.read.len() < PREFIX_BYTES {
-            self.receive().await?;
-        }
-        let length = (&self.read[1..PREFIX_BYTES]).get_u32() as usize;
+        let length = loop {
+            match Prefix::of(&self.read) {
+                Some(prefix) => break prefix.message_bytes,
+                None => self.receive().await?,
+            }
+        };
         if length > ANSWER_BYTES_MAX {
             return Err(errors::answer_too_large(ANSWER_BYTES_MAX as u64));
         }

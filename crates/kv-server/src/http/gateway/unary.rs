@@ -1,6 +1,7 @@
 //! A call with one request and one answer.
 
-use api::{JsonError, grpc};
+use api::JsonError;
+use api::grpc::{self, PREFIX_BYTES};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
@@ -12,7 +13,6 @@ use super::answers::{Answers, Message, lost};
 use super::head::head;
 use super::values::Values;
 use super::{Call, refusal, write};
-use crate::net::http2::PREFIX_BYTES;
 use crate::net::inner;
 
 /// Base64 takes four bytes for three, and names and numbers the rest.

@@ -6,8 +6,9 @@ use ::http2::{End, Gone, HeaderBlock};
 use tonic::Status;
 
 use super::wire::{Writer, response_block, trailers_block};
+use crate::errors;
 
-pub use api::grpc::PREFIX_BYTES;
+pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
 
 /// The field with the time that a call has: clients send what is left of it, so it differs from call to call.
 pub(super) const TIMEOUT: &str = "grpc-timeout";
@@ -19,6 +20,16 @@ pub(super) static HEADERS: LazyLock<HeaderBlock> =
 /// The trailers of a successful call.
 pub(super) static TRAILERS: LazyLock<HeaderBlock> =
     LazyLock::new(|| HeaderBlock::new([("grpc-status", "0")]));
+
+/// The length of the message after `prefix`. A compressed message is refused, and one that is too large.
+pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize, Status> {
+    let length = prefix.message_bytes;
+    match prefix.is_compressed {
+        true => Err(errors::compressed_unannounced()),
+        false if length > bytes_max => Err(errors::too_large(length, bytes_max)),
+        false => Ok(length),
+    }
+}
 
 /// An error travels as headers alone.
 pub(super) fn send_status(writer: &mut Writer, status: Status) -> Result<(), Gone> {

@@ -49,7 +49,6 @@ mod connection; // the task of a connection
 pub(crate) use account::PartRoom;
 pub use account::{Room, Totals};
 pub use connection::{Methods, serve};
-pub use grpc::PREFIX_BYTES;
 #[cfg(test)]
 pub(crate) use methods::NoHot;
 pub use methods::{HotAnswer, HotMethods, LongAnswer, Part, SendNow};

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
-use super::grpc::{HEADERS, PREFIX_BYTES, TRAILERS, send_status};
+use super::grpc::{self, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_status};
 use super::long;
 use super::methods::{HotAnswer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
@@ -239,15 +239,8 @@ async fn read_message(body: &mut Reader, shared: &ConnectionShared) -> Result<Me
 
 /// The length that the prefix announces, refused before a single byte of it is stored when it is too large.
 fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError> {
-    assert!(prefixed.len() >= PREFIX_BYTES, "the caller has read the prefix");
-    if prefixed[0] != 0 {
-        return Err(ReadError::Refused(errors::compressed_unannounced()));
-    }
-    let length = u32::from_be_bytes([prefixed[1], prefixed[2], prefixed[3], prefixed[4]]) as usize;
-    if length > bytes_max {
-        return Err(ReadError::Refused(errors::too_large(length, bytes_max)));
-    }
-    Ok(length)
+    let prefix = Prefix::of(prefixed).expect("the caller has read the prefix");
+    grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused)
 }
 
 /// Sends headers, the prefixed message and trailers.

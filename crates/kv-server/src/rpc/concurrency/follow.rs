@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use api::etcdserverpb::WatchResponse;
-use bytes::{Buf, BytesMut};
+use api::grpc;
+use bytes::BytesMut;
 use prost::Message;
 use state_machine::{Access, Need};
 use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::net::http2::PREFIX_BYTES;
 
 /// Bytes that are encoded at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -84,10 +84,7 @@ impl Follow {
 
     /// The next whole response among the frames.
     fn decoded(&mut self) -> Option<WatchResponse> {
-        let prefix = self.frames.get(..PREFIX_BYTES)?;
-        let length = u32::from_be_bytes(prefix[1..].try_into().expect("a flag and four bytes of length"));
-        let mut frame = self.frames.split_to(PREFIX_BYTES + length as usize).freeze();
-        frame.advance(PREFIX_BYTES);
-        Some(WatchResponse::decode(frame).expect("the encoder of this process makes whole responses"))
+        let (_, message) = grpc::take(&mut self.frames)?;
+        Some(WatchResponse::decode(message).expect("the encoder of this process makes whole responses"))
     }
 }

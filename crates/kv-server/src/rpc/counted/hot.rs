@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Method;
+use api::grpc::PREFIX_BYTES;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use tonic::{Code, Status};
 use crate::auth::Origin;
 use crate::metrics::{CallInProgress, Metrics, SlowCalls};
 use crate::net::client_port::PerConnection;
-use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, PREFIX_BYTES, Part, Room, SendNow};
+use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow};
 use crate::traces::CallSpan;
 
 /// Hot methods with their calls counted.

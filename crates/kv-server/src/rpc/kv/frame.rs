@@ -1,12 +1,11 @@
 //! gRPC's frame of one message.
 
-use api::grpc;
+use api::grpc::{self, PREFIX_BYTES};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
 
 use crate::errors;
-use crate::net::http2::PREFIX_BYTES;
 
 /// gRPC's frame: not compressed, the length in four bytes, the message.
 pub fn framed(message: &impl Message) -> Result<Bytes, Status> {

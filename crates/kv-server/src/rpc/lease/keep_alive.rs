@@ -6,6 +6,7 @@
 //! * The first error ends the stream, after the answers before it. So does the end of the requests.
 
 use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
+use api::grpc::PREFIX_BYTES;
 use api::{Error, Method};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -22,7 +23,7 @@ use crate::audit::Subject;
 use crate::auth::Unresolved;
 use crate::errors;
 use crate::member::{LeaseService, Member, Renewed};
-use crate::net::http2::{PREFIX_BYTES, Replies, Requests};
+use crate::net::http2::{Replies, Requests};
 
 /// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
 /// without pause put 4,800 renewals before one of another stream, some 5 batches.

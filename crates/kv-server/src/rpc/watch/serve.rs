@@ -2,6 +2,7 @@
 
 use api::etcdserverpb::WatchRequest as Message;
 use api::etcdserverpb::watch_request::RequestUnion;
+use api::grpc::PREFIX_BYTES;
 use api::{CODE_NAMES, Method};
 use bytes::Buf;
 use prost::Message as _;
@@ -12,7 +13,7 @@ use watch::{CreateRequest, Encoder};
 use crate::audit::Subject;
 use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::net::http2::{PREFIX_BYTES, Replies, Requests, StreamGone};
+use crate::net::http2::{Replies, Requests, StreamGone};
 use crate::rpc::guard::Asker;
 
 /// Bytes that are encoded at once, at most: a socket takes them in one write, and others have their turn

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
-use super::super::grpc::{HEADERS, PREFIX_BYTES, send_status, send_status_after_headers};
+use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
 use super::super::wire::Writer;
 use super::observer::MessageObserver;
 
@@ -140,9 +140,8 @@ impl Borders {
             }
             self.prefix[self.known..][..prefix.len()].copy_from_slice(prefix);
             self.known += prefix.len();
-            if self.known == PREFIX_BYTES {
-                let [_, b1, b2, b3, b4] = self.prefix;
-                (self.known, self.left) = (0, u32::from_be_bytes([b1, b2, b3, b4]) as usize);
+            if let Some(prefix) = Prefix::of(&self.prefix[..self.known]) {
+                (self.known, self.left) = (0, prefix.message_bytes);
                 begun += 1;
             }
             bytes = rest;

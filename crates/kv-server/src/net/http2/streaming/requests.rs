@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::super::account::{Account, Unread};
-use super::super::grpc::PREFIX_BYTES;
+use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_WITHIN;
 use super::super::wire::Reader;
 use super::observer::MessageObserver;
@@ -112,17 +112,8 @@ impl Incoming {
 
     /// The length of the first message, prefix included; None if its prefix is incomplete.
     fn wanted(&self) -> Result<Option<usize>, Status> {
-        let Some(&[is_compressed, b1, b2, b3, b4]) = self.bytes.first_chunk::<PREFIX_BYTES>() else {
-            return Ok(None);
-        };
-        if is_compressed != 0 {
-            return Err(errors::compressed_unannounced());
-        }
-        let length = u32::from_be_bytes([b1, b2, b3, b4]) as usize;
-        if length > self.bytes_max {
-            return Err(errors::too_large(length, self.bytes_max));
-        }
-        Ok(Some(PREFIX_BYTES + length))
+        let Some(prefix) = Prefix::of(&self.bytes) else { return Ok(None) };
+        Ok(Some(PREFIX_BYTES + grpc::accepted_length(prefix, self.bytes_max)?))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::grpc::PREFIX_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
@@ -14,7 +15,6 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::*;
-use crate::net::http2::grpc::PREFIX_BYTES;
 use crate::net::http2::methods::NoHot;
 use crate::net::http2::{ConnectionLimits, Methods, serve};
 
