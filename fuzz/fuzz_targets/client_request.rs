@@ -98,7 +98,7 @@ impl World {
         let command = command::encode(kind.clone());
         assert_eq!(command::decode(&command).expect("what is proposed can be applied"), kind);
         // As for the driver: one member may have decoded it before, the other has not.
-        self.members[0].is_brief(&command, true);
+        self.members[0].cost(&command);
         self.index += 1;
         let at = LogPosition::new(self.index, 1);
         let [outcome, other] = self.members.each_mut().map(|member| {

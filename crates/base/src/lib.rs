@@ -5,9 +5,9 @@
 //!
 //! Must not depend on any other crate of ours. No I/O.
 
-mod replicated; // numbers of Raft, and whether an outcome is wanted
+mod replicated; // numbers of Raft, the cost of a command, whether its outcome is wanted
 
 pub mod lz4; // LZ4 blocks, decompressed within a bound
 pub mod varint; // numbers of seven bits per byte
 
-pub use replicated::{Answer, LogIndex, LogPosition, NodeId, Term};
+pub use replicated::{Answer, Cost, LogIndex, LogPosition, NodeId, Term};

@@ -105,6 +105,15 @@ macro_rules! shown_as_number {
 
 shown_as_number!(LogIndex, Term);
 
+/// What applying a command costs at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// Keys that are looked up or written.
+    pub keys: usize,
+    /// A stored value is read.
+    pub reads_values: bool,
+}
+
 /// Whether a caller on this member waits for the outcome of a command.
 ///
 /// It must not influence the machine's state: the same command is `Wanted` on one member only.

@@ -58,6 +58,7 @@
         feature = "mutant-trim-ignores-holds",
         feature = "mutant-brief-out-of-order",
         feature = "mutant-wiped-member-votes",
+pub use base::Cost;
         feature = "mutant-held-member-votes",
         feature = "mutant-quorum-of-the-past",
         feature = "mutant-removed-members-count",

@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use base::Cost;
 use bytes::Bytes;
 
 use crate::types::{Answer, Fatal, Lane, LogIndex, LogPosition, Membership, NodeId};
@@ -69,11 +70,20 @@ pub trait StateMachine: Send + 'static {
     /// The border of an entry: a state between two commands of one entry is never made durable.
     fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal>;
 
-    /// Whether `command`, in an entry of no more than 16 KiB, is applied within microseconds and the end of
-    /// its entry cannot wait. An entry of a few such commands is applied by the driver itself, if it is next
-    /// and no other thread applies: waking the apply thread, and being woken by it, takes longer.
-    fn is_brief(&mut self, _command: &Bytes) -> bool {
-        false
+    /// What applying `command` costs at most; None if that is not bounded. The driver itself applies an entry
+    /// of a few commands that cost little, if it is next, no other thread applies, and there is room.
+    fn cost(&mut self, _command: &Bytes) -> Option<Cost> {
+        None
+    }
+
+    /// Whether an entry of `bytes` can be applied and ended without waiting for the machine's store.
+    fn has_room(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    /// Whether stored values are usually in memory.
+    fn values_are_near(&self) -> bool {
+        true
     }
 
     /// The staged snapshot becomes the machine's state, in place of everything applied so far; the next entry

@@ -49,7 +49,7 @@ mod member_change; // changes of them
 
 mod kv; // etcd's KV requests
 
-mod brief; // commands that apply in microseconds
+mod cost; // what applying a command costs
 mod machine; // applies commands
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeResponse, PutRequest, PutResponse, ResponseHeader,
     TxnRequest, TxnResponse,
 };
-use base::Term;
+use base::{Cost, Term};
 use bytes::Bytes;
 use mvcc::{LogIndex, LogPosition, Pressure, Store, Writer};
 
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
-use crate::brief::is_brief;
 use crate::command::{self, AuthChange, DecodeError, Decoded, Kind, LeaseExpire, LeaseRenew};
+use crate::cost::cost_of;
 use crate::downgrade;
 use crate::failure::{ApplyError, Failure};
 use crate::kv::{txn, validate, write};
@@ -39,7 +39,7 @@ pub struct EtcdMachine {
     /// The last entry that was ended.
     applied: LogPosition,
     undecodable: u64,
-    /// Commands that [`EtcdMachine::is_brief`] has decoded for apply: those of one entry at most.
+    /// Commands that [`EtcdMachine::cost`] has decoded for apply: those of one entry at most.
     decoded: Vec<(Bytes, Decoded)>,
 }
 
@@ -137,19 +137,16 @@ impl EtcdMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// Whether `command` applies in microseconds. Stored values are usually in memory if `values_are_near`. A
+    /// What applying `command` costs at most; None if that is not bounded, or if it cannot be decoded. A
     /// command that is applied next, in this entry, is not decoded again.
-    pub fn is_brief(&mut self, command: &Bytes, values_are_near: bool) -> bool {
+    pub fn cost(&mut self, command: &Bytes) -> Option<Cost> {
         if let Some((_, decoded)) = self.decoded.iter().find(|(known, _)| known == command) {
-            return is_brief(decoded, values_are_near);
+            return cost_of(decoded);
         }
-        // Apply refuses a command that cannot be decoded.
-        let Ok(decoded) = command::decode_with_caller(command) else { return false };
-        let is_brief = is_brief(&decoded, values_are_near);
-        if is_brief {
-            self.decoded.push((command.clone(), decoded));
-        }
-        is_brief
+        let decoded = command::decode_with_caller(command).ok()?;
+        let cost = cost_of(&decoded)?;
+        self.decoded.push((command.clone(), decoded));
+        Some(cost)
     }
 
     /// Number of commands since the start that could not be decoded.

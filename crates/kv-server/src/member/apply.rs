@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mvcc::Present;
-use raft_node::{Answer, Fatal, Host, LogIndex, LogPosition, LogSync, Membership, Observer};
+use raft_node::{Answer, Cost, Fatal, Host, LogIndex, LogPosition, LogSync, Membership, Observer};
 use state_machine::{EtcdMachine, Outcome};
 use std::sync::Arc;
 
@@ -17,10 +17,6 @@ use super::fence::Fence;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
 use crate::metrics::Metrics;
-
-/// Room that an entry of brief commands is sure to find enough: 16 KiB of them, and what records take besides
-/// their bytes.
-const BRIEF_ROOM_BYTES: usize = 64 << 10;
 
 /// The replicated state machine and the thread of its store.
 pub struct Apply {
@@ -114,10 +110,16 @@ impl raft_node::StateMachine for Apply {
         self.checkpoints.entry_ended(pressure, at.index)
     }
 
-    fn is_brief(&mut self, command: &Bytes) -> bool {
-        let store = self.machine.store();
-        let (has_room, values_are_near) = (store.has_room(BRIEF_ROOM_BYTES), store.fits_in_cache());
-        has_room && self.machine.is_brief(command, values_are_near)
+    fn cost(&mut self, command: &Bytes) -> Option<Cost> {
+        self.machine.cost(command)
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.machine.store().has_room(bytes)
+    }
+
+    fn values_are_near(&self) -> bool {
+        self.machine.store().fits_in_cache()
     }
 
     /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the

@@ -18,34 +18,10 @@
 
 use std::collections::BTreeMap;
 
+use super::brief::is_brief;
 use crate::types::Travel;
 use crate::wire::{Batch, Commands};
 use crate::{Answer, Fatal, LogIndex, LogPosition, Membership, StateMachine};
-
-/// Commands and bytes of an entry that is applied where it is at hand, if the machine calls all of them
-/// brief: about as many as are applied in the time that a thread takes to wake up.
-const BRIEF_COMMANDS_MAX: usize = 4;
-const BRIEF_BYTES_MAX: usize = 16 << 10;
-/// Jobs of a turn that are looked at whether they are brief: an entry and its readers.
-const BRIEF_JOBS_MAX: usize = 2;
-
-/// Carries out the jobs of a turn that are brief, and returns those for the apply thread. `apply` gives back
-/// a job that is not brief; the jobs after it wait with it, so that the order stays.
-pub fn apply_brief_first<J, E>(
-    jobs: Vec<J>,
-    mut apply: impl FnMut(J) -> Result<Option<J>, E>,
-) -> Result<Vec<J>, E> {
-    let mut rest = Vec::new();
-    let are_few = jobs.len() <= BRIEF_JOBS_MAX;
-    for job in jobs {
-        if are_few && rest.is_empty() {
-            rest.extend(apply(job)?);
-        } else {
-            rest.push(job);
-        }
-    }
-    Ok(rest)
-}
 
 /// One step, made by [`crate::Node::turn`].
 #[derive(Debug)]
@@ -141,19 +117,13 @@ impl<S: StateMachine, R> Applier<S, R> {
         &self.machine
     }
 
-    /// Whether `job` is next and takes microseconds: readers, or an entry of a few commands that the machine
-    /// calls brief.
+    /// Whether `job` is next and takes microseconds: readers, or a brief entry.
     pub fn is_brief<P>(&mut self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
             Kind::Reads { .. } => true,
             Kind::Entry { at, content: Some(BatchContent { batch, .. }) } => {
                 (at.index == self.applied.index + 1 || cfg!(feature = "mutant-brief-out-of-order"))
-                    && !batch.is_change
-                    && batch.count <= BRIEF_COMMANDS_MAX
-                    && batch.bytes() <= BRIEF_BYTES_MAX
-                    && batch
-                        .commands()
-                        .is_ok_and(|commands| commands.iter().all(|c| self.machine.is_brief(&c)))
+                    && is_brief(batch, &mut self.machine)
             }
             // The end of any entry may wait for room in the machine's store.
             Kind::Entry { content: None, .. } | Kind::Install { .. } => false,

@@ -1,10 +1,13 @@
 //! The core with proposals, reads, and the machine.
 
+mod brief; // which entries the driver applies
+
 mod apply; // committed entries into the state machine
 mod proposals; // from arrival to batch to answer
 mod reads; // rounds that confirm linearizable reads
 
 mod turn; // one turn of all of them
 
-pub use apply::{Applier, ApplyJob, Done, apply_brief_first};
+pub use apply::{Applier, ApplyJob, Done};
+pub use brief::apply_brief_first;
 pub use turn::{Gauges, Node, NodeSetup, Turn};

@@ -125,7 +125,7 @@ mod tests {
     use crate::runtime::entrance::Occupancy;
     use crate::runtime::replies::{Reply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
-    use crate::{Answer, Host, LogIndex, LogPosition, Membership, Observer, RaftLimits};
+    use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, Observer, RaftLimits};
 
     struct NoHost;
 
@@ -173,8 +173,8 @@ mod tests {
             Ok(())
         }
 
-        fn is_brief(&mut self, command: &Bytes) -> bool {
-            command.starts_with(b"brief")
+        fn cost(&mut self, command: &Bytes) -> Option<Cost> {
+            command.starts_with(b"brief").then_some(Cost { keys: 1, reads_values: false })
         }
 
         fn install(&mut self, _at: LogPosition) -> Result<(), Fatal> {

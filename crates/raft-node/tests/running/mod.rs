@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, ChangeCheck, Config, EmptyLog, Fatal, Handle, Host, Lane, Log, LogIndex, LogPosition, LogSync,
-    Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome, Started,
+    Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Lane, Log, LogIndex, LogPosition,
+    LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome, Started,
     StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
@@ -74,8 +74,8 @@ impl StateMachine for Book {
         Ok(())
     }
 
-    fn is_brief(&mut self, command: &Bytes) -> bool {
-        command.starts_with(b"brief")
+    fn cost(&mut self, command: &Bytes) -> Option<Cost> {
+        command.starts_with(b"brief").then_some(Cost { keys: 1, reads_values: false })
     }
 
     fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {

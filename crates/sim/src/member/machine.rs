@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use mvcc::{Backend, Maintainer, Options, Pressure, Staged, Store};
-use raft_node::{Answer, Fatal, LogPosition, Membership, ReceiveSlot};
+use raft_node::{Answer, Cost, Fatal, LogPosition, Membership, ReceiveSlot};
 use state_machine::{AuthTable, Genesis, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
@@ -91,10 +91,6 @@ pub(crate) fn membership_in(store: &Store) -> Result<Membership, Fatal> {
     Ok(Membership { voters: ids(false), learners: ids(true) })
 }
 
-/// Room in the store that an entry of brief commands is sure to find enough, with the small stores of the
-/// simulator.
-const BRIEF_ROOM_BYTES: usize = 24 << 10;
-
 impl raft_node::StateMachine for Machine {
     type Outcome = Outcome;
 
@@ -130,10 +126,17 @@ impl raft_node::StateMachine for Machine {
         self.truth.get().entry(at, commands, store, leases, self.machine.auth()).map_err(Fatal::new)
     }
 
-    fn is_brief(&mut self, command: &Bytes) -> bool {
-        let store = self.machine.store();
-        let (has_room, values_are_near) = (store.has_room(BRIEF_ROOM_BYTES), store.fits_in_cache());
-        has_room && self.machine.is_brief(command, values_are_near)
+    fn cost(&mut self, command: &Bytes) -> Option<Cost> {
+        self.machine.cost(command)
+    }
+
+    /// Stores and entries of the simulator are smaller than those of a process.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.machine.store().has_room(bytes * 3 / 8)
+    }
+
+    fn values_are_near(&self) -> bool {
+        self.machine.store().fits_in_cache()
     }
 
     fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {

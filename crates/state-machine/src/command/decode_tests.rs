@@ -5,7 +5,7 @@ use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
 use proptest::prelude::*;
 
 use super::*;
-use crate::brief::is_brief;
+use crate::cost::cost_of;
 use crate::tests::totality::{field, nested_txn};
 use crate::{command as commands, validate};
 
@@ -133,7 +133,7 @@ fn the_deepest_transaction_fits_into_half_of_a_stack() {
         assert_eq!(request.clone(), request);
         assert!(!format!("{request:?}").is_empty());
         let bytes = commands::encode(Kind::Txn(request));
-        is_brief(&commands::decode_with_caller(&bytes).unwrap(), true);
+        cost_of(&commands::decode_with_caller(&bytes).unwrap());
         let mut world = crate::tests::World::new();
         let Ok(crate::Response::Txn(response)) = world.apply_unvalidated(&bytes) else {
             panic!("the transaction was refused")
