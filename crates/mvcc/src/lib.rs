@@ -12,23 +12,7 @@
 //!
 //! The crate uses no clock, thread, randomness or network. The same calls give the same state.
 
-#[cfg(all(
-    not(debug_assertions),
-    any(
-        feature = "mutant-applied-apart",
-        feature = "mutant-unsynced-blocks",
-        feature = "mutant-unsynced-staging",
-        feature = "mutant-early-checkpoint",
-        feature = "mutant-sequence-before-sync",
-        feature = "mutant-opened-unsynced",
-        feature = "mutant-split-revision",
-        feature = "mutant-late-previous",
-        feature = "mutant-unpinned-follower",
-        feature = "mutant-kept-attachment",
-        feature = "mutant-recount-any-compaction",
-        feature = "mutant-recount-without-index"
-    )
-))]
+#[cfg(all(not(debug_assertions), feature = "mutant"))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
 
 mod error; // errors

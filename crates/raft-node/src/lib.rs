@@ -34,41 +34,7 @@
 //!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 
-#[cfg(all(
-    not(debug_assertions),
-    any(
-        feature = "mutant-early-promises",
-        feature = "mutant-leader-counts-unsynced",
-        feature = "mutant-forgotten-vote",
-        feature = "mutant-lease-reads",
-        feature = "mutant-early-reads",
-        feature = "mutant-early-reads-in-turn",
-        feature = "mutant-minority-reads",
-        feature = "mutant-late-readers",
-        feature = "mutant-kept-conflicts",
-        feature = "mutant-early-trim",
-        feature = "mutant-early-install",
-        feature = "mutant-staged-by-index",
-        feature = "mutant-unsettled-reads",
-        feature = "mutant-early-heartbeat-answers",
-        feature = "mutant-late-durable",
-        feature = "mutant-release-before-sync",
-        feature = "mutant-resent-batches",
-        feature = "mutant-state-before-entries",
-        feature = "mutant-trim-ignores-holds",
-        feature = "mutant-brief-out-of-order",
-        feature = "mutant-wiped-member-votes",
-pub use base::Cost;
-        feature = "mutant-held-member-votes",
-        feature = "mutant-quorum-of-the-past",
-        feature = "mutant-removed-members-count",
-        feature = "mutant-learners-count",
-        feature = "mutant-changes-at-once",
-        feature = "mutant-change-before-a-commit",
-        feature = "mutant-reads-by-past-members",
-        feature = "mutant-install-without-members"
-    )
-))]
+#[cfg(all(not(debug_assertions), feature = "mutant"))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
 
 // The interface.
@@ -92,6 +58,7 @@ mod runtime; // threads, tasks, clocks and queues; the handle
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
 pub use crate::core::{Confirmation, Effects, Event, Inquiry, PeerState, Setup};
+pub use base::Cost;
 pub use config::{Config, RaftLimits};
 pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
 pub use log::{

@@ -11,27 +11,7 @@
 //!   type, and stops the process during apply.
 //! * Responses contain the revision. The server adds the ids and the term.
 
-#[cfg(all(
-    not(debug_assertions),
-    any(
-        feature = "mutant-local-compaction",
-        feature = "mutant-local-refusal",
-        feature = "mutant-flipped-value",
-        feature = "mutant-revoke-in-two-revisions",
-        feature = "mutant-deposed-leader-renews",
-        feature = "mutant-expiry-without-grace",
-        feature = "mutant-unchecked-expiry",
-        feature = "mutant-own-lease-clock",
-        feature = "mutant-covered-by-earlier-term",
-        feature = "mutant-unconfirmed-renewals",
-        feature = "mutant-leases-kept-at-install",
-        feature = "mutant-checked-at-propose-only",
-        feature = "mutant-unchecked-nested",
-        feature = "mutant-unchecked-previous",
-        feature = "mutant-stale-permissions",
-        feature = "mutant-token-of-another-entry"
-    )
-))]
+#[cfg(all(not(debug_assertions), feature = "mutant"))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
 
 pub mod command; // the contents of a log entry

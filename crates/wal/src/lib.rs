@@ -55,19 +55,7 @@
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 
-#[cfg(all(
-    not(debug_assertions),
-    any(
-        feature = "mutant-unsynced-groups",
-        feature = "mutant-unsynced-names",
-        feature = "mutant-lost-tail",
-        feature = "mutant-unchained-frames",
-        feature = "mutant-unrenewed-group",
-        feature = "mutant-no-zero-after-group",
-        feature = "mutant-constant-seed",
-        feature = "mutant-unsalted"
-    )
-))]
+#[cfg(all(not(debug_assertions), feature = "mutant"))]
 compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
 
 mod entry; // what is logged: indexes, terms, entries

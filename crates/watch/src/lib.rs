@@ -14,16 +14,7 @@
 //! One thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or network. It does
 //! not check permissions.
 
-#[cfg(all(
-    not(debug_assertions),
-    any(
-        feature = "mutant-gap-at-install",
-        feature = "mutant-early-bookmark",
-        feature = "mutant-catch-up-over-compaction",
-        feature = "mutant-repeated-at-group-change",
-        feature = "mutant-dropped-parcels"
-    )
-))]
+#[cfg(all(not(debug_assertions), feature = "mutant"))]
 compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
 
 mod types; // requests, limits and counters
