@@ -1,9 +1,10 @@
 //! The command line of `archive`.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
@@ -14,8 +15,7 @@ use super::metrics::{self, Metrics};
 use super::place::{ArchivePlace, PlaceError};
 use crate::live_import::say;
 use crate::operator::{ClientFlags, ClientFlagsError};
-use crate::process::arguments::parse;
-use crate::process::log::causes;
+use crate::process::arguments::run as run_command;
 use crate::process::shutdown;
 
 /// The first argument that leads here.
@@ -82,20 +82,9 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that
 /// was received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server archive", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match try_run(&arguments) {
-        Ok(revision) => {
-            say(&format!("archived up to revision {revision}"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server archive: {}", causes(&error));
-            ExitCode::FAILURE
-        }
-    }
+    run_command("kv-server archive", arguments, |arguments: &Arguments| {
+        try_run(arguments).map(|revision| say(&format!("archived up to revision {revision}")))
+    })
 }
 
 fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
@@ -105,7 +94,7 @@ fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
     let place = ArchivePlace::take(&arguments.to, runtime.handle())?;
     runtime.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
-        let figures = Metrics::new();
+        let figures = Arc::new(Metrics::default());
         if let Some(address) = arguments.listen_metrics {
             let served = metrics::serve(figures.clone(), address).await;
             let bound = served.map_err(|error| ArchiveError::Metrics(address, error))?;

@@ -11,8 +11,7 @@ use clap::{CommandFactory, Parser};
 use super::place::{ArchivePlace, PlaceError, is_bucket};
 use super::restore::{RestoreError, Restored, Wanted, restore};
 use crate::etcd_file::{MemberFlags, MemberFlagsError};
-use crate::process::arguments::parse;
-use crate::process::log::causes;
+use crate::process::arguments::run as run_command;
 
 /// What was asked for.
 #[derive(Debug, Parser)]
@@ -72,25 +71,16 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
 /// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server restore", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match try_run(&arguments) {
-        Ok(Restored { revision, base, leases, without_ttl }) => {
-            let _unwritten = writeln!(
-                io::stdout(),
-                "restored into {}: revision {revision}, from the base at {base}, with {leases} leases, of which \
-                 {without_ttl} have no TTL in the archive",
-                arguments.member.data_dir
-            );
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server restore: {}", causes(&error));
-            ExitCode::FAILURE
-        }
-    }
+    run_command("kv-server restore", arguments, |arguments: &Arguments| {
+        let Restored { revision, base, leases, without_ttl } = try_run(arguments)?;
+        let _unwritten = writeln!(
+            io::stdout(),
+            "restored into {}: revision {revision}, from the base at {base}, with {leases} leases, of which \
+             {without_ttl} have no TTL in the archive",
+            arguments.member.data_dir
+        );
+        Ok::<(), CommandError>(())
+    })
 }
 
 fn try_run(arguments: &Arguments) -> Result<Restored, CommandError> {

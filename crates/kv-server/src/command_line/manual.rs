@@ -11,8 +11,7 @@ use clap_mangen::Man;
 
 use super::arguments::ManArguments;
 use super::tree::tree;
-use crate::process::arguments::parse;
-use crate::process::log::causes;
+use crate::process::arguments::run;
 use crate::process::version;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,17 +26,7 @@ enum ManualError {
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run_man(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: ManArguments = match parse("kv-server man", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match try_run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server man: {}", causes(&error));
-            ExitCode::FAILURE
-        }
-    }
+    run("kv-server man", arguments, try_run)
 }
 
 fn try_run(arguments: &ManArguments) -> Result<(), ManualError> {

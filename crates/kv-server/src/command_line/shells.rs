@@ -1,5 +1,6 @@
 //! `kv-server completion SHELL`.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,16 +10,14 @@ use clap_complete::Shell;
 use super::arguments::CompletionArguments;
 use super::tree::tree;
 use crate::check_config;
-use crate::process::arguments::parse;
+use crate::process::arguments::run;
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run_completion(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: CompletionArguments = match parse("kv-server completion", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    let _unwritten = io::stdout().write_all(&script(arguments.shell));
-    ExitCode::SUCCESS
+    run("kv-server completion", arguments, |arguments: &CompletionArguments| {
+        let _unwritten = io::stdout().write_all(&script(arguments.shell));
+        Ok::<(), Infallible>(())
+    })
 }
 
 fn script(shell: Shell) -> Vec<u8> {

@@ -11,8 +11,7 @@ use clap::{CommandFactory, Parser};
 use super::import::{HashCheck, ImportError, import};
 use super::member_flags::{MemberFlags, MemberFlagsError};
 use super::read::{Imported, Revisions};
-use crate::process::arguments::parse;
-use crate::process::log::causes;
+use crate::process::arguments::run as run_command;
 
 /// The first arguments that lead here.
 pub const COMMANDS: [&str; 2] = ["import", "restore"];
@@ -60,25 +59,16 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
 /// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server import", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match try_run(&arguments) {
-        Ok(Imported { revision, compact_revision, changes, leases }) => {
-            let _unwritten = writeln!(
-                io::stdout(),
-                "imported {changes} changes and {leases} leases into {}: revision {revision}, compact revision \
-                 {compact_revision}",
-                arguments.member.data_dir
-            );
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server import: {}", causes(&error));
-            ExitCode::FAILURE
-        }
-    }
+    run_command("kv-server import", arguments, |arguments: &Arguments| {
+        let Imported { revision, compact_revision, changes, leases } = try_run(arguments)?;
+        let _unwritten = writeln!(
+            io::stdout(),
+            "imported {changes} changes and {leases} leases into {}: revision {revision}, compact revision \
+             {compact_revision}",
+            arguments.member.data_dir
+        );
+        Ok::<(), CommandError>(())
+    })
 }
 
 fn try_run(arguments: &Arguments) -> Result<Imported, CommandError> {

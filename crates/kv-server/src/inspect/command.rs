@@ -11,8 +11,7 @@ use super::error::InspectError;
 use super::report::Report;
 use super::{store, wal};
 use crate::data_dir::Directory;
-use crate::process::arguments::parse;
-use crate::process::log::causes;
+use crate::process::arguments::run as run_command;
 
 /// The first argument that leads here.
 pub const COMMAND: &str = "inspect";
@@ -55,22 +54,18 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
 /// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server inspect", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
-    let shown = show(&arguments, &mut report).and_then(|()| Ok(report.finish()?));
-    match shown {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_damages) => ExitCode::FAILURE,
-        // The reader of the lines closed its end.
-        Err(InspectError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server inspect: {}", causes(&error));
-            ExitCode::FAILURE
+    run_command("kv-server inspect", arguments, |arguments: &Arguments| {
+        let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
+        match show(arguments, &mut report).and_then(|()| Ok(report.finish()?)) {
+            Ok(0) => Ok(ExitCode::SUCCESS),
+            Ok(_damages) => Ok(ExitCode::FAILURE),
+            // The reader of the lines closed its end.
+            Err(InspectError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => Err(error),
         }
-    }
+    })
 }
 
 fn show<W: Write>(arguments: &Arguments, report: &mut Report<W>) -> Result<(), InspectError> {

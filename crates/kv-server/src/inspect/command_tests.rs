@@ -8,6 +8,7 @@ use state_machine::command::{self, Kind};
 use std::path::Path;
 
 use super::*;
+use crate::process::log::causes;
 
 /// What the command prints for `line`, and whether it found damage.
 fn inspect(line: &str, dir: &Path) -> (String, u64) {

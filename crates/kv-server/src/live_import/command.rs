@@ -18,7 +18,7 @@ use super::target::{Target, TargetError};
 use crate::config::Settings;
 use crate::etcd_file::{CheckedFile, HashCheck, ImportError, MemberFlags, MemberFlagsError, Revisions};
 use crate::operator::{Client, ClientFlags, ClientFlagsError};
-use crate::process::arguments::parse;
+use crate::process::arguments::run as run_command;
 use crate::process::log::causes;
 use crate::process::shutdown;
 
@@ -109,31 +109,21 @@ pub fn described() -> clap::Command {
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was
 /// finished, 1 if not, 2 for a command line that makes no sense, 130 after a second signal.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server import", arguments) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match try_run(&arguments) {
-        Ok(proof) => {
-            let Proof { revision, compact_revision, hash, leases, source_revision } = proof;
-            let _unwritten = writeln!(
-                io::stdout(),
-                "imported into {}: revision {revision}, compact revision {compact_revision}, {leases} \
-                 leases, HashKV {hash} as in the source",
-                arguments.member.data_dir
-            );
-            if source_revision > revision {
-                say(&format!(
-                    "the source is still written to: it is at revision {source_revision}. Run again to go on"
-                ));
-            }
-            ExitCode::SUCCESS
+    run_command("kv-server import", arguments, |arguments: &Arguments| {
+        let Proof { revision, compact_revision, hash, leases, source_revision } = try_run(arguments)?;
+        let _unwritten = writeln!(
+            io::stdout(),
+            "imported into {}: revision {revision}, compact revision {compact_revision}, {leases} \
+             leases, HashKV {hash} as in the source",
+            arguments.member.data_dir
+        );
+        if source_revision > revision {
+            say(&format!(
+                "the source is still written to: it is at revision {source_revision}. Run again to go on"
+            ));
         }
-        Err(error) => {
-            let _unwritten = writeln!(io::stderr(), "kv-server import: {}", causes(&error));
-            ExitCode::FAILURE
-        }
-    }
+        Ok::<(), LiveError>(())
+    })
 }
 
 fn try_run(arguments: &Arguments) -> Result<Proof, LiveError> {

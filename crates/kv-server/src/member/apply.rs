@@ -190,11 +190,11 @@ impl Observer for RaftObserver {
     fn log_synced(&self, sync: LogSync) {
         let disk = &self.metrics.disk;
         disk.wal_bytes.inc_by(i64::try_from(sync.bytes).unwrap_or(i64::MAX));
-        self.metrics.raft.batches.log_entries.observe(sync.entries as f64);
+        self.metrics.raft.sync_entries.observe(sync.entries as f64);
     }
 
     fn batch_proposed(&self, commands: usize, _bytes: usize) {
-        self.metrics.raft.batches.commands.observe(commands as f64);
+        self.metrics.raft.batch_commands.observe(commands as f64);
     }
 
     fn proposals_failed(&self, count: usize) {

@@ -13,6 +13,7 @@ use state_machine::LeaseTable;
 
 use super::handle::Member;
 use crate::config::FeatureGate;
+use crate::metrics::show;
 use crate::process::version;
 
 /// One figure: name, help, value.
@@ -44,8 +45,7 @@ impl std::fmt::Debug for Shared {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         for (name, help, value) in self.figures() {
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            show(&mut encoder, (name, help), &ConstGauge::new(value))?;
         }
         let (granted, revoked) = self.leases.totals();
         let events = self.member.0.watching.stats().events;
@@ -63,8 +63,7 @@ impl Collector for Gauges {
             ));
         }
         for (name, help, count) in counters {
-            let counter = ConstCounter::new(count);
-            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            show(&mut encoder, (name, help), &ConstCounter::new(count))?;
         }
         if let Some(usage) = &self.member.0.usage {
             usage.encode(&mut encoder)?;

@@ -11,6 +11,7 @@
 //!   such thing, the name is absent rather than zero.
 
 mod buckets; // buckets of histograms
+mod declare; // how a metric is declared and shown
 mod labels; // labels of members
 
 mod calls; // gRPC calls by method and code
@@ -28,6 +29,7 @@ mod process; // the process, as the operating system counts it
 pub(crate) use call_in_progress::CallInProgress;
 pub(crate) use calls::CallCounts;
 pub(crate) use counters::{AuditMetrics, Metrics};
+pub(crate) use declare::{metrics, show};
 pub(crate) use disk::Purpose;
 pub(crate) use exposition::Exposition;
 pub(crate) use labels::{From, PeerLink, Reason, To};

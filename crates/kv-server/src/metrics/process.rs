@@ -3,13 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::declare::show;
 use crate::process::log;
 
 /// Reads `/proc` when /metrics is read. A figure that cannot be read is left out.
@@ -59,12 +59,7 @@ pub fn cpu_seconds() -> f64 {
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let cpu = ConstCounter::new(cpu_seconds());
-        cpu.encode(encoder.encode_descriptor(
-            "process_cpu_seconds",
-            "User and system CPU time spent",
-            None,
-            MetricType::Counter,
-        )?)?;
+        show(&mut encoder, ("process_cpu_seconds", "User and system CPU time spent"), &cpu)?;
         let memory = memory();
         let files = open_files();
         let files_max = getrlimit(Resource::Nofile).current;
@@ -79,22 +74,12 @@ impl Collector for Process {
         for (name, help, value) in readings {
             let Some(value) = value else { continue };
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            show(&mut encoder, (name, help), &gauge)?;
         }
         let lost = ConstCounter::new(log::lost_lines());
-        lost.encode(encoder.encode_descriptor(
-            "kv_server_log_lost_lines",
-            "Log lines that an output did not take",
-            None,
-            MetricType::Counter,
-        )?)?;
+        show(&mut encoder, ("kv_server_log_lost_lines", "Log lines that an output did not take"), &lost)?;
         let started = ConstGauge::new(self.started);
         let help = "Start of the process since the Unix epoch";
-        started.encode(encoder.encode_descriptor(
-            "process_start_time_seconds",
-            help,
-            None,
-            MetricType::Gauge,
-        )?)
+        show(&mut encoder, ("process_start_time_seconds", help), &started)
     }
 }

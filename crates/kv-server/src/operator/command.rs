@@ -15,6 +15,7 @@ use super::replace::Replacing;
 use super::reseed::Reseeding;
 use super::reseed_plan::Refusal as ReseedRefusal;
 use crate::config::{UrlError, Urls};
+use crate::process::arguments::parse;
 use crate::process::log::causes;
 
 /// The first argument that leads here.
@@ -97,13 +98,9 @@ pub fn described() -> clap::Command {
 /// the place of the old one, or the member has the leader's state; 1 if not, 2 for a command line that makes
 /// no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let named = std::iter::once(OsString::from("kv-server member")).chain(arguments);
-    let command = match Arguments::try_parse_from(named) {
-        Ok(arguments) => arguments.command,
-        Err(error) => {
-            let _unwritten = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+    let command = match parse("kv-server member", arguments) {
+        Ok(Arguments { command }) => command,
+        Err(status) => return status,
     };
     let (name, ended) = match &command {
         Command::Replace(arguments) => ("replace", try_replace(arguments)),

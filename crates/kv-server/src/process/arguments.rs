@@ -1,9 +1,33 @@
-//! The arguments of a command.
+//! Commands of `kv-server`: their arguments, and how they end.
 
+use std::error::Error;
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::io::Write;
+use std::process::{ExitCode, Termination};
 
 use clap::Parser;
+
+use super::log::causes;
+
+/// Runs `command` with the arguments after its name. Exit status: that of `work`, 1 and a line with all causes
+/// after an error, 2 for a command line that makes no sense.
+pub fn run<A: Parser, T: Termination, E: Error>(
+    command: &str,
+    arguments: impl Iterator<Item = OsString>,
+    work: impl FnOnce(&A) -> Result<T, E>,
+) -> ExitCode {
+    let ended = match parse(command, arguments) {
+        Ok(arguments) => work(&arguments),
+        Err(status) => return status,
+    };
+    match ended {
+        Ok(ended) => ended.report(),
+        Err(error) => {
+            let _unwritten = writeln!(std::io::stderr(), "{command}: {}", causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Parses the arguments after the name of `command`. If they make no sense, or ask for help, the message is
 /// printed, and the result is the exit status.

@@ -196,9 +196,9 @@ impl Checkpointer {
         let began = Instant::now();
         let progress = step(&mut self.maintainer, COMPACT_KEYS_MAX).map_err(failed("compact the store"))?;
         let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
-        let figures = &self.metrics.disk.compaction;
+        let figures = &self.metrics.disk;
         if matches!(progress, CompactProgress::More | CompactProgress::Finished { .. }) {
-            figures.step_milliseconds.observe(milliseconds(began));
+            figures.compaction_step_milliseconds.observe(milliseconds(began));
             self.compacting_since.get_or_insert(began);
         }
         self.is_held_up = progress == CompactProgress::Waiting;
@@ -212,9 +212,9 @@ impl Checkpointer {
             }
             CompactProgress::Finished { revision } => {
                 if let Some(since) = self.compacting_since.take() {
-                    figures.total_milliseconds.observe(milliseconds(since));
+                    figures.compaction_milliseconds.observe(milliseconds(since));
                 }
-                figures.last.set(unix_seconds());
+                figures.compaction_last.set(unix_seconds());
                 tracing::info!(compact_revision = revision, "finished scheduled compaction");
                 self.announce.send_replace(revision);
             }

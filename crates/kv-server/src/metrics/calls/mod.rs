@@ -18,6 +18,8 @@ use tonic::Code;
 
 use handling::Handling;
 
+use super::declare::show;
+
 /// One row of counters per method.
 #[derive(Debug)]
 pub struct CallMetrics {
@@ -219,8 +221,7 @@ impl CallMetrics {
             ("etcd_network_client_grpc_sent_bytes", "Bytes of gRPC messages to clients", &self.sent_bytes),
         ];
         for (name, help, counter) in totals {
-            let counter = ConstCounter::new(counter.load(Ordering::Relaxed));
-            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            show(&mut encoder, (name, help), &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
         }
         type Pick = fn(&Row) -> &AtomicU64;
         let families: [(&str, &str, Pick); 3] = [
