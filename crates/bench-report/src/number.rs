@@ -1,5 +1,7 @@
 //! Number formats: significant digits only, groups of three, units outside.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 /// A count or rate: `44,341`, `583`, `7.25`.
 pub fn count(value: f64) -> String {
     match value.abs() {
@@ -103,17 +105,10 @@ pub fn duration(seconds: f64) -> String {
 
 /// A moment of Unix time in UTC: `2026-11-21 09:12 UTC`.
 pub fn moment(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years that begin in March end with their leap day, so that months and days follow from divisions alone.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second % 3600 / 60)
+    // The last second of the year 9999.
+    let since = Duration::from_secs(unix_seconds.min(253_402_300_799));
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string();
+    format!("{} {} UTC", &text[..10], &text[11..16])
 }
 
 fn grouped(value: f64) -> String {

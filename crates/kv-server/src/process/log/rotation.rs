@@ -148,26 +148,7 @@ fn parts(path: &Path) -> (String, String) {
 
 /// As `2006-01-02T15-04-05.000`.
 fn stamp(at: SystemTime) -> String {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}.{:03}", since.subsec_millis())
-}
-
-/// Year, month and day of a number of days since 1970. The year is counted from March, so that the leap day
-/// is its last one.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    const DAYS_FROM_MARCH_OF_YEAR_0: u64 = 719_468;
-    let days = days + DAYS_FROM_MARCH_OF_YEAR_0;
-    let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    humantime::format_rfc3339_millis(at.max(UNIX_EPOCH)).to_string().trim_end_matches('Z').replace(':', "-")
 }
 
 fn is_stamp(text: &str) -> bool {
