@@ -39,6 +39,8 @@ mod tls; // certificates, handshakes
 
 mod check_config; // what a set of flags will do
 
+mod methods; // the table of methods
+
 pub mod net; // sockets, the client port, HTTP/2
 
 mod auth; // tokens, callers, passwords

@@ -21,6 +21,7 @@ use serde::Serialize;
 use state_machine::{Access, command};
 
 use crate::auth::Caller;
+use crate::methods::{self, Effect};
 
 /// Ranges that a line has.
 const RANGES_MAX: usize = 16;
@@ -75,7 +76,11 @@ impl Subject {
     ///
     /// `refused_user`: the user whom the request was refused to.
     pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>) -> Subject {
-        let mut subject = Subject { is_change: is_change(method), refused_user, ..Subject::default() };
+        let mut subject = Subject {
+            is_change: methods::of(method).effect == Effect::Changes,
+            refused_user,
+            ..Subject::default()
+        };
         match method.service() {
             "etcdserverpb.KV" | "etcdserverpb.Watch" => subject.of_keys(method, message),
             "v3lockpb.Lock" | "v3electionpb.Election" => subject.of_names(method, message),
@@ -286,35 +291,4 @@ pub(super) fn start_of(text: &str) -> &str {
 
 fn decoded<M: Message + Default>(message: Bytes) -> M {
     M::decode(message).unwrap_or_default()
-}
-
-/// Whether requests of `method` may change something. Of Txn and Alarm, the request itself says it.
-fn is_change(method: Method) -> bool {
-    use Method::*;
-    match method {
-        KvPut | KvDeleteRange | KvTxn | KvCompact | LeaseGrant | LeaseRevoke | Lock | LockUnlock
-        | ElectionCampaign | ElectionProclaim | ElectionResign => true,
-        ClusterMemberAdd | ClusterMemberRemove | ClusterMemberUpdate | ClusterMemberPromote => true,
-        MaintenanceAlarm | MaintenanceDefragment | MaintenanceMoveLeader | MaintenanceDowngrade => true,
-        RepairReseed => true,
-        AuthEnable
-        | AuthDisable
-        | Authenticate
-        | AuthUserAdd
-        | AuthUserDelete
-        | AuthUserChangePassword
-        | AuthUserGrantRole
-        | AuthUserRevokeRole
-        | AuthRoleAdd
-        | AuthRoleDelete
-        | AuthRoleGrantPermission
-        | AuthRoleRevokePermission => true,
-        KvRange | KvRangeStream | Watch | LeaseKeepAlive | LeaseTimeToLive | LeaseLeases | ElectionLeader
-        | ElectionObserve => false,
-        ClusterMemberList | MaintenanceStatus | MaintenanceHash | MaintenanceHashKV | MaintenanceSnapshot => {
-            false
-        }
-        HealthCheck | HealthList | HealthWatch => false,
-        AuthStatus | AuthUserGet | AuthUserList | AuthRoleGet | AuthRoleList => false,
-    }
 }

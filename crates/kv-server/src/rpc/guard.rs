@@ -9,12 +9,12 @@ use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::metadata::Known;
-use super::methods::{Access, needs_intact_state};
 use crate::admission::ClientId;
 use crate::audit::{Call, Who};
 use crate::auth::{Caller, Credential, Origin};
 use crate::errors;
 use crate::member::Member;
+use crate::methods::{self, Access, State};
 
 /// Who makes a call: the connection that it came on, its address, and the token in its headers or its
 /// certificate.
@@ -88,7 +88,7 @@ pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
 }
 
 /// Refuses a call that its caller may not make, for any message. Deny by default: each method has a rule in
-/// [`super::methods::access`].
+/// [`crate::methods`].
 pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
@@ -99,7 +99,11 @@ pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result
 
 /// Refuses what a member with a corrupt state must not answer.
 pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
-    if member.fence.is_up() && needs_intact_state(method) { Err(Error::Corrupt) } else { Ok(()) }
+    if member.fence.is_up() && methods::of(method).state == State::Intact {
+        Err(Error::Corrupt)
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether the client wants no answer from a member without a leader.

@@ -107,7 +107,7 @@ impl Service<Request<Body>> for Grpc {
         Box::pin(async move {
             let answer = pin!(async {
                 guard::check_intact(&member, method).map_err(errors::refused)?;
-                guard::authorize(&member, &asker, methods::access(method)).await?;
+                guard::authorize(&member, &asker, crate::methods::of(method).access).await?;
                 routes.call(request).await.map_err(|never| match never {})
             });
             let response = match deadline::within(deadline, answer).await {

@@ -13,11 +13,11 @@ use tonic::Status;
 
 use super::guard::Asker;
 use super::metadata::Known;
-use super::methods::{self, Access, Serving, StreamMethod};
 use super::{deadline, guard, lease, watch};
 use crate::auth::Origin;
 use crate::errors;
 use crate::member::{LeaseService, Member};
+use crate::methods::{self, Access, Serving, StreamMethod};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Replies, Requests, StreamMethods};
 
@@ -74,11 +74,12 @@ impl StreamMethods for Streams {
 
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<StreamCall> {
         let called = Method::of_path(path)?;
-        let Serving::Stream(method) = methods::serving(called) else { return None };
+        let row = methods::of(called);
+        let Serving::Stream(method) = row.serving else { return None };
         let known = Known::of(headers);
         let asker = Asker::new(&self.member, &self.origin, headers, &known);
         let terms = Terms::of(&self.member, &known).map_err(Box::new);
-        Some(StreamCall { method, terms, asker, access: methods::access(called) })
+        Some(StreamCall { method, terms, asker, access: row.access })
     }
 
     async fn serve(&self, call: StreamCall, requests: Requests, replies: Replies) -> Status {

@@ -20,11 +20,11 @@ use crate::admission::{Answered, charged};
 use crate::auth::Origin;
 use crate::errors;
 use crate::member::Member;
+use crate::methods::{HotMethod, Serving};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{HotAnswer, HotMethods, Room, SendNow};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
-use crate::rpc::methods::{HotMethod, Serving, serving};
 use crate::rpc::{deadline, guard, header};
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
@@ -78,7 +78,7 @@ impl HotMethods for Hot {
     /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
     /// accept.
     fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<HotCall> {
-        let Serving::Hot(method) = serving(Method::of_path(path)?) else { return None };
+        let Serving::Hot(method) = crate::methods::of(Method::of_path(path)?).serving else { return None };
         let known = Known::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;
