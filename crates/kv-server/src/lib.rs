@@ -59,6 +59,8 @@ mod http; // health, version, metrics
 mod inspect; // shows a data directory
 mod known_members; // the members at start
 mod listeners; // what is served where
+mod node_parts; // what a member consists of, configured
+
 mod node; // one member from start to end
 
 mod operator; // changes of a running cluster, as its client

@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use api::command::PublishMember;
 use mvcc::{LogPosition, Store};
-use raft_node::{Config, EmptyLog, Fatal, Handle, Membership};
-use raft_node::{Started, StoreState, Threads};
+use raft_node::{Fatal, Threads};
+use state_machine::EtcdMachine;
 use state_machine::command::Kind;
-use state_machine::{EtcdMachine, Outcome};
 
 use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
@@ -29,23 +28,24 @@ use crate::data_dir::TimedFs;
 use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
 use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{change_check, genesis, known_members, on_members, open_fitting_store, roster};
+use crate::known_members::{genesis, on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
+use crate::member::Apply;
 use crate::member::StoreThread;
-use crate::member::{Anchored, LeaderLeases, LeaseService, run_lease_clock, start_auto_compaction};
-use crate::member::{Apply, Checkpoints, RaftHost, RaftObserver};
+use crate::member::{Anchored, LeaderLeases, LeaseService, start_auto_compaction};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::Metrics;
 use crate::net::listen::{BindError, Permits};
-use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
+use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
+use crate::peer::{self, Context, Peers};
 use crate::process::core_file;
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::{self, causes};
 use crate::process::notify;
 use crate::process::runtime::{Runtimes, TlsOf};
-use crate::process::shutdown::{self, Stop, Stopper};
+use crate::process::shutdown::{self, Stopper};
 use crate::process::version;
 use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
 use crate::traces::{TraceError, Traces};
@@ -266,10 +266,10 @@ impl Running {
         let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
         let named = (identity.member_id, settings.slow_apply);
         let for_raft = for_raft(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
-        let config = config(&settings, roster.membership(), identity.member_id, (&store, state));
+        let config = raft_config(&settings, roster.membership(), identity.member_id, (&store, state));
         let memory = Arc::new(MemoryLimit::new(settings.memory_limit));
         let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
-        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, for_raft)?;
+        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, for_raft, on_fatal)?;
         let to_notify = raft.clone();
         checkpoints.on_checkpoint(move |applied| {
             to_notify.checkpointed(applied);
@@ -406,125 +406,6 @@ impl Running {
             Err(_) => return Err(NodeError::Close),
         }
         Ok(())
-    }
-}
-
-fn start_raft(
-    runtimes: &Runtimes,
-    config: Config,
-    established: Established,
-    apply: Apply,
-    peers: &Arc<Peers>,
-    (host, observer): (RaftHost, RaftObserver),
-) -> Result<(Handle<Outcome>, Threads), NodeError> {
-    let Established { log, recovery, .. } = established;
-    let Started { handle, driver, pump, threads } = raft_node::start(
-        config,
-        raft_node::Log::opened(log, recovery),
-        apply,
-        Arc::clone(peers) as Arc<dyn raft_node::Transport>,
-        Box::new(on_fatal),
-        Arc::new(host),
-        Arc::new(observer),
-    )?;
-    runtimes.clients.spawn(pump.run());
-    runtimes.peers().spawn(driver.run());
-    Ok((handle, threads))
-}
-
-fn config(
-    settings: &Settings,
-    membership: Membership,
-    id: u64,
-    (store, state): (&Store, StoreState),
-) -> Config {
-    let heartbeat = settings.clock.heartbeat;
-    let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
-    let defaults = raft_node::RaftLimits::default();
-    Config {
-        id,
-        voters: membership.voters.clone(),
-        membership: Some(membership),
-        boot_nonce: rand::random(),
-        tick: heartbeat,
-        heartbeat_ticks: 1,
-        election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
-        catch_up_entries: settings.snapshot_catch_up_entries,
-        store: state,
-        empty_log: EmptyLog::Unconfirmed,
-        removed_by: state_machine::removed_by,
-        keeps_voters: state_machine::keeps_voters,
-        change_check: change_check(store),
-        limits: raft_node::RaftLimits {
-            command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
-            request_timeout: settings.request_timeout(),
-            ..defaults
-        },
-    }
-}
-
-/// What Raft needs from the rest of the member, and what counts its figures.
-fn for_raft(
-    checkpoints: &Checkpoints,
-    incoming: &Incoming,
-    metrics: &Arc<Metrics>,
-    (member_id, apply_slow): (u64, Duration),
-    on_members: Box<dyn Fn() + Send + Sync>,
-) -> (RaftHost, RaftObserver) {
-    let host = RaftHost { checkpoints: checkpoints.clone(), incoming: incoming.clone(), on_members };
-    (host, RaftObserver { metrics: Arc::clone(metrics), member_id, apply_slow })
-}
-
-/// Starts the lease clock and what clients ask about leases.
-fn start_leases(
-    leader: Arc<LeaderLeases>,
-    context: &Context,
-    request_timeout: Duration,
-    stop: &Stop,
-) -> LeaseService {
-    let metrics = &context.metrics.leases;
-    tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
-    let link = LeaseLink::new(context.clone());
-    let member = (context.identity.member_id, request_timeout);
-    LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
-}
-
-fn start_peers(
-    peers: &Arc<Peers>,
-    raft: &Handle<Outcome>,
-    store: &Store,
-    (incoming, leases, hasher): (Incoming, Arc<LeaderLeases>, Hasher),
-    (ports, connections_max): (Vec<Port>, u32),
-    stop: &Stop,
-) {
-    let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
-    peers.connect(Arc::clone(&inbox), stop);
-    tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), stop.clone()));
-    let store = store.clone();
-    let members = move || known_members(&store);
-    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members))
-        .with_leases(leases)
-        .with_hasher(hasher);
-    peer::serve(ports, &server.with_connections_max(connections_max), stop);
-}
-
-/// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.
-const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
-
-/// The share of `--memory-limit` that events may take which wait in outboxes, and the same for large
-/// responses that streams hold.
-const WATCH_MEMORY_SHARE: u64 = 16;
-
-fn watch_limits(settings: &Settings) -> watch::WatchLimits {
-    let limits = watch::WatchLimits::default();
-    let share = settings.memory_limit.map_or(u64::MAX, |limit| limit / WATCH_MEMORY_SHARE);
-    let within = |bytes: usize| bytes.min(usize::try_from(share).unwrap_or(usize::MAX));
-    watch::WatchLimits {
-        progress_interval: settings.watch_progress_interval(),
-        key_bytes_max: WATCH_KEY_BYTES_MAX,
-        bodies_bytes: within(limits.bodies_bytes),
-        handed_bytes_max: within(limits.handed_bytes_max),
-        ..limits
     }
 }
 

@@ -32,13 +32,16 @@ mod transport; // what Raft sends through
 mod connections; // connections with and without a hello, counted apart
 mod server; // what the peer port answers
 
+mod port; // its connections
+
 pub(crate) use confirming::confirm;
 pub(crate) use context::Context;
 pub(crate) use inbox::Inbox;
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
+pub(crate) use port::serve;
 pub(crate) use questions::hashes::at_start as hashes_at_start;
 pub(crate) use questions::leases::LeaseLink;
-pub(crate) use server::{CONNECTIONS_MAX, PeerServer, serve};
+pub(crate) use server::{CONNECTIONS_MAX, PeerServer};
 pub(crate) use transport::Peers;
 
 #[cfg(test)]

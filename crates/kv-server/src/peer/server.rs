@@ -1,7 +1,5 @@
 //! What the peer port answers: streams of messages, probes, and who is in the cluster.
 //!
-//! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
-//! * HTTP/2 only. Other bytes end their connection and nothing more.
 //! * A stream begins with a hello. It must name our cluster, us, and a member we know.
 //! * A member that the list does not hold yet is refused until another call vouches for it; see
 //!   `introduction`. It may send messages, stores and probes then, and ask nothing.
@@ -11,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::peer::peer_server::{Peer, PeerServer as Generated};
+use api::peer::peer_server::Peer;
 use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
     InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
@@ -19,36 +17,24 @@ use api::peer::{
     RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::LogPosition;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::connections::{Connections, Greeter};
-use super::context::{ENCODING, MESSAGE_BYTES_MAX, REMOVED, REMOVED_SAYS_A_LEARNER, WINDOW_BYTES};
+use super::connections::Greeter;
+use super::context::{ENCODING, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
 use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
 use crate::metrics::{From, UnderWay};
-use crate::net::listen::{self, Permits};
 use crate::process::log::causes;
-use crate::process::shutdown::Stop;
-use crate::tls::{Acceptor, Port, Stream};
-use crate::wire::Wire;
 
 /// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
 /// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
 /// in the backlog.
 pub const CONNECTIONS_MAX: u32 = 256;
-/// Streams of one connection: a lane, a probe, a question or two.
-const STREAMS_MAX: u32 = 32;
-/// Bytes of one request's headers: ours have a few hundred.
-const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Between two pings to a silent connection.
-const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// How often Raft is asked what became of a received store.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
@@ -72,7 +58,7 @@ pub struct PeerServer {
     refused: Arc<Mutex<Refusals>>,
     /// The connection that the requests of this clone come from. None before there is one.
     greeter: Option<Greeter>,
-    connections_max: u32,
+    pub(super) connections_max: u32,
 }
 
 /// Strangers remembered; beyond it the memory begins anew.
@@ -161,6 +147,11 @@ impl PeerServer {
     /// Answers questions for hashes.
     pub fn with_hasher(self, hasher: Hasher) -> PeerServer {
         PeerServer { hasher: Some(hasher), ..self }
+    }
+
+    /// The server for one connection.
+    pub(super) fn with_greeter(self, greeter: Greeter) -> PeerServer {
+        PeerServer { greeter: Some(greeter), ..self }
     }
 
     /// Descriptors that the peer port may hold, if fewer than [`CONNECTIONS_MAX`].
@@ -453,60 +444,6 @@ impl Drop for Attempt {
         if !self.has_succeeded {
             self.failures.inc();
         }
-    }
-}
-
-/// Serves the peer port until `stop`.
-pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
-    let permits = Permits::new(server.connections_max);
-    let connections = Connections::new(server.connections_max);
-    for (listener, tls) in listeners {
-        let (server, ending, connections) = (server.clone(), stop.clone(), connections.clone());
-        let serving = move |stream| {
-            let socket = (stream, tls.clone());
-            connection(socket, connections.clone(), server.clone(), ending.clone())
-        };
-        tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
-    }
-}
-
-async fn connection(
-    (stream, tls): (Wire, Option<Acceptor>),
-    connections: Connections,
-    server: PeerServer,
-    stop: Stop,
-) {
-    let open = connections.open(stream.source());
-    let stream = match tls {
-        None => Stream::Plain(stream),
-        Some(acceptor) => {
-            let accepted = tokio::select! {
-                accepted = acceptor.accept(stream) => accepted,
-                () = open.must_close() => return,
-                () = stop.stopped() => return,
-            };
-            let Some(stream) = accepted else { return };
-            stream
-        }
-    };
-    let server = PeerServer { greeter: Some(open.greeter()), ..server };
-    let service = Generated::new(server)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    // Anything but an HTTP/2 preface is an error of hyper's first read.
-    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .keep_alive_interval(ALIVE_EVERY)
-        .serve_connection(TokioIo::new(open.gate(stream)), TowerToHyperService::new(service));
-    // Peers are not drained: Raft sends again what is on its way. Errors here are the other side's.
-    tokio::select! {
-        _ = connection => {}
-        () = open.must_close() => {}
-        () = stop.stopped() => {}
     }
 }
 

@@ -15,6 +15,8 @@ mod hashes; // of the key space
 mod history; // what watchers have shown
 mod leases; // when their keys are deleted
 
+pub mod verdict; // what a check takes, and what it says
+
 pub mod checker; // operations and events against each other
 
 pub mod timeline; // rates, latencies, leaders
@@ -32,7 +34,7 @@ use actors::names::Names;
 use actors::polls;
 use api::etcdserverpb::DeleteRangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
-use checker::{Checked, Checker, Input, Violation};
+use checker::Checker;
 use operation::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -43,6 +45,7 @@ use std::time::{Duration, Instant};
 use timeline::{Kind, Leader, Recorder, Timeline};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use verdict::{Checked, Input, Violation};
 
 /// What the checker has not read yet: beyond this, clients and watchers wait for it.
 const MESSAGES_MAX: usize = 1 << 14;

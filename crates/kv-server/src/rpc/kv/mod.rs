@@ -5,6 +5,8 @@ mod frame; // gRPC's frame of one message
 mod answers; // the memory of what writes answer
 mod large; // ranges that are sent as they are made
 
+mod width; // how much a read touches, and where it is made
+
 mod methods; // each method
 mod now; // ranges that wait for nothing
 

@@ -17,7 +17,7 @@ use super::terminal::{first_error, note, print, write_file};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::proxy::{Counts, Proxy};
-use crate::verify::checker::Checked;
+use crate::verify::verdict::Checked;
 use crate::verify::{self, Report, Settings};
 use bench_report::render::html as html_of;
 use document::Document;

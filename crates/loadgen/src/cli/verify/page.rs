@@ -223,6 +223,7 @@ fn figure(title: &str, unit: &str, series: Vec<Series>) -> Figure {
 fn table(caption: &str, columns: &[&str], rows: Vec<Vec<Cell>>) -> Table {
     let columns = columns.iter().map(|title| Column::new(*title, None)).collect();
     Table { caption: caption.into(), groups: Vec::new(), columns, rows }
+    use crate::verify::verdict::{Checked, Violation};
 }
 
 fn name(text: &str) -> Cell {

@@ -1,7 +1,7 @@
 //! The result of `verify` as text.
 
 use super::document::Document;
-use crate::verify::checker::Checked;
+use crate::verify::verdict::Checked;
 
 /// What was checked so far.
 pub fn brief(checked: &Checked) -> String {
@@ -57,7 +57,7 @@ pub fn text(document: &Document) -> String {
 mod tests {
     use super::*;
     use crate::verify::Report;
-    use crate::verify::checker::Violation;
+    use crate::verify::verdict::Violation;
 
     #[test]
     fn only_a_run_that_was_checked_whole_is_clean() {

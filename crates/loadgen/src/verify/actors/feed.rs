@@ -7,8 +7,8 @@
 use super::messages::{Message, Messages};
 use super::names::Names;
 use crate::client::admin::Channel;
-use crate::verify::checker::Input;
 use crate::verify::operation::Revision;
+use crate::verify::verdict::Input;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};

@@ -3,9 +3,9 @@
 
 use super::client::{Shared, op, put, revision};
 use crate::client::admin::Channel;
-use crate::verify::checker::Input;
 use crate::verify::leases::{Kept, LeaseInput};
 use crate::verify::operation::{LEASED, Outcome, Request, Write};
+use crate::verify::verdict::Input;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;

@@ -4,9 +4,9 @@
 use super::client::Shared;
 use super::messages::{LeaderSeen, Message};
 use crate::client::admin::Channel;
-use crate::verify::checker::Input;
 use crate::verify::hashes::Hash;
 use crate::verify::operation::Revision;
+use crate::verify::verdict::Input;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{CompactionRequest, HashKvRequest, StatusRequest, StatusResponse};

@@ -1,0 +1,142 @@
+//! The parts of a member that `node` starts: how each is configured, and what it is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mvcc::Store;
+use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, StartError, Started, StoreState, Threads};
+use state_machine::Outcome;
+
+use crate::config::Settings;
+use crate::data_dir::bootstrap::Established;
+use crate::known_members::{change_check, known_members};
+use crate::member::{
+    Apply, Checkpoints, Hasher, Incoming, LeaderLeases, LeaseService, RaftHost, RaftObserver, run_lease_clock,
+};
+use crate::metrics::Metrics;
+use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
+use crate::process::runtime::Runtimes;
+use crate::process::shutdown::Stop;
+use crate::tls::Port;
+
+/// Starts Raft on its threads and tasks. `on_fatal` is called when it cannot go on.
+pub fn start_raft(
+    runtimes: &Runtimes,
+    config: Config,
+    established: Established,
+    apply: Apply,
+    peers: &Arc<Peers>,
+    (host, observer): (RaftHost, RaftObserver),
+    on_fatal: fn(Fatal),
+) -> Result<(Handle<Outcome>, Threads), StartError> {
+    let Established { log, recovery, .. } = established;
+    let Started { handle, driver, pump, threads } = raft_node::start(
+        config,
+        raft_node::Log::opened(log, recovery),
+        apply,
+        Arc::clone(peers) as Arc<dyn raft_node::Transport>,
+        Box::new(on_fatal),
+        Arc::new(host),
+        Arc::new(observer),
+    )?;
+    runtimes.clients.spawn(pump.run());
+    runtimes.peers().spawn(driver.run());
+    Ok((handle, threads))
+}
+
+pub fn raft_config(
+    settings: &Settings,
+    membership: Membership,
+    id: u64,
+    (store, state): (&Store, StoreState),
+) -> Config {
+    let heartbeat = settings.clock.heartbeat;
+    let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
+    let defaults = raft_node::RaftLimits::default();
+    Config {
+        id,
+        voters: membership.voters.clone(),
+        membership: Some(membership),
+        boot_nonce: rand::random(),
+        tick: heartbeat,
+        heartbeat_ticks: 1,
+        election_ticks: u32::try_from(ticks).unwrap_or(u32::MAX),
+        catch_up_entries: settings.snapshot_catch_up_entries,
+        store: state,
+        empty_log: EmptyLog::Unconfirmed,
+        removed_by: state_machine::removed_by,
+        keeps_voters: state_machine::keeps_voters,
+        change_check: change_check(store),
+        limits: raft_node::RaftLimits {
+            command_bytes_max: defaults.command_bytes_max.max(settings.limits.request_bytes_max),
+            request_timeout: settings.request_timeout(),
+            ..defaults
+        },
+    }
+}
+
+/// What Raft needs from the rest of the member, and what counts its figures.
+pub fn for_raft(
+    checkpoints: &Checkpoints,
+    incoming: &Incoming,
+    metrics: &Arc<Metrics>,
+    (member_id, apply_slow): (u64, Duration),
+    on_members: Box<dyn Fn() + Send + Sync>,
+) -> (RaftHost, RaftObserver) {
+    let host = RaftHost { checkpoints: checkpoints.clone(), incoming: incoming.clone(), on_members };
+    (host, RaftObserver { metrics: Arc::clone(metrics), member_id, apply_slow })
+}
+
+/// Starts the lease clock and what clients ask about leases.
+pub fn start_leases(
+    leader: Arc<LeaderLeases>,
+    context: &Context,
+    request_timeout: Duration,
+    stop: &Stop,
+) -> LeaseService {
+    let metrics = &context.metrics.leases;
+    tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
+    let link = LeaseLink::new(context.clone());
+    let member = (context.identity.member_id, request_timeout);
+    LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
+}
+
+/// Connects to the other members, and answers them.
+pub fn start_peers(
+    peers: &Arc<Peers>,
+    raft: &Handle<Outcome>,
+    store: &Store,
+    (incoming, leases, hasher): (Incoming, Arc<LeaderLeases>, Hasher),
+    (ports, connections_max): (Vec<Port>, u32),
+    stop: &Stop,
+) {
+    let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
+    peers.connect(Arc::clone(&inbox), stop);
+    tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), stop.clone()));
+    let store = store.clone();
+    let members = move || known_members(&store);
+    let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members))
+        .with_leases(leases)
+        .with_hasher(hasher);
+    peer::serve(ports, &server.with_connections_max(connections_max), stop);
+}
+
+/// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.
+const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
+
+/// The share of `--memory-limit` that events may take which wait in outboxes, and the same for large
+/// responses that streams hold.
+const WATCH_MEMORY_SHARE: u64 = 16;
+
+pub fn watch_limits(settings: &Settings) -> watch::WatchLimits {
+    let limits = watch::WatchLimits::default();
+    let share = settings.memory_limit.map_or(u64::MAX, |limit| limit / WATCH_MEMORY_SHARE);
+    let within = |bytes: usize| bytes.min(usize::try_from(share).unwrap_or(usize::MAX));
+    watch::WatchLimits {
+        progress_interval: settings.watch_progress_interval(),
+        key_bytes_max: WATCH_KEY_BYTES_MAX,
+        bodies_bytes: within(limits.bodies_bytes),
+        handed_bytes_max: within(limits.handed_bytes_max),
+        ..limits
+    }
+}

@@ -1,0 +1,78 @@
+//! The peer port: accepts connections, and serves HTTP/2 on each.
+//!
+//! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
+//! * HTTP/2 only. Other bytes end their connection and nothing more.
+
+use std::time::Duration;
+
+use api::peer::peer_server::PeerServer as Generated;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+
+use super::connections::Connections;
+use super::context::{MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::server::PeerServer;
+use crate::net::listen::{self, Permits};
+use crate::process::shutdown::Stop;
+use crate::tls::{Acceptor, Port, Stream};
+use crate::wire::Wire;
+
+/// Streams of one connection: a lane, a probe, a question or two.
+const STREAMS_MAX: u32 = 32;
+/// Bytes of one request's headers: ours have a few hundred.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Between two pings to a silent connection.
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Serves the peer port until `stop`.
+pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
+    let permits = Permits::new(server.connections_max);
+    let connections = Connections::new(server.connections_max);
+    for (listener, tls) in listeners {
+        let (server, ending, connections) = (server.clone(), stop.clone(), connections.clone());
+        let serving = move |stream| {
+            let socket = (stream, tls.clone());
+            connection(socket, connections.clone(), server.clone(), ending.clone())
+        };
+        tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
+    }
+}
+
+async fn connection(
+    (stream, tls): (Wire, Option<Acceptor>),
+    connections: Connections,
+    server: PeerServer,
+    stop: Stop,
+) {
+    let open = connections.open(stream.source());
+    let stream = match tls {
+        None => Stream::Plain(stream),
+        Some(acceptor) => {
+            let accepted = tokio::select! {
+                accepted = acceptor.accept(stream) => accepted,
+                () = open.must_close() => return,
+                () = stop.stopped() => return,
+            };
+            let Some(stream) = accepted else { return };
+            stream
+        }
+    };
+    let service = Generated::new(server.with_greeter(open.greeter()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    // Anything but an HTTP/2 preface is an error of hyper's first read.
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(ALIVE_EVERY)
+        .serve_connection(TokioIo::new(open.gate(stream)), TowerToHyperService::new(service));
+    // Peers are not drained: Raft sends again what is on its way. Errors here are the other side's.
+    tokio::select! {
+        _ = connection => {}
+        () = open.must_close() => {}
+        () = stop.stopped() => {}
+    }
+}

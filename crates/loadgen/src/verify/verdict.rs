@@ -1,0 +1,77 @@
+//! What a check takes, and what it says.
+
+use super::hashes::Hash;
+use super::leases::{Broken, LeaseInput};
+use super::operation::{Change, Operation, Outcome, Revision};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// What happens, in the order of the head of `checker`.
+#[derive(Clone, Debug)]
+pub enum Input {
+    Began(Operation),
+    /// The operation of this number has an outcome.
+    Ended(u64, Duration, Outcome),
+    /// One response of a watcher.
+    Watched {
+        watcher: usize,
+        at: Duration,
+        changes: Vec<Change>,
+    },
+    /// A watcher has received everything up to this revision.
+    Progress {
+        watcher: usize,
+        revision: Revision,
+    },
+    /// What is done with the lease of this ID.
+    Lease(i64, LeaseInput),
+    Hashed(Hash),
+}
+
+/// Statements that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    pub rule: Cow<'static, str>,
+    /// Operations, events and states, with times and revisions.
+    pub evidence: Vec<String>,
+}
+
+/// What was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    pub writes: u64,
+    pub linearizable_reads: u64,
+    pub serializable_reads: u64,
+    /// Calls that failed, of which some may have been executed.
+    pub unknown: u64,
+    pub events: u64,
+    /// Serializable reads of states that were forgotten already.
+    pub too_old: u64,
+    /// Leases whose keys were deleted after their time.
+    pub leases_expired: u64,
+    pub leases_revoked: u64,
+    /// From the earliest time at which a lease may expire to the arrival of the deletions, at most.
+    pub lease_latest_ms: u64,
+    /// Answers to HashKV that were equal to one of another member.
+    pub hashes: u64,
+}
+
+/// `Ok`: no contradiction so far.
+pub(super) type Verdict = Result<(), Box<Violation>>;
+
+pub(super) fn violation(rule: &'static str, evidence: Vec<String>) -> Verdict {
+    Err(Box::new(Violation { rule: rule.into(), evidence }))
+}
+
+pub(super) fn broken_rule((rule, evidence): Broken) -> Verdict {
+    violation(rule, evidence)
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Violation: {}.", self.rule)?;
+        self.evidence.iter().try_for_each(|line| write!(formatter, "\n  {line}"))
+    }
+}
