@@ -21,7 +21,8 @@ use super::metrics::Metrics;
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{Lease, Record, Writer};
 use crate::live_import::{
-    EventRevisions, EventsError, Head, Session, WholeRevision, ask, cluster_name, first_signal, may_pass, say,
+    EventRevisions, Events, EventsError, Head, News, Session, WholeRevision, cluster_name, first_signal,
+    may_pass, say,
 };
 use crate::operator::Client;
 use crate::process::log::causes;
@@ -37,10 +38,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Between two attempts to make a base.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
-/// For the first answer of a watch.
-const WATCH_WITHIN: Duration = Duration::from_secs(10);
-/// A watch that sends nothing for so long, while the cluster has more, is replaced.
-const EVENTS_WITHIN: Duration = Duration::from_secs(30);
 /// Ids of leases whose TTL is archived. Beyond that, they are asked for again.
 const LEASES_KNOWN_MAX: usize = 2_000_000;
 
@@ -135,8 +132,6 @@ pub struct Archiver {
     auth_revision: u64,
     base: Option<JoinHandle<Result<Made, BaseError>>>,
     base_after: Instant,
-    /// When the last event came, or none was missing.
-    moved: Instant,
     whole_at: Instant,
     said: Option<Instant>,
 }
@@ -184,7 +179,6 @@ impl Archiver {
             auth_revision: reached.map_or(0, |reached| reached.auth_revision),
             base: None,
             base_after: now + left,
-            moved: now,
             whole_at: now,
             said: None,
             inventory,
@@ -234,28 +228,27 @@ impl Archiver {
             let made = base::make(session.clone(), Arc::clone(&self.place)).await;
             self.take_base(made)?;
         }
-        let begun = tokio::time::timeout(WATCH_WITHIN, session.watch(self.last + 1)).await;
-        let mut events = begun.map_err(|_| Broken::Lost("no answer to a watch".to_owned()))??;
-        let (mut revisions, mut heads) = (EventRevisions::default(), ask(session.clone()));
+        let mut events = Events::begin(&session, self.last + 1).await?;
+        let mut revisions = EventRevisions::default();
         say(&format!("revision {}: archiving {}", self.last, self.client.endpoint()));
-        (self.said, self.moved) = (None, Instant::now());
+        self.said = None;
         let mut signalled = self.signalled.clone();
         loop {
             tokio::select! {
                 biased;
                 () = first_signal(&mut signalled) => return Ok(self.write(Some(&session)).await?),
-                head = heads.recv() => {
-                    let head = head.unwrap_or_else(|| Err(Status::unavailable("no more answers")))?;
-                    self.observe(head, &session).await?;
-                }
                 made = finished(&mut self.base) => {
                     self.base = None;
                     self.take_base(made)?;
                 }
-                response = events.message() => {
-                    let ended = || Broken::Lost("the watch ended".to_owned());
-                    self.take(response?.ok_or_else(ended)?, &mut revisions, &session).await?;
-                }
+                news = events.next() => match news? {
+                    News::Head(head) => {
+                        events.check(head, self.last)?;
+                        self.observe(head, &session).await?;
+                    }
+                    News::Events(response) => self.take(response, &mut revisions, &session).await?,
+                    News::Compacted(compacted) => return Err(self.skip(compacted, &session).await?),
+                },
             }
         }
     }
@@ -321,12 +314,6 @@ impl Archiver {
 
     async fn observe(&mut self, head: Head, session: &Session) -> Result<(), Broken> {
         self.metrics.head.set(head.revision);
-        if head.revision <= self.last {
-            self.moved = Instant::now();
-        }
-        if self.moved.elapsed() >= EVENTS_WITHIN {
-            return Err(Broken::Lost("the watch sends nothing".to_owned()));
-        }
         if self.segment_since.elapsed() >= self.options.segment_every {
             self.write(Some(session)).await?;
             let (_, auth_revision) = session.auth().await?;
@@ -354,15 +341,6 @@ impl Archiver {
         revisions: &mut EventRevisions,
         session: &Session,
     ) -> Result<(), Broken> {
-        if response.canceled {
-            if response.compact_revision > 0 {
-                return Err(self.skip(response.compact_revision, session).await?);
-            }
-            return Err(Broken::Lost(format!("the watch was cancelled: {}", response.cancel_reason)));
-        }
-        if !response.events.is_empty() {
-            self.moved = Instant::now();
-        }
         let mut gap = None;
         revisions.take(response, |whole| {
             gap = gap.or_else(|| self.push(whole));

@@ -9,22 +9,16 @@
 
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::WatchResponse;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tonic::Status;
 
+use super::events::{Events, News};
 use super::progress::{Progress, say};
 use super::revisions::{EventsError, Revisions};
 use super::source::{Head, Session, may_pass};
 use super::target::{Target, TargetError};
 use crate::operator::Client;
 
-/// Between two questions for the revision of the source.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-/// A watch that sends nothing for so long, while the source has more, is replaced.
-const EVENTS_WITHIN: Duration = Duration::from_secs(30);
-/// For the first answer of a watch.
-const WATCH_WITHIN: Duration = Duration::from_secs(10);
 /// Between two connections, and between two looks at something that has to settle.
 const PAUSE: Duration = Duration::from_millis(300);
 /// For the source to answer again, once a signal has asked for the end.
@@ -133,8 +127,6 @@ pub struct Follower {
     /// The copy ends once it has this revision.
     goal: Option<i64>,
     answered: Instant,
-    /// When the last events came.
-    moved: Instant,
     /// Since when the copy tries to end.
     ending: Option<Instant>,
     compared: u32,
@@ -160,7 +152,6 @@ impl Follower {
             until,
             goal: None,
             answered: now,
-            moved: now,
             ending: None,
             compared: 0,
         }
@@ -205,12 +196,10 @@ impl Follower {
         if self.until == Until::CaughtUp || *self.signalled.borrow() {
             self.goal.get_or_insert(head.revision);
         }
-        let begun = tokio::time::timeout(WATCH_WITHIN, session.watch(self.target.revision() + 1)).await;
-        let mut events = begun.map_err(|_| Broken::Lost("no answer to a watch".to_owned()))??;
-        let (mut revisions, mut heads) = (Revisions::default(), ask(session.clone()));
+        let mut events = Events::begin(&session, self.target.revision() + 1).await?;
+        let mut revisions = Revisions::default();
         say(&format!("revision {}: following {}", self.target.revision(), self.client.endpoint()));
         let mut signalled = self.signalled.clone();
-        self.moved = Instant::now();
         loop {
             if self.goal.is_some_and(|goal| self.target.revision() >= goal)
                 && let Some(proof) = self.end(&session).await?
@@ -224,13 +213,21 @@ impl Follower {
                     // Read after the signal: nothing that was acknowledged before it is missing.
                     self.goal = Some(session.head().await?.revision);
                 }
-                head = heads.recv() => {
-                    self.observe(head.unwrap_or_else(|| Err(Status::unavailable("no more answers")))?)?;
-                }
-                response = events.message() => {
-                    let ended = || Broken::Lost("the watch ended".to_owned());
-                    self.take(response?.ok_or_else(ended)?, &mut revisions)?;
-                }
+                news = events.next() => match news? {
+                    News::Head(head) => {
+                        self.answered = Instant::now();
+                        let revision = self.target.revision();
+                        self.progress.observed(head.revision, revision);
+                        events.check(head, revision)?;
+                    }
+                    News::Events(response) => {
+                        revisions.take(response, |whole| Ok::<(), FollowError>(self.target.apply(&whole)?))?;
+                    }
+                    News::Compacted(compacted) => {
+                        let revision = self.target.revision();
+                        return Err(FollowError::Compacted { revision, compacted }.into());
+                    }
+                },
             }
         }
     }
@@ -245,34 +242,6 @@ impl Follower {
             return Err(FollowError::Older { head: head.revision, revision });
         }
         self.answered = Instant::now();
-        Ok(())
-    }
-
-    fn observe(&mut self, head: Head) -> Result<(), Broken> {
-        self.answered = Instant::now();
-        let revision = self.target.revision();
-        self.progress.observed(head.revision, revision);
-        if head.revision <= revision {
-            self.moved = Instant::now();
-        }
-        match self.moved.elapsed() >= EVENTS_WITHIN {
-            true => Err(Broken::Lost("the watch sends nothing".to_owned())),
-            false => Ok(()),
-        }
-    }
-
-    fn take(&mut self, response: WatchResponse, revisions: &mut Revisions) -> Result<(), Broken> {
-        if response.canceled {
-            let (revision, compacted) = (self.target.revision(), response.compact_revision);
-            return Err(match compacted > 0 {
-                true => FollowError::Compacted { revision, compacted }.into(),
-                false => Broken::Lost(format!("the watch was cancelled: {}", response.cancel_reason)),
-            });
-        }
-        if !response.events.is_empty() {
-            self.moved = Instant::now();
-        }
-        revisions.take(response, |whole| Ok::<(), FollowError>(self.target.apply(&whole)?))?;
         Ok(())
     }
 
@@ -330,20 +299,4 @@ pub async fn first_signal(signalled: &mut watch::Receiver<bool>) {
 /// The id of a cluster, as tools print it.
 pub fn cluster_name(head: Head) -> String {
     format!("{:x}", head.cluster_id)
-}
-
-/// Asks for the source's revision again and again, until an answer fails or is not wanted.
-pub fn ask(session: Session) -> mpsc::Receiver<Result<Head, Status>> {
-    let (answers, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        loop {
-            let answer = session.head().await;
-            let is_last = answer.is_err();
-            if answers.send(answer).await.is_err() || is_last {
-                return;
-            }
-            tokio::time::sleep(ASK_EVERY).await;
-        }
-    });
-    receiver
 }
