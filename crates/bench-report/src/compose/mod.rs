@@ -9,6 +9,7 @@ mod tables; // published, measured here, ratio
 
 use crate::model::{Report, SuiteResult};
 use crate::page::{Page, Section};
+pub use plots::over_time;
 use view::{View, anchor};
 
 /// The page of a report.

@@ -181,22 +181,7 @@ impl View<'_> {
         if series.is_empty() {
             return None;
         }
-        let highest = |series: &Series| series.points.iter().map(|point| point.y).fold(0.0, f64::max);
-        let words = series
-            .iter()
-            .map(|series| format!("{} up to {} {unit}", series.name, number::quantity(highest(series))));
-        let words = words.collect::<Vec<_>>().join("; ");
-        let plot = Lines {
-            x: Axis { label: "seconds since the start of the round".into(), scale: Scale::Linear },
-            y: Axis { label: unit.into(), scale: Scale::Linear },
-            series,
-        };
-        Some(Figure {
-            title: title.into(),
-            caption: words.clone(),
-            description: format!("{}: {words}", row.title),
-            plot,
-        })
+        Some(over_time((title, &row.title), "seconds since the start of the round", unit, series))
     }
 }
 
@@ -251,4 +236,19 @@ fn summed(at: &[f64], columns: &[Vec<f64>]) -> Vec<Point> {
     }
     let sum = |n: usize| columns.iter().map(|column| column.get(n).copied()).sum::<Option<f64>>();
     at.iter().enumerate().filter_map(|(n, at)| Some(Point::new(*at, sum(n)?))).collect()
+}
+
+/// A figure of values over time, with the highest of each series in words. `subject`: what is described.
+pub fn over_time((title, subject): (&str, &str), time: &str, unit: &str, series: Vec<Series>) -> Figure {
+    let highest = |series: &Series| series.points.iter().map(|point| point.y).fold(0.0, f64::max);
+    let words = series
+        .iter()
+        .map(|series| format!("{} up to {} {unit}", series.name, number::quantity(highest(series))));
+    let words = words.collect::<Vec<_>>().join("; ");
+    let plot = Lines {
+        x: Axis { label: time.into(), scale: Scale::Linear },
+        y: Axis { label: unit.into(), scale: Scale::Linear },
+        series,
+    };
+    Figure { title: title.into(), caption: words.clone(), description: format!("{subject}: {words}"), plot }
 }

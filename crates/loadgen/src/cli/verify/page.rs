@@ -2,10 +2,10 @@
 
 use super::document::Document;
 use crate::verify::timeline::{Columns, Timeline};
+use bench_report::compose;
 use bench_report::number;
 use bench_report::page::{
-    Axis, Cell, Column, Fact, Figure, FigureGroup, Folding, Lines, Owner, Page, Point, Scale, Section,
-    Series, Stroke, Table,
+    Cell, Column, Fact, Figure, FigureGroup, Folding, Owner, Page, Point, Section, Series, Stroke, Table,
 };
 
 /// The page of a run.
@@ -207,23 +207,12 @@ fn over_time(timeline: &Timeline) -> Option<Section> {
 }
 
 fn figure(title: &str, unit: &str, series: Vec<Series>) -> Figure {
-    let highest = |series: &Series| series.points.iter().map(|point| point.y).fold(0.0, f64::max);
-    let words = series
-        .iter()
-        .map(|series| format!("{} up to {} {unit}", series.name, number::quantity(highest(series))));
-    let words = words.collect::<Vec<_>>().join("; ");
-    let plot = Lines {
-        x: Axis { label: "seconds since the start".into(), scale: Scale::Linear },
-        y: Axis { label: unit.into(), scale: Scale::Linear },
-        series,
-    };
-    Figure { title: title.into(), caption: words.clone(), description: format!("{title}: {words}"), plot }
+    compose::over_time((title, title), "seconds since the start", unit, series)
 }
 
 fn table(caption: &str, columns: &[&str], rows: Vec<Vec<Cell>>) -> Table {
     let columns = columns.iter().map(|title| Column::new(*title, None)).collect();
     Table { caption: caption.into(), groups: Vec::new(), columns, rows }
-    use crate::verify::verdict::{Checked, Violation};
 }
 
 fn name(text: &str) -> Cell {
@@ -233,8 +222,8 @@ fn name(text: &str) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::checker::{Checked, Violation};
     use crate::verify::timeline::{Leader, Window};
+    use crate::verify::verdict::{Checked, Violation};
     use bench_report::render::{html, markdown};
 
     fn document() -> Document {
