@@ -4,14 +4,12 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use common::tiny_options;
 use mvcc::{
     Change, Changes, CompactProgress, Error, Follower, KeyRange, LogPosition, Maintainer, MemoryBackend,
-    Previous, Revision, Staging, Store, Writer,
+    Previous, Revision, Store, Writer,
 };
 use proptest::prelude::*;
 
@@ -34,7 +32,6 @@ fn made(changes: &Changes) -> Vec<Made> {
 
 /// A store, and the changes that were made to it.
 struct Recorded {
-    backend: MemoryBackend,
     writer: Writer,
     store: Store,
     maintainer: Maintainer,
@@ -46,9 +43,9 @@ struct Recorded {
 
 impl Recorded {
     fn new() -> Self {
-        let backend = MemoryBackend::new();
-        let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), tiny_options()).unwrap();
-        Recorded { backend, writer, store, maintainer, made: Vec::new(), live: BTreeMap::new(), index: 0 }
+        let backend = Box::new(MemoryBackend::new());
+        let (writer, store, maintainer) = mvcc::open(backend, tiny_options()).unwrap();
+        Recorded { writer, store, maintainer, made: Vec::new(), live: BTreeMap::new(), index: 0 }
     }
 
     /// One request: puts, then deletes of other keys.
@@ -212,22 +209,6 @@ proptest! {
 }
 
 #[test]
-fn a_read_returns_few_revisions_and_at_least_one() {
-    let mut recorded = Recorded::new();
-    for _ in 0..20 {
-        recorded.request(&[(0, 100), (1, 100), (2, 100)], &[]);
-    }
-    let (mut from, mut reads) = (2, 0);
-    while from <= recorded.store.revision() {
-        let changes = recorded.store.changes(from, 1).unwrap();
-        assert!(changes.through() <= from + 2, "a read of {from} to {}", changes.through());
-        recorded.check_from(from, 1);
-        (from, reads) = (changes.through() + 1, reads + 1);
-    }
-    assert!(reads >= 10, "{reads} reads");
-}
-
-#[test]
 fn a_request_in_progress_is_not_visible() {
     let mut recorded = Recorded::new();
     recorded.request(&[(0, 10)], &[]);
@@ -245,98 +226,4 @@ fn a_request_in_progress_is_not_visible() {
     let part = store.changes_within(Revision { main: 3, sub: 0 }).unwrap();
     assert!(part.changes.iter().count() < 100, "a part is a block");
     assert_eq!(store.changes_within(Revision { main: 4, sub: 0 }).unwrap().changes.iter().count(), 0);
-}
-
-#[test]
-fn a_compaction_waits_for_the_follower_and_for_no_other_reader() {
-    let mut recorded = Recorded::new();
-    let mut follower = recorded.store.follow();
-    for length in 0..50 {
-        recorded.request(&[(0, length)], &[]);
-    }
-    recorded.compact(51);
-    let settle = |recorded: &mut Recorded| {
-        let steps = std::iter::repeat_with(|| recorded.step(10)).take(1000);
-        steps.last()
-    };
-    assert_eq!(settle(&mut recorded), Some(CompactProgress::Waiting));
-    assert!(matches!(recorded.store.changes(50, 100), Err(Error::Compacted { compacted: 51, .. })));
-    assert_eq!(recorded.store.changes(51, 100).unwrap().iter().count(), 1);
-    while follower.next() <= 51 {
-        follow(&recorded, &mut follower, 100);
-    }
-    settle(&mut recorded);
-    assert_eq!(recorded.store.records(), 1, "records of compacted revisions are removed");
-    recorded.check_from(51, 100);
-}
-
-/// A store with the durable state of `source`.
-fn install(recorded: &mut Recorded, source: &mut Recorded) {
-    source.maintainer.persist().unwrap();
-    let mut export = source.maintainer.export();
-    let mut staging = Staging::begin(Box::new(recorded.backend.incoming()), &tiny_options()).unwrap();
-    while let Some(chunk) = export.next(500).unwrap() {
-        staging.add(&chunk).unwrap();
-    }
-    recorded.maintainer.install(staging.finish().unwrap()).unwrap();
-}
-
-#[test]
-fn after_an_install_a_reader_continues_or_is_told_what_is_compacted() {
-    for (compacted, expected) in [(0, Ok(31)), (21, Ok(31)), (22, Err(22)), (31, Err(31))] {
-        let (mut source, mut older) = (Recorded::new(), Recorded::new());
-        for length in 0..19 {
-            source.request(&[(length as u8 % 5, length)], &[]);
-            older.request(&[(length as u8 % 5, length)], &[]);
-        }
-        // It has read up to revision 20.
-        let mut follower = older.store.follow();
-        assert_eq!(follower.next(), 21);
-        for length in 0..11 {
-            source.request(&[(0, length), (1, length)], &[3]);
-        }
-        source.compact(compacted);
-        while source.step(100) != CompactProgress::Idle {}
-        install(&mut older, &mut source);
-        let read = |changes: mvcc::Result<Changes>| match changes {
-            Ok(changes) => {
-                assert_eq!(made(&changes), source.between(21, changes.through()));
-                Ok(changes.through())
-            }
-            Err(Error::Compacted { compacted, .. }) => Err(compacted),
-            Err(error) => panic!("{error}"),
-        };
-        assert_eq!(read(follower.changes(1 << 20)), expected, "compacted at {compacted}");
-        assert_eq!(read(older.store.changes(21, 1 << 20)), expected, "compacted at {compacted}");
-        if let Err(compacted) = expected {
-            follower.advance(compacted);
-            let rest = follower.changes(1 << 20).unwrap();
-            assert_eq!(made(&rest), source.between(compacted, 31));
-        }
-    }
-}
-
-#[test]
-fn the_listener_is_called_once_for_each_entry_that_publishes() {
-    let mut recorded = Recorded::new();
-    let calls = Arc::new(AtomicUsize::new(0));
-    let counter = calls.clone();
-    assert!(recorded.store.wake_with(Arc::new(move || {
-        counter.fetch_add(1, Ordering::SeqCst);
-    })));
-    assert!(!recorded.store.wake_with(Arc::new(|| {})), "it is set once");
-    recorded.request(&[(0, 1)], &[]);
-    assert_eq!(calls.load(Ordering::SeqCst), 1);
-    recorded.writer.begin().put(b"x", b"1", 0);
-    recorded.writer.begin().put(b"x", b"2", 0);
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "inside an entry");
-    recorded.end_entry();
-    recorded.end_entry();
-    assert_eq!(calls.load(Ordering::SeqCst), 2, "an entry without changes");
-    let mut source = Recorded::new();
-    for _ in 0..9 {
-        source.request(&[(0, 1)], &[]);
-    }
-    install(&mut recorded, &mut source);
-    assert_eq!(calls.load(Ordering::SeqCst), 3, "an install");
 }

@@ -94,35 +94,6 @@ fn an_imported_history_answers_as_its_store_at_every_revision() {
 }
 
 #[test]
-fn a_history_is_the_same_after_writes_and_a_compaction() {
-    let (mut writer, store, mut maintainer) = open();
-    change(&mut writer, 0..60);
-    let history = store.pin_history();
-    let before = lines(&history);
-    change(&mut writer, 60..150);
-    writer.compact(store.revision()).unwrap();
-    writer.end_entry(LogPosition::new(300, 1)).unwrap();
-    maintainer.persist().unwrap();
-    while maintainer.compact_step(3).unwrap() == CompactProgress::More {}
-    assert_eq!(maintainer.compact_step(3).unwrap(), CompactProgress::Waiting);
-    assert_eq!(lines(&history), before);
-    drop(history);
-    let mut progress = CompactProgress::More;
-    while progress == CompactProgress::More {
-        progress = maintainer.compact_step(3).unwrap();
-    }
-    assert!(matches!(progress, CompactProgress::Finished { .. }), "{progress:?}");
-}
-
-#[test]
-fn an_empty_store_has_an_empty_history() {
-    let (_writer, store, _maintainer) = open();
-    let history = store.pin_history();
-    assert_eq!((history.revision(), history.compact_revision(), lines(&history)), (1, -1, vec![]));
-    assert_eq!(imported(&history).1.revision(), 1);
-}
-
-#[test]
 fn changes_that_no_store_has_are_refused() {
     let put = |main, create, version, key: &'static [u8]| {
         let kv =

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::location::Location;
 use common::member::{Member, chunks, leader, receive};
 use common::tiny_options;
-use mvcc::{Backend, CompactProgress, Error, LogPosition, MemoryBackend, Present, Staging, Store};
+use mvcc::{Backend, CompactProgress, Error, LogPosition, MemoryBackend, Staging, Store};
 
 #[test]
 fn what_was_exported_is_what_is_installed() {
@@ -67,19 +67,6 @@ fn an_export_does_not_change_with_its_store() {
         follower.maintainer.install(receive(&home, &sent).unwrap()).unwrap();
         expected.check_all(&follower.store);
     }
-}
-
-#[test]
-fn an_export_contains_exactly_the_durable_checkpoint() {
-    let mut leader = leader();
-    let durable = leader.oracle.clone();
-    leader.entries(300..=320);
-    leader.writer.set_item(b"item/0", Some(b"not persisted"));
-    let home = Location::Memory(MemoryBackend::new());
-    let mut follower = home.open();
-    let staged = receive(&home, &chunks(leader.maintainer.export(), 500)).unwrap();
-    follower.maintainer.install(staged).unwrap();
-    durable.check_all(&follower.store);
 }
 
 #[test]
@@ -236,24 +223,4 @@ fn a_damaged_block_is_not_sent() {
         matches!(&error, Error::Corrupt { file, offset: 24, .. } if file.contains("block file")),
         "{error}"
     );
-}
-
-/// A member that made other changes of the same entries may have more revisions than it should.
-#[test]
-fn a_wrong_state_is_replaced_by_one_with_fewer_revisions() {
-    let leader = leader();
-    let home = Location::Memory(MemoryBackend::new());
-    let mut wrong = home.open();
-    wrong.entries(1..=60);
-    for _ in 0..200 {
-        wrong.writer.begin().put(b"wrong", b"1", 0);
-    }
-    wrong.writer.end_entry(LogPosition::new(100, 1)).unwrap();
-    assert!(wrong.store.revision() > leader.store.revision());
-    let sent = chunks(leader.maintainer.export(), 500);
-    let refused = wrong.maintainer.install(receive(&home, &sent).unwrap()).unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    wrong.maintainer.install_over(receive(&home, &sent).unwrap(), Present::Wrong).unwrap();
-    wrong.oracle = leader.oracle.clone();
-    wrong.check();
 }

@@ -118,27 +118,6 @@ fn equal_members_have_equal_digests_whatever_is_stored_and_reclaimed() {
     }
 }
 
-#[test]
-fn a_member_that_is_behind_or_has_compacted_further_gives_no_digest() {
-    let (mut one, other) = members();
-    one.entry(301);
-    let (_, digest, lagging) = one.compare(&other).pop().unwrap();
-    assert!(matches!(digest, Recounted::Digest(_)));
-    assert_eq!(lagging, Recounted::NotYet);
-    one.writer.compact(200).unwrap();
-    one.end(302);
-    one.settle();
-    // What is visible at the compact revision is not known before it is reached, for any span.
-    let mut lagging = Member::new(300);
-    (1..=60).for_each(|number| lagging.entry(number));
-    assert!(lagging.store.revision() < 200);
-    assert!(one.compare(&lagging).iter().all(|(_, _, lagging)| *lagging == Recounted::NotYet));
-    for (span, _, further) in other.compare(&one) {
-        assert_eq!(further, Recounted::Compacted, "{span:?}");
-    }
-    assert!(one.store.next_span(Revision::first_of(1000), BOUNDS).is_none());
-}
-
 /// Ends a read at its third step.
 struct Third(Cell<u32>);
 

@@ -9,7 +9,13 @@
 //!   end INDEX [TERM]          persist                          step | steps    one compaction step, or all
 //!   crash                     store NAME                       options block=256 due=2000 full=6000 …
 //!   export                    install NAME | stage NAME | finish | discard     NAME: an exported store
-//!   pin a..c                  visit
+//!     … NAME cut|damaged|wrong     the last chunk is missing | a byte differs | this store's state is wrong
+//!   pin a..c                  visit | unpin                    room BYTES      records     hashes
+//!   unfinished put a=1        a request that is dropped        lease 5         wakes
+//!   changes FROM [BYTES]      parts REV                        previous a@REV b@REV
+//!   follow                    read [BYTES] | skip REV | unfollow
+//!   history                   list | leave                     import          the history, into a new store
+//!   recount NAME              flip KEY value|version|lease|kind                damage BYTE
 //!
 //! A pair is shown as key=value@create.mod.version+lease.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -19,11 +25,21 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use mvcc::{
-    CompactProgress, Error, Fetch, KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, Options,
-    PinnedRange, Previous, RangeOptions, RangeResult, RevisionWriter, Staged, Staging, Store, Writer,
+    Backend, Change, Changes, CompactProgress, Error, Fetch, Flip, Follower, History, Import, ImportedState,
+    KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, Options, PinnedRange, Present, Previous,
+    RangeOptions, RangeResult, RecountBounds, RecountSpan, Revision, RevisionWriter, Staged, Staging, Store,
+    Writer,
 };
+
+/// Longer results are shown by their number of pairs, the first and the last.
+const SHOWN_MAX: usize = 20;
+/// Spans of a recount.
+const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
 
 #[test]
 fn scripts_give_their_output() {
@@ -47,6 +63,9 @@ struct Member {
     store: Store,
     maintainer: Maintainer,
     pinned: Option<PinnedRange>,
+    follower: Option<Follower>,
+    history: Option<History>,
+    wakes: Arc<AtomicUsize>,
 }
 
 impl Default for Script {
@@ -85,12 +104,26 @@ impl Script {
                 return Ok(format!("revision {}, applied {}", export.revision(), export.applied().index));
             }
             "stage" | "install" => {
-                let (chunks, options) = (self.exports[rest].clone(), self.options);
+                let (from, how) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (chunks, options) = (spoiled(self.exports[from].clone(), how), self.options);
                 let staged = receive(&self.member().backend, &chunks, &options)?;
+                let present = if how == "wrong" { Present::Wrong } else { Present::Right };
                 if name == "install" {
-                    let applied = self.member().maintainer.install(staged)?;
+                    let applied = self.member().maintainer.install_over(staged, present)?;
                     return Ok(format!("installed {}", applied.index));
                 }
+            }
+            "import" => {
+                let (backend, options) = (MemoryBackend::new(), self.options);
+                import(self.member().history.as_ref().unwrap(), &backend, &options)?;
+                let imported = Member::open(backend, options)?;
+                let status = imported.status();
+                self.stores.insert(rest.to_owned(), imported);
+                return Ok(status);
+            }
+            "recount" => {
+                self.member();
+                return recount(&self.stores[&self.name].store, &self.stores[rest].store);
             }
             "finish" | "discard" => {
                 let backend = self.member().backend.clone();
@@ -112,7 +145,13 @@ impl Script {
 impl Member {
     fn open(backend: MemoryBackend, options: Options) -> Result<Self, Error> {
         let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), options)?;
-        Ok(Member { backend, writer, store, maintainer, pinned: None })
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&wakes);
+        let is_first = store.wake_with(Arc::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }));
+        assert!(is_first && !store.wake_with(Arc::new(|| ())), "a store has one listener");
+        Ok(Member { backend, writer, store, maintainer, pinned: None, follower: None, history: None, wakes })
     }
 
     fn status(&self) -> String {
@@ -136,8 +175,10 @@ impl Member {
                 Ok(format!("{:08x} at r{at}, compacted {compacted}", hash.hash))
             }
             "status" => Ok(self.status()),
-            "size" => Ok(format!("{:?}", self.store.size())),
-            "files" => Ok(format!("files {:?}", mvcc::Backend::files(&mut self.backend)?)),
+            "unfinished" => {
+                let shown = operate(&mut self.writer.begin(), rest)?;
+                Ok(format!("{shown}r{}", self.store.revision()))
+            }
             "item" => {
                 let (key, value) =
                     rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value)));
@@ -147,7 +188,7 @@ impl Member {
             "items" => {
                 let items = self.store.items(rest.as_bytes());
                 let shown = items.iter().map(|(key, value)| format!("{}={}", show(key), show(value)));
-                Ok(shown.collect::<Vec<_>>().join(" "))
+                Ok(joined(shown))
             }
             "compact" => self.writer.compact(rest.parse().unwrap()).map(|()| String::new()),
             "end" => {
@@ -167,6 +208,105 @@ impl Member {
                     progress => return Ok(format!("{progress:?}")),
                 }
             },
+            other => self.read(other, rest),
+        }
+    }
+
+    /// Commands that change nothing but what is pinned.
+    fn read(&mut self, name: &str, rest: &str) -> Result<String, Error> {
+        let bytes_max = |text: &str| text.parse().unwrap_or(1 << 20);
+        match name {
+            "size" => Ok(format!("{:?}", self.store.size())),
+            "files" => Ok(format!("files {:?}", self.backend.files()?)),
+            "records" => Ok(self.store.records().to_string()),
+            "room" => Ok(self.store.has_room(rest.parse().unwrap()).to_string()),
+            "wakes" => Ok(self.wakes.swap(0, Ordering::SeqCst).to_string()),
+            "lease" => {
+                Ok(joined(self.store.keys_of_lease(rest.parse().unwrap(), &())?.iter().map(|key| show(key))))
+            }
+            "hashes" => {
+                let hashes = self.store.compaction_hashes();
+                Ok(joined(hashes.iter().map(|hash| format!("{:08x} at r{}", hash.hash, hash.hash_revision))))
+            }
+            "changes" => {
+                let (from, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
+                let changes = self.store.changes(from.parse().unwrap(), bytes_max(bytes))?;
+                Ok(show_changes(&changes))
+            }
+            "parts" => {
+                let (mut next, mut parts) = (Some(Revision::first_of(rest.parse().unwrap())), Vec::new());
+                while let Some(from) = next {
+                    let part = self.store.changes_within(from)?;
+                    parts.push(joined(part.changes.iter().map(show_change)));
+                    next = part.next;
+                }
+                Ok(parts.join("\n"))
+            }
+            "previous" => {
+                let events: Vec<_> = rest.split(' ').map(|event| event.split_once('@').unwrap()).collect();
+                let events: Vec<_> =
+                    events.iter().map(|(key, main)| (key.as_bytes(), main.parse().unwrap())).collect();
+                let pairs = self.store.previous(&events)?;
+                Ok(joined(pairs.iter().map(|pair| pair.as_ref().map_or("none".to_owned(), show_kv))))
+            }
+            "flip" => {
+                let (key, what) = rest.split_once(' ').unwrap();
+                let flip = match what {
+                    "value" => Flip::Value,
+                    "version" => Flip::Version,
+                    "lease" => Flip::Lease,
+                    "kind" => Flip::Kind,
+                    other => panic!("no such part: {other}"),
+                };
+                Ok(self.store.flip(key.as_bytes(), flip).to_string())
+            }
+            "damage" => {
+                let (first, at) = (self.backend.files()?[0], rest.parse().unwrap());
+                self.backend.open_file(first)?.write_at(b"?", at).unwrap();
+                Ok(String::new())
+            }
+            _ => self.pin(name, rest),
+        }
+    }
+
+    fn pin(&mut self, name: &str, rest: &str) -> Result<String, Error> {
+        match name {
+            "follow" => Ok(format!("next r{}", self.follower.insert(self.store.follow()).next())),
+            "read" => {
+                let follower = self.follower.as_mut().unwrap();
+                let changes = follower.changes(rest.parse().unwrap_or(1 << 20))?;
+                follower.advance(changes.through() + 1);
+                Ok(show_changes(&changes))
+            }
+            "skip" => {
+                self.follower.as_mut().unwrap().advance(rest.parse().unwrap());
+                Ok(String::new())
+            }
+            "unfollow" => {
+                self.follower = None;
+                Ok(String::new())
+            }
+            "history" => {
+                let history = self.history.insert(self.store.pin_history());
+                let (revision, compacted) = (history.revision(), history.compact_revision());
+                Ok(format!("revision {revision}, compacted {compacted}"))
+            }
+            "list" => {
+                let (mut lines, mut next) = (Vec::new(), History::START);
+                while let Some(part) = self.history.as_ref().unwrap().part_from(next)? {
+                    lines.push(joined(part.changes().map(show_change)));
+                    next = part.next();
+                }
+                Ok(lines.join("\n"))
+            }
+            "leave" => {
+                self.history = None;
+                Ok(String::new())
+            }
+            "unpin" => {
+                self.pinned = None;
+                Ok(String::new())
+            }
             "pin" => {
                 let (range, at, options) = range_request(rest);
                 let measure = |kv: &KeyValueRef<'_>| kv.value.len() as u32;
@@ -179,7 +319,7 @@ impl Member {
                 let pinned = self.pinned.as_ref().unwrap();
                 let mut pairs = BTreeMap::new();
                 pinned.visit(0..pinned.len(), |number, kv| drop(pairs.insert(number, show_pair(kv))))?;
-                Ok(pairs.into_values().collect::<Vec<_>>().join(" "))
+                Ok(joined(pairs.into_values()))
             }
             other => panic!("no such command: {other}"),
         }
@@ -196,8 +336,9 @@ impl Member {
 
     fn fill(&mut self, rest: &str) -> Result<String, Error> {
         let words: Vec<&str> = rest.split(' ').collect();
+        let width = words[1].len().max(3);
         for number in 0..words[1].parse::<u32>().unwrap() {
-            self.request(&format!("put {}{number:03}={}", words[0], words[2]))?;
+            self.request(&format!("put {}{number:0width$}={}", words[0], words[2]))?;
         }
         Ok(format!("r{}", self.store.revision()))
     }
@@ -215,8 +356,7 @@ fn operate(request: &mut RevisionWriter<'_>, operation: &str) -> Result<String, 
         }
         "del" => {
             let deleted = request.delete_range(&keys(rest), Previous::Return)?;
-            let previous: Vec<_> = deleted.previous.iter().map(show_kv).collect();
-            format!("deleted {} [{}]\n", deleted.count, previous.join(" "))
+            format!("deleted {} [{}]\n", deleted.count, show_kvs(&deleted.previous))
         }
         "get" => format!("{}\n", request.get(rest.as_bytes())?.map_or("none".to_owned(), |kv| show_kv(&kv))),
         "range" => {
@@ -233,6 +373,49 @@ fn receive(backend: &MemoryBackend, chunks: &[Bytes], options: &Options) -> Resu
     staging.finish()
 }
 
+/// The chunks as a receiver may get them.
+fn spoiled(mut chunks: Vec<Bytes>, how: &str) -> Vec<Bytes> {
+    match how {
+        "cut" => drop(chunks.pop()),
+        "damaged" => {
+            let middle = chunks.len() / 2;
+            let mut bytes = chunks[middle].to_vec();
+            bytes[0] ^= 1;
+            chunks[middle] = bytes.into();
+        }
+        _ => {}
+    }
+    chunks
+}
+
+fn import(history: &History, backend: &MemoryBackend, options: &Options) -> Result<(), Error> {
+    let mut import = Import::begin(Box::new(backend.clone()), options)?;
+    history.items().iter().try_for_each(|(key, value)| import.item(key, value))?;
+    let mut next = History::START;
+    while let Some(part) = history.part_from(next)? {
+        part.changes().try_for_each(|change| import.change(change))?;
+        next = part.next();
+    }
+    let (revision, compact_revision) = (history.revision(), history.compact_revision());
+    import.finish(ImportedState { applied: history.applied(), revision, compact_revision }).map(drop)
+}
+
+/// What `other` has for each span of `one`, and how often.
+fn recount(one: &Store, other: &Store) -> Result<String, Error> {
+    let (mut found, mut from) = (BTreeMap::new(), RecountSpan::START);
+    while let Some(span) = one.next_span(from, BOUNDS) {
+        let (here, there) = (one.recount(&span, &())?, other.recount(&span, &())?);
+        let verdict = match there {
+            _ if here == there => "equal".to_owned(),
+            mvcc::Recounted::Digest(_) => "different".to_owned(),
+            other => format!("{other:?}"),
+        };
+        *found.entry(verdict).or_insert(0) += 1;
+        from = span.next();
+    }
+    Ok(joined(found.iter().map(|(verdict, count)| format!("{count} {verdict}"))))
+}
+
 fn set_option(options: &mut Options, option: &str) {
     let (name, value) = option.split_once('=').unwrap();
     let value: usize = value.parse().unwrap();
@@ -242,6 +425,7 @@ fn set_option(options: &mut Options, option: &str) {
         "due" => options.checkpoint_due_bytes = value,
         "full" => options.checkpoint_full_bytes = value,
         "dropped" => options.dropped_max = value,
+        "cache" => options.cache_bytes = value as u64,
         other => panic!("no such option: {other}"),
     }
 }
@@ -280,9 +464,36 @@ fn repeated(value: &str) -> String {
 }
 
 fn show_range(result: &RangeResult) -> String {
-    let kvs: Vec<_> = result.kvs.iter().map(show_kv).collect();
     let RangeResult { count, at, revision, .. } = result;
-    format!("[{}] of {count} at r{at} of r{revision}", kvs.join(" "))
+    format!("[{}] of {count} at r{at} of r{revision}", show_kvs(&result.kvs))
+}
+
+fn show_kvs(kvs: &[KeyValue]) -> String {
+    match kvs {
+        [first, .., last] if kvs.len() > SHOWN_MAX => {
+            assert!(kvs.is_sorted_by(|left, right| left.key < right.key));
+            format!("{} pairs: {} … {}", kvs.len(), show_kv(first), show_kv(last))
+        }
+        _ => joined(kvs.iter().map(show_kv)),
+    }
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+fn show_changes(changes: &Changes) -> String {
+    let shown = joined(changes.iter().map(show_change));
+    format!("[{shown}] to r{} of r{}", changes.through(), changes.revision())
+}
+
+fn show_change(change: Change<'_>) -> String {
+    let Revision { main, sub } = change.revision();
+    let what = match change {
+        Change::Put { kv, .. } => show_pair(&kv),
+        Change::Delete { key, .. } => format!("-{}", show(key)),
+    };
+    if sub == 0 { format!("r{main} {what}") } else { format!("r{main}.{sub} {what}") }
 }
 
 fn show_kv(kv: &KeyValue) -> String {
