@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use tokio::sync::watch;
 
 use super::follow::{Archiver, FollowError, Options};
 use super::metrics::{self, Metrics};
@@ -20,8 +19,6 @@ use crate::process::shutdown;
 
 /// The first argument that leads here.
 pub const COMMAND: &str = "archive";
-/// Exit status after a second signal, as of a program that SIGINT has ended.
-const SIGNALLED_TWICE: i32 = 130;
 
 /// What was asked for.
 #[derive(Debug, Parser)]
@@ -106,23 +103,10 @@ fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
             segment_bytes: arguments.segment_bytes as usize,
             keep: arguments.keep,
         };
-        let signalled = signals();
+        // What is archived at the second signal is whole.
+        let signalled = shutdown::signals(|| ());
         let archiver =
             tokio::task::block_in_place(|| Archiver::open(client, place, options, signalled, figures))?;
         Ok(archiver.run().await?)
     })
-}
-
-/// True after the first signal. The second one ends the process: what is archived is whole.
-fn signals() -> watch::Receiver<bool> {
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        if shutdown::signalled().await.is_ok() {
-            sender.send_replace(true);
-        }
-        if shutdown::signalled().await.is_ok() {
-            std::process::exit(SIGNALLED_TWICE);
-        }
-    });
-    receiver
 }

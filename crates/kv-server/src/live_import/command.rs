@@ -28,8 +28,6 @@ const FLAG: &str = "--live";
 const PAUSE: Duration = Duration::from_millis(500);
 /// Copies that the source may begin and not end.
 const COPIES_MAX: u32 = 10;
-/// Exit status after a second signal, as of a program that SIGINT has ended.
-const SIGNALLED_TWICE: i32 = 130;
 
 /// What was asked for.
 #[derive(Debug, Parser)]
@@ -134,29 +132,17 @@ fn try_run(arguments: &Arguments) -> Result<Proof, LiveError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(LiveError::Runtime)?.block_on(async {
         let client = arguments.access.client(&arguments.live)?;
+        // What is durable at the second signal is a whole revision.
+        let on_first =
+            || say("catching up with the source, to finish the directory; a second signal ends without");
         let importing = Importing {
             client,
-            signalled: signals(),
+            signalled: shutdown::signals(on_first),
             until: if arguments.until_caught_up { Until::CaughtUp } else { Until::Signalled },
             patience: Duration::from_secs(arguments.timeout),
         };
         importing.run(&settings, &others).await
     })
-}
-
-/// True after the first signal. The second one ends the process: what is durable is a whole revision.
-fn signals() -> watch::Receiver<bool> {
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        if shutdown::signalled().await.is_ok() {
-            say("catching up with the source, to finish the directory; a second signal ends without");
-            sender.send_replace(true);
-        }
-        if shutdown::signalled().await.is_ok() {
-            std::process::exit(SIGNALLED_TWICE);
-        }
-    });
-    receiver
 }
 
 /// The settings of the other members.

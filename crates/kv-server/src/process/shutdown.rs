@@ -12,6 +12,9 @@ use tokio::sync::watch;
 
 use super::log;
 
+/// Exit status after a second signal, as of a program that SIGINT has ended.
+const SIGNALLED_TWICE: i32 = 130;
+
 /// Notifies many tasks, once, that they have to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
@@ -57,6 +60,21 @@ pub async fn signalled() -> io::Result<&'static str> {
         _ = terminate.recv() => Ok("terminated"),
         _ = interrupt.recv() => Ok("interrupt"),
     }
+}
+
+/// True after the first signal, for which `on_first` is called. The second one ends the process.
+pub fn signals(on_first: impl FnOnce() + Send + 'static) -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        if signalled().await.is_ok() {
+            on_first();
+            sender.send_replace(true);
+        }
+        if signalled().await.is_ok() {
+            std::process::exit(SIGNALLED_TWICE);
+        }
+    });
+    receiver
 }
 
 /// Ends the process at once. Data is safe by what was synced before, and by nothing that could happen now.
