@@ -195,7 +195,7 @@ impl Connection {
             ("te", "trailers"),
         ]);
         let message = message.encode_to_vec();
-        (0..ROUNDS).for_each(|_| drop(self.round(&head, &message)));
+        let _warm: u64 = (0..ROUNDS).map(|_| self.round(&head, &message)).sum();
         let allocations: u64 = (0..ROUNDS).map(|_| self.round(&head, &message)).sum();
         allocations as f64 / (ROUNDS * CALLS) as f64
     }
@@ -217,10 +217,9 @@ fn a_range_from_memory_allocates_nothing_and_other_hot_calls_little() {
     let put = connection.allocations("/etcdserverpb.KV/Put", &put);
     let linearizable = connection.allocations("/etcdserverpb.KV/Range", &range(false));
     let serializable = connection.allocations("/etcdserverpb.KV/Range", &range(true));
-    println!("{serializable} {linearizable} {put}");
     assert_eq!(serializable, 0.0);
-    assert!(linearizable <= 7.5, "{linearizable}");
-    assert!(put <= 7.5, "{put}");
+    assert!(linearizable <= 6.1, "{linearizable}");
+    assert!(put <= 7.1, "{put}");
     drop((connection, inside));
     let stopper = shutdown::stop().0;
     let (running, runtimes) = (alone.running, alone.runtimes);
