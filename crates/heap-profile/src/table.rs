@@ -110,13 +110,13 @@ pub fn add(address: usize, size: usize, distance: usize) {
 
 /// The addresses to which the frames of this thread return, the innermost first, while `goes_on`.
 ///
-/// Not [`backtrace::trace`]: it waits while names are looked up, which takes half a second at first, and every
-/// thread that allocates would wait with it.
+/// Not [`backtrace::trace`]: it waits while names are looked up, which takes half a second at first, and
+/// every thread that allocates would wait with it.
 #[allow(unsafe_code, reason = "a walk that waits for no other thread is unsafe to call")]
 fn walk(mut goes_on: impl FnMut(usize) -> bool) {
-    // SAFETY: the lock that is left out protects the API of Windows, and names, which a walk does not look up.
-    // On Unix, the walk is `_Unwind_Backtrace`, which any number of threads may call at the same time. The
-    // closure does not unwind: it indexes an array within its bounds.
+    // SAFETY: the lock that is left out protects the API of Windows, and names, which a walk does not look
+    // up. On Unix, the walk is `_Unwind_Backtrace`, which any number of threads may call at the same time.
+    // The closure does not unwind: it indexes an array within its bounds.
     unsafe { backtrace::trace_unsynchronized(|frame| goes_on(frame.ip() as usize)) }
 }
 

@@ -21,6 +21,7 @@ use crate::auth::Origin;
 use crate::config::flags::{self, Parsed};
 use crate::net::client_port::PerConnection;
 use crate::net::http2::{Methods, serve};
+use crate::process::shutdown::Stop;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

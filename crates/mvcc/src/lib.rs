@@ -63,6 +63,6 @@ pub use store::{
 };
 pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, Staged, Staging};
 pub use types::{
-    CompactProgress, Deleted, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition, Options,
-    Persisted, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
+    CompactProgress, Deleted, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition,
+    Options, Persisted, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
 };

@@ -58,7 +58,7 @@ fn most_in_a_turn(hub: &mut Hub, waiting: impl Fn(&Hub) -> usize) -> (usize, usi
 fn watchers_of_one_future_revision_become_live_in_rounds() {
     let limits = WatchLimits::default();
     let mut member = Member::new();
-    let mut hub = Hub::new(member.store.clone(), limits.clone());
+    let mut hub = Hub::new(member.store.clone(), limits);
     let mut clients = clients(&mut hub, 4);
     let mut reader = Client::open(&mut hub, 1 << 20);
     let request = CreateRequest { key: b"k".as_slice().into(), ..CreateRequest::default() };
@@ -84,7 +84,7 @@ fn watchers_of_one_future_revision_become_live_in_rounds() {
 fn watchers_that_were_created_while_the_hub_lagged_become_live_in_rounds() {
     let limits = WatchLimits::default();
     let mut member = Member::new();
-    let mut hub = Hub::new(member.store.clone(), limits.clone());
+    let mut hub = Hub::new(member.store.clone(), limits);
     let mut reader = Client::open(&mut hub, 1 << 20);
     let request = CreateRequest { key: b"k".as_slice().into(), ..CreateRequest::default() };
     hub.create(reader.stream, request);

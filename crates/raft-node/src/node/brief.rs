@@ -105,10 +105,13 @@ mod tests {
         }
     }
 
+    /// Commands, room and whether values are near, whether the entry is brief.
+    type Case<'a> = (&'a [&'a [u8]], (usize, bool), bool);
+
     #[test]
     fn an_entry_is_brief_if_it_costs_little_and_cannot_wait() {
         let (near, far) = ((ROOM_BYTES, true), (ROOM_BYTES, false));
-        let cases: [(&[&[u8]], (usize, bool), bool); 10] = [
+        let cases: [Case<'_>; 10] = [
             (&[&[1]], far, true),
             (&[&[1][..]; 4], far, true),
             (&[&[1][..]; 5], far, false),

@@ -71,7 +71,8 @@ impl World {
         let response = range(self.asked.store(), request, &()).map_err(refusal);
         if is_get(request) {
             // Into one that was used before.
-            let mut got = RangeResponse { more: true, kvs: vec![KeyValue::default(); 2], ..Default::default() };
+            let mut got =
+                RangeResponse { more: true, kvs: vec![KeyValue::default(); 2], ..Default::default() };
             let refused = get(self.asked.store(), request, &mut got).map_err(refusal);
             assert_eq!(refused.map(|()| got), response, "{request:?}");
         }

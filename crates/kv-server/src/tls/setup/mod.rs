@@ -7,8 +7,8 @@ mod self_signed; // certificates of --auto-tls
 
 mod accept_any; // no authentication of the server
 mod checks; // names, addresses, revocation
-mod lookups; // addresses of the names
 mod loaded; // rustls's configurations
+mod lookups; // addresses of the names
 
 mod live; // the newest of them
 

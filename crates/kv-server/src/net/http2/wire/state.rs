@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use ::http2::{Connection, ErrorCode, Event, Gone, HeaderBlock, Limits, StreamId, Varying};
+use ::http2::{Connection, ErrorCode, Event, HeaderBlock, Limits, StreamId, Varying};
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -120,7 +120,7 @@ impl Wire {
         let mut state = self.state.lock();
         let sent = state.connection.answer_at_once(begun.stream, head, body, trailers);
         self.changed(&mut state);
-        sent.unwrap_or_else(|Gone| true)
+        sent.unwrap_or(true)
     }
 
     /// Whether a stream was reset since the connection was opened.
