@@ -7,6 +7,8 @@
 //! * GOAWAY. h2 ends the connection for most of them; the owner of this crate's connection gets an event.
 //! * A stream is refused where h2 refuses the connection: for fields that cannot be named, which make a
 //!   request malformed (RFC 9113, 8.1.1), and for what follows a stream's end.
+//! * A list of fields that is too large is answered with 431, whatever the fields beyond the limit are: they
+//!   are not kept. h2 refuses the connection for one of them without a name.
 //! * A header block is decoded when it is complete. h2 decodes each fragment, so it refuses earlier.
 
 use std::cell::RefCell;
@@ -51,6 +53,8 @@ struct Side {
     streams: BTreeMap<u32, Stream>,
     /// Streams that it has refused.
     refused: BTreeSet<u32>,
+    /// Streams that it has answered itself.
+    answered: BTreeSet<u32>,
     /// It has refused the connection.
     has_failed: bool,
 }
@@ -61,6 +65,7 @@ impl Side {
         for (kind, _, stream, _) in super::common::frames(output) {
             match kind {
                 super::common::RST_STREAM => drop(self.refused.insert(stream)),
+                super::common::HEADERS => drop(self.answered.insert(stream)),
                 super::common::GOAWAY => self.has_failed = true,
                 _ => {}
             }
@@ -336,7 +341,10 @@ pub fn check(input: &[u8]) {
         // h2 decodes fragments, this crate whole blocks.
         let is_in_block = ours.connection.waits().any(|wait| wait.waiting == Waiting::Frame);
         if !is_in_block {
-            if theirs.side.has_failed && ours.side.refused.contains(&stream_of(&frame)) {
+            let stream = stream_of(&frame);
+            if theirs.side.has_failed
+                && (ours.side.refused.contains(&stream) || ours.side.answered.contains(&stream))
+            {
                 return;
             }
             assert!(!theirs.side.has_failed, "h2 refuses the connection at {frame:?}: {:?}", ours.side);
