@@ -7,8 +7,8 @@
 //! * GOAWAY. h2 ends the connection for most of them; the owner of this crate's connection gets an event.
 //! * A stream is refused where h2 refuses the connection: for fields that cannot be named, which make a
 //!   request malformed (RFC 9113, 8.1.1), and for what follows a stream's end.
-//! * A list of fields that is too large is answered with 431, whatever the fields beyond the limit are: they
-//!   are not kept. h2 refuses the connection for one of them without a name.
+//! * A list of fields that is too large is answered with 431. The fields beyond the limit are not looked at;
+//!   h2 refuses the connection for one of them without a name.
 //! * A header block is decoded when it is complete. h2 decodes each fragment, so it refuses earlier.
 
 use std::cell::RefCell;
