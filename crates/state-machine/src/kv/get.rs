@@ -16,8 +16,8 @@ pub fn is_get(request: &RangeRequest) -> bool {
         && !has_revision_filters(request)
 }
 
-/// As [`super::range`], into a response that was used before: nothing is allocated if the pair is in memory.
-/// Without a meter, since one pair is held anyway.
+/// As [`super::range()`], into a response that was used before: nothing is allocated if the pair is in
+/// memory. Without a meter, since one pair is held anyway.
 pub fn get(store: &Store, request: &RangeRequest, response: &mut RangeResponse) -> Result<(), Failure> {
     assert!(is_get(request), "a request that is more than a get");
     let got = store.get(&request.key, request.revision)?;
