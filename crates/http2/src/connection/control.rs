@@ -63,7 +63,12 @@ impl Connection {
         let payload: [u8; 8] = payload.try_into().map_err(|_| frame_size("PING has no eight bytes"))?;
         self.count_control();
         if !header.has(flags::ACK) {
-            frame::ping(&mut self.output.bytes, payload, true);
+            // One waits at most.
+            self.send_pong();
+            self.held_pong = Some(payload);
+            if !self.holds_pongs {
+                self.send_pong();
+            }
         } else if payload == DRAIN_PING && self.drain == Drain::Announced {
             self.end_drain();
         } else {
@@ -117,6 +122,24 @@ impl Connection {
         self.count_control();
         self.events.push_back(Event::GoAway { code: ErrorCode(code) });
         Ok(())
+    }
+
+    /// Whether the answer of a PING waits until the owner sends it or the next PING comes, so that it can leave
+    /// with other output. Otherwise, and at first, it is output at once. Section 6.7 wants it to go first.
+    pub fn hold_pongs(&mut self, hold: bool) {
+        self.holds_pongs = hold;
+    }
+
+    /// Whether the answer of a PING waits for [`Connection::send_pong`].
+    pub fn has_held_pong(&self) -> bool {
+        self.held_pong.is_some()
+    }
+
+    /// Outputs the answer that waits, if there is one.
+    pub fn send_pong(&mut self) {
+        if let Some(payload) = self.held_pong.take() {
+            frame::ping(&mut self.output.bytes, payload, true);
+        }
     }
 
     /// Sends a ping; [`Event::Pong`] answers it.

@@ -93,6 +93,9 @@ pub struct Connection {
     pub(super) size_update_due: bool,
     pub(super) send: SendWindow,
     pub(super) output: Output,
+    /// Answers of PING wait here for [`Connection::send_pong`].
+    pub(super) holds_pongs: bool,
+    pub(super) held_pong: Option<[u8; 8]>,
     /// When the output last moved, or began to wait.
     pub(super) output_since: Tick,
     /// Streams that have something to write and a window for it, in turn.
@@ -152,6 +155,8 @@ impl Connection {
             size_update_due: false,
             send: SendWindow::new(WINDOW_INITIAL),
             output,
+            holds_pongs: false,
+            held_pong: None,
             output_since: now,
             ready: VecDeque::new(),
             window_wanted: VecDeque::new(),
@@ -232,6 +237,7 @@ impl Connection {
         self.reserved = 0;
         self.unsent = 0;
         self.block = None;
+        self.held_pong = None;
         self.input = BytesMut::new();
         self.partial_since = None;
     }

@@ -92,8 +92,10 @@ impl Begun {
 
 impl Wire {
     pub(super) fn new(limits: Limits) -> Arc<Wire> {
+        let mut connection = Connection::new(limits, 0);
+        connection.hold_pongs(true);
         let state = State {
-            connection: Connection::new(limits, 0),
+            connection,
             streams: BTreeMap::new(),
             begun: VecDeque::new(),
             heads: Heads::default(),
