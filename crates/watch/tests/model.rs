@@ -80,3 +80,53 @@ proptest! {
         world.finish();
     }
 }
+
+/// A watch of keys, from now on or from a share of the present on.
+fn create_at(stream: usize, key: &'static str, range_end: &'static str, prev_kv: bool, at: i64) -> Operation {
+    let request = CreateRequest {
+        key: Bytes::from_static(key.as_bytes()),
+        range_end: Bytes::from_static(range_end.as_bytes()),
+        prev_kv,
+        ..CreateRequest::default()
+    };
+    Operation::CreateAt(stream, request, at)
+}
+
+/// A stream was held back for a large response, which was taken back meanwhile. When its turn came, history
+/// brought a revision in parts in its place. No part was made while the stream had its turn, which ended with
+/// the first part: nothing large was sent to any stream any more.
+#[test]
+fn a_stream_whose_turn_comes_may_go_on_with_a_revision_in_parts() {
+    let entry = |puts: &[(u8, usize)], deletes: &[u8]| {
+        Operation::Entry(Entry::Request(puts.to_vec(), deletes.to_vec()))
+    };
+    let operations = [
+        entry(&[(3, 45), (0, 24), (1, 49)], &[]),
+        Operation::Steps(1),
+        Operation::Apply(1),
+        create_at(2, "b", "\0", true, 0),
+        entry(&[(1, 7), (2, 59)], &[]),
+        Operation::Install,
+        entry(&[(2, 4)], &[]),
+        create_at(0, "b", "g", true, 39),
+        entry(&[(3, 11), (5, 51)], &[]),
+        Operation::Apply(2),
+        create_at(1, "", "\0", false, 0),
+        Operation::Read(1, 1),
+        Operation::Read(0, 1),
+        Operation::Cancel(0, 1),
+        entry(&[(2, 20)], &[1]),
+        entry(&[(3, 24), (7, 43), (5, 52), (4, 0)], &[0]),
+        create_at(2, "a", "", false, 13),
+        create_at(2, "e", "", false, 0),
+        entry(&[(1, 18), (3, 43), (7, 38)], &[]),
+        create_at(0, "a", "", false, 13),
+        Operation::Cancel(0, 1),
+        entry(&[(3, 16), (0, 32), (5, 51)], &[7]),
+        create_at(1, "a", "\0", false, 0),
+        create_at(1, "a", "\0", false, 0),
+    ];
+    let mut world = World::new();
+    operations.into_iter().for_each(|operation| world.run(operation));
+    world.finish();
+}
