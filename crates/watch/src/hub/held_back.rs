@@ -11,7 +11,7 @@
 //!   delays another by one response.
 //! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn
 //!   has come, and not before: streams that wait would drop each other's events without end.
-//! * The owner ends streams that hold theirs for long while others wait.
+//! * The owner ends streams that hold theirs, or their turn, for long while others wait.
 
 use super::state::{Hub, Stream};
 use crate::held_back::Waiting;
@@ -89,6 +89,11 @@ impl Hub {
             self.granted_bytes += bytes;
             self.announce(slot);
         }
+    }
+
+    /// Whether room is kept for a large response of a stream, which it has not taken.
+    pub fn has_turn(&self, stream: StreamId) -> bool {
+        self.slot(stream).is_some_and(|slot| self.streams[slot].granted_bytes > 0)
     }
 
     /// A stream has taken what it was granted, or needs it no more.

@@ -51,6 +51,9 @@ struct Stream {
     review: Option<Review>,
     /// Large responses that it was handed, and when. At most what it holds, and one more.
     held: Vec<(Duration, Held)>,
+    /// Since when it was seen to have its turn for a large response, which it does not take: its client has not
+    /// read what it was handed before.
+    turn_since: Option<Duration>,
 }
 
 /// As etcd refuses a watcher.
@@ -124,15 +127,18 @@ impl Run {
         }
     }
 
-    /// Ends streams that have held large responses for too long, if others wait for room.
+    /// Ends streams that have held large responses, or the room for one, for too long, if others wait for room.
     fn end_slow(&mut self, now: Duration) {
         if !self.hub.waits_for_room() || now < self.held_seen + HELD_LOOK_AGAIN {
             return;
         }
         self.held_seen = now;
-        for stream in self.streams.values_mut() {
+        for (id, stream) in &mut self.streams {
             stream.held.retain(|(_, held)| !held.is_dropped());
-            if stream.held.first().is_some_and(|(since, _)| now >= *since + HELD_WITHIN) {
+            let has_turn = self.hub.has_turn(*id);
+            stream.turn_since = has_turn.then(|| stream.turn_since.unwrap_or(now));
+            let held_since = stream.held.first().map(|(since, _)| *since);
+            if held_since.into_iter().chain(stream.turn_since).any(|since| now >= since + HELD_WITHIN) {
                 stream.outbox.end();
             }
         }
@@ -156,7 +162,8 @@ impl Run {
         }
         let id = self.hub.open_of(client.0, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
-        self.streams.insert(id, Stream { outbox, places_kept: 0, review: None, held: Vec::new() });
+        self.streams
+            .insert(id, Stream { outbox, places_kept: 0, review: None, held: Vec::new(), turn_since: None });
     }
 
     fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
@@ -319,6 +326,35 @@ mod tests {
         assert!(waiting.poll_read(&mut context, &mut read).is_ready());
         assert!(holder.poll_read(&mut context, &mut VecDeque::new()).is_pending(), "nothing after a gap");
         assert!(read.iter().map(watch::Parcel::bytes).sum::<usize>() > 1 << 20);
+    }
+
+    #[test]
+    fn a_stream_that_reads_nothing_when_its_turn_has_come_ends_when_others_wait_for_long() {
+        let (mut writer, store, _) =
+            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        writer.begin().put(b"k", &[7; 1 << 20], 0);
+        writer.end_entry(mvcc::LogPosition::new(1, 1)).unwrap();
+        let limits =
+            WatchLimits { handed_bytes_max: 1 << 20, bodies_bytes: 1 << 20, ..WatchLimits::default() };
+        let (_mailbox, mail) = mpsc::channel(8);
+        let mut run = Run::new(Hub::new(store, limits), mail, Arc::default());
+        let holder = reader(&mut run, 1);
+        let silent = reader(&mut run, 2);
+        // Its response, for which the first one is taken back.
+        let waiting = reader(&mut run, 3);
+        for _ in 0..5000 {
+            let request = CreateRequest { key: "other".into(), ..CreateRequest::default() };
+            run.request(&silent, WatchRequest::Create(request));
+        }
+        while run.turn().unwrap() {}
+        holder.end();
+        while run.turn().unwrap() {}
+        assert!(run.hub.waits_for_room(), "it is the turn of the one that reads nothing");
+        for _ in 0..2 {
+            run.began -= HELD_WITHIN;
+            run.turn().unwrap();
+        }
+        assert!(has_ended(&silent) && !has_ended(&waiting));
     }
 
     #[test]
