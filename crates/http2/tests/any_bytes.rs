@@ -1,12 +1,7 @@
 //! Any frames and any bytes, cut anywhere: the laws of `common/laws.rs`.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-#[path = "common/laws.rs"]
-mod laws;
-
-use common::*;
+use crate::common::*;
+use crate::laws;
 use proptest::prelude::*;
 
 /// Frames that are mostly right, so that they get far.

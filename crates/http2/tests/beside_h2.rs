@@ -1,13 +1,9 @@
 //! Frames as no client sends them, compared with the server of the `h2` crate.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 #[path = "common/beside_h2.rs"]
 mod beside_h2;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 
 /// A header block: a request, trailers, odd fields, or nothing that can be decoded.

@@ -1,11 +1,7 @@
 //! What a server has to enforce (RFC 9113): frames that a client must not send, and the error that each gets.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common::*;
 use bytes::Bytes;
-use common::*;
 use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Origin, Progress, Sent, StreamId};
 
 /// What the frames of a case led to.

@@ -1,16 +1,10 @@
 //! The driver against clients that do not keep to the rules, on a paused clock.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-#[path = "common/echo.rs"]
-mod echo;
-
 use std::future::pending;
 use std::time::Duration;
 
-use common::*;
-use echo::{Echo, Requests};
+use crate::common::*;
+use crate::echo::{Echo, Requests};
 use http2::driver::{Deadlines, serve};
 use http2::{Limits, Tick};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

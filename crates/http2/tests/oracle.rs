@@ -1,15 +1,10 @@
 //! The client of the `h2` crate against the driver: what it sends arrives as it was, and comes back,
 //! wherever the bytes are cut.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-#[path = "common/echo.rs"]
-mod echo;
-
 use std::future::pending;
 
+use crate::echo::{Echo, Requests};
 use bytes::Bytes;
-use echo::{Echo, Requests};
 use http2::Limits;
 use http2::driver::{Deadlines, serve};
 use proptest::prelude::*;

@@ -1,12 +1,8 @@
 //! A connection that remembers heads without the field that varies sees what one sees that remembers none.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use http2::{Connection, Event, Head, Limits, Progress};
 use proptest::prelude::*;
 

@@ -1,13 +1,9 @@
 //! What a frame of the peer may cost, counted in events and frames: as much as its window serves, however
 //! many streams wait.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::collections::VecDeque;
 
-use common::*;
+use crate::common::*;
 use http2::{Connection, End, Event, HeaderBlock, Limits, Progress, Sent, StreamId};
 
 const STREAMS: u32 = 500;

@@ -1,18 +1,16 @@
 //! Work is admitted: what clients ask for together takes bounded memory and threads, and one connection
 //! leaves room for others.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, get, put};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, RequestOp, TxnRequest};
-use common::{Cluster, Member, PATIENCE, get, put};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 

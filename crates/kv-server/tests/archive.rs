@@ -1,13 +1,11 @@
 //! `kv-server archive` and `restore` as processes: every revision comes back, gaps and damage are named.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, Process, SERVER, put, start};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;
@@ -15,7 +13,6 @@ use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest, RequestOp,
     TxnRequest,
 };
-use common::{Cluster, Member, PATIENCE, Process, SERVER, put, start};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tonic::transport::Channel;

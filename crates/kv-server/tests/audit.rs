@@ -1,9 +1,7 @@
 //! The audit log of a real process: what has a line, what a line says, and what it never says.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
+use crate::common::{Cluster, Member, get, put};
 use api::Method;
 use api::authpb::Permission;
 use api::etcdserverpb::auth_client::AuthClient;
@@ -16,7 +14,6 @@ use api::v3electionpb::election_client::ElectionClient;
 use api::v3lockpb::LockRequest;
 use api::v3lockpb::lock_client::LockClient;
 use bytes::Buf;
-use common::{Cluster, Member, get, put};
 use prost::Message;
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -1,9 +1,6 @@
 //! Users and permissions over real processes: every method with every kind of token.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -22,7 +19,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use common::{Cluster, Member, PATIENCE, get, http, put};
+use crate::common::{Cluster, Member, PATIENCE, get, http, put};
 
 /// Messages as bytes, so that one function calls every method.
 #[derive(Clone, Copy, Default)]

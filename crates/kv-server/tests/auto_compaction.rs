@@ -1,13 +1,11 @@
 //! Automatic compaction of a running member.
 
-mod common;
-
+use crate::common::{Cluster, put};
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, AuthenticateRequest, RangeRequest,
 };
-use common::{Cluster, put};
 use tonic::{Code, Request};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,16 +1,14 @@
 //! Maintenance.Snapshot: messages as etcd sends them, and a file that holds what was written.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Process, READY, start};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, PutRequest, SnapshotRequest, SnapshotResponse,
 };
-use common::{Process, READY, start};
 use sha2::{Digest, Sha256};
 use tonic::transport::{Channel, Endpoint};
 

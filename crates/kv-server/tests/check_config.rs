@@ -1,9 +1,6 @@
 //! `kv-server check-config`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, SystemTime};

@@ -1,12 +1,9 @@
 //! Three members as processes: any of them serves, one of them may die, all of them may die.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, put};
+use crate::common::{Cluster, PATIENCE, put};
 
 /// Writes until one is acknowledged: what was sent to a leader that died is lost.
 async fn write(member: &common::Member, key: &str) {

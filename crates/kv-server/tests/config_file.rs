@@ -1,12 +1,8 @@
 //! A member that is configured by a file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
 use std::process::Command;
 
-use common::{READY, SERVER, http, start};
+use crate::common::{READY, SERVER, http, start};
 
 #[test]
 fn a_member_follows_its_file_and_nothing_else() {

@@ -2,22 +2,18 @@
 //!
 //! `SERVER_UNDER_TEST=<path>` runs the same attacks against another build of the server.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
 use bytes::Bytes;
-use common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use futures_util::future::join_all;
 use h2::client::SendRequest;
 use tonic::Code;

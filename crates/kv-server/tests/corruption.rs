@@ -1,20 +1,17 @@
 //! Members with different state are found by their hashes, as in etcd, and by digests that are always
 //! compared.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
-
+use crate::common;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, SERVER, get, put};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, CompactionRequest, SnapshotRequest};
-use common::{Cluster, SERVER, get, put};
 use testkit::Process;
 use tonic::Code;
 

@@ -2,14 +2,12 @@
 //!
 //! The calls are made on h2 directly, since tonic's client ends a call with a deadline by itself.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, WatchCreateRequest, WatchRequest};
 use bytes::{BufMut, Bytes, BytesMut};
-use common::{Cluster, Member, PATIENCE, http, put};
 use h2::client::SendRequest;
 use prost::Message;
 use tokio::time::timeout;

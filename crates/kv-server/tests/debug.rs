@@ -1,13 +1,9 @@
 //! `/debug/vars` and profiles.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::{Cluster, PATIENCE, http};
+use crate::common::{Cluster, PATIENCE, http};
 
 /// Status and body of a GET.
 fn get(port: u16, path: &str) -> (u16, Vec<u8>) {

@@ -1,15 +1,11 @@
 //! Members that find each other in another cluster: `--discovery-token` and `--discovery-endpoints`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common::{Cluster, Member};
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest,
 };
-use common::{Cluster, Member};
 
 /// Flags that come after the member's own override them: it names no cluster itself.
 fn discovers(member: &mut Member, registry: &Member, token: &str) {

@@ -2,22 +2,18 @@
 //!
 //! `SERVER_UNDER_TEST=<path>` runs the same attacks against another build of the server.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, SERVER, get};
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest,
 };
-use common::{Cluster, Member, SERVER, get};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;

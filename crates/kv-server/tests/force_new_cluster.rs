@@ -1,12 +1,8 @@
 //! `--force-new-cluster`: the last of three members goes on alone, with its data, and others are added again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common::{Cluster, Member, READY};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::{MemberAddRequest, MemberListRequest};
-use common::{Cluster, Member, READY};
 
 const FORCE: &str = "--force-new-cluster";
 

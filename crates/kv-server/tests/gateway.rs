@@ -10,15 +10,14 @@
 //!   SOCKET 2 /v3/watch {…} {…}         messages on a websocket, until so many have come back
 //!   WITH Grpc-Timeout: 1S              a header for the next request
 
-mod common;
-
+use crate::common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use common::{PATIENCE, Process, READY, SERVER};
+use crate::common::{PATIENCE, Process, READY, SERVER};
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket};

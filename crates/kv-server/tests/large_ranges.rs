@@ -1,14 +1,12 @@
 //! Ranges that are sent as they are made: the same answer as in pieces, during writes and compactions, and
 //! after a client or a member has gone away.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, put};
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use bytes::{BufMut, Bytes, BytesMut};
-use common::{Cluster, Member, PATIENCE, put};
 use futures_util::future::try_join_all;
 use prost::Message;
 use tokio::time::timeout;

@@ -7,10 +7,6 @@
 //!   end:   equal hashes on all members, and each noted key at exactly its revision
 //! ```
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,7 +15,7 @@ use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use loadgen::{Failure, Observer, Order, Pace, Plan, Values, Workload, Writes};
 
-use common::{Cluster, Member, PATIENCE, put};
+use crate::common::{Cluster, Member, PATIENCE, put};
 
 const ROUNDS: usize = 20;
 /// The promise: writes go on within so long of the death of most leaders. A machine with other work may be

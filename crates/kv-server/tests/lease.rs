@@ -1,9 +1,6 @@
 //! Leases over real processes: granted, renewed, expired, revoked, and kept when the leader dies.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -14,7 +11,7 @@ use api::etcdserverpb::{
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use common::{Cluster, Member, PATIENCE, put};
+use crate::common::{Cluster, Member, PATIENCE, put};
 
 async fn leases(member: &Member) -> LeaseClient<Channel> {
     LeaseClient::new(member.channel().await)

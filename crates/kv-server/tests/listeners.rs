@@ -1,13 +1,10 @@
 //! Listeners other than the client port: metrics and health alone, HTTP alone.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::{Cluster, PATIENCE, http};
+use crate::common::{Cluster, PATIENCE, http};
 
 fn listening(flag: &str, port: u16) -> String {
     format!("--{flag}=http://127.0.0.1:{port}")

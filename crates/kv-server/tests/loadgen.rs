@@ -2,15 +2,12 @@
 //! and transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
 //! planted fault is found.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
+use crate::common::Cluster;
 use api::etcdserverpb::LeaseGrantRequest;
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
-use common::Cluster;
 use loadgen::{
     Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, Order, Plan, Proxy, Stm, Values, VerifySettings,
     Watching, Workload, Writes,

@@ -1,11 +1,9 @@
 //! Locks and elections over real processes: one owner at a time, and no key of a call that has ended.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::time::Duration;
 
+use crate::common::{Cluster, Member, PATIENCE};
 use api::etcdserverpb::LeaseGrantRequest;
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -18,7 +16,6 @@ use api::v3electionpb::{CampaignRequest, LeaderRequest};
 use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 use bytes::Bytes;
-use common::{Cluster, Member, PATIENCE};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::transport::Channel;

@@ -1,16 +1,13 @@
 //! Where log lines go, and what happens to them when an output does not take them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::fs::File;
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Member, PATIENCE, http};
+use crate::common::{Cluster, Member, PATIENCE, http};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 

@@ -1,20 +1,17 @@
 //! A cluster of processes grows, shrinks and moves while it takes writes.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
     Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest,
 };
-use common::{Cluster, Member, PATIENCE, http, put};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 

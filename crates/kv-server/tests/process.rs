@@ -1,13 +1,10 @@
 //! The binary as an operator meets it: what it says, when it ends, and with which code.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use common::{Cluster, READY, http, start};
+use crate::common::{Cluster, READY, http, start};
 
 /// Arguments of a lone member in `data_dir`.
 fn lone(data_dir: &std::path::Path, client_port: u16, peer_port: u16) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! The services over the wire, where one recorded story of a healthy lone member cannot reach: metadata,
 //! limits by flag, wide reads, health, leadership, and what is not built.
 
-mod common;
-
+use crate::common;
+use crate::common::{Cluster, PATIENCE, Process, READY, get, put, start};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -13,7 +13,6 @@ use api::etcdserverpb::{
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
-use common::{Cluster, PATIENCE, Process, READY, get, put, start};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 

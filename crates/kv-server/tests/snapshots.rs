@@ -4,18 +4,15 @@
 //! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed
 //! by whole segments.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, READY};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{MemberAddRequest, PutRequest};
-use common::{Cluster, Member, PATIENCE, READY};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tonic::transport::Channel;
@@ -293,7 +290,7 @@ async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
     cluster.members[follower].wait_ready();
     cluster.members[leader].launch();
     cluster.members[leader].wait_ready();
-    assert!(crate::said(&cluster.members[leader], "store.damaged-1"));
+    assert!(self::said(&cluster.members[leader], "store.damaged-1"));
     cluster.assert_equal(0).await;
 }
 

@@ -4,10 +4,7 @@
 //! `start_errors/recorded.txt` has the cases, and what etcd said to each. `RECORD=1` asks the etcd of
 //! `interop/bin` again, and writes the file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

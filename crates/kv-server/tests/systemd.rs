@@ -1,13 +1,10 @@
 //! A unit of `Type=notify`: what the service manager hears, and when.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-use common::{Cluster, PATIENCE, Process, http};
+use crate::common::{Cluster, PATIENCE, Process, http};
 
 fn heard(socket: &UnixDatagram) -> String {
     let mut message = [0; 256];

@@ -2,10 +2,7 @@
 //!
 //! `UPDATE_SCREENSHOTS=1` writes the images of docs/images.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
-
+use crate::common;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -13,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, PATIENCE, SERVER, http};
+use crate::common::{Cluster, PATIENCE, SERVER, http};
 use rustix::process::Signal;
 use testkit::Terminal;
 

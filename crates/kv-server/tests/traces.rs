@@ -1,22 +1,18 @@
 //! OpenTelemetry traces, as a collector receives them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, PATIENCE, get, put};
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use common::{Cluster, PATIENCE, get, put};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };

@@ -1,18 +1,15 @@
 //! `unix://` URLs of clients, members and probes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod common;
-
+use crate::common;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use crate::common::{Cluster, PATIENCE, get, put};
 use api::etcdserverpb::MemberListRequest;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
-use common::{Cluster, PATIENCE, get, put};
 use tonic::transport::{Channel, Endpoint};
 
 /// The answer to a GET on the socket at `path`.

@@ -3,10 +3,7 @@
 //! `KV_SERVER_BEFORE` is the path of the older server. `deploy/try-upgrade` builds it and sets the variable;
 //! without it these tests print that they are left out.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +15,7 @@ use api::etcdserverpb::{
 };
 use tonic::transport::Endpoint;
 
-use common::{Cluster, Member, PATIENCE, SERVER, put};
+use crate::common::{Cluster, Member, PATIENCE, SERVER, put};
 
 const BEFORE: &str = "KV_SERVER_BEFORE";
 /// A put whose member is being replaced fails after this; the next one goes to another member.

@@ -1,12 +1,9 @@
 //! Watch, as clients see it: real processes, the generated client, and HTTP/2 without gRPC on top.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
@@ -16,7 +13,6 @@ use api::etcdserverpb::{
 };
 use api::mvccpb::Event;
 use bytes::Bytes;
-use common::{Cluster, Member, PATIENCE, http, put};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Status, Streaming};

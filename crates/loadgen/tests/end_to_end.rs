@@ -1,11 +1,7 @@
 //! Whole runs against a small gRPC server in this process: what arrives there, and what is reported of it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
-
+use crate::common::{Behaviour, Server};
 use api::etcdserverpb::RangeRequest;
-use common::{Behaviour, Server};
 use loadgen::{
     Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Summary, Values, Workload, Writes,
 };

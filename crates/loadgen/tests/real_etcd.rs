@@ -4,8 +4,6 @@
 //! Needs etcd and etcdctl (`interop/build.sh` makes them, or `ETCD_BIN` names their directory) and the
 //! openssl program.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! The account of events against a small server in this process that delivers them, or does not.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use api::etcdserverpb::kv_server::{Kv, KvServer};
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::watch_server::{Watch, WatchServer};

@@ -1,13 +1,10 @@
 //! Properties that every backend must have. A new backend needs a kind of `Location`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use common::location::Location;
+use crate::common::location::Location;
 use mvcc::{Backend, BlockFile, Error, LogPosition, Update};
 use proptest::prelude::*;
 

@@ -1,12 +1,9 @@
 //! Changes are read back as they were made: whole revisions, in order, each until it is compacted.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
+use crate::common::tiny_options;
 use bytes::Bytes;
-use common::tiny_options;
 use mvcc::{
     Change, Changes, CompactProgress, Error, Follower, KeyRange, LogPosition, Maintainer, MemoryBackend,
     Previous, Revision, Store, Writer,

@@ -1,11 +1,8 @@
 //! A disk that fails at every operation in turn. A restart always finds a state between two entries, not
 //! older than the last checkpoint that was reported as durable.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
-use common::failing::{Allowance, FailingBackend};
-use common::{Oracle, range, tiny_options};
+use crate::common::failing::{Allowance, FailingBackend};
+use crate::common::{Oracle, range, tiny_options};
 use mvcc::{CompactProgress, Error, LogPosition, MemoryBackend};
 
 /// What was known when the disk failed.

@@ -1,9 +1,6 @@
 //! Damage on disk is detected at the start or at the first read. Damaged data is never served.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
-use common::{everything, range, tiny_options};
+use crate::common::{everything, range, tiny_options};
 use mvcc::{
     Backend, Error, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, SledBackend, Store, Update,
     Writer,

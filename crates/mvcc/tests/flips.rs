@@ -1,12 +1,9 @@
 //! One flipped byte anywhere in a store: the store is refused with file and offset, or all reads are correct.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Oracle, tiny_options};
+use crate::common::{Oracle, tiny_options};
 use mvcc::{
     Backend, CompactProgress, Error, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions, SledBackend,
 };

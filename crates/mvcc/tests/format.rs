@@ -1,10 +1,7 @@
 //! Frozen bytes: a store writes exactly these bytes and reads them back. A change needs a new version of the
 //! format and a page in the documentation, not a new constant.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
-use common::{everything, range};
+use crate::common::{everything, range};
 use mvcc::{Backend, CompactProgress, KeyRange, LogPosition, MemoryBackend, Options, Previous, Update};
 
 /// File 1 of the store of `write`: its header, then two blocks, the first compressed.

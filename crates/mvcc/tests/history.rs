@@ -1,5 +1,4 @@
 //! A history is read completely, also while compactions wait, and fills another store that answers alike.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use mvcc::{
     Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,

@@ -1,13 +1,10 @@
 //! What an inspection returns: all contents, and every fault with its location. It does not modify the store.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::common::{range, tiny_options};
 use bytes::Bytes;
-use common::{range, tiny_options};
 use mvcc::inspect::{BlockSeen, Inspector};
 use mvcc::{CompactProgress, Error, LogPosition, SledBackend};
 use proptest::prelude::*;

@@ -1,13 +1,10 @@
 //! A checkpoint is transferred from one store to another and replaces its state, while readers and a writer
 //! are active. Crashes are tested in `install_crash`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
+use crate::common::location::Location;
+use crate::common::member::{Member, chunks, leader, receive};
+use crate::common::tiny_options;
 use bytes::Bytes;
-use common::location::Location;
-use common::member::{Member, chunks, leader, receive};
-use common::tiny_options;
 use mvcc::{Backend, CompactProgress, Error, LogPosition, MemoryBackend, Staging, Store};
 
 #[test]

@@ -1,16 +1,13 @@
 //! A checkpoint is received and installed on a disk that fails. The old store or the new one remains,
 //! complete.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::path::PathBuf;
 
+use crate::common::failing::{Allowance, FailingBackend};
+use crate::common::location::Location;
+use crate::common::member::{chunks, leader, receive};
+use crate::common::{Oracle, tiny_options};
 use bytes::Bytes;
-use common::failing::{Allowance, FailingBackend};
-use common::location::Location;
-use common::member::{chunks, leader, receive};
-use common::{Oracle, tiny_options};
 use mvcc::{Error, MemoryBackend, SledBackend, Staging};
 
 /// What a follower's disk may contain after a crash.

@@ -1,13 +1,10 @@
 //! Random operations against a naive store: all reads at all revisions, on both backends, with checkpoints,
 //! crashes, restarts and compactions in any order.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::path::PathBuf;
 
+use crate::common::{Oracle, everything, range, tiny_options};
 use bytes::Bytes;
-use common::{Oracle, everything, range, tiny_options};
 use mvcc::{
     Backend, CompactProgress, Error, Export, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous,
     SledBackend, Staging, Store, Writer,

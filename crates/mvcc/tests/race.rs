@@ -1,14 +1,11 @@
 //! Readers, the writer and compaction at full speed on tiny blocks. A read is exactly right or `Compacted`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::tiny_options;
+use crate::common::tiny_options;
 use mvcc::{
     Backend, CompactProgress, Error, Fetch, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions,
     SledBackend, Staging, Store, Writer,

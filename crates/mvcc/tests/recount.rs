@@ -1,12 +1,9 @@
 //! Members with the same contents recount the same digests, however their blocks lie; a flipped bit changes
 //! one.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
 
 use std::cell::Cell;
 
-use common::{range, tiny_options};
+use crate::common::{range, tiny_options};
 use mvcc::{
     CompactProgress, Error, Flip, LogPosition, Maintainer, MemoryBackend, Meter, Options, Previous,
     RecountBounds, RecountSpan, Recounted, Revision, Store, Writer,

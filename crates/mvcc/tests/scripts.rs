@@ -18,10 +18,8 @@
 //!   recount NAME              flip KEY value|version|lease|kind                damage BYTE
 //!
 //! A pair is shown as key=value@create.mod.version+lease.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,14 +1,11 @@
 //! Space: compaction frees the space of dropped records in small steps, and its writes are counted.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::disallowed_methods, reason = "the measurement needs a clock, and concurrent threads")]
-
-mod common;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Oracle, tiny_options};
+use crate::common::{Oracle, tiny_options};
 use mvcc::{
     Backend, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure,
     RangeOptions, SledBackend, Store, Writer,

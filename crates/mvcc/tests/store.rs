@@ -1,9 +1,7 @@
 //! Properties of the store that need more than a script (`scripts.rs`).
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
-use common::{everything, tiny_options};
+use crate::common;
+use crate::common::{everything, tiny_options};
 use mvcc::{CompactProgress, KeyRange, LogPosition, MemoryBackend, Writer};
 
 fn put(writer: &mut Writer, key: &str, value: &str) {

@@ -1,5 +1,4 @@
 //! The time to pin, send, receive and install a large checkpoint, and the memory for it.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,

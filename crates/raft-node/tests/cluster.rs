@@ -1,9 +1,6 @@
 //! The guarantees of a cluster, by scenarios: events at members, and what must hold afterwards.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::{Book, Cluster, REQUEST_TIMEOUT_TICKS};
+use crate::common::{Book, Cluster, REQUEST_TIMEOUT_TICKS};
 use raft_node::{Event, LogIndex, ProposeError, ReadError, Role};
 
 #[test]

@@ -1,9 +1,6 @@
 //! Members that lost their disks, and first starts: when a member with an empty log votes.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::{Cluster, agree};
+use crate::common::{Cluster, agree};
 use raft_node::{EmptyLog, Event, Inquiry, Role, Term};
 
 /// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member

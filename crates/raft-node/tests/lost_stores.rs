@@ -1,9 +1,6 @@
 //! Members whose store is lost and whose log is not: they vote, take entries, and are rebuilt.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::{Cluster, agree, installs, start};
+use crate::common::{Cluster, agree, installs, start};
 use raft_node::{Event, LogIndex, Role};
 use wal::testing::Crash;
 

@@ -1,9 +1,6 @@
 //! Linearizable reads in a cluster: which are confirmed, how many rounds they cost, when they fail.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use raft_node::{Event, Lane, LogIndex, ReadError, Role};
 
 /// Member 3 has asked for a read, and the leader's answer is lost.

@@ -1,12 +1,10 @@
 //! Whole members that are brought up by a snapshot: all threads take part, and a log on a real disk.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod running;
-
+use crate::running;
 use std::sync::atomic::Ordering;
 
+use crate::running::{Home, Running, boot, config, leader_of, open, propose, until};
 use raft_node::{LogIndex, Role, StoreState};
-use running::{Home, Running, boot, config, leader_of, open, propose, until};
 use wal::{RealFs, Wal};
 
 /// Long enough that a few fill a segment of the log, which packs what repeats: so nothing does.

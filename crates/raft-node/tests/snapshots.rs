@@ -1,9 +1,6 @@
 //! Raft snapshots, by scenarios: logs that are trimmed, followers that are brought up, stores that are lost.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::{Cluster, REQUEST_TIMEOUT_TICKS, agree, installs, start};
+use crate::common::{Cluster, REQUEST_TIMEOUT_TICKS, agree, installs, start};
 use raft_node::{Event, LogIndex, ProposeError, Role, Term, persist};
 use wal::testing::{Crash, Fault};
 

@@ -1,9 +1,6 @@
 //! Disks that stand still: who leads then, and who does not try to.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use raft_node::{Event, Role};
 
 const ELECTION_TICKS: u64 = 10;

@@ -1,7 +1,4 @@
 //! Whole members with their threads, as a process uses them.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps nothing fails where it stands")]
-
-mod running;
 
 use std::future::Future;
 use std::path::Path;
@@ -10,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use crate::running::{
+    Book, Counts, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
+};
 use bytes::Bytes;
 use raft_node::{
     Config, LogIndex, LogPosition, ProposeError, RaftLimits, ReadError, Role, StartError, Started,
     TransferError, start,
-};
-use running::{
-    Book, Counts, Home, Lines, Running, Shelf, Wire, Wires, boot, config, leader_of, open, propose, until,
 };
 use wal::RealFs;
 use wal::testing::{Fault, SimFs};

@@ -1,10 +1,7 @@
 //! Stops the process at every call to the file system, crashes the disk in every way, reopens, and compares.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
-use common::{Chance, Model, Step, create, dir, entries, history, is_io, open, run, run_in_place};
+use crate::common;
+use crate::common::{Chance, Model, Step, create, dir, entries, history, is_io, open, run, run_in_place};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Recovery, Wal};
 

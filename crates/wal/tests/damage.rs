@@ -1,10 +1,7 @@
 //! Damages a log in every place and sees that it is never silently shorter, longer or different.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
-use common::{Contents, append, at, copy, create, dir, open, payload, segment};
+use crate::common;
+use crate::common::{Contents, append, at, copy, create, dir, open, payload, segment};
 use proptest::prelude::*;
 use wal::testing::SimFs;
 use wal::{Error, File, Fs, LogIndex};

@@ -7,11 +7,8 @@
 //! | same | the byte belongs to no frame: everything is there as it was |
 //! | silent | something differs without an error. Never |
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
-use common::{Chance, append, contents, copy, dir, payload, segment};
+use crate::common;
+use crate::common::{Chance, append, contents, copy, dir, payload, segment};
 use wal::testing::SimFs;
 use wal::{Error, Options, OwnedEntry, Wal};
 

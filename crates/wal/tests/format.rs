@@ -2,14 +2,11 @@
 //! read: make a new version instead of changing the expectation. Version 1 has no salt; it is read, and no
 //! longer written.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
+use crate::common;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use common::{OPTIONS, append, at, dir, entries, open};
+use crate::common::{OPTIONS, append, at, dir, entries, open};
 use wal::testing::SimFs;
 use wal::{File, Fs, Options, Wal};
 

@@ -1,10 +1,6 @@
 //! A look at logs, sound and damaged: all that verifies is shown, what does not is named, nothing is written.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
-use common::{append, at, copy, create, dir, open, payload, segment};
+use crate::common::{append, at, copy, create, dir, open, payload, segment};
 use wal::testing::SimFs;
 use wal::{Content, Finding, Fs, Inspection, LogPosition, Options, ReadOnlyFs, RealFs, Wal, inspect};
 

@@ -1,13 +1,10 @@
 //! What the verbs of a log do, one sentence each.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
+use crate::common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, open, payload};
+use crate::common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, open, payload};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, Synced, Term, Wal};
 

@@ -1,14 +1,10 @@
 //! Readers on other threads while the writer appends, replaces, releases and restarts; on a real disk.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{IDENTITY, append, at, entries, kind, payload};
+use crate::common::{IDENTITY, append, at, entries, kind, payload};
 use wal::{Error, LogIndex, LogPosition, Options, Reader, RealFs, Wal};
 
 const OPTIONS: Options = Options { segment_bytes: 64 << 10, salt: [7; 16] };

@@ -1,12 +1,9 @@
 //! Values that a client chose, left in a reused segment, are not taken for frames of the log.
 
-#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
-
-mod common;
-
+use crate::common;
 use std::path::Path;
 
-use common::{DIR, IDENTITY, append, at, dir, entries};
+use crate::common::{DIR, IDENTITY, append, at, dir, entries};
 use wal::testing::SimFs;
 use wal::{Error, Fs, LogIndex, Options, Wal};
 

@@ -1,13 +1,7 @@
 //! Any bytes as requests of watch streams: the program that the fuzz target runs, on its corpus and on random
 //! bytes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-#[path = "common/program.rs"]
-mod program;
-#[path = "common/world.rs"]
-mod world;
-
+use crate::program;
 use std::path::Path;
 
 use proptest::prelude::*;

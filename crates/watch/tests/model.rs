@@ -1,16 +1,11 @@
 //! Random operations against a naive model, in which each watcher scans all events: `common/world.rs`.
 //!
 //! Some streams hardly read.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
+use crate::world::{Entry, Operation, STREAMS, World};
 use bytes::Bytes;
 use proptest::prelude::*;
 use watch::CreateRequest;
-use world::{Entry, Operation, STREAMS, World};
 
 fn key() -> impl Strategy<Value = Bytes> {
     (0..9u8).prop_map(|key| if key == 8 { Bytes::new() } else { Bytes::from(vec![b'a' + key]) })

@@ -1,10 +1,7 @@
 //! What the hub does for very many watchers, it does in bounded turns.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
-
-mod common;
-
-use common::{Client, Member};
+use crate::common;
+use crate::common::{Client, Member};
 use watch::{CreateRequest, Hub, WatchLimits};
 
 const WATCHERS: usize = 10_000;

@@ -17,18 +17,16 @@
 //!
 //! `..` alone is everything from the key on, `_` is the empty key. An event is shown as
 //! key=value@create.mod.version or key@mod, the pair before it in brackets.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common::{Client, Member, revision};
 use api::etcdserverpb::WatchResponse;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
-use common::{Client, Member, revision};
 use mvcc::KeyRange;
 use watch::{CreateRequest, Hub, WatchLimits};
 

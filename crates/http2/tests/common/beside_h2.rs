@@ -62,11 +62,11 @@ struct Side {
 impl Side {
     /// Notes what its output refuses.
     fn read_output(&mut self, output: &[u8]) {
-        for (kind, _, stream, _) in super::common::frames(output) {
+        for (kind, _, stream, _) in crate::common::frames(output) {
             match kind {
-                super::common::RST_STREAM => drop(self.refused.insert(stream)),
-                super::common::HEADERS => drop(self.answered.insert(stream)),
-                super::common::GOAWAY => self.has_failed = true,
+                crate::common::RST_STREAM => drop(self.refused.insert(stream)),
+                crate::common::HEADERS => drop(self.answered.insert(stream)),
+                crate::common::GOAWAY => self.has_failed = true,
                 _ => {}
             }
         }
@@ -110,7 +110,7 @@ impl Ours {
             while let Some(event) = self.connection.next_event() {
                 self.note(event);
             }
-            self.side.read_output(&super::common::take_output(&mut self.connection));
+            self.side.read_output(&crate::common::take_output(&mut self.connection));
             match progress {
                 Progress::More | Progress::OutputFull => {}
                 Progress::NeedBytes | Progress::Failed { .. } => return,
@@ -315,7 +315,7 @@ fn frames(mut input: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while let Some(([length, kind, flags, stream], rest)) = input.split_first_chunk() {
         let (payload, after) = rest.split_at(rest.len().min(usize::from(*length)));
-        frames.push(super::common::frame(*kind, *flags, u32::from(*stream), payload));
+        frames.push(crate::common::frame(*kind, *flags, u32::from(*stream), payload));
         input = after;
     }
     frames
@@ -323,7 +323,7 @@ fn frames(mut input: &[u8]) -> Vec<Vec<u8>> {
 
 /// Checks the law for one input.
 pub fn check(input: &[u8]) {
-    let hello = super::common::hello();
+    let hello = crate::common::hello();
     let (mut ours, mut theirs) = (Ours::new(), Theirs::new(&hello));
     ours.receive(&hello);
     for frame in frames(input) {
@@ -332,7 +332,7 @@ pub fn check(input: &[u8]) {
             return;
         }
         // h2 ends a connection for it; the owner of this crate's gets an event.
-        if frame[3] == super::common::GOAWAY {
+        if frame[3] == crate::common::GOAWAY {
             return;
         }
         if !theirs.side.has_failed {

@@ -146,8 +146,8 @@ pub fn check(bytes: &[u8], lengths: &[u8]) {
     let limits = limits();
     let mut whole = run(&limits, std::iter::once(bytes), look);
     let mut parts = run(&limits, cut(bytes, lengths), look);
-    whole.events = super::common::separated(whole.events);
-    parts.events = super::common::separated(parts.events);
+    whole.events = crate::common::separated(whole.events);
+    parts.events = crate::common::separated(parts.events);
     assert_eq!(whole, parts);
     run(&limits, cut(bytes, lengths), answer);
 }

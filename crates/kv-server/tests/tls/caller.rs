@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::authority::{Authority, Issued};
+use super::authority::{Authority, Issued};
 use crate::common::PATIENCE;
 
 /// What a caller trusts and shows.

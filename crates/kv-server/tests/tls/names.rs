@@ -7,10 +7,10 @@ use api::etcdserverpb::*;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-use crate::authority::{Authority, Files, GOOD, Wish};
-use crate::caller::{BOTH, Caller};
+use super::authority::{Authority, Files, GOOD, Wish};
+use super::caller::{BOTH, Caller};
+use super::{as_strs, in_files, secure_clients, start_one};
 use crate::common::{Cluster, put};
-use crate::{as_strs, in_files, secure_clients, start_one};
 
 const DENIED: (Code, &str) = (Code::PermissionDenied, "etcdserver: permission denied");
 const UNNAMED: (Code, &str) = (Code::InvalidArgument, "etcdserver: user name is empty");

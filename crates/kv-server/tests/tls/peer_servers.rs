@@ -11,11 +11,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use crate::authority::{Authority, Files, GOOD, Issued, Wish};
-use crate::caller::Outcome::{self, Refused, Served};
-use crate::caller::{BOTH, becomes};
+use super::authority::{Authority, Files, GOOD, Issued, Wish};
+use super::caller::Outcome::{self, Refused, Served};
+use super::caller::{BOTH, becomes};
+use super::{EXPIRED, OTHER_COMMON_NAME, OTHER_NAMES, in_files, secure_peers};
 use crate::common::{Cluster, PATIENCE};
-use crate::{EXPIRED, OTHER_COMMON_NAME, OTHER_NAMES, in_files, secure_peers};
 
 /// First bytes of what a member says once it trusts a server.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::authority::{Authority, Files, Issued};
-use crate::caller::Outcome;
+use super::authority::{Authority, Files, Issued};
+use super::caller::Outcome;
 
 /// Asks the client port by each tool that is there, with each certificate.
 pub fn check_clients(

@@ -1,16 +1,12 @@
 //! TLS of running members: who is admitted, what a change of files does, and what half-open handshakes cost.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod authority;
 mod caller;
 mod names;
 mod peer_servers;
 mod tools;
 
+use crate::common;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Member, PATIENCE, put};
 use authority::{Authority, Files, GOOD, Wish};
 use caller::Outcome::{self, Refused, Served};
 use caller::{BOTH, Caller, becomes};
-use common::{Cluster, Member, PATIENCE, put};
 use tokio_rustls::rustls::{HandshakeKind, version};
 use tonic::Code;
 

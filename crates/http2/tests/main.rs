@@ -1,0 +1,20 @@
+//! Whole connections: what the RFC asks for, other implementations as oracles, and any bytes.
+//!
+//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
+//! `Cargo.toml`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+#[path = "common/echo.rs"]
+mod echo;
+#[path = "common/laws.rs"]
+mod laws;
+
+mod any_bytes;
+mod beside_h2;
+mod conformance;
+mod driver;
+mod oracle;
+mod varying;
+mod work;

@@ -1,0 +1,45 @@
+//! Whole members as processes, driven by clients.
+//!
+//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
+//! `Cargo.toml`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+mod admission;
+mod archive;
+mod audit;
+mod auth;
+mod auto_compaction;
+mod backup;
+mod check_config;
+mod cluster;
+mod config_file;
+mod connections;
+mod corruption;
+mod deadlines;
+mod debug;
+mod discovery;
+mod floods;
+mod force_new_cluster;
+mod gateway;
+mod large_ranges;
+mod leader_kill;
+mod lease;
+mod listeners;
+mod loadgen;
+mod locks;
+mod log_outputs;
+mod members;
+mod process;
+mod services;
+mod snapshots;
+mod start_errors;
+mod systemd;
+mod tls;
+mod top;
+mod traces;
+mod unix_sockets;
+mod upgrade;
+mod watch;

@@ -1,0 +1,17 @@
+//! Whole clusters: in one thread without time (`common`), and with all threads (`running`).
+//!
+//! One program, which is linked once.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+mod running;
+
+mod cluster;
+mod lost_disks;
+mod lost_stores;
+mod reads;
+mod rebuild;
+mod snapshots;
+mod stalls;
+mod threads;
