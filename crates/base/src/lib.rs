@@ -3,11 +3,13 @@
 //! * Reading is total: any bytes give a value or none, never a panic, and no length that was read allocates
 //!   more than its input can fill.
 //!
-//! Must not depend on any other crate of ours. No I/O.
+//! Must not depend on any other crate of ours. No I/O; a build of tests reads one variable, in `mutant`.
 
+mod mutant; // known bugs, which tests must notice
 mod replicated; // numbers of Raft, the cost of a command, whether its outcome is wanted
 
 pub mod lz4; // LZ4 blocks, decompressed within a bound
 pub mod varint; // numbers of seven bits per byte
 
+pub use mutant::mutant;
 pub use replicated::{Answer, Cost, LogIndex, LogPosition, NodeId, Term};

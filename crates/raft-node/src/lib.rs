@@ -34,9 +34,6 @@
 //!
 //! Knows nothing of what a command means, of sockets, or of members' addresses.
 
-#[cfg(all(not(debug_assertions), feature = "mutant"))]
-compile_error!("a mutant breaks a promise on purpose: it is built with debug assertions, and never ships");
-
 // The interface.
 mod config; // the configuration of a member, every bound with its reason
 mod error; // errors, as the caller may distinguish them

@@ -11,9 +11,6 @@
 //!   type, and stops the process during apply.
 //! * Responses contain the revision. The server adds the ids and the term.
 
-#[cfg(all(not(debug_assertions), feature = "mutant"))]
-compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
-
 pub mod command; // the contents of a log entry
 mod failure; // refusals and failures of the store
 mod outcome; // results of commands

@@ -64,7 +64,7 @@ impl EtcdMachine {
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
         assert!(applied >= self.applied, "a store that is older than the present one is never installed");
-        if !cfg!(feature = "mutant-leases-kept-at-install") {
+        if !base::mutant("leases-kept-at-install") {
             self.leases.reload(&mut self.writer)?;
         }
         self.auth.reload(self.writer.store())?;
@@ -184,7 +184,7 @@ impl EtcdMachine {
             Kind::Put(request) => self.put(request, answer).map(Response::Put),
             Kind::DeleteRange(request) => self.delete_range(request, answer).map(Response::DeleteRange),
             Kind::Txn(request) => self.txn(request, answer).map(Response::Txn),
-            Kind::Compact(_) if cfg!(feature = "mutant-local-compaction") && answer == Answer::Unwanted => {
+            Kind::Compact(_) if base::mutant("local-compaction") && answer == Answer::Unwanted => {
                 Ok(Response::Compact(CompactionResponse { header: self.header() }))
             }
             Kind::Compact(request) => self.compact(request.revision).map(Response::Compact),

@@ -269,7 +269,7 @@ fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<
         let stop = |reason| Ok(Stop { offset, reason, crc, group });
         let header = match walk.frame().attempt("read log segment", &opened.path)? {
             Err(flaw) => return stop(flaw),
-            Ok(frame) if frame.header.previous != crc && !cfg!(feature = "mutant-unchained-frames") => {
+            Ok(frame) if frame.header.previous != crc && !base::mutant("unchained-frames") => {
                 return stop("the chain of frames is broken");
             }
             Ok(frame) if u64::from(frame.header.group) > offset => return stop("a frame before its group"),
@@ -342,7 +342,7 @@ pub(crate) fn torn_bytes<F: File>(
     };
     let mut rest = walk(file, head, stop.offset, file_bytes);
     rest.survivors(&mut judge).attempt("read log segment", path)?;
-    if damaged && !cfg!(feature = "mutant-lost-tail") {
+    if damaged && !base::mutant("lost-tail") {
         return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
     // The writer zeroes the rest of the page after a group: anything else there is part of a torn one. Also

@@ -14,9 +14,6 @@
 //! One thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or network. It does
 //! not check permissions.
 
-#[cfg(all(not(debug_assertions), feature = "mutant"))]
-compile_error!("a mutant contains a bug on purpose: it needs debug assertions and is never released");
-
 mod types; // requests, limits and counters
 
 mod counted; // bytes that count until they are dropped

@@ -174,7 +174,7 @@ impl BlockFiles {
         for number in self.unsynced.drain(..) {
             // A file that was emptied and removed meanwhile need not be synced.
             let Some(usage) = self.files.get(&number) else { continue };
-            if !cfg!(feature = "mutant-unsynced-blocks") {
+            if !base::mutant("unsynced-blocks") {
                 usage.file.sync().map_err(|source| refused("sync", &*usage.file, source))?;
             }
         }

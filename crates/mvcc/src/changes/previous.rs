@@ -21,7 +21,7 @@ impl Store {
         for events in events.chunks(LOOKUPS_PER_HOLD) {
             let state = self.shared.state.read(LockPurpose::Lookup);
             for (key, revision) in events {
-                let before = revision - i64::from(!cfg!(feature = "mutant-late-previous"));
+                let before = revision - i64::from(!base::mutant("late-previous"));
                 let readable = before >= state.compact_revision && before <= state.revision;
                 let history = if readable { state.index.get(key) } else { None };
                 let visible = history.and_then(|history| history.at(before));

@@ -82,7 +82,7 @@ pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> FoundBlocks {
             return found;
         }
         // A revision that continues in the next block is not split.
-        let is_whole = identity.first.main > last || cfg!(feature = "mutant-split-revision");
+        let is_whole = identity.first.main > last || base::mutant("split-revision");
         if bytes >= bytes_max && is_whole && last >= from {
             found.changes.through = last;
             return found;

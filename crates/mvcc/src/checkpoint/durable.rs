@@ -104,7 +104,7 @@ impl DurableState {
             "physical compaction never overtakes the logical one"
         );
         assert!(marks.applied >= self.marks.applied, "the durable applied index never goes back");
-        if cfg!(feature = "mutant-applied-apart") {
+        if base::mutant("applied-apart") {
             let early = Marks { applied: marks.applied, ..self.marks };
             self.backend.update(Update { puts: vec![early.entry()], removals: Vec::new() })?;
         }

@@ -28,7 +28,7 @@ pub(crate) struct CheckpointWriter {
 impl CheckpointWriter {
     /// As `Maintainer::persist`.
     pub fn persist(&mut self) -> Result<Persisted> {
-        if cfg!(feature = "mutant-early-checkpoint") {
+        if base::mutant("early-checkpoint") {
             let state = self.shared.state.read(LockPurpose::Checkpoint);
             if state.applied.index.0 % 2 == 1 && self.differs(&state) {
                 let (applied, revision) = (state.applied, state.revision);

@@ -73,7 +73,7 @@ impl Compaction {
             }
             Phase::Pruning { target, from, mut dropped } => {
                 let mut state = shared.state.write(LockPurpose::Prune);
-                if shared.pins.any_below(target) && !cfg!(feature = "mutant-unpinned-follower") {
+                if shared.pins.any_below(target) && !base::mutant("unpinned-follower") {
                     drop(state);
                     self.phase = Phase::Pruning { target, from, dropped };
                     return Ok(CompactProgress::Waiting);

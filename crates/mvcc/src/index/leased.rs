@@ -50,7 +50,7 @@ impl LeasedKeys {
                 return;
             }
             let shared = self.by_lease.take(&(*present, Arc::from(key))).expect("both trees hold it").1;
-            if cfg!(feature = "mutant-kept-attachment") {
+            if base::mutant("kept-attachment") {
                 self.by_lease.insert((*present, shared.clone()));
             }
             *present = lease;

@@ -122,8 +122,7 @@ impl Store {
             next = block.identity.last.next();
         }
         let state = self.shared.state.read(LockPurpose::Hash);
-        let moved =
-            state.compact_revision > span.compacted && !cfg!(feature = "mutant-recount-any-compaction");
+        let moved = state.compact_revision > span.compacted && !base::mutant("recount-any-compaction");
         Ok(if moved || state.generation != generation {
             Recounted::Compacted
         } else {
@@ -226,7 +225,7 @@ fn add(digest: u64, record: &Record<'_>, found: IndexedAs) -> u64 {
         Body::Put { value, lease, .. } => (2, value, lease),
     };
     let (state, create, version) = match found {
-        _ if cfg!(feature = "mutant-recount-without-index") => (0, 0, 0),
+        _ if base::mutant("recount-without-index") => (0, 0, 0),
         IndexedAs::Put { create, version } => (1, create, version),
         IndexedAs::Tombstone => (2, 0, 0),
         IndexedAs::Covered => (3, 0, 0),

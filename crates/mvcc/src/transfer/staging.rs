@@ -129,7 +129,7 @@ impl Staging {
         assert_eq!(self.written.items, theirs.items, "items are written as they came");
         let marks = Marks { blocks: self.written.blocks, ..theirs };
         // As for any checkpoint, the marks are written last, after everything that they cover is synced.
-        if !cfg!(feature = "mutant-unsynced-staging") {
+        if !base::mutant("unsynced-staging") {
             self.files.sync()?;
         }
         self.write_update()?;

@@ -121,9 +121,11 @@ impl Core {
     /// member may have acknowledged: a log here that ended at that position would give it the vote as well.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
-        self.raw.store().state.catch_up.is_some_and(|until| {
-            log >= (until.term.0, until.index.0) || cfg!(feature = "mutant-held-member-votes")
-        })
+        self.raw
+            .store()
+            .state
+            .catch_up
+            .is_some_and(|until| log >= (until.term.0, until.index.0) || base::mutant("held-member-votes"))
     }
 
     /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:

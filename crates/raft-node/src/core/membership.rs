@@ -57,16 +57,16 @@ fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
     let learners = to.learners.iter().filter(|id| !from.learners.contains(id));
     let stays = |id: &NodeId| to.voters.contains(id) || to.learners.contains(id);
     let gone = from.voters.iter().chain(&from.learners).filter(|id| !stays(id));
-    let as_learner = match cfg!(feature = "mutant-learners-count") {
+    let as_learner = match base::mutant("learners-count") {
         true => ConfChangeType::AddNode,
         false => ConfChangeType::AddLearnerNode,
     };
     added
-        .filter(|_| !cfg!(feature = "mutant-quorum-of-the-past"))
+        .filter(|_| !base::mutant("quorum-of-the-past"))
         .map(|id| (ConfChangeType::AddNode, *id))
         .chain(learners.map(|id| (as_learner, *id)))
         .chain(
-            gone.filter(|_| !cfg!(feature = "mutant-removed-members-count"))
+            gone.filter(|_| !base::mutant("removed-members-count"))
                 .map(|id| (ConfChangeType::RemoveNode, *id)),
         )
         .collect()
@@ -84,14 +84,14 @@ impl Core {
 
     /// Whether a change may enter the log now.
     fn may_change(&self) -> bool {
-        let is_alone = !self.raw.raft.has_pending_conf() || cfg!(feature = "mutant-changes-at-once");
+        let is_alone = !self.raw.raft.has_pending_conf() || base::mutant("changes-at-once");
         is_alone && self.raw.raft.commit_to_current_term() && self.ready_for_proposals().is_ok()
     }
 
     /// Whether the voters in force have committed an entry. If there is none that they could commit, an empty
     /// one is proposed.
     fn voters_have_committed(&mut self) -> bool {
-        if self.commit() > self.committed_before || cfg!(feature = "mutant-change-before-a-commit") {
+        if self.commit() > self.committed_before || base::mutant("change-before-a-commit") {
             return true;
         }
         if self.last_index() == self.commit() && self.propose_entries(&[&Bytes::new()]).is_err() {
@@ -151,7 +151,7 @@ impl Core {
             entries: vec![entry].into(),
             ..Message::default()
         };
-        if cfg!(feature = "mutant-changes-at-once") {
+        if base::mutant("changes-at-once") {
             self.raw.raft.pending_conf_index = 0; // raft-rs would replace the second one by an empty entry.
         }
         // Refused while too much is uncommitted: it goes on waiting.

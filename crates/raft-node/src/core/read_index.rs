@@ -30,14 +30,14 @@ impl Core {
     /// another member relays does not: it takes a heartbeat round.
     pub(super) fn read_request_is_proof(&self, peer: NodeId, request: &Message) -> bool {
         let voters = self.voters();
-        let majority = 2 * 2 > voters.len() || cfg!(feature = "mutant-minority-reads");
+        let majority = 2 * 2 > voters.len() || base::mutant("minority-reads");
         self.role() == Role::Leader
             && majority
             && peer == request.from
             && voters.contains(&peer)
             && voters.contains(&self.raw.raft.id)
-            && (!self.raw.raft.has_pending_conf() || cfg!(feature = "mutant-reads-by-past-members"))
-            && (self.raw.raft.commit_to_current_term() || cfg!(feature = "mutant-unsettled-reads"))
+            && (!self.raw.raft.has_pending_conf() || base::mutant("reads-by-past-members"))
+            && (self.raw.raft.commit_to_current_term() || base::mutant("unsettled-reads"))
     }
 
     /// The answer: the commit index of now, under the name that the follower gave its request.

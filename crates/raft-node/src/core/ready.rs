@@ -79,7 +79,7 @@ impl Core {
                 promises,
                 release: None,
             });
-            if cfg!(feature = "mutant-leader-counts-unsynced") {
+            if base::mutant("leader-counts-unsynced") {
                 self.raw.on_persist_ready(number);
             }
         } else {
@@ -128,10 +128,10 @@ impl Core {
     /// it came. That must not be said of a term that a crash could take back.
     fn promises_durability(&self, message: &Message) -> bool {
         match message.msg_type {
-            _ if cfg!(feature = "mutant-early-promises") => false,
+            _ if base::mutant("early-promises") => false,
             MessageType::MsgPropose | MessageType::MsgReadIndex => false,
             MessageType::MsgHeartbeatResponse => {
-                self.vote_unsynced.is_some() && !cfg!(feature = "mutant-early-heartbeat-answers")
+                self.vote_unsynced.is_some() && !base::mutant("early-heartbeat-answers")
             }
             _ => true,
         }

@@ -187,12 +187,11 @@ impl Core {
             return;
         }
         let store = self.raw.store();
-        let durable = if cfg!(feature = "mutant-early-trim") { self.handed } else { store.checkpoint.index };
+        let durable = if base::mutant("early-trim") { self.handed } else { store.checkpoint.index };
         let by_number = durable.saturating_sub(self.snapshots.catch_up_entries);
         let unneeded = by_number.max(store.back_by(durable, CATCH_UP_BYTES_MAX).min(durable));
         let held = self.snapshots.holds.values().map(|hold| hold.index).min();
-        let held =
-            held.filter(|_| !cfg!(feature = "mutant-trim-ignores-holds")).unwrap_or(LogIndex(u64::MAX));
+        let held = held.filter(|_| !base::mutant("trim-ignores-holds")).unwrap_or(LogIndex(u64::MAX));
         let start = store.release_point(unneeded.min(held));
         if start.index <= store.start().index {
             return;
@@ -365,7 +364,7 @@ impl Core {
         let accepted = self.snapshots.accepted.take();
         assert_eq!(accepted, Some(at), "raft-rs restores what this core accepted");
         self.snapshots.ignored.extend(self.snapshots.within.take());
-        if cfg!(feature = "mutant-early-install") {
+        if base::mutant("early-install") {
             self.snapshots.install_due = Some(at);
         } else {
             self.snapshots.restarting.push_back((number, at));

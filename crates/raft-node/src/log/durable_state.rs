@@ -41,7 +41,7 @@ impl DurableState {
         assert!(!self.conf.voters.is_empty() && !self.conf.voters.contains(&0), "a cluster without voters");
         assert!(self.hard.vote == 0 || self.hard.term > 0, "a vote in no term");
         let mut out = vec![if self.catch_up.is_some() { VERSION_CATCH_UP } else { VERSION }];
-        let vote = if cfg!(feature = "mutant-forgotten-vote") { 0 } else { self.hard.vote };
+        let vote = if base::mutant("forgotten-vote") { 0 } else { self.hard.vote };
         [self.hard.term, vote, self.hard.commit].into_iter().for_each(|n| put_number(&mut out, n));
         put_conf(&mut out, &self.conf);
         if let Some(until) = self.catch_up {

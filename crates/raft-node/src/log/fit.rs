@@ -31,7 +31,7 @@ impl LogSpan<'_> {
     #[must_use]
     pub fn holds(&self, at: LogPosition) -> bool {
         let inside = (self.start..=self.last).contains(&at.index);
-        inside && (cfg!(feature = "mutant-staged-by-index") || (self.term)(at.index) == Some(at.term))
+        inside && (base::mutant("staged-by-index") || (self.term)(at.index) == Some(at.term))
     }
 }
 

@@ -99,7 +99,7 @@ impl Receipt {
     /// Transport must send.
     pub fn release(self, mut carry_out: impl FnMut(Released)) {
         let Receipt { durable, promises } = self;
-        if cfg!(feature = "mutant-late-durable") {
+        if base::mutant("late-durable") {
             promises.into_iter().for_each(|promise| carry_out(Released::Promise(promise)));
             return carry_out(Released::Durable(durable));
         }
@@ -133,7 +133,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
     let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
     let mut persisted = Persisted::default();
     let (mut number_before, mut release) = (0, None);
-    let releases_first = cfg!(feature = "mutant-release-before-sync");
+    let releases_first = base::mutant("release-before-sync");
     if releases_first {
         wal.sync()?;
     }
@@ -149,11 +149,11 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
             persisted.entries = 0;
         }
         persisted.entries += job.entries.len();
-        if cfg!(feature = "mutant-state-before-entries") {
+        if base::mutant("state-before-entries") {
             job.state.iter().for_each(|state| wal.put_state(state));
         }
         for entry in &job.entries {
-            if cfg!(feature = "mutant-kept-conflicts") && entry.index <= wal.last().index.0 {
+            if base::mutant("kept-conflicts") && entry.index <= wal.last().index.0 {
                 continue;
             }
             wal.append(wal::Entry {
@@ -164,7 +164,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
             });
         }
         // After its entries: a state must never name a commit that the log before it does not hold.
-        if let Some(state) = job.state.as_ref().filter(|_| !cfg!(feature = "mutant-state-before-entries")) {
+        if let Some(state) = job.state.as_ref().filter(|_| !base::mutant("state-before-entries")) {
             wal.put_state(state);
         }
         receipt.promises.extend(job.promises);

@@ -122,7 +122,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         match &job.kind {
             Kind::Reads { .. } => true,
             Kind::Entry { at, content: Some(BatchContent { batch, .. }) } => {
-                (at.index == self.applied.index + 1 || cfg!(feature = "mutant-brief-out-of-order"))
+                (at.index == self.applied.index + 1 || base::mutant("brief-out-of-order"))
                     && is_brief(batch, &mut self.machine)
             }
             // The end of any entry may wait for room in the machine's store.
@@ -152,14 +152,12 @@ impl<S: StateMachine, R> Applier<S, R> {
                 self.machine.install(at)?;
                 self.applied = at;
                 done.entry = Some(at);
-                if !cfg!(feature = "mutant-install-without-members") {
+                if !base::mutant("install-without-members") {
                     done.membership = self.machine.membership();
                 }
                 self.release(&mut done.readable);
             }
-            Kind::Reads { index, readers }
-                if index <= self.applied.index || cfg!(feature = "mutant-early-reads") =>
-            {
+            Kind::Reads { index, readers } if index <= self.applied.index || base::mutant("early-reads") => {
                 done.readable = readers;
             }
             Kind::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),

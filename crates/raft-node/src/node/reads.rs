@@ -82,7 +82,7 @@ impl<R> Reads<R> {
     /// Queues a reader; it joins the next round that begins.
     pub fn ask(&mut self, reply: R, now: Ticks) {
         match self.rounds.back_mut() {
-            Some(round) if cfg!(feature = "mutant-late-readers") => {
+            Some(round) if base::mutant("late-readers") => {
                 round.readers.push(Reader { reply, since: now });
             }
             _ => self.waiting.push_back(Reader { reply, since: now }),

@@ -224,7 +224,7 @@ impl<P, R> Node<P, R> {
         self.note_leader(&mut turn);
         for (context, index) in confirmed {
             let readers = self.reads.confirm(&context);
-            if index <= self.applied || cfg!(feature = "mutant-early-reads-in-turn") {
+            if index <= self.applied || base::mutant("early-reads-in-turn") {
                 turn.readable.extend(readers);
             } else if !readers.is_empty() {
                 turn.apply.push(ApplyJob::reads(index, readers));
@@ -358,7 +358,7 @@ impl<P, R> Node<P, R> {
             return;
         }
         let Some(batch) = self.proposals.batch() else { return };
-        let again = cfg!(feature = "mutant-resent-batches") && self.core.role() == Role::Follower;
+        let again = base::mutant("resent-batches") && self.core.role() == Role::Follower;
         let proposed =
             if again { self.core.propose(&[batch.clone(), batch]) } else { self.core.propose(&[batch]) };
         match proposed {

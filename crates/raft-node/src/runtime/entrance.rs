@@ -92,7 +92,7 @@ impl Entrance {
     fn waiting(&self, origin: RequestOrigin) -> &Waiting {
         // A bug to be found: a full entrance delays the end of leases.
         match origin {
-            RequestOrigin::Member if !cfg!(feature = "mutant-one-entrance") => &self.of_member,
+            RequestOrigin::Member if !base::mutant("one-entrance") => &self.of_member,
             _ => &self.of_clients,
         }
     }

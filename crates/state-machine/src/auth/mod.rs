@@ -83,7 +83,7 @@ impl Auth {
 
     /// Refuses a command that its caller may not execute. One flag is read while permissions are not checked.
     pub fn authorize(&mut self, store: &Store, kind: &Kind, caller: Option<&Caller>) -> Result<(), Error> {
-        if !self.state.enabled || cfg!(feature = "mutant-checked-at-propose-only") {
+        if !self.state.enabled || base::mutant("checked-at-propose-only") {
             return Ok(());
         }
         match kind {
@@ -148,7 +148,7 @@ impl Auth {
         let request = match request.kind.ok_or(Error::NotCapable)? {
             Change::IssueToken(request) => {
                 let issued = change::issue(&self.state, request)?;
-                let of_another = cfg!(feature = "mutant-token-of-another-entry");
+                let of_another = base::mutant("token-of-another-entry");
                 let index = index.saturating_sub(u64::from(of_another));
                 let token = format!("{}.{index}", issued.prefix);
                 self.table.insert(&token, issued.user);
@@ -163,7 +163,7 @@ impl Auth {
         let has_changed = next.revision != self.state.revision || next.enabled != self.state.enabled;
         if has_changed {
             self.state = Arc::new(next);
-            if !cfg!(feature = "mutant-stale-permissions") {
+            if !base::mutant("stale-permissions") {
                 self.resolved.clear();
             }
             match effects.voided {

@@ -46,7 +46,7 @@ pub fn of_range(request: &RangeRequest, visit: &mut Visit<'_>) -> Result<(), Err
 pub fn of_put(request: &PutRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     let key = || KeyRange::one(request.key.clone());
     visit(Need::Keys(Access::Write, key()))?;
-    if request.prev_kv && !cfg!(feature = "mutant-unchecked-previous") {
+    if request.prev_kv && !base::mutant("unchecked-previous") {
         visit(Need::Keys(Access::Read, key()))?;
     }
     if request.lease != 0 { visit(Need::KeysOfLease(Access::Write, request.lease)) } else { Ok(()) }
@@ -70,7 +70,7 @@ pub fn of_txn(request: &TxnRequest, visit: &mut Visit<'_>) -> Result<(), Error> 
             Some(Request::RequestRange(request)) => of_range(request, visit)?,
             Some(Request::RequestPut(request)) => of_put(request, visit)?,
             Some(Request::RequestDeleteRange(request)) => of_delete_range(request, visit)?,
-            Some(Request::RequestTxn(_)) if cfg!(feature = "mutant-unchecked-nested") => {}
+            Some(Request::RequestTxn(_)) if base::mutant("unchecked-nested") => {}
             Some(Request::RequestTxn(request)) => of_txn(request, visit)?,
             None => {}
         }

@@ -66,7 +66,7 @@ pub(crate) fn apply(
     let mut path = Vec::new();
     choose(writer, &request, &mut path)?;
     let mut steps = path.iter().copied();
-    if answer == Answer::Unwanted && cfg!(feature = "mutant-local-refusal") {
+    if answer == Answer::Unwanted && base::mutant("local-refusal") {
         steps.by_ref().for_each(drop);
     } else {
         check(writer, before, &request, &mut steps)?;

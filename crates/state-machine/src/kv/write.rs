@@ -46,7 +46,7 @@ pub(crate) fn put(
     };
     let value = if request.ignore_value { kept_value } else { request.value };
     let lease = if request.ignore_lease { kept_lease } else { request.lease };
-    let value = if cfg!(feature = "mutant-flipped-value") && answer == Answer::Unwanted {
+    let value = if base::mutant("flipped-value") && answer == Answer::Unwanted {
         value.iter().map(|byte| byte ^ u8::from(writer.revision() % 8 == 0)).collect()
     } else {
         value

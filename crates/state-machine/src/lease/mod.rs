@@ -126,8 +126,7 @@ impl Leases {
         let mut ids = request.ids.clone();
         ids.sort_unstable();
         ids.dedup();
-        let is_expired =
-            |lease: Lease| lease.is_expired(request.now) || cfg!(feature = "mutant-unchecked-expiry");
+        let is_expired = |lease: Lease| lease.is_expired(request.now) || base::mutant("unchecked-expiry");
         ids.retain(|id| self.table.get(*id).is_some_and(is_expired));
         Ok(ids)
     }
@@ -166,7 +165,7 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
         let keys = revision.keys_of_lease(id, KEYS_PER_STEP);
         let is_last = keys.len() < KEYS_PER_STEP;
         for key in keys {
-            if cfg!(feature = "mutant-revoke-in-two-revisions") && revision.revision() > 0 {
+            if base::mutant("revoke-in-two-revisions") && revision.revision() > 0 {
                 revision.finish();
                 revision = writer.begin();
             }
@@ -183,12 +182,12 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
 /// Whether a lease is the one that the leader chose, and not a later one with the same id.
 fn is_chosen(lease: &Lease, request: &LeaseRenew) -> bool {
     request.granted.is_none_or(|granted| lease.granted <= LogIndex(granted))
-        || cfg!(feature = "mutant-record-of-a-later-grant")
+        || base::mutant("record-of-a-later-grant")
 }
 
 /// A command of the leader of `proposed`, in an entry of term `term`.
 fn check_term(term: Term, proposed: Term) -> Result<(), Error> {
-    let is_of_leader = term == proposed || cfg!(feature = "mutant-deposed-leader-renews");
+    let is_of_leader = term == proposed || base::mutant("deposed-leader-renews");
     if is_of_leader { Ok(()) } else { Err(Error::LeaderChanged) }
 }
 

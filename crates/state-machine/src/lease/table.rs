@@ -35,7 +35,7 @@ pub struct Lease {
 impl Lease {
     /// Whether it may be revoked because of its age.
     pub fn is_expired(&self, now: i64) -> bool {
-        let grace = if cfg!(feature = "mutant-expiry-without-grace") { 0 } else { RENEWAL_GRACE_MS };
+        let grace = if base::mutant("expiry-without-grace") { 0 } else { RENEWAL_GRACE_MS };
         self.deadline.is_some_and(|deadline| deadline + grace <= now)
     }
 
@@ -43,7 +43,7 @@ impl Lease {
     /// `began` covers it.
     pub fn is_renewed_at(&self, now: i64, began: i64) -> bool {
         self.deadline.map(|deadline| deadline - self.ttl * 1000).is_some_and(|recorded| {
-            (recorded >= began || cfg!(feature = "mutant-covered-by-earlier-term"))
+            (recorded >= began || base::mutant("covered-by-earlier-term"))
                 && now <= recorded + RENEWAL_COVERED_MS
         })
     }

@@ -35,7 +35,7 @@ impl LedTerm {
     /// `newest` is its newest anchor. The clock begins after every value that was recorded in earlier terms,
     /// so a member that applies a value of this term takes it as its anchor.
     pub fn begin(term: Term, newest: Anchor, now: Duration) -> LedTerm {
-        if cfg!(feature = "mutant-own-lease-clock") {
+        if base::mutant("own-lease-clock") {
             return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO } };
         }
         let clock = newest.clock_at(now).max(newest.clock.saturating_add(1));

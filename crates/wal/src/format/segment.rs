@@ -90,9 +90,9 @@ impl Head {
 /// Seed of all frames in a segment. Two segments of one log never share it: a CRC differs for all messages
 /// that differ in 32 adjacent bits only, and the sequence comes last.
 pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
-    let salt = salt.filter(|_| !cfg!(feature = "mutant-unsalted"));
+    let salt = salt.filter(|_| !base::mutant("unsalted"));
     let of_log = crc32c::crc32c_append(crc32c::crc32c(identity), salt.map_or(&[], |salt| &salt[..]));
-    let sequence = if cfg!(feature = "mutant-constant-seed") { 0 } else { sequence };
+    let sequence = if base::mutant("constant-seed") { 0 } else { sequence };
     let crc = crc32c::crc32c_append(of_log, &sequence.to_le_bytes());
     Seed { crc, mask: salt.copied().unwrap_or_default() }
 }
@@ -256,7 +256,7 @@ impl<F: File> Tail<F> {
         assert!(self.end >= PAGE_BYTES as u64, "a group would overwrite the header page");
         let end = self.end + bytes.len() as u64;
         let padded = padded_end(end, self.written, step, segment_bytes);
-        if padded > self.written || !cfg!(feature = "mutant-no-zero-after-group") {
+        if padded > self.written || !base::mutant("no-zero-after-group") {
             bytes.resize(to_usize(padded - self.end), 0);
         }
         assert!(
@@ -268,7 +268,7 @@ impl<F: File> Tail<F> {
         } else {
             self.file.write_at(self.end, bytes)?;
         }
-        if !cfg!(feature = "mutant-unsynced-groups") {
+        if !base::mutant("unsynced-groups") {
             self.file.sync_data()?;
         }
         self.written = self.written.max(padded);
@@ -280,7 +280,7 @@ impl<F: File> Tail<F> {
     /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the
     /// one before failed, the kernel may take pages that never reached the disk for clean.
     pub fn renew(&self, group: u64) -> io::Result<()> {
-        if cfg!(feature = "mutant-unrenewed-group") {
+        if base::mutant("unrenewed-group") {
             return Ok(());
         }
         assert!(group >= PAGE_BYTES as u64, "the header page is never written again");
@@ -396,7 +396,7 @@ pub(crate) fn begin<F: Fs>(
     let path = path(dir, sequence);
     fs.rename(&spare_path, &path).attempt("name log segment", &path)?;
     // The name as well: a power cut may forget the name of a file whose bytes are safe.
-    if !cfg!(feature = "mutant-unsynced-names") {
+    if !base::mutant("unsynced-names") {
         fs.sync_dir(dir).attempt("sync directory", dir)?;
     }
     let written = written.max(padded);

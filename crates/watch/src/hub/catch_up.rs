@@ -234,7 +234,7 @@ impl Hub {
     /// Cancels lagging watchers whose next revision is compacted.
     fn cancel_lagging(&mut self, compacted: i64) {
         for watcher in self.lagging.between(i64::MIN, compacted - 1, self.limits.step_watchers) {
-            if cfg!(feature = "mutant-catch-up-over-compaction") {
+            if base::mutant("catch-up-over-compaction") {
                 self.move_to(watcher, Standing::Lagging, compacted);
             } else {
                 self.cancel_compacted(watcher, compacted);

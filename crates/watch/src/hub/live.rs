@@ -134,7 +134,7 @@ impl Hub {
             let (revision, watch_ids) = (main, Vec::new());
             let response = Events { span, first: main, revision, may_fragment, watch_ids };
             if !self.push_events(watcher, response, found.events.len(), self.limits.outbox_bytes) {
-                let is_mutant = cfg!(feature = "mutant-repeated-at-group-change");
+                let is_mutant = base::mutant("repeated-at-group-change");
                 self.move_to(watcher, Standing::Parked, if is_mutant { main - 1 } else { main });
             }
         }
@@ -191,7 +191,7 @@ impl Hub {
     /// An installed store has compacted the next events. Watchers that miss some are canceled.
     fn lose(&mut self, compacted: i64) -> Result<()> {
         let is_lost = |standing: Standing, next: i64| match standing {
-            Standing::Live => !cfg!(feature = "mutant-gap-at-install"),
+            Standing::Live => !base::mutant("gap-at-install"),
             Standing::Joining | Standing::Future => next < compacted,
             Standing::Lagging | Standing::Parked | Standing::Compacted | Standing::Idle => false,
         };

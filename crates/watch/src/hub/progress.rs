@@ -22,7 +22,7 @@ impl Hub {
             return; // Also if a watcher is created before the next turn.
         }
         let revision = self.store.revision();
-        if cfg!(feature = "mutant-early-bookmark") {
+        if base::mutant("early-bookmark") {
             self.push_answer(slot, revision, Content::Progress { watch_id: ALL });
             return;
         }

@@ -333,7 +333,7 @@ impl Hub {
                 Standing::Live => first,
                 Standing::Joining | Standing::Future | Standing::Compacted | Standing::Idle => continue,
             };
-            if !cfg!(feature = "mutant-dropped-parcels") {
+            if !base::mutant("dropped-parcels") {
                 self.move_to(watcher, Standing::Parked, next);
             }
         }

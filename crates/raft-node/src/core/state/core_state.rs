@@ -206,7 +206,7 @@ impl Core {
 
 /// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
 fn begins_unconfirmed(setup: &Setup, has_state: bool, voters: &[NodeId]) -> bool {
-    !cfg!(feature = "mutant-wiped-member-votes")
+    !base::mutant("wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
         && !has_state
         && voters != [setup.id]

@@ -37,7 +37,7 @@ pub(super) fn raft_config(setup: &Setup, applied: LogIndex) -> raft::Config {
         max_election_tick: setup.timeout_ticks.end as usize,
         max_uncommitted_size: RaftLimits::UNCOMMITTED_BYTES_MAX,
         max_committed_size_per_ready: COMMITTED_BYTES_PER_READY,
-        read_only_option: if cfg!(feature = "mutant-lease-reads") {
+        read_only_option: if base::mutant("lease-reads") {
             raft::ReadOnlyOption::LeaseBased
         } else {
             raft::ReadOnlyOption::Safe
