@@ -16,16 +16,16 @@
 //!   lock.
 
 mod caller; // one caller's state
+mod calls; // what a caller sends, and the record of its end
 mod housekeeping; // what no event triggers
 mod ready; // which connections and callers can make progress
 mod timer; // a timer with nanosecond resolution
 
-use crate::client::call::{Call, Replies};
+use crate::client::call::Replies;
 use crate::client::failure::Failure;
 use crate::client::link::{Change, Link};
-use crate::client::reply::Answer;
-use crate::run::recorder::{FailedCalls, Sample, Start, Tally};
-use crate::run::schedule::{Schedule, Turn};
+use crate::run::recorder::{FailedCalls, Start, Tally};
+use crate::run::schedule::Schedule;
 use crate::stats::progress::{Control, Counters};
 use crate::stats::stillness::Stillness;
 use crate::workload::Source;
@@ -329,135 +329,6 @@ impl Worker {
             Caller::Stranded { turn, since } => self.begin(caller, turn, since),
             Caller::Queued { turn, since, link } => self.leave_queue(caller, turn, since, link),
             Caller::Done => (Caller::Done, Next::Wait),
-        }
-    }
-
-    /// Sends the request of a turn that was due at `since`, or queues it for a link.
-    fn begin(&mut self, caller: usize, turn: Turn, since: Instant) -> (Caller, Next) {
-        let Some(link) = self.next_link(caller) else {
-            self.stranded.push(self.slot(caller));
-            return (Caller::Stranded { turn, since }, Next::Wait);
-        };
-        if !self.queues[link].is_empty() || !self.setup.links[link].has_room() {
-            let slot = self.slot(caller);
-            self.queues[link].push_back(slot);
-            return (Caller::Queued { turn, since, link: link as u32 }, Next::Wait);
-        }
-        self.send(caller, turn, since, since, link)
-    }
-
-    /// A caller in the queue of a link was woken: there is room, or the link is gone.
-    fn leave_queue(&mut self, caller: usize, turn: Turn, since: Instant, link: u32) -> (Caller, Next) {
-        let index = link as usize;
-        if !self.setup.links[index].is_up() {
-            return self.begin(caller, turn, since);
-        }
-        if !self.setup.links[index].has_room() {
-            let slot = self.slot(caller);
-            self.queues[index].push_front(slot);
-            return (Caller::Queued { turn, since, link }, Next::Wait);
-        }
-        self.send(caller, turn, since, Instant::now(), index)
-    }
-
-    fn send(
-        &mut self,
-        caller: usize,
-        turn: Turn,
-        since: Instant,
-        now: Instant,
-        index: usize,
-    ) -> (Caller, Next) {
-        let request = self.setup.source.request(turn.position);
-        let kept = if self.setup.observer.is_some() { request.clone() } else { Bytes::new() };
-        let clock_from = turn.counts_from(since);
-        if let Some(observer) = &self.setup.observer {
-            observer.sent(turn.position, clock_from);
-        }
-        let mut context = Context::from_waker(self.ready.waker(index as u32));
-        match self.setup.links[index].send(request, &mut context) {
-            Ok(response) => {
-                let slot = self.slot(caller);
-                self.unwritten[index].push(slot);
-                let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
-                (Caller::Calling(call), Next::Again)
-            }
-            Err(error) => {
-                let endpoint = self.setup.links[index].endpoint();
-                let failure = Failure::unavailable(format!("send to {endpoint}: {error}"));
-                self.of_link(index as u32).add_failed(failure.code.0);
-                self.record_failure(turn.position, &failure, &self.start.wait(clock_from, now));
-                // Polling the link detects that it ended; until then this caller must not retry.
-                self.ready.push(index as u32);
-                self.ready.push(self.slot(caller));
-                (Caller::Free, Next::Wait)
-            }
-        }
-    }
-
-    /// A call on a link ended: the first caller in its queue may send.
-    fn call_ended(&mut self, link: u32) {
-        self.setup.links[link as usize].call_ended();
-        while let Some(slot) = self.queues[link as usize].pop_front() {
-            // Skips callers that timed out.
-            if matches!(self.caller(slot), Caller::Queued { link: its, .. } if *its == link) {
-                self.ready.push(slot);
-                return;
-            }
-        }
-    }
-
-    /// The next link in turn that is up, of the connection object that `caller` uses.
-    fn next_link(&mut self, caller: usize) -> Option<usize> {
-        let endpoints = self.setup.endpoints_len;
-        let conn = caller % self.cursors.len();
-        if let Some(leader) = &self.setup.leader {
-            let index = conn * endpoints + leader.load(Relaxed);
-            return self.setup.links[index].is_up().then_some(index);
-        }
-        let cursor = &mut self.cursors[conn];
-        for _ in 0..endpoints {
-            let index = conn * endpoints + *cursor % endpoints;
-            *cursor += 1;
-            if self.setup.links[index].is_up() {
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    /// The counters of the endpoint that a link leads to.
-    fn of_link(&self, link: u32) -> &Counters {
-        &self.setup.by_endpoint[self.setup.places[link as usize]]
-    }
-
-    fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant) {
-        let answer = match result {
-            Ok(answer) => answer,
-            Err(failure) => {
-                let wait = self.start.wait(call.clock_from, now);
-                self.of_link(call.link).add_failed(failure.code.0);
-                return self.record_failure(call.position, &failure, &wait);
-            }
-        };
-        let sample = self.start.sample(call.clock_from, call.sent_at, now, answer.body_bytes);
-        self.tallies[self.setup.source.kind(call.position)].record(&sample);
-        let latency_ns = sample.latency.as_nanos() as u64;
-        self.setup.counters.add_answered(latency_ns);
-        self.of_link(call.link).add_answered(latency_ns);
-        if let Some(observer) = &self.setup.observer {
-            for (key, _) in self.setup.source.pairs_of(call.position, &call.request) {
-                observer.acknowledged(call.position, key, answer.revision);
-            }
-        }
-    }
-
-    fn record_failure(&mut self, position: u64, failure: &Failure, wait: &Sample) {
-        let tally = &mut self.tallies[self.setup.source.kind(position)];
-        tally.failed_at(position, failure, wait, self.setup.failed_calls);
-        self.setup.counters.add_failed(failure.code.0);
-        if let Some(observer) = &self.setup.observer {
-            observer.failed(position, failure);
         }
     }
 

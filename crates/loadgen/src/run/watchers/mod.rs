@@ -12,6 +12,10 @@
 //!   the time that it has been awaited.
 //! * An event's latency counts from where that of its put counts: the intended moment in an open loop.
 
+mod ledger; // what watchers know of the puts
+
+pub use ledger::{Awaits, Ledger, Watching};
+
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
@@ -20,18 +24,15 @@ use crate::client::watch::WatchStream;
 use crate::run::recorder::{Start, Tally};
 use crate::run::results::Ended;
 use crate::run::schedule::Schedule;
-use crate::run::worker::Observer;
 use crate::stats::progress::{Control, Counters};
 use crate::stats::stillness::Stillness;
 use crate::workload::position_of;
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
-use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -44,46 +45,6 @@ pub const SINCE_ANSWER: usize = 2;
 /// The interval between checks whether all events have arrived. The run ends with the last event, not with
 /// the check.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Watchers that are open during a run.
-#[derive(Clone, Debug)]
-pub struct Watching {
-    pub streams: usize,
-    pub per_stream: usize,
-    /// Watcher n watches key n modulo their number.
-    pub keys: Arc<[Bytes]>,
-    pub prev_kv: bool,
-    pub awaits: Awaits,
-    /// Record the time from the answer of a put to its events as well.
-    pub since_answer: bool,
-}
-
-/// The events that watchers await.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaits {
-    /// Those of the puts of the load: put n writes key n modulo their number.
-    Puts,
-    Nothing,
-    /// So many from this revision on, which exist already.
-    History {
-        revision: i64,
-        events: u64,
-    },
-}
-
-/// What watchers know of the puts.
-#[derive(Debug)]
-pub struct Ledger {
-    epoch: Instant,
-    /// For each key of the list, the place of its first equal.
-    places: Vec<usize>,
-    acknowledged: Vec<AtomicU64>,
-    failed: Vec<AtomicU64>,
-    /// By position, in nanoseconds after `epoch`; 0: not yet.
-    started: Vec<AtomicU64>,
-    answered: Vec<AtomicU64>,
-    loaders: AtomicUsize,
-}
 
 /// The streams of one thread and its settings.
 pub struct Setup {
@@ -142,87 +103,6 @@ struct Watcher {
     key: usize,
     received: u64,
     revision: i64,
-}
-
-impl Ledger {
-    pub fn new(watching: &Watching, loaders: usize, total: u64) -> Self {
-        let mut first: HashMap<&Bytes, usize> = HashMap::new();
-        let keys = watching.keys.iter().enumerate();
-        let places = keys.map(|(place, key)| *first.entry(key).or_insert(place)).collect();
-        let zeros = |len: usize| (0..len).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let puts = if watching.awaits == Awaits::Puts { total as usize } else { 0 };
-        Self {
-            epoch: Instant::now(),
-            places,
-            acknowledged: zeros(watching.keys.len()),
-            failed: zeros(watching.keys.len()),
-            started: zeros(puts),
-            answered: zeros(puts),
-            loaders: AtomicUsize::new(loaders),
-        }
-    }
-
-    /// The events of all watchers when `total` puts succeed.
-    pub fn events(&self, watching: &Watching, total: u64) -> u64 {
-        let (len, watchers) = (self.places.len(), watching.streams * watching.per_stream);
-        if let Awaits::History { events, .. } = watching.awaits {
-            return events * watchers as u64;
-        }
-        let of_each =
-            |all: u64, place: usize| all / len as u64 + u64::from((place as u64) < all % len as u64);
-        let mut watchers_of = vec![0; len];
-        (0..len).for_each(|place| watchers_of[self.places[place]] += of_each(watchers as u64, place));
-        (0..len).map(|place| of_each(total, place) * watchers_of[self.places[place]]).sum()
-    }
-
-    /// A thread that sends has ended.
-    pub fn loader_ended(&self) {
-        self.loaders.fetch_sub(1, SeqCst);
-    }
-
-    fn place(&self, position: u64) -> usize {
-        self.places[(position % self.places.len() as u64) as usize]
-    }
-
-    /// The moment from which the latency of an event counts, and that of the answer if there was one; `None`
-    /// where no such put was sent.
-    fn put(&self, position: u64) -> Option<(Instant, Option<Instant>)> {
-        let position = usize::try_from(position).ok()?;
-        let at = |times: &[AtomicU64]| match times.get(position).map(|time| time.load(SeqCst)) {
-            None | Some(0) => None,
-            Some(nanos) => Some(self.epoch + Duration::from_nanos(nanos)),
-        };
-        Some((at(&self.started)?, at(&self.answered)))
-    }
-
-    /// From when the events of the acknowledged puts of a key are awaited, in order.
-    fn acknowledged_puts(&self, place: usize) -> Vec<Instant> {
-        let positions = (0..self.answered.len() as u64).filter(|position| self.place(*position) == place);
-        let puts = positions.filter_map(|position| self.put(position));
-        let mut since: Vec<_> = puts.filter_map(|(since, answered)| answered.map(|_| since)).collect();
-        since.sort_unstable();
-        since
-    }
-
-    fn note(&self, times: &[AtomicU64], position: u64, moment: Instant) {
-        let nanos = moment.saturating_duration_since(self.epoch).as_nanos() as u64;
-        times[position as usize].store(nanos.max(1), SeqCst);
-    }
-}
-
-impl Observer for Ledger {
-    fn sent(&self, position: u64, clock_from: Instant) {
-        self.note(&self.started, position, clock_from);
-    }
-
-    fn acknowledged(&self, position: u64, _key: Bytes, _revision: i64) {
-        self.note(&self.answered, position, Instant::now());
-        self.acknowledged[self.place(position)].fetch_add(1, SeqCst);
-    }
-
-    fn failed(&self, position: u64, _failure: &Failure) {
-        self.failed[self.place(position)].fetch_add(1, SeqCst);
-    }
 }
 
 impl Watchers {
@@ -436,9 +316,8 @@ impl Account {
             Awaits::Nothing => (0, 0),
             Awaits::History { events, .. } => (events, u64::MAX),
             Awaits::Puts => {
-                let place = ledger.places[watcher.key];
-                let certain = ledger.acknowledged[place].load(SeqCst);
-                (certain, certain + ledger.failed[place].load(SeqCst))
+                let (acknowledged, failed) = ledger.ended_puts(watcher.key);
+                (acknowledged, acknowledged + failed)
             }
         }
     }
@@ -449,7 +328,7 @@ impl Account {
         if control.is_stopped() || awaits_history && schedule.is_over(Instant::now()) {
             return true;
         }
-        if !awaits_history && ledger.loaders.load(SeqCst) > 0 {
+        if !awaits_history && ledger.is_loading() {
             self.sending_at.set(Instant::now());
             return false;
         }
@@ -472,8 +351,7 @@ impl Account {
             Awaits::Nothing => {}
             Awaits::History { .. } => (0..lost).for_each(|_| count(start.at())),
             Awaits::Puts => {
-                let place = ledger.places[watcher.key];
-                let since = puts.entry(place).or_insert_with(|| ledger.acknowledged_puts(place));
+                let since = puts.entry(watcher.key).or_insert_with(|| ledger.acknowledged_puts(watcher.key));
                 let first = since.len().saturating_sub(usize::try_from(lost).unwrap_or(usize::MAX));
                 since[first..].iter().for_each(|since| count(*since));
             }

@@ -1,0 +1,238 @@
+//! A run in progress: its figures so far, and the measurement at its end.
+
+use super::leader::LeaderWatch;
+use super::plan::{Error, Plan};
+use super::recorder::{Start, Tally};
+use super::results::{Measurement, Merged, Part, Role, ThreadEnded};
+use super::schedule::{Pace, Schedule};
+use super::watchers::{self, Awaits, Ledger};
+use crate::client::endpoint::Endpoint;
+use crate::client::failure::Code;
+use crate::stats::histogram::Counts;
+use crate::stats::progress::{Control, Counters};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A thread of a run, which waits for the start.
+pub(super) struct Thread {
+    pub(super) role: Role,
+    pub(super) starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) by_endpoint: Arc<[Counters]>,
+    pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,
+}
+
+/// A run in progress.
+pub struct Run {
+    pub(super) plan: Plan,
+    pub(super) control: Arc<Control>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) ledger: Option<Arc<Ledger>>,
+    /// Ends with the run.
+    pub(super) _leader: Option<LeaderWatch>,
+    /// For connections and watchers, before the start.
+    pub(super) preparing: Duration,
+    pub(super) start: Instant,
+    pub(super) cpu_at_start: Duration,
+}
+
+/// The progress of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub answered: u64,
+    pub failed: u64,
+    pub total: u64,
+    pub finished: bool,
+}
+
+/// What one endpoint has answered so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfEndpoint {
+    pub endpoint: Endpoint,
+    pub answered: u64,
+    pub failed: u64,
+    pub latencies: Counts,
+}
+
+impl Run {
+    /// A handle that stops the run.
+    pub fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    /// What the run measures: requests or events.
+    fn measures(&self) -> Role {
+        if self.plan.measures_events() { Role::Watches } else { Role::Loads }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Counters> {
+        let measures = self.measures();
+        self.threads.iter().filter(move |thread| thread.role == measures).map(|thread| &*thread.counters)
+    }
+
+    fn total(&self) -> u64 {
+        match (&self.plan.watching, &self.ledger) {
+            (Some(watching), Some(ledger)) if self.plan.measures_events() => {
+                ledger.events(watching, self.plan.total)
+            }
+            _ => self.plan.total,
+        }
+    }
+
+    pub fn progress(&self) -> Progress {
+        let answered: u64 = self.counters().map(Counters::answered).sum();
+        let failed: u64 = self.counters().map(Counters::failed).sum();
+        let total = match (self.total(), self.plan.seconds_max) {
+            // As many as the rest of the time will bring at the rate so far.
+            (Plan::OPEN_END, Some(seconds)) => {
+                let passed = self.start.elapsed().as_secs_f64() / seconds.as_secs_f64();
+                ((answered + failed) as f64 / passed.clamp(1e-3, 1.0)) as u64
+            }
+            (total, _) => total,
+        };
+        Progress {
+            answered,
+            failed,
+            total,
+            finished: self.threads.iter().all(|thread| thread.handle.is_finished()),
+        }
+    }
+
+    /// What each endpoint has answered so far.
+    pub fn by_endpoint(&self) -> Vec<OfEndpoint> {
+        let measures = self.measures();
+        let threads = || self.threads.iter().filter(|thread| thread.role == measures);
+        let of = |(place, endpoint): (usize, &Endpoint)| {
+            let mut latencies = Counts::default();
+            threads().for_each(|thread| latencies.merge(&thread.by_endpoint[place].latencies()));
+            let sum = |of: fn(&Counters) -> u64| threads().map(|thread| of(&thread.by_endpoint[place])).sum();
+            let (answered, failed) = (sum(Counters::answered), sum(Counters::failed));
+            OfEndpoint { endpoint: endpoint.clone(), answered, failed, latencies }
+        };
+        self.plan.endpoints.iter().enumerate().map(of).collect()
+    }
+
+    /// How many calls have failed so far, by code.
+    pub fn failures(&self) -> BTreeMap<Code, u64> {
+        let mut all = BTreeMap::new();
+        for (code, count) in self.counters().flat_map(Counters::failures) {
+            *all.entry(Code(code)).or_default() += count;
+        }
+        all
+    }
+
+    /// Latencies so far, coarsely: enough for a live figure.
+    pub fn latencies(&self) -> Counts {
+        let mut all = Counts::default();
+        self.counters().for_each(|counters| all.merge(&counters.latencies()));
+        all
+    }
+
+    /// Waits for the end.
+    pub fn finish(self) -> Result<Measurement, Error> {
+        let (planned, measures, start) = (self.total(), self.measures(), self.start);
+        let mut measurement = Measurement {
+            threads: self.plan.threads,
+            clients: self.plan.clients,
+            intended_per_second: match self.plan.pace {
+                Pace::Unlimited => None,
+                Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),
+                Pace::Stages(stages) => Some(stages.total() as f64 / stages.duration().as_secs_f64()),
+            },
+            ..Measurement::default()
+        };
+        let (mut loaded, mut watched) = (Merged::new(start), Merged::new(start));
+        for thread in self.threads {
+            let (sent, received) = thread.counters.bytes();
+            measurement.sent_bytes += sent;
+            measurement.received_bytes += received;
+            let ended = thread.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (ended, busy) = ended.map_err(Error::Worker)?;
+            measurement.busiest_thread = measurement.busiest_thread.max(busy);
+            match thread.role {
+                Role::Loads => loaded.add(ended),
+                Role::Watches => watched.add(ended),
+            }
+        }
+        loaded.tallies.resize_with(self.plan.workload.kinds().len(), Tally::new);
+        let began = Start::new(start);
+        for (position, due, waited) in self.schedule.unsent(loaded.end) {
+            loaded.tallies[self.plan.kind(position)].unsent(&began.wait(start + due, start + due + waited));
+        }
+        if self.plan.puts_are_awaited() {
+            // Where events are missing, the last one is not the end.
+            watched.end = watched.end.max(loaded.end);
+        }
+        let loaded_len: u64 = loaded.tallies.iter().map(|it| it.succeeded_len() + it.failed_len()).sum();
+        // Events of puts that failed are missing for another reason than a time limit.
+        let is_sent = self.plan.puts_are_awaited() && loaded_len >= self.plan.total;
+        measurement.client_cpu = process_cpu() - self.cpu_at_start;
+        measurement.wall = match measures {
+            Role::Loads => loaded.end - start,
+            Role::Watches => watched.end - start,
+        };
+        measurement.events = measures == Role::Watches;
+        measurement.parts = self.plan.parts(&loaded, &watched, start, self.preparing);
+        measurement.tally = match measures {
+            Role::Loads => loaded.whole(),
+            // Creations come first and are no events.
+            Role::Watches => watched.tallies.into_iter().nth(watchers::EVENTS).unwrap_or_default(),
+        };
+        let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
+        // Of a load without an end: what was due.
+        let due = ended + measurement.tally.unanswered.count;
+        measurement.planned = if planned == Plan::OPEN_END { due } else { planned };
+        measurement.partial = self.control.reason().filter(|_| ended < planned);
+        let is_short = measurement.partial.is_none() && ended < measurement.planned;
+        measurement.capped = is_short && self.plan.seconds_max.is_some() && !is_sent;
+        Ok(measurement)
+    }
+}
+
+impl Plan {
+    /// The results that are reported apart.
+    fn parts(&self, loaded: &Merged, watched: &Merged, start: Instant, preparing: Duration) -> Vec<Part> {
+        let kinds = self.workload.kinds();
+        if kinds.len() > 1 {
+            let named = kinds.iter().enumerate().filter(|(kind, _)| self.workload.has_kind(*kind));
+            let named = named.map(|(kind, name)| {
+                let part = loaded.part("", kind, start);
+                let ops = part.tally.succeeded_len() + part.tally.failed_len();
+                Part { title: format!("Total {name} Ops: {ops}\nDetails:"), ..part }
+            });
+            return named.collect();
+        }
+        let Some(watching) = &self.watching else { return Vec::new() };
+        let mut created = watched.part("Watch creation summary:", watchers::CREATIONS, start);
+        if !matches!(watching.awaits, Awaits::History { .. }) {
+            created.wall = preparing;
+        }
+        let mut parts = vec![created];
+        if self.total > 0 {
+            let title = match watching.awaits {
+                Awaits::History { .. } => "Get during watch summary:",
+                Awaits::Puts | Awaits::Nothing => "Put summary:",
+            };
+            parts.push(loaded.part(title, 0, start));
+        }
+        let events = watched.part("Watch events received summary:", watchers::EVENTS, start);
+        if watching.awaits != Awaits::Nothing || events.tally.failed_len() > 0 {
+            parts.push(events);
+        }
+        if watching.since_answer && watching.awaits == Awaits::Puts {
+            let title = "Watch events summary, from the answer of the put:";
+            parts.push(watched.part(title, watchers::SINCE_ANSWER, start));
+        }
+        parts
+    }
+}
+
+/// Processor time of the whole process since it began.
+pub(crate) fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}

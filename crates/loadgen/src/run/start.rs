@@ -1,0 +1,315 @@
+//! The beginning of a run: opens connections and watchers on each thread, then starts all at once.
+
+use super::callers::tasks::{Tasks, Terms};
+use super::callers::{kubernetes, pages, stm, ycsb};
+use super::gateway;
+use super::leader::LeaderWatch;
+use super::plan::{Error, Plan, Target};
+use super::results::{Ended, Measurement, Role, ThreadEnded};
+use super::running::{Run, Thread, process_cpu};
+use super::schedule::Schedule;
+use super::watchers::{self, Ledger, Watchers};
+use super::worker::{Setup, Worker};
+use crate::client::call::Replies;
+use crate::client::endpoint::Endpoint;
+use crate::client::link::Link;
+use crate::stats::progress::{Control, Counters};
+use crate::stats::stillness::thread_cpu;
+use crate::workload::Workload;
+use bench_report::model::{Connect, Protocol};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A run whose connections and watchers are open.
+pub struct Prepared {
+    plan: Plan,
+    control: Arc<Control>,
+    threads: Vec<Thread>,
+    ledger: Option<Arc<Ledger>>,
+    leader: Option<LeaderWatch>,
+    took: Duration,
+}
+
+/// What a worker has of a run: its number, and what it shares with the other threads.
+#[derive(Clone)]
+struct Share {
+    thread: usize,
+    threads: usize,
+    control: Arc<Control>,
+    /// The place of the leader among the endpoints, if requests follow it.
+    leader: Option<Arc<AtomicUsize>>,
+    counters: Arc<Counters>,
+    /// The same for each endpoint.
+    by_endpoint: Arc<[Counters]>,
+}
+
+/// The connections and callers of one worker, by protocol.
+enum Carrier {
+    Grpc(Box<Worker>),
+    HttpJson(Tasks<gateway::Conn>),
+    Pages(Tasks<pages::PagesCaller>),
+    Stm(Tasks<stm::StmCaller>),
+    Ycsb(Tasks<ycsb::YcsbCaller>),
+    Kubernetes(Tasks<kubernetes::KubernetesCaller>),
+    Watchers(Box<Watchers>),
+}
+
+impl Plan {
+    /// Opens all connections and watchers.
+    pub fn prepare(mut self) -> Result<Prepared, Error> {
+        self.check()?;
+        let begin = Instant::now();
+        let control = Arc::new(Control::default());
+        let loaders = self.threads.min(self.conns);
+        let leader = match self.target {
+            Target::All => None,
+            Target::Leader => Some(LeaderWatch::begin(&self.endpoints).map_err(Error::Connect)?),
+        };
+        let place = leader.as_ref().map(LeaderWatch::place);
+        let ledger =
+            self.watching.as_ref().map(|watching| Arc::new(Ledger::new(watching, loaders, self.total)));
+        if let Some(ledger) = ledger.as_ref().filter(|_| self.puts_are_awaited()) {
+            self.observer = Some(ledger.clone());
+        }
+        let watchers = self.watching.as_ref().map_or(0, |watching| self.threads.min(watching.streams));
+        let roles = [(Role::Loads, loaders), (Role::Watches, watchers)];
+        let roles = roles.iter().flat_map(|&(role, len)| (0..len).map(move |thread| (role, thread, len)));
+        let (connected, connects) = mpsc::channel();
+        let mut threads = Vec::new();
+        for (role, thread, of) in roles {
+            let (starter, begin) = mpsc::channel();
+            let share = Share {
+                thread,
+                threads: of,
+                control: control.clone(),
+                leader: place.clone(),
+                counters: Arc::default(),
+                by_endpoint: self.endpoints.iter().map(|_| Counters::default()).collect(),
+            };
+            let (counters, by_endpoint) = (share.counters.clone(), share.by_endpoint.clone());
+            let (plan, connected, ledger) = (self.clone(), connected.clone(), ledger.clone());
+            let body = move || plan.work(role, share, ledger, &connected, &begin);
+            let handle = std::thread::Builder::new().name(format!("worker-{thread}")).spawn(body);
+            let handle = handle.map_err(Error::Worker)?;
+            threads.push(Thread { role, starter, counters, by_endpoint, handle });
+        }
+        drop(connected);
+        // Each thread reports once; a failed one makes the others end when their starters are dropped.
+        connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
+        Ok(Prepared { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
+    }
+
+    /// Opens all connections, then lets every worker begin at the same moment.
+    pub fn start(self) -> Result<Run, Error> {
+        self.prepare().map(Prepared::begin)
+    }
+
+    /// Runs to the end.
+    pub fn measure(self) -> Result<Measurement, Error> {
+        self.start()?.finish()
+    }
+
+    /// The body of one worker thread.
+    fn work(
+        self,
+        role: Role,
+        share: Share,
+        ledger: Option<Arc<Ledger>>,
+        connected: &mpsc::Sender<Result<(), String>>,
+        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
+    ) -> std::io::Result<ThreadEnded> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (result, carrier) = match runtime.block_on(self.connect(role, share, ledger.clone())) {
+            Ok(carrier) => (Ok(()), Some(carrier)),
+            Err(reason) => (Err(reason), None),
+        };
+        // The receiver is gone only if another worker failed.
+        let _ = connected.send(result);
+        match (begin.recv(), carrier) {
+            (Ok((schedule, start)), Some(carrier)) => {
+                let cpu_before = thread_cpu();
+                let ended = runtime.block_on(carrier.run(schedule, start));
+                let busy = (thread_cpu() - cpu_before).as_secs_f64() / start.elapsed().as_secs_f64();
+                if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
+                    ledger.loader_ended();
+                }
+                ended.map(|ended| (ended, busy))
+            }
+            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), 0.0)),
+        }
+    }
+
+    /// Opens the connections of one worker.
+    async fn connect(self, role: Role, share: Share, ledger: Option<Arc<Ledger>>) -> Result<Carrier, String> {
+        if let (Role::Watches, Some(watching), Some(ledger)) = (role, &self.watching, ledger) {
+            let streams = share.of(watching.streams).collect();
+            let Share { control, counters, by_endpoint, .. } = share;
+            let setup = watchers::Setup {
+                watching: watching.clone(),
+                streams,
+                endpoints: self.endpoints,
+                conns: self.conns,
+                patience: self.patience,
+                ends_load: self.total == Self::OPEN_END,
+                ledger,
+                control,
+                counters,
+                by_endpoint,
+            };
+            return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
+        }
+        if let Workload::Pages(range) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = pages::connect(range, &self.endpoints, objects, callers, &share.counters);
+            return Ok(Carrier::Pages(Tasks::new(opening.await?, self.terms(share), 1)));
+        }
+        if let Workload::Stm(stm) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = stm::connect(stm, &self.endpoints, objects, callers, &share.counters);
+            let tasks = Tasks::new(opening.await?, self.terms(share), 1);
+            return Ok(Carrier::Stm(tasks));
+        }
+        if let Workload::Ycsb(workload) = &self.workload {
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = ycsb::connect(workload, &self.endpoints, objects, callers, &share.counters);
+            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
+            return Ok(Carrier::Ycsb(Tasks::new(opened, self.terms(share), kinds)));
+        }
+        if let Workload::Kubernetes(cluster) = &self.workload {
+            let api_servers = share.of(cluster.api_servers);
+            kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
+            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+            let opening = kubernetes::connect(cluster, &self.endpoints, objects, callers, &share.counters);
+            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
+            return Ok(Carrier::Kubernetes(Tasks::new(opened, self.terms(share), kinds)));
+        }
+        match self.protocol {
+            Protocol::Grpc => {
+                let mut worker = Worker::new(self.setup(share)?);
+                worker.connect().await?;
+                Ok(Carrier::Grpc(Box::new(worker)))
+            }
+            Protocol::HttpJson => {
+                let callers = share.of(self.clients).count();
+                let (source, workload) = (self.workload.source(share.thread), self.workload.clone());
+                let opening = gateway::connect(
+                    &self.endpoints,
+                    callers,
+                    workload,
+                    source,
+                    &share.counters,
+                    self.patience,
+                );
+                let tasks = Tasks::new(opening.await?, self.terms(share), 1);
+                Ok(Carrier::HttpJson(tasks))
+            }
+        }
+    }
+
+    /// Where a connection object connects to. A load that follows the leader needs all of them.
+    fn endpoints_of(&self, object: usize) -> &[Endpoint] {
+        if self.connect == Connect::All || self.target == Target::Leader {
+            return &self.endpoints;
+        }
+        std::slice::from_ref(&self.endpoints[object % self.endpoints.len()])
+    }
+
+    fn terms(&self, share: Share) -> Terms {
+        let Share { control, counters, by_endpoint, .. } = share;
+        let Self { request_timeout, failed_calls, patience, .. } = *self;
+        Terms { request_timeout, failed_calls, patience, control, counters, by_endpoint }
+    }
+
+    /// Callers whose connection object belongs to this worker.
+    fn callers(&self, share: &Share) -> usize {
+        let Share { thread, threads, .. } = share;
+        (0..self.clients).filter(|caller| caller % self.conns % threads == *thread).count()
+    }
+
+    /// The share of one worker: connection objects `thread`, `thread + threads`, … and the callers that use
+    /// them.
+    fn setup(self, share: Share) -> Result<Setup, String> {
+        let path = self.workload.path();
+        let endpoints_len = self.endpoints_of(0).len();
+        let links = share.of(self.conns).flat_map(|object| self.endpoints_of(object).iter().cloned());
+        let places = share.of(self.conns).flat_map(|object| (0..endpoints_len).map(move |nth| (object, nth)));
+        let all = self.endpoints.len();
+        let places: Vec<_> =
+            places.map(|(object, nth)| if endpoints_len == 1 { object % all } else { nth }).collect();
+        let Share { thread, control, counters, leader, by_endpoint, .. } = share.clone();
+        let links =
+            links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
+        let callers = self.callers(&share);
+        let replies = match self.workload {
+            Workload::RangeStream(_) => Replies::Many,
+            Workload::Put(_)
+            | Workload::TxnPut { .. }
+            | Workload::Range(_)
+            | Workload::TxnMixed { .. }
+            | Workload::PutKeys { .. }
+            | Workload::LeaseKeepAlive(_)
+            | Workload::Pages(_)
+            | Workload::Stm(_)
+            | Workload::Ycsb(_)
+            | Workload::Kubernetes(_) => Replies::One,
+        };
+        Ok(Setup {
+            links: links.map_err(|error| error.to_string())?,
+            endpoints_len,
+            callers,
+            source: self.workload.source(thread),
+            kinds: self.workload.kinds().len(),
+            replies,
+            request_timeout: self.request_timeout,
+            failed_calls: self.failed_calls,
+            leader,
+            patience: self.patience,
+            control,
+            counters,
+            by_endpoint,
+            places,
+            observer: self.observer,
+        })
+    }
+}
+
+impl Share {
+    /// Every `threads`-th of so many things.
+    fn of(&self, all: usize) -> impl Iterator<Item = usize> {
+        (self.thread..all).step_by(self.threads)
+    }
+}
+
+impl Carrier {
+    /// Sends and receives until the schedule is used up or the run is stopped.
+    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Ended> {
+        let tallies = match self {
+            Carrier::Grpc(worker) => worker.run(schedule, start).await?,
+            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Pages(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await?,
+            Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
+        };
+        Ok((tallies, Instant::now()))
+    }
+}
+
+impl Prepared {
+    /// Lets all threads begin at the same moment.
+    pub fn begin(self) -> Run {
+        let Self { plan, control, threads, ledger, leader, took: preparing } = self;
+        let start = Instant::now();
+        let cpu_at_start = process_cpu();
+        let until = plan.seconds_max.map(|seconds| start + seconds);
+        let schedule = Arc::new(Schedule::new(plan.total, plan.pace, start).until(until));
+        for thread in &threads {
+            // The error of a thread that ended is found when it is joined.
+            let _ = thread.starter.send((schedule.clone(), start));
+        }
+        Run { plan, control, threads, schedule, ledger, _leader: leader, preparing, start, cpu_at_start }
+    }
+}
