@@ -14,14 +14,15 @@
 //!
 //! Must not depend on how figures are measured or shown.
 
+mod row_spec; // what a row sends
+
+pub use row_spec::{Connect, Operation, Protocol, READ_KEY, RowSpec, Sweep, Target, Values};
+
 use super::metric::{Metrics, Middle};
 use serde::{Deserialize, Serialize};
 
 /// Incremented when readers of older reports would misread new ones.
 pub const FORMAT: u32 = 1;
-
-/// How the key begins that rows of reads read.
-pub const READ_KEY: &str = "key";
 
 /// The suite of a single run.
 pub const SINGLE_RUN: &str = "run";
@@ -237,130 +238,6 @@ pub struct RowResult {
     /// The row `suite/row` that sent the same and was measured; this one has its figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<String>,
-}
-
-/// What a row sends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RowSpec {
-    pub operation: Operation,
-    pub protocol: Protocol,
-    pub key_bytes: usize,
-    pub value_bytes: usize,
-    /// Distinct keys that the row writes; 1 for rows that read.
-    pub keys: u64,
-    /// How the values that it writes differ.
-    #[serde(default)]
-    pub values: Values,
-    pub conns: usize,
-    /// Where each of the connection objects connects to.
-    #[serde(default)]
-    pub connect: Connect,
-    pub clients: usize,
-    pub target: Target,
-    pub members: usize,
-    /// As published.
-    pub total_published: u64,
-    /// Of each round here, after `--scale`.
-    pub total: u64,
-    pub rounds: usize,
-    /// As published; `None` where unknown.
-    #[serde(default)]
-    pub rounds_published: Option<usize>,
-    /// How the rounds become one figure, as published.
-    #[serde(default)]
-    pub rounds_as: Middle,
-    /// Requests before the first round that are not counted.
-    pub warm_up_total: u64,
-    /// As published; 0 where unknown.
-    #[serde(default)]
-    pub warm_up_published: u64,
-    /// Open loop: requests per second intended.
-    pub rate: Option<f64>,
-    /// Watch streams that are open meanwhile, and watchers on each. A row that measures events awaits those
-    /// of its puts; with other rows nothing happens to the watched key.
-    #[serde(default)]
-    pub streams: usize,
-    #[serde(default)]
-    pub watchers_per_stream: usize,
-    /// The place of the row in a plot, where it is a point of a sweep.
-    pub sweep: Option<Sweep>,
-}
-
-/// How the values of a run differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Values {
-    /// All values are equal, as in etcd's tool: random bytes, chosen once. They compress well.
-    #[default]
-    Same,
-    /// Random bytes for each key, always the same for one key. They do not compress.
-    PerKey,
-}
-
-/// Where a connection object connects to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Connect {
-    /// To all endpoints, and its calls go to them in turn, as in etcd's clients since 3.4.
-    #[default]
-    All,
-    /// To one of them, each object to the next one, as in the tools of older write-ups.
-    One,
-}
-
-impl RowSpec {
-    /// The key that a row of reads reads, of the published length.
-    pub fn read_key(&self) -> String {
-        format!("{READ_KEY:0<0$}", self.key_bytes)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Operation {
-    Put,
-    TxnPut,
-    RangeLinearizable,
-    RangeSerializable,
-    /// A range or a put in each transaction.
-    TxnMixed,
-    #[serde(rename = "lease-keepalive")]
-    LeaseKeepAlive,
-    /// A transaction of reads and writes that is tried again until nothing conflicts.
-    Stm,
-    /// One event of one watcher, from the put of its key.
-    Watch,
-    /// One event of one watcher, which existed before the watcher.
-    WatchHistory,
-    /// Several kinds, each of which has another row. No suite has it.
-    Mixed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    Grpc,
-    /// HTTP/1.1 with JSON, through the gateway.
-    HttpJson,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    Leader,
-    All,
-    /// Each member in turn; write-ups add the throughputs.
-    EachSummed,
-}
-
-/// A point on a line of a plot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sweep {
-    /// What varies, with its unit: `clients`, `value bytes`, `requests/s`. One plot per axis.
-    pub axis: String,
-    /// Which line of the plot: `50 connections`.
-    pub line: String,
-    pub x: f64,
 }
 
 /// A published figure.
@@ -619,7 +496,7 @@ mod tests {
         };
         assert!(check(0, 5).is_good() && check(0, 7).is_good());
         assert!(!check(1, 5).is_good() && !check(0, 4).is_good() && !check(0, 8).is_good());
-        let mut report: Report = serde_json::from_str(include_str!("../tests/data/report.json")).unwrap();
+        let mut report: Report = serde_json::from_str(include_str!("../../tests/data/report.json")).unwrap();
         let before = report.errors();
         report.suites[0].rows[0].sides[0].rounds[0].unanswered = 3;
         assert_eq!(report.errors(), before + 3, "a server that stops answering is no success");
@@ -630,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_report_of_an_older_version_has_sums_apart_and_knows_its_copies() {
-        let text = include_str!("../tests/data/report.json");
+        let text = include_str!("../../tests/data/report.json");
         let mut report: Report = serde_json::from_str(text).unwrap();
         let row = &mut report.suites[0].rows[0];
         row.spec.target = Target::EachSummed;
