@@ -1,0 +1,212 @@
+//! A turn of a member: what it calls for is carried out, and what it says of itself is checked.
+
+use raft_node::{Event, LogIndex, Outbound, Role, Term, apply_brief_first};
+
+use super::super::happening::Happening;
+use super::super::state::World;
+use crate::count::Count;
+use crate::member::{End, Job, LocalDone, LocalTurn, Site, Trouble, is_task};
+use crate::network::Fate;
+use crate::oracle::{goes_on, logs_match};
+use crate::plan::MILLISECOND;
+use crate::requests::{RequestId, is_change};
+
+/// How often, of a thousand, the apply thread has the machine when the driver would apply a brief entry.
+const APPLYING: u64 = 100;
+/// How often a transport notices, of a thousand, that a message went nowhere.
+const NOTICED: u64 = 300;
+
+impl World {
+    pub(super) fn answer(&mut self, member: u64, done: LocalDone) -> Result<(), Trouble> {
+        let truth = self.truth.clone();
+        let truth = truth.get();
+        let position = done.entry.unwrap_or_default();
+        for (request, outcome) in done.answered {
+            self.site(member).answered(request);
+            if is_task(request) {
+                self.plan_lease_step(request, End::Applied(outcome));
+                continue;
+            }
+            if is_change(request) {
+                self.change_answered(request, &outcome, position, &truth)?;
+                continue;
+            }
+            self.check_prompt(request)?;
+            let client =
+                self.clients.write_answered(request, &outcome, position.index, &truth, &mut self.report)?;
+            self.check_durable(position, &truth)?;
+            self.served.get_or_insert(self.now);
+            self.rest(client);
+        }
+        drop(truth);
+        done.readable.into_iter().try_for_each(|request| self.read(member, request))
+    }
+
+    pub(in super::super) fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+        self.site(member).answered(request);
+        if is_task(request) {
+            self.plan_lease_step(request, End::Readable);
+            return Ok(());
+        }
+        self.check_prompt(request)?;
+        let store = self.see(member).up.as_ref().expect("only a running member is read").store.clone();
+        let (truth, access) = (self.truth.clone(), self.access(member));
+        let read = (&store, &access);
+        let client = self.clients.may_read(request, read, &truth.get(), &mut self.report)?;
+        self.rest(client);
+        Ok(())
+    }
+
+    pub(super) fn check_logs(&self, id: u64) -> Result<(), Trouble> {
+        let last = |site: &Site| site.up.as_ref().map(|up| up.node.gauges().last_index);
+        let one = self.see(id);
+        for other in self.sites.iter().filter(|other| other.id != id) {
+            let (Some(last_one), Some(last_other)) = (last(one), last(other)) else { continue };
+            // raft-rs gives 0 for what a log no longer, or not yet, holds.
+            let term = |site: &Site, index| {
+                site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > Term(0))
+            };
+            logs_match(last_one.min(last_other), |index| term(one, index), |index| term(other, index))?;
+        }
+        Ok(())
+    }
+
+    /// One turn of a member, and another as long as it has more to do.
+    pub(in super::super) fn turn(&mut self, id: u64) -> Result<(), Trouble> {
+        loop {
+            let turn = self.site(id).turn()?;
+            self.observe(id)?;
+            self.note_caught_up(id);
+            let more = turn.effects.more;
+            let applied = self.perform(id, turn)?;
+            if !more && !applied {
+                self.plan_watching(id);
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a member says of itself must go on from what it said before, and agree with all others.
+    fn observe(&mut self, id: u64) -> Result<(), Trouble> {
+        let site = &mut self.sites[id as usize - 1];
+        let node = &site.up.as_ref().expect("it turned just now").node;
+        let gauges = node.gauges();
+        let before = site.seen.replace(gauges);
+        goes_on(before, gauges)?;
+        if self.elections.observe(id, gauges)? {
+            let last = self.truth.get().last();
+            let found = node.term_at(last.index);
+            if last.index > LogIndex::ZERO
+                && found != Some(last.term)
+                && self.elections.is_newest(gauges.term)
+            {
+                return Err(format!(
+                    "member {id} leads term {} without entry {last:?}, which was applied: it has {found:?}",
+                    gauges.term
+                )
+                .into());
+            }
+            self.count(Count::Elections);
+            self.tell(|| format!("member {id} leads: {gauges:?}"));
+        }
+        self.check_majorities(id, before, gauges)?;
+        if gauges.role == Role::Leader {
+            self.plan_lease_turns(id, gauges.term);
+        }
+        Ok(())
+    }
+
+    /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
+    fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, Trouble> {
+        self.send(id, turn.effects.send);
+        for request in
+            turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
+        {
+            self.site(id).answered(*request);
+            self.gone(*request);
+        }
+        turn.readable.into_iter().try_for_each(|request| self.read(id, request))?;
+        let boot = self.see(id).boots;
+        turn.effects.snapshots.into_iter().for_each(|offer| self.begin_stream(id, offer));
+        turn.effects.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));
+        if turn.effects.checkpoint_wanted.is_some() {
+            let soon = self.chances.members.within(MILLISECOND, 20 * MILLISECOND);
+            self.after(soon, Happening::Checkpoint { to: id, boot });
+        }
+        let before = self.see(id).applied();
+        turn.apply = self.apply_brief(id, turn.apply)?;
+        let applied = self.see(id).applied();
+        let up = self.site(id).up.as_mut().expect("it turned just now");
+        let (idle_disk, idle_machine) = (up.jobs.is_empty(), up.work.is_empty());
+        let (syncs, applies) =
+            (!turn.effects.persist.is_empty() && idle_disk, !turn.apply.is_empty() && idle_machine);
+        up.jobs.extend(turn.effects.persist);
+        up.work.extend(turn.apply);
+        if syncs {
+            let sloth = self.see(id).sloth;
+            let slow = if sloth.until > self.now { sloth.sync_max } else { 3 * MILLISECOND };
+            let delay = self.chances.members.within(100, slow);
+            self.after(delay, Happening::Sync { to: id, boot });
+            if std::mem::take(&mut self.site(id).doomed) {
+                self.after(delay / 2, Happening::Crash { to: id });
+            }
+        }
+        if applies {
+            let delay = self.chances.members.within(10, 2 * MILLISECOND);
+            self.after(delay, Happening::Apply { to: id, boot });
+        }
+        if applied != before {
+            self.site(id).handle(Event::Applied { index: applied })?;
+        }
+        Ok(applied != before)
+    }
+
+    /// The driver applies what is brief, as [`apply_brief_first`] decides. Returns what is for the apply thread.
+    fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, Trouble> {
+        apply_brief_first(jobs, |job| {
+            let up = self.site(id).up.as_mut().expect("it turned just now");
+            if !up.applier.is_brief(&job) || self.chances.members.per_mille(APPLYING) {
+                return Ok(Some(job));
+            }
+            let done = self.site(id).apply_job(job)?;
+            if done.entry.is_some() {
+                self.site(id).wiped = false;
+                self.count(Count::BriefEntries);
+            }
+            self.note_lease_clock(id);
+            self.answer(id, done)?;
+            Ok(None)
+        })
+    }
+
+    pub(super) fn send(&mut self, from: u64, messages: Vec<Outbound>) {
+        for message in messages {
+            let to = message.to;
+            if !self.may_send(from, to) {
+                continue;
+            }
+            let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
+            match fate {
+                Fate::Once(delay) => {
+                    self.after(delay, Happening::Deliver { from, to, bytes: message.bytes, inbox: None })
+                }
+                Fate::Twice(one, two) => {
+                    self.report.add(Count::MessagesTwice, 1);
+                    self.after(
+                        one,
+                        Happening::Deliver { from, to, bytes: message.bytes.clone(), inbox: None },
+                    );
+                    self.after(two, Happening::Deliver { from, to, bytes: message.bytes, inbox: None });
+                }
+                Fate::Lost => self.report.add(Count::MessagesLost, 1),
+                Fate::Cut => {
+                    self.report.add(Count::MessagesLost, 1);
+                    if self.chances.network.per_mille(NOTICED) {
+                        let boot = self.see(from).boots;
+                        self.after(MILLISECOND, Happening::Unreachable { to: from, boot, peer: to });
+                    }
+                }
+            }
+        }
+    }
+}
