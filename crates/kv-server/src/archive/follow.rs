@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::WatchResponse;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::base::{self, BaseError, Made};
+use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, Reached};
 use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
 use super::metrics::Metrics;
 use super::place::{ArchivePlace, PlaceError};
@@ -27,11 +27,6 @@ use crate::live_import::{
 use crate::operator::Client;
 use crate::process::log::causes;
 
-/// The object that says of which cluster the archive is.
-pub const IDENTITY: &str = "archive.json";
-/// The object that says up to when.
-pub const HEAD: &str = "head.json";
-pub const FORMAT: u32 = 1;
 /// Between two connections, and two attempts to write.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two lines about failures.
@@ -40,24 +35,6 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 const BASE_PAUSE: Duration = Duration::from_secs(30);
 /// Ids of leases whose TTL is archived. Beyond that, they are asked for again.
 const LEASES_KNOWN_MAX: usize = 2_000_000;
-
-/// The contents of `archive.json`.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Identity {
-    pub format: u32,
-    /// In hexadecimal.
-    pub cluster_id: String,
-}
-
-/// The contents of `head.json`.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Reached {
-    pub revision: i64,
-    /// All that was received up to then is archived, in milliseconds since 1970.
-    pub time_ms: i64,
-    /// Of users and roles.
-    pub auth_revision: u64,
-}
 
 /// When objects are made and removed.
 #[derive(Clone, Copy, Debug)]
@@ -73,10 +50,8 @@ pub struct Options {
 pub enum FollowError {
     #[error(transparent)]
     Place(#[from] PlaceError),
-    #[error("{0} is not readable as JSON")]
-    Malformed(&'static str, #[source] serde_json::Error),
-    #[error("the archive has format {0}, this program writes format {FORMAT}")]
-    Format(u32),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
     #[error(transparent)]
     Events(#[from] EventsError),
     #[error("the endpoints are of cluster {found}, and the archive is of cluster {wanted}")]
@@ -145,16 +120,7 @@ impl Archiver {
         signalled: watch::Receiver<bool>,
         metrics: Arc<Metrics>,
     ) -> Result<Archiver, FollowError> {
-        let identity = match place.get(IDENTITY)? {
-            Some(bytes) => Some(identity(&bytes)?),
-            None => None,
-        };
-        let reached: Option<Reached> = match place.get(HEAD)? {
-            Some(bytes) => {
-                Some(serde_json::from_slice(&bytes).map_err(|error| FollowError::Malformed(HEAD, error))?)
-            }
-            None => None,
-        };
+        let (identity, reached) = (documents::identity(&place)?, documents::reached(&place)?);
         let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
         let now = Instant::now();
         let base_age = inventory.bases.last().map(|base| now_ms().saturating_sub(base.time_ms));
@@ -448,16 +414,6 @@ impl Archiver {
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
-    }
-}
-
-/// Reads `archive.json`.
-pub fn identity(bytes: &[u8]) -> Result<Identity, FollowError> {
-    let identity: Identity =
-        serde_json::from_slice(bytes).map_err(|error| FollowError::Malformed(IDENTITY, error))?;
-    match identity.format {
-        FORMAT => Ok(identity),
-        other => Err(FollowError::Format(other)),
     }
 }
 

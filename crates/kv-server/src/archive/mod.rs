@@ -27,6 +27,8 @@ mod segment; // revisions as bytes
 
 mod inventory; // what a listing says
 
+mod documents; // of which cluster, and up to when
+
 mod metrics; // how far the archive is
 
 mod base; // snapshots as objects

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::follow::{FollowError, HEAD, IDENTITY, Reached, identity};
+use super::documents::{self, DocumentError, IDENTITY};
 use super::inventory::{BASES, Inventory, Plan, SEGMENTS, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
@@ -26,7 +26,7 @@ pub enum RestoreError {
     #[error("there is no archive: {IDENTITY} is missing")]
     NoArchive,
     #[error(transparent)]
-    Archive(#[from] FollowError),
+    Document(#[from] DocumentError),
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error("revision {revision} is not in the archive, which has {ranges}")]
@@ -76,7 +76,7 @@ pub struct Restored {
 
 /// Makes the data directory of `settings` from the archive.
 pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Result<Restored, RestoreError> {
-    identity(&place.get(IDENTITY)?.ok_or(RestoreError::NoArchive)?)?;
+    documents::identity(place)?.ok_or(RestoreError::NoArchive)?;
     let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
     let revision = match wanted {
         Wanted::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
@@ -177,13 +177,7 @@ fn each(
 
 /// The newest revision that was received by then.
 fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
-    let reached: Option<Reached> = match place.get(HEAD)? {
-        Some(bytes) => {
-            Some(serde_json::from_slice(&bytes).map_err(|error| FollowError::Malformed(HEAD, error))?)
-        }
-        None => None,
-    };
-    let up_to = reached.map_or(0, |reached| reached.time_ms);
+    let up_to = documents::reached(place)?.map_or(0, |reached| reached.time_ms);
     if time_ms > up_to {
         return Err(RestoreError::After(shown(up_to)));
     }

@@ -1,0 +1,58 @@
+//! The two objects of JSON: of which cluster the archive is, and up to when it has all that was received.
+
+use serde::{Deserialize, Serialize};
+
+use super::place::{ArchivePlace, PlaceError};
+
+pub const IDENTITY: &str = "archive.json";
+pub const HEAD: &str = "head.json";
+pub const FORMAT: u32 = 1;
+
+/// The contents of `archive.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Identity {
+    pub format: u32,
+    /// In hexadecimal.
+    pub cluster_id: String,
+}
+
+/// The contents of `head.json`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Reached {
+    pub revision: i64,
+    /// All that was received up to then is archived, in milliseconds since 1970.
+    pub time_ms: i64,
+    /// Of users and roles.
+    pub auth_revision: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("{0} is not readable as JSON")]
+    Malformed(&'static str, #[source] serde_json::Error),
+    #[error("the archive has format {0}, this program writes format {FORMAT}")]
+    Format(u32),
+}
+
+/// `None`: there is no archive yet.
+pub fn identity(place: &ArchivePlace) -> Result<Option<Identity>, DocumentError> {
+    match read::<Identity>(place, IDENTITY)? {
+        Some(identity) if identity.format != FORMAT => Err(DocumentError::Format(identity.format)),
+        identity => Ok(identity),
+    }
+}
+
+/// `None`: the archive has nothing yet.
+pub fn reached(place: &ArchivePlace) -> Result<Option<Reached>, DocumentError> {
+    read(place, HEAD)
+}
+
+fn read<T: for<'de> Deserialize<'de>>(
+    place: &ArchivePlace,
+    name: &'static str,
+) -> Result<Option<T>, DocumentError> {
+    let Some(bytes) = place.get(name)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| DocumentError::Malformed(name, error))
+}
