@@ -162,10 +162,6 @@ impl Process {
         self.said.lock().0.join("\n")
     }
 
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     pub fn id(&self) -> u32 {
         self.child.id()
     }
