@@ -23,6 +23,20 @@ pub struct ConnectionLimits {
     pub ping_spacing_min: Duration,
 }
 
+#[cfg(test)]
+impl ConnectionLimits {
+    /// A hundred streams; no client is asked whether it is there, and each may ping as it likes.
+    pub(crate) fn for_tests(message_bytes_max: usize) -> ConnectionLimits {
+        ConnectionLimits {
+            message_bytes_max,
+            streams_max: 100,
+            keepalive_interval: Duration::ZERO,
+            keepalive_timeout: Duration::ZERO,
+            ping_spacing_min: Duration::ZERO,
+        }
+    }
+}
+
 /// Once the member stops: time for a client to stop opening streams, to send the rest of requests that have
 /// begun, and to read its last answers. What is not complete then would hold the member up without end.
 pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);

@@ -115,13 +115,7 @@ async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
 }
 
 async fn serve_until(stop: watch::Receiver<bool>, io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
-    let limits = ConnectionLimits {
-        message_bytes_max: 1 << 20,
-        streams_max: 100,
-        keepalive_interval: Duration::ZERO,
-        keepalive_timeout: Duration::ZERO,
-        ping_spacing_min: Duration::ZERO,
-    };
+    let limits = ConnectionLimits::for_tests(1 << 20);
     // They read the request to its end, or to an error, but for one.
     let services = tower::service_fn(|mut request: Request<Body>| async move {
         let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);

@@ -97,13 +97,7 @@ impl Bench {
 }
 
 async fn serve_watched(io: DuplexStream, streams: Watched) {
-    let limits = ConnectionLimits {
-        message_bytes_max: 1 << 20,
-        streams_max: 100,
-        keepalive_interval: Duration::ZERO,
-        keepalive_timeout: Duration::ZERO,
-        ping_spacing_min: Duration::ZERO,
-    };
+    let limits = ConnectionLimits::for_tests(1 << 20);
     let services = tower::service_fn(|request: Request<Body>| async {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
     });

@@ -92,13 +92,7 @@ impl Bench {
 }
 
 async fn serve_echo(io: DuplexStream, streams: EchoStreams, stop: watch::Receiver<bool>) {
-    let limits = ConnectionLimits {
-        message_bytes_max: MESSAGE_BYTES_MAX,
-        streams_max: 100,
-        keepalive_interval: Duration::ZERO,
-        keepalive_timeout: Duration::ZERO,
-        ping_spacing_min: Duration::ZERO,
-    };
+    let limits = ConnectionLimits::for_tests(MESSAGE_BYTES_MAX);
     // Sends the request's body back.
     let services = tower::service_fn(|request: Request<Body>| async {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
