@@ -410,5 +410,5 @@ impl Running {
 }
 
 #[cfg(test)]
-#[path = "node_tests.rs"]
+#[path = "node_tests/mod.rs"]
 mod tests;

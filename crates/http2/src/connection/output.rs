@@ -7,8 +7,6 @@ pub(super) struct Output {
     at: usize,
 }
 
-/// Capacity that an idle connection keeps.
-const IDLE_BYTES_MAX: usize = 1024;
 /// Capacity that a busy connection keeps: the answers of a round, unless they are large.
 const BUSY_BYTES_MAX: usize = 32 << 10;
 
@@ -35,7 +33,7 @@ impl Output {
 
     pub(super) fn shrink(&mut self) {
         if self.bytes.is_empty() {
-            self.bytes.shrink_to(IDLE_BYTES_MAX);
+            self.bytes = Vec::new();
         }
     }
 }

@@ -28,6 +28,12 @@ impl Connection {
         &mut self.input
     }
 
+    /// Whether [`Connection::read_buffer`] has memory. That of an idle connection has none: its owner reads
+    /// the first bytes elsewhere, and appends them there.
+    pub fn has_read_buffer(&self) -> bool {
+        self.input.capacity() > 0
+    }
+
     /// Handles what has been read, for one round.
     pub fn process(&mut self, now: Tick) -> Progress {
         self.tick(now);

@@ -95,7 +95,7 @@ impl Connection {
     pub fn shrink(&mut self) {
         if self.input.is_empty() {
             self.input = bytes::BytesMut::new();
-            self.read_room = READ_ROOM_MIN;
+            (self.read_room, self.input_bytes_full) = (READ_ROOM_MIN, READ_ROOM_MIN);
         }
         self.output.shrink();
         self.decoder.shrink();

@@ -54,6 +54,7 @@ impl Decoder {
     /// Gives back what only the decoding of a block needs.
     pub(crate) fn shrink(&mut self) {
         self.scratch = Vec::new();
+        self.table.shrink();
     }
 
     /// Reads the shape of `block` and changes nothing. False if it has none, or if an update of the table's

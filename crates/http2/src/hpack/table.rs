@@ -153,6 +153,11 @@ impl DynamicTable {
         self.evict(bytes_max);
     }
 
+    /// Gives back room for entries that are not there.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     fn evict(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
             let Some((name, value)) = self.entries.pop_back() else { break };

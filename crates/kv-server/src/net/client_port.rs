@@ -11,6 +11,7 @@
 //! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
 //! choose HTTP/2 there.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -89,11 +90,20 @@ pub fn serve<H, T, G>(
         stop: stop.clone(),
     };
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
+    let services = Arc::new(services.clone());
     for ((listener, tls), traffic) in listeners {
-        let (services, shared, next) = (services.clone(), shared.clone(), Arc::clone(&next));
+        let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
-            accepted(stream, client, (tls.clone(), traffic), services.clone(), shared.clone())
+            let port = (tls.clone(), traffic);
+            // In a box that is freed when the protocol is known: a connection may be idle for long.
+            let begun = Box::pin(accepted(stream, client, port, Arc::clone(&services), shared.clone()));
+            async move {
+                let connection = begun.await;
+                if let Some(connection) = connection {
+                    connection.await;
+                }
+            }
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
@@ -123,13 +133,17 @@ struct Shared {
     stop: Stop,
 }
 
+/// A connection whose protocol is known.
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 async fn accepted<H, T, G>(
     stream: Wire,
     client: ClientId,
     (tls, traffic): (Option<Acceptor>, Traffic),
-    services: Services<H, T, G>,
+    services: Arc<Services<H, T, G>>,
     shared: Shared,
-) where
+) -> Option<Connection>
+where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
@@ -140,23 +154,25 @@ async fn accepted<H, T, G>(
         Some(acceptor) => {
             let accepted = tokio::select! {
                 accepted = Box::pin(acceptor.accept(stream)) => accepted,
-                () = shared.stop.stopped() => return,
+                () = shared.stop.stopped() => return None,
             };
-            let Some(stream) = accepted else { return };
+            let stream = accepted?;
             let common_name = stream.common_name();
             (stream, Origin::new(client, address, common_name))
         }
     };
-    connection(stream, (traffic, &origin), &services, shared).await;
+    connection(stream, (traffic, &origin), &services, shared).await
 }
 
-/// Each protocol has its own boxed future, so that a connection allocates memory only for its protocol.
+/// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
+/// for its protocol.
 async fn connection<H, T, G>(
     stream: Stream,
     (traffic, origin): (Traffic, &Origin),
     services: &Services<H, T, G>,
     shared: Shared,
-) where
+) -> Option<Connection>
+where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
@@ -166,7 +182,7 @@ async fn connection<H, T, G>(
     let Shared { totals, http1: http1_permits, gateway, stop } = shared;
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
-        () = stop.stopped() => return,
+        () = stop.stopped() => return None,
     };
     let inner = || {
         let Services { hot, streams, grpc, limits, .. } = services.of(&origin.without_certificate());
@@ -177,10 +193,10 @@ async fn connection<H, T, G>(
             let Services { hot, streams, grpc, https, limits, .. } = services.of(origin);
             let http = (is_secure && traffic == Traffic::GrpcAndHttp).then(|| (https, inner()));
             let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
-            Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())).await;
+            Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
-            let Ok(_permit) = http1_permits.try_acquire() else { return };
+            let permit = http1_permits.try_acquire_owned().ok()?;
             let router = if is_secure { &services.https } else { &services.http };
             let inner = inner().with_places(gateway);
             let service =
@@ -188,10 +204,13 @@ async fn connection<H, T, G>(
                     request.extensions_mut().insert(inner.clone());
                     request
                 });
-            Box::pin(http1::serve(socket, service, Keep::ForMore, &stop)).await;
+            Some(Box::pin(async move {
+                let _permit = permit;
+                http1::serve(socket, service, Keep::ForMore, &stop).await;
+            }))
         }
         // The listener of the other kind is meant.
-        Ok(Ok(true | false)) => {}
-        Ok(Err(_)) | Err(_) => {}
+        Ok(Ok(true | false)) => None,
+        Ok(Err(_)) | Err(_) => None,
     }
 }

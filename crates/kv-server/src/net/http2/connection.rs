@@ -11,7 +11,7 @@ use ::http2::ErrorCode;
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::account::{Account, Totals};
 use super::grpc::TIMEOUT;
@@ -76,27 +76,47 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
 
 /// Serves a connection until the peer closes it, it breaks, or `stop` turns true and the last call is
 /// answered.
-pub async fn serve<I, H, T, S>(
+///
+/// Not an `async fn`: its future would have room for each argument twice.
+pub fn serve<I, H, T, S>(
     io: I,
     methods: Methods<H, T, S>,
     limits: ConnectionLimits,
     totals: Arc<Totals>,
     stop: watch::Receiver<bool>,
-) where
+) -> impl Future<Output = ()>
+where
     I: AsyncRead + AsyncWrite + Unpin + Send,
     H: HotMethods,
     T: StreamMethods,
     S: GrpcService,
 {
     let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
-    let account = &shared.account;
-    let Some(mut connection) = handshake(io, &shared).await else { return };
+    let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
+    let mut connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
+    async move {
+        if Box::pin(handshake(&mut connection, &shared)).await {
+            serve_calls(&mut connection, &methods, &shared).await;
+        }
+    }
+}
+
+async fn serve_calls<I, H, T, S>(
+    connection: &mut Driven<Metered<I>>,
+    methods: &Methods<H, T, S>,
+    shared: &ConnectionShared,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send,
+    H: HotMethods,
+    T: StreamMethods,
+    S: GrpcService,
+{
+    let ConnectionShared { limits, account, .. } = shared;
     let wire = Arc::clone(connection.wire());
-    let (mut keepalive, mut unsent) = (Keepalive::new(limits), UnsentProgress::default());
-    let mut stall = pin!(sleep(UNSENT_WITHIN));
+    let (mut keepalive, mut unsent) = (Keepalive::new(*limits), UnsentProgress::default());
     let mut stopped = pin!(shared.stopped());
     let (mut calls, mut open_streams) = (Open::none(), Open::none());
-    let mut drain = Drain::default();
+    let mut drain = Drain::No;
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
         // Before more is read: they take their requests.
@@ -107,13 +127,13 @@ pub async fn serve<I, H, T, S>(
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
-            turn = turn(&mut connection, account, room) => {
+            turn = turn(connection, account, room) => {
                 match turn {
                     Turn::Call(begun) => {
                         keepalive.seen();
                         let mut next = Some(begun);
                         while let Some(begun) = next {
-                            match start(begun, &methods, &wire, &shared) {
+                            match start(begun, methods, &wire, shared) {
                                 Started::Hot(call) => calls.push(OpenCall::new(call)),
                                 Started::Stream(call) => open_streams.push(Box::pin(call)),
                                 Started::Answered | Started::Relayed => {}
@@ -127,6 +147,7 @@ pub async fn serve<I, H, T, S>(
                     Turn::Idle => {
                         calls.shrink();
                         open_streams.shrink();
+                        unsent.shrink(account);
                     }
                     Turn::Closed => return,
                 }
@@ -136,17 +157,10 @@ pub async fn serve<I, H, T, S>(
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
             Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
-            alive = keepalive.check(&wire) => {
-                if !alive { return }
-                false
-            }
-            () = stall.as_mut(), if account.unsent() > 0 => {
-                if !unsent.check(account) { return }
-                stall.as_mut().reset(Instant::now() + UNSENT_WITHIN);
-                false
-            }
+            () = poll_fn(|context| keepalive.poll_gone(&wire, context)) => return,
+            () = poll_fn(|context| unsent.poll_stalled(account, context)) => return,
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
-            () = drain.ended(stopped.as_mut(), &wire, is_idle) => return,
+            () = poll_fn(|context| drain.poll_ended(stopped.as_mut(), &wire, is_idle, context)) => return,
             // Last: what was sent above leaves before the task sleeps.
             () = poll_fn(|context| wire.poll_rest(context)) => false,
         };
@@ -208,39 +222,45 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
 }
 
 /// The end of a connection whose member stops.
-#[derive(Default)]
-struct Drain {
-    /// When it accepts no call any more, and closes if none is open.
-    ends_at: Option<Instant>,
-    has_ended: bool,
+enum Drain {
+    /// It does not yet.
+    No,
+    /// Until this rings, the client may open streams.
+    Announced(Pin<Box<Sleep>>),
+    /// The connection closes if no call is open, and everything was written or this rings.
+    Final(Pin<Box<Sleep>>),
 }
 
 impl Drain {
-    /// Returns when the member has stopped, the client had its time, no call is open, and the client has
-    /// taken the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, and
-    /// before the output is looked at for the last time. `stopped` waits for all of the connection: to wait
-    /// anew each time takes a lock.
-    async fn ended(&mut self, stopped: Pin<&mut impl Future<Output = ()>>, wire: &Wire, is_idle: bool) {
-        let ends_at = match self.ends_at {
-            Some(ends_at) => ends_at,
-            None => {
-                stopped.await;
-                wire.shut_down();
-                *self.ends_at.insert(Instant::now() + LAST_ANSWER_WITHIN)
+    /// Ready when the member has stopped, the client had its time, no call is open, and the client has taken
+    /// the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, which writes,
+    /// and before the output is looked at for the last time. `stopped` waits for all of the connection: to
+    /// wait anew each time takes a lock.
+    fn poll_ended(
+        &mut self,
+        mut stopped: Pin<&mut impl Future<Output = ()>>,
+        wire: &Wire,
+        is_idle: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            match self {
+                Drain::No => {
+                    ready!(stopped.as_mut().poll(context));
+                    wire.shut_down();
+                    *self = Drain::Announced(Box::pin(sleep(LAST_ANSWER_WITHIN)));
+                }
+                Drain::Announced(alarm) => {
+                    ready!(alarm.as_mut().poll(context));
+                    // The client may not have answered GOAWAY, and go on opening streams.
+                    wire.end_drain();
+                    *self = Drain::Final(Box::pin(sleep(LAST_BYTES_WITHIN)));
+                }
+                Drain::Final(_) if !is_idle => return Poll::Pending,
+                Drain::Final(_) if wire.is_written() => return Poll::Ready(()),
+                Drain::Final(alarm) => return alarm.as_mut().poll(context),
             }
-        };
-        if !self.has_ended {
-            sleep_until(ends_at).await;
-            self.has_ended = true;
-            // The client may not have answered GOAWAY, and go on opening streams.
-            wire.end_drain();
         }
-        if !is_idle {
-            return std::future::pending().await;
-        }
-        // The connection, which writes, is polled before this.
-        let written = poll_fn(|_context| if wire.is_written() { Poll::Ready(()) } else { Poll::Pending });
-        drop(timeout_at(ends_at + LAST_BYTES_WITHIN, written).await);
     }
 }
 
@@ -260,20 +280,16 @@ fn poll_look_again(
     Poll::Ready(())
 }
 
-/// The connection, once its preface is complete. None if it is not complete in time, or the member stops.
-async fn handshake<I>(io: I, shared: &ConnectionShared) -> Option<Driven<Metered<I>>>
+/// Whether the preface is complete. False if it is not in time, or if the member stops.
+async fn handshake<I>(connection: &mut Driven<Metered<I>>, shared: &ConnectionShared) -> bool
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    let ConnectionShared { limits, account, .. } = shared;
-    let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&account.seen));
-    let mut connection = Driven::new(io, state_machine_limits(*limits), Arc::clone(account));
     let opened = poll_fn(|context| connection.poll_open(context));
-    let is_open = tokio::select! {
+    tokio::select! {
         opened = tokio::time::timeout(HANDSHAKE_WITHIN, opened) => opened.unwrap_or(false),
         () = shared.stopped() => false,
-    };
-    is_open.then_some(connection)
+    }
 }
 
 fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
@@ -307,17 +323,44 @@ struct UnsentProgress {
     /// Bytes written when the last period began, and bytes that waited then.
     written: u64,
     unsent: usize,
+    /// Rings at the end of the period. Made when something waits.
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl UnsentProgress {
-    /// To be called once in a period, while something waits. False if less was written in the whole period
-    /// than waited at its beginning, and less than [`UNSENT_PROGRESS_MAX`].
+    /// Ready if something waits, and in a whole period less was written than waited at its beginning, and
+    /// less than [`UNSENT_PROGRESS_MAX`].
+    fn poll_stalled(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<()> {
+        if account.unsent() == 0 {
+            return Poll::Pending;
+        }
+        if self.alarm.is_none() {
+            self.check(account);
+        }
+        loop {
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(UNSENT_WITHIN)));
+            ready!(alarm.as_mut().poll(context));
+            alarm.as_mut().reset(Instant::now() + UNSENT_WITHIN);
+            if !self.check(account) {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Begins the next period. Whether the last one has brought enough.
     fn check(&mut self, account: &Account) -> bool {
         let (written, unsent) = (account.seen.written(), account.unsent());
         let progress = written - self.written;
         let has_gone_on = progress >= self.unsent.min(UNSENT_PROGRESS_MAX) as u64;
         (self.written, self.unsent) = (written, unsent);
         has_gone_on
+    }
+
+    /// Frees the alarm, if nothing waits.
+    fn shrink(&mut self, account: &Account) {
+        if account.unsent() == 0 {
+            self.alarm = None;
+        }
     }
 }
 
@@ -371,30 +414,26 @@ impl Keepalive {
         }
     }
 
-    /// Returns when a ping was answered (true) or was not answered in time (false). To be polled after the
-    /// connection, which reads the answer.
-    async fn check(&mut self, wire: &Wire) -> bool {
+    /// Ready when a ping was not answered in time. To be polled after the connection, which reads the answer.
+    fn poll_gone(&mut self, wire: &Wire, context: &mut Context<'_>) -> Poll<()> {
         if self.limits.keepalive_interval.is_zero() {
-            return std::future::pending().await;
+            return Poll::Pending;
         }
-        if !self.waiting {
-            loop {
-                self.alarm.as_mut().await;
-                if self.deadline <= Instant::now() {
-                    break;
+        if self.waiting && wire.has_pong() {
+            self.waiting = false;
+            self.seen();
+        }
+        loop {
+            ready!(self.alarm.as_mut().poll(context));
+            let now = Instant::now();
+            if now >= self.deadline {
+                if self.waiting || !wire.ping() {
+                    return Poll::Ready(());
                 }
-                self.alarm.as_mut().reset(self.deadline);
+                self.waiting = true;
+                self.deadline = now + self.limits.keepalive_timeout;
             }
-            if !wire.ping() {
-                return false;
-            }
-            self.waiting = true;
-            self.deadline = Instant::now() + self.limits.keepalive_timeout;
+            self.alarm.as_mut().reset(self.deadline);
         }
-        let answered = poll_fn(|_context| if wire.has_pong() { Poll::Ready(()) } else { Poll::Pending });
-        let alive = tokio::time::timeout_at(self.deadline, answered).await.is_ok();
-        self.waiting = false;
-        self.deadline = Instant::now() + self.limits.keepalive_interval;
-        alive
     }
 }

@@ -1,13 +1,14 @@
 //! The socket of a connection: reads, has the state machine handle all of it, and writes what there is.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::http2::{Limits, Progress, Tick};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::account::Account;
@@ -27,6 +28,9 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Bytes that are read before the tasks of other connections have their turn: some 100 µs of work.
 const TURN_READ_BYTES: usize = 128 << 10;
+
+/// Bytes of the first read of a connection that was idle: the preface, or some calls.
+const FIRST_READ_BYTES: usize = 1024;
 
 /// What the connection's task does next.
 pub(in super::super) enum Turn {
@@ -241,7 +245,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             return Poll::Pending;
         }
         state.keep_begun();
-        let read = pin!(self.io.read_buf(state.connection.read_buffer())).poll(context);
+        let read = match state.connection.has_read_buffer() {
+            true => pin!(self.io.read_buf(state.connection.read_buffer())).poll(context),
+            false => self.poll_first_read(state, context),
+        };
         let Poll::Ready(bytes) = read else {
             self.read_in_turn = 0;
             return Poll::Pending;
@@ -250,6 +257,17 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         self.read_in_turn += bytes;
         self.note_busy();
         Poll::Ready(Ok(bytes))
+    }
+
+    /// Reads without a buffer of the connection, which gets one when something has come.
+    fn poll_first_read(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [MaybeUninit::uninit(); FIRST_READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(&mut self.io).poll_read(context, &mut read))?;
+        if !read.filled().is_empty() {
+            state.connection.read_buffer().extend_from_slice(read.filled());
+        }
+        Poll::Ready(Ok(read.filled().len()))
     }
 
     fn note_busy(&mut self) {
