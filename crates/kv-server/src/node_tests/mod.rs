@@ -1,6 +1,7 @@
 //! Connections of a whole member, from the bytes of a client to those of its answers.
 
 mod allocations; // of hot calls
+mod at_once; // calls that are answered while their request is looked at
 mod idle; // memory of connections without calls
 
 use std::collections::VecDeque;
