@@ -324,9 +324,20 @@ pub fn compressed(encoding: &str) -> Status {
     Status::unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"))
 }
 
-/// A unary request that ends before its message does.
+/// A stream of requests that ends inside a message.
 pub fn cut_short() -> Status {
     Status::internal("unexpected EOF")
+}
+
+/// A unary request that ends before its message does, or before the prefix of its message. In the words of
+/// grpc-go, as all of these.
+pub fn unary_cut_short(has_prefix: bool) -> Status {
+    Status::unknown(if has_prefix { "unexpected EOF" } else { "EOF" })
+}
+
+/// A prefix whose first byte says neither that the message is compressed nor that it is not.
+pub fn unknown_format(flag: u8) -> Status {
+    Status::internal(format!("grpc: received unexpected payload format {flag}"))
 }
 
 /// A unary request with bytes after its one message.

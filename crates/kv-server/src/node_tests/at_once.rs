@@ -317,7 +317,8 @@ fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {
     fill(&mut connection);
     let body = prefixed(&range("a").encode_to_vec());
     assert!(is_answered(&checked(&alone, &mut connection, ("intact", &head(RANGE, &[]), &body))));
-    let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 0, alarm: 2 };
+    let member_id = alone.running.member.ids.member;
+    let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id, alarm: 2 };
     let _: api::etcdserverpb::AlarmResponse = connection.call("/etcdserverpb.Maintenance/Alarm", b"", &alarm);
     assert!(!is_answered(&checked(&alone, &mut connection, ("corrupt", &head(RANGE, &[]), &body))));
     drop((connection, inside));

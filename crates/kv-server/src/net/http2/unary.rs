@@ -234,13 +234,17 @@ async fn read_message(body: &mut Reader, shared: &ConnectionShared) -> Result<Me
             _ => {}
         }
     }
-    Err(ReadError::Refused(errors::cut_short()))
+    Err(ReadError::Refused(errors::unary_cut_short(wanted.is_some())))
 }
 
 /// The length that the prefix announces, refused before a single byte of it is stored when it is too large.
 fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError> {
     let prefix = Prefix::of(prefixed).expect("the caller has read the prefix");
-    grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused)
+    let length = grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused);
+    match prefixed[0] {
+        0 | 1 => length,
+        flag => Err(ReadError::Refused(errors::unknown_format(flag))),
+    }
 }
 
 /// Sends headers, the prefixed message and trailers.

@@ -12,6 +12,7 @@ use state_machine::{get, is_get, validate};
 
 use super::frame::prefix;
 use super::methods::check_range;
+use crate::auth::Caller;
 use crate::member::Member;
 use crate::net::http2::SendNow;
 use crate::rpc::guard::Asker;
@@ -41,19 +42,31 @@ pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow
     let caller = member.auth.caller(&asker.credential).ok()?;
     check_range(member, &caller, &request).ok()?;
     SCRATCH.with_borrow_mut(|Scratch { response, frame }| {
-        get(&member.store, &request, response).ok()?;
-        // The permissions under which it was read must still be those.
-        caller.check_unchanged(member.auth.table.revision()).ok()?;
-        header::fill(member, &mut response.header);
-        let bytes = response.encoded_len();
-        frame.clear();
-        if bytes <= ANSWER_BYTES_MAX {
-            frame.extend_from_slice(&prefix(bytes).ok()?);
-            response.encode(frame).ok()?;
-        }
+        let framed = frame_of(member, &caller, &request, response, frame);
         // The pair may be a slice of a block.
         response.kvs.clear();
-        let is_sent = !frame.is_empty() && send(frame);
+        let is_sent = framed.is_some() && send(frame);
         is_sent.then(|| member.metrics.keys.ranges.inc()).map(drop)
     })
+}
+
+/// Makes the frame of an answer, if it is small.
+fn frame_of(
+    member: &Member,
+    caller: &Caller,
+    request: &RangeRequest,
+    response: &mut RangeResponse,
+    frame: &mut Vec<u8>,
+) -> Option<()> {
+    get(&member.store, request, response).ok()?;
+    // The permissions under which it was read must still be those.
+    caller.check_unchanged(member.auth.table.revision()).ok()?;
+    header::fill(member, &mut response.header);
+    let bytes = response.encoded_len();
+    if bytes > ANSWER_BYTES_MAX {
+        return None;
+    }
+    frame.clear();
+    frame.extend_from_slice(&prefix(bytes).ok()?);
+    response.encode(frame).ok()
 }
