@@ -99,8 +99,9 @@ pub fn read(path: &str) -> Result<String, FlagError> {
 
 /// Flags and their values, in the order of the file's keys; an error says what cannot be read.
 pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
+    // Without the lines around the place of the error, which may hold a password.
     let value: Value = serde_saphyr::from_str(text)
-        .map_err(|error| format!("error unmarshaling the configuration file: {error}"))?;
+        .map_err(|error| format!("error unmarshaling the configuration file: {}", error.without_snippet()))?;
     let keys = match value {
         Value::Object(keys) => keys,
         Value::Null => Map::new(),
@@ -220,12 +221,14 @@ mod tests {
         for (text, wanted) in [
             ("[a, b]", "it is no mapping of keys"),
             (": : [", "error unmarshaling"),
+            ("discovery-config:\n  auth: {password: s3cret, [", "error unmarshaling"),
             ("name: {a: b}", "name takes no mapping"),
             ("peer-transport-security: 7", "peer-transport-security is no mapping of keys"),
             ("discovery-config: x", "discovery-config is no mapping of keys"),
         ] {
             let error = assignments(text).expect_err(text);
-            assert!(error.contains(wanted), "{text}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+            assert!(error.contains(wanted) && !error.contains('\n'), "{text}: {error}");
         }
     }
 }

@@ -8,6 +8,7 @@
 //! * Go's flag rules hold: one dash or two, a repeated flag overrides, a switch takes its value after `=`.
 //! * A flag of etcd's that means nothing here is checked and warned about once.
 //! * A flag and its environment variable together are an error: which one is used would be a guess.
+//! * A value that is no UTF-8 is refused: with other characters in its place a path would name another file.
 //!
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
@@ -20,205 +21,26 @@ mod gates; // --feature-gates
 
 mod file; // --config-file
 
-mod discovery; // flags of discovery
-mod listen; // flags of listeners
-mod log; // flags of the log
-mod tls; // flags of TLS
-mod traces; // flags of traces
+mod declarations; // every flag, as clap reads it
 
-pub use discovery::{DiscoveryFallback, DiscoveryFlags, shown};
+mod assignments; // of the command line and the environment
+
+pub use declarations::{ClusterState, DiscoveryFallback, Flags, TlsFlags, TraceFlags, shown};
 pub use errors::{FlagError, Notice};
 pub use file::read as read_file;
 pub use gates::{FeatureGate, all as feature_gates, is_gate_on};
-pub use listen::ListenFlags;
-pub use log::LogFlags;
-pub use tls::TlsFlags;
-pub use traces::TraceFlags;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
-use crate::config::url::Urls;
-use accepted::{Accepted, Kind};
+use accepted::Accepted;
+use assignments::{
+    Assignment, FlagKind, VARIABLE_PREFIX, flag_kind, read_arguments, read_environment, refused,
+};
 pub(super) use values::duration;
-use values::{bytes, origins, signed, switch, unsigned, unsigned_32};
-
-/// What was said on the command line and in the environment; `None` where nothing was.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "kv-server", about = "A replicated key-value store that speaks etcd's v3 API.")]
-#[command(args_override_self = true, disable_version_flag = true, disable_help_flag = true)]
-pub struct Flags {
-    /// Human-readable name of this member [default: default].
-    #[arg(long)]
-    pub name: Option<String>,
-    /// Data directory [default: NAME.kv-server].
-    #[arg(long)]
-    pub data_dir: Option<String>,
-    /// Directory of the log, if it shall not lie in the data directory.
-    #[arg(long)]
-    pub wal_dir: Option<String>,
-    /// Where to listen for clients [default: http://localhost:2379].
-    #[arg(long, value_parser = Urls::parse)]
-    pub listen_client_urls: Option<Urls>,
-    /// Where clients should dial [default: http://localhost:2379].
-    #[arg(long, value_parser = Urls::parse)]
-    pub advertise_client_urls: Option<Urls>,
-    /// Where to listen for other members [default: http://localhost:2380].
-    #[arg(long, value_parser = Urls::parse)]
-    pub listen_peer_urls: Option<Urls>,
-    /// Where other members should dial [default: http://localhost:2380].
-    #[arg(long, value_parser = Urls::parse)]
-    pub initial_advertise_peer_urls: Option<Urls>,
-    /// First members of the cluster, as NAME=URL,... [default: this member alone].
-    #[arg(long)]
-    pub initial_cluster: Option<String>,
-    /// Whether the cluster is 'new' or 'existing' [default: new].
-    #[arg(long, value_parser = cluster_state)]
-    pub initial_cluster_state: Option<ClusterState>,
-    /// Go on from the data directory as the only member: all others are removed [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub force_new_cluster: Option<bool>,
-    /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
-    #[arg(long)]
-    pub initial_cluster_token: Option<String>,
-    /// Refuse changes of the members that would leave the cluster unable to commit [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub strict_reconfig_check: Option<bool>,
-    /// Learners that the cluster may have at a time [default: 1].
-    #[arg(long, value_parser = unsigned)]
-    pub max_learners: Option<u64>,
-    /// Milliseconds between heartbeats of a leader [default: 100].
-    #[arg(long, value_parser = unsigned)]
-    pub heartbeat_interval: Option<u64>,
-    /// Milliseconds without a heartbeat before a member stands for election [default: 1000].
-    #[arg(long, value_parser = unsigned)]
-    pub election_timeout: Option<u64>,
-    /// Applied log entries after which the store writes a checkpoint, at the latest [default: 10000].
-    #[arg(long, value_parser = unsigned)]
-    pub snapshot_count: Option<u64>,
-    /// Log entries kept before a checkpoint for slow followers [default: 5000].
-    #[arg(long, value_parser = unsigned)]
-    pub snapshot_catchup_entries: Option<u64>,
-    /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
-    #[arg(long, value_parser = signed, allow_hyphen_values = true)]
-    pub quota_backend_bytes: Option<i64>,
-    /// What --auto-compaction-retention counts: periodic or revision [default: periodic].
-    #[arg(long)]
-    pub auto_compaction_mode: Option<String>,
-    /// History that is kept: hours, a time such as 10m, or revisions; 0 keeps all [default: 0].
-    #[arg(long)]
-    pub auto_compaction_retention: Option<String>,
-    /// Operations in one transaction [default: 128].
-    #[arg(long, value_parser = unsigned)]
-    pub max_txn_ops: Option<u64>,
-    /// Bytes in one request [default: 1572864].
-    #[arg(long, value_parser = unsigned)]
-    pub max_request_bytes: Option<u64>,
-    /// Streams that one client connection may have open [default: 1000].
-    #[arg(long, value_parser = unsigned_32)]
-    pub max_concurrent_streams: Option<u32>,
-    /// Shortest time between two pings of a client; faster ones end its connection [default: 5s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_min_time: Option<Duration>,
-    /// Silence of a client after which it is pinged; 0 pings never [default: 2h0m0s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_interval: Option<Duration>,
-    /// Time in which a client has to answer a ping [default: 20s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_timeout: Option<Duration>,
-    /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
-    #[arg(long, value_parser = duration)]
-    pub watch_progress_notify_interval: Option<Duration>,
-    /// Time between two comparisons of the members' hashes; 0 compares never [default: 0s].
-    #[arg(long, value_parser = duration)]
-    pub corrupt_check_time: Option<Duration>,
-    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck [default:
-    /// 1m0s].
-    #[arg(long, value_parser = duration)]
-    pub compact_hash_check_time: Option<Duration>,
-    /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
-    #[arg(long)]
-    pub feature_gates: Option<String>,
-    /// Time after which a unary call is logged as slow [default: 300ms].
-    #[arg(long, value_parser = duration)]
-    pub warning_unary_request_duration: Option<Duration>,
-    /// Origins of scripts that may use plain HTTP, or * [default: *].
-    #[arg(long, value_parser = origins)]
-    pub cors: Option<String>,
-    /// Hosts that requests of plain HTTP may name, or * [default: *].
-    #[arg(long)]
-    pub host_whitelist: Option<String>,
-    /// Serve the JSON gateway under /v3/ [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub enable_grpc_gateway: Option<bool>,
-    /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m [default: simple].
-    #[arg(long)]
-    pub auth_token: Option<String>,
-    /// Cancel watchers whose user loses the permission to read their keys [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub auth_recheck_watchers: Option<bool>,
-    /// File of the audit log, or stderr; without it there is none.
-    #[arg(long)]
-    pub audit_log: Option<String>,
-    /// What the audit log holds: refused, changes (and refused) or all requests [default: refused].
-    #[arg(long)]
-    pub audit_log_level: Option<String>,
-    /// How many of the largest clients and key prefixes are shown by name to all who read metrics, at most
-    /// 100 [default: 0].
-    #[arg(long, value_parser = unsigned)]
-    pub metrics_top: Option<u64>,
-    /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none
-    /// [default: 0].
-    #[arg(long, value_parser = bytes)]
-    pub memory_limit: Option<u64>,
-    /// Seconds after which an unused token ends [default: 300].
-    #[arg(long, value_parser = unsigned)]
-    pub auth_token_ttl: Option<u64>,
-    /// Cost of hashing a password: each step doubles it, 4 to 31 [default: 10].
-    #[arg(long, value_parser = unsigned)]
-    pub bcrypt_cost: Option<u64>,
-    /// debug, info, warn, error, panic or fatal [default: info].
-    #[arg(long)]
-    pub log_level: Option<String>,
-    /// json or console [default: json].
-    #[arg(long)]
-    pub log_format: Option<String>,
-    /// Run one of this many members on this machine: the first whose slot is free.
-    #[arg(long, value_parser = unsigned, value_name = "MEMBERS")]
-    pub local_cluster: Option<u64>,
-    /// Configuration file, in YAML or JSON; then all other flags and variables are ignored.
-    #[arg(long)]
-    pub config_file: Option<String>,
-    /// Print the version and exit.
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub version: Option<bool>,
-    #[command(flatten)]
-    pub listen: ListenFlags,
-    #[command(flatten)]
-    pub log: LogFlags,
-    #[command(flatten)]
-    pub tls: TlsFlags,
-    #[command(flatten)]
-    pub discovery: DiscoveryFlags,
-    #[command(flatten)]
-    pub traces: TraceFlags,
-}
-
-/// Is this the first start of a cluster, or one more member of a running one?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterState {
-    New,
-    Existing,
-}
 
 /// What parsing came to, where it is not an error.
 #[derive(Clone, Debug)]
@@ -341,14 +163,6 @@ fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
     Ok(Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over"))
 }
 
-/// One flag with its value, as it will be handed to clap.
-struct Assignment {
-    name: String,
-    value: Option<String>,
-    /// Without effect, or with a part that has none.
-    accepted: Option<&'static Accepted>,
-}
-
 /// Warns of each flag without effect, once, by the value that counts: the last.
 fn note_accepted(given: &[Assignment], notices: &mut Vec<Notice>) -> Result<(), FlagError> {
     for (at, assignment) in given.iter().enumerate() {
@@ -360,131 +174,6 @@ fn note_accepted(given: &[Assignment], notices: &mut Vec<Notice>) -> Result<(), 
         accepted.verify(value).map_err(FlagError::Refused)?;
         let warnings = accepted.warnings(value).into_iter();
         notices.extend(warnings.map(|(name, reason)| Notice::NoEffect { name, reason }));
-    }
-    Ok(())
-}
-
-/// The pre-pass from Go's spelling to clap's; `None` when help was asked for.
-fn read_arguments(
-    arguments: impl IntoIterator<Item = OsString>,
-    notices: &mut Vec<Notice>,
-) -> Result<Option<Vec<Assignment>>, FlagError> {
-    let mut given = Vec::new();
-    let mut arguments = arguments.into_iter().map(|text| text.to_string_lossy().into_owned());
-    while let Some(argument) = arguments.next() {
-        if argument == "--" {
-            break;
-        }
-        let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
-            return Err(FlagError::Positional(argument));
-        };
-        if body.is_empty() || body.starts_with(['-', '=']) {
-            return Err(FlagError::Syntax(argument));
-        }
-        let (name, value) = match body.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (body, None),
-        };
-        if name == "h" || name == "help" {
-            return Ok(None);
-        }
-        let kind = flag_kind(name)?;
-        let accepted = kind.accepted();
-        let value = match kind {
-            FlagKind::Switch => value,
-            FlagKind::Accepted(accepted) if accepted.kind == Kind::Switch => value,
-            FlagKind::Ignored => {
-                notices.push(Notice::IgnoredFlag { name: name.to_owned() });
-                continue;
-            }
-            FlagKind::Value | FlagKind::Accepted(_) => {
-                let next = || arguments.next().ok_or_else(|| FlagError::NeedsArgument(name.to_owned()));
-                Some(value.map_or_else(next, Ok)?)
-            }
-        };
-        if let (Some(accepted), Some(value)) = (accepted, &value) {
-            let refused = |reason| refused(name, value, reason, accepted.kind == Kind::Switch);
-            accepted.check(value).map_err(refused)?;
-        }
-        given.push(Assignment { name: name.to_owned(), value, accepted });
-    }
-    if let Some(extra) = arguments.next() {
-        return Err(FlagError::Positional(extra));
-    }
-    Ok(Some(given))
-}
-
-enum FlagKind {
-    Value,
-    Switch,
-    Accepted(&'static Accepted),
-    Ignored,
-}
-
-impl FlagKind {
-    fn accepted(&self) -> Option<&'static Accepted> {
-        match self {
-            FlagKind::Accepted(accepted) => Some(accepted),
-            FlagKind::Value | FlagKind::Switch | FlagKind::Ignored => None,
-        }
-    }
-}
-
-fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
-    // First: a part of it may have an effect, and then it is one of `Flags` as well.
-    if let Some(accepted) = Accepted::find(name) {
-        return Ok(FlagKind::Accepted(accepted));
-    }
-    if let Some(argument) = Flags::command().get_arguments().find(|known| known.get_long() == Some(name)) {
-        // Only switches say how many values they take: none, or one.
-        let is_switch = argument.get_num_args().is_some();
-        return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });
-    }
-    if tables::IGNORED.contains(&name) {
-        return Ok(FlagKind::Ignored);
-    }
-    Err(FlagError::Unknown(name.to_owned()))
-}
-
-const VARIABLE_PREFIX: &str = "ETCD_";
-
-/// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one.
-fn read_environment(
-    environment: impl IntoIterator<Item = (OsString, OsString)>,
-    given: &mut Vec<Assignment>,
-    notices: &mut Vec<Notice>,
-) -> Result<(), FlagError> {
-    let said = given.len();
-    for (variable, value) in environment {
-        let (variable, value) = (variable.to_string_lossy(), value.to_string_lossy());
-        let Some(suffix) = variable.strip_prefix(VARIABLE_PREFIX).filter(|_| !value.is_empty()) else {
-            continue;
-        };
-        let name = suffix.to_lowercase().replace('_', "-");
-        // Not for us: which version to run, and which checks etcd makes of itself.
-        if matches!(name.as_str(), "version" | "verify" | "unsupported-arch") {
-            continue;
-        }
-        let variable = variable.into_owned();
-        let kind = flag_kind(&name);
-        let accepted = kind.as_ref().ok().and_then(FlagKind::accepted);
-        match kind {
-            Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_))
-                if given[..said].iter().any(|flag| flag.name == name) =>
-            {
-                return Err(FlagError::Shadowed(variable));
-            }
-            Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_)) => {
-                let value = value.into_owned();
-                if let Some(Err(reason)) = accepted.map(|accepted| accepted.check(&value)) {
-                    return Err(FlagError::Variable { variable, value, reason });
-                }
-                notices.push(Notice::UsedVariable { name: variable, value: shown(&name, &value) });
-                given.push(Assignment { name, value: Some(value), accepted });
-            }
-            Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
-            Err(_) => notices.push(Notice::UnknownVariable { name: variable }),
-        }
     }
     Ok(())
 }
@@ -511,24 +200,6 @@ fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagErro
     }
     let is_switch = matches!(flag_kind(&name), Ok(FlagKind::Switch));
     refused(&name, &value, reason, is_switch)
-}
-
-/// A value of a command line, in Go's words.
-fn refused(name: &str, value: &str, reason: String, is_switch: bool) -> FlagError {
-    let (name, value) = (name.to_owned(), value.to_owned());
-    if is_switch {
-        FlagError::Switch { name, value, reason }
-    } else {
-        FlagError::Value { name, value, reason }
-    }
-}
-
-fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
-    match text {
-        "new" => Ok(ClusterState::New),
-        "existing" => Ok(ClusterState::Existing),
-        _ => Err("invalid value"),
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 use super::*;
 
@@ -148,6 +150,53 @@ fn a_bad_environment_is_refused() {
         let error = read(line, &[variable]).expect_err(wanted);
         assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, code));
     }
+}
+
+/// Each character as one byte: `ÿ` alone is no UTF-8.
+fn latin_1(text: &str) -> OsString {
+    OsString::from_vec(text.chars().map(|character| u8::try_from(character).unwrap()).collect())
+}
+
+#[test]
+fn a_flag_that_is_not_utf_8_is_refused_by_name() {
+    for (line, wanted, code) in [
+        ("--data-dir=/dÿ", r#"invalid value "/d\xff" for flag -data-dir: not valid UTF-8"#, 2),
+        ("-data-dir Ã/d", r#"invalid value "\xc3/d" for flag -data-dir: not valid UTF-8"#, 2),
+        ("--max-wals=ÿ", r#"invalid value "\xff" for flag -max-wals: not valid UTF-8"#, 2),
+        (
+            "--force-new-cluster=ÿ",
+            r#"invalid boolean value "\xff" for -force-new-cluster: not valid UTF-8"#,
+            2,
+        ),
+        (
+            "--discovery-password=pÿ",
+            r#"invalid value "***" for flag -discovery-password: not valid UTF-8"#,
+            2,
+        ),
+        ("--bogusÿ", r"flag provided but not defined: -bogus\xff", 2),
+        ("exÿtra", r#""ex\xfftra" is not a valid flag"#, 1),
+        ("-- ÿ", r#""\xff" is not a valid flag"#, 1),
+    ] {
+        let error = parse(line.split(' ').map(latin_1), []).expect_err(wanted);
+        assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, code));
+    }
+}
+
+#[test]
+fn a_variable_that_is_not_utf_8_is_refused_by_name() {
+    for (variable, value, wanted) in [
+        ("ETCD_DATA_DIR", "/dÿ", r#"invalid value "/d\xff" for ETCD_DATA_DIR: not valid UTF-8"#),
+        ("ETCD_MAX_WALS", "ÿ", r#"invalid value "\xff" for ETCD_MAX_WALS: not valid UTF-8"#),
+    ] {
+        let error = parse([], [(latin_1(variable), latin_1(value))]).expect_err(wanted);
+        assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, 1));
+    }
+    // What nothing is read from.
+    let environment = [("HOME", "/hÿ"), ("ETCD_BOGUS", "ÿ"), ("ETCD_NAMÿ", "n"), ("ETCD_VERSION", "ÿ")];
+    let environment = environment.map(|(name, value)| (latin_1(name), latin_1(value)));
+    let Ok(Parsed::Flags(_, notices)) = parse([], environment) else { panic!("refused") };
+    let unknown = |name: &str| Notice::UnknownVariable { name: name.to_owned() };
+    assert_eq!(notices, [unknown("ETCD_BOGUS"), unknown(r"ETCD_NAM\xff")]);
 }
 
 #[test]

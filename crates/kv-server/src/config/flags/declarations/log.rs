@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{duration, switch};
+use crate::config::flags::values::{duration, switch};
 
 /// What was said about the log and profiles; `None` where nothing was.
 #[derive(Clone, Debug, Default, Args)]

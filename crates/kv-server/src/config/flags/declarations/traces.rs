@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::values::{signed, switch};
+use crate::config::flags::values::{signed, switch};
 
 /// What was said about traces; `None` where nothing was.
 #[derive(Clone, Debug, Default, Args)]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::values::switch;
+use crate::config::flags::values::switch;
 use crate::config::url::Urls;
 
 /// What was said about listeners; `None` where nothing was.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::values::{switch, unsigned};
+use crate::config::flags::values::{switch, unsigned};
 
 /// What was said about TLS; `None` where nothing was.
 #[derive(Clone, Debug, Default, Args)]
