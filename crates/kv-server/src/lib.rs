@@ -82,6 +82,7 @@ use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
 use node::NodeError;
 use process::log::{self, LogError, causes};
+use process::visible::visible;
 use process::{descriptors, version};
 
 /// Why the process could not start or go on.
@@ -160,7 +161,7 @@ pub fn run(
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Plain text and not a log line: it is for the user of the command line.
-            let _unwritten = writeln!(std::io::stderr(), "kv-server: {}", causes(&error));
+            let _unwritten = writeln!(std::io::stderr(), "kv-server: {}", visible(&causes(&error)));
             ExitCode::from(error.exit_code())
         }
     }

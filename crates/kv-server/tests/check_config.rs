@@ -1,11 +1,14 @@
 //! `kv-server check-config`.
 
-use crate::common;
+use std::ffi::OsString;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+
+use crate::common;
 
 struct Checked {
     code: i32,
@@ -71,6 +74,54 @@ fn a_file_counts_alone() {
     let checked = checked(&["--name=n", &format!("--config-file={}", file.display())], &[]);
     assert_eq!((checked.code, checked.setting("name")), (0, ("f", "file")));
     assert!(!checked.has_risk("--auto-compaction-retention"));
+}
+
+#[test]
+fn what_others_wrote_does_not_act_on_the_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kv.yml");
+    let is_visible =
+        |text: &str| !text.contains(|it: char| it.is_control() && it != '\n' || it == '\u{202e}');
+    let (name, key) = ("a\u{1b}[2J\n  --name=b (file)", "k\u{1b}]0;t\u{7}\u{9b}");
+    let text = serde_json::json!({ "name": name, key: "\u{202e}" }).to_string();
+    // The same in YAML and in an error.
+    let refused = serde_json::json!({ "log-format": format!("{name}{key}") }).to_string();
+    for (text, code) in [(text, 0), (refused, 1)] {
+        // YAML has no such character in its text.
+        std::fs::write(&file, text.replace('\u{9b}', "\\u009b")).unwrap();
+        let flag = format!("--config-file={}", file.display());
+        for format in [&["-w", "json"][..], &[]] {
+            let mut command = Command::new(common::SERVER);
+            let output = command.arg("check-config").args(format).arg(&flag).env_clear().output().unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.code() == Some(code) && is_visible(&said), "{said:?}");
+            assert!(said.contains("[2J") && !said.contains("\n  --name=b"), "{said:?}");
+        }
+        let checked = checked(&[&flag], &[]);
+        if code == 0 {
+            assert_eq!(checked.setting("name"), (name, "file"));
+            assert!(checked.has_risk(key), "{}", checked.report);
+        } else {
+            assert!(checked.report["error"].as_str().unwrap().contains(key), "{}", checked.report);
+            let output = Command::new(common::SERVER).arg(&flag).env_clear().output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.code() == Some(1) && is_visible(&said), "{said:?}");
+            assert!(said.lines().count() == 1 && said.contains("\\u{1b}[2J\\u{a}"), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_utf_8_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = OsString::from_vec(b"--data-dir=d\xff".to_vec());
+    for command in [&["check-config"][..], &[]] {
+        let mut member = Command::new(common::SERVER);
+        let output = member.args(command).arg(&path).env_clear().current_dir(&directory).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(said.contains("invalid value \"d\\xff\" for flag -data-dir: not valid UTF-8"), "{said}");
+        assert!(!output.status.success() && directory.path().read_dir().unwrap().next().is_none());
+    }
 }
 
 #[test]

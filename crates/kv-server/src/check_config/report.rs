@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::config::flags::{Effective, Source};
 use crate::config::shown;
+use crate::process::visible::{visible, visible_json};
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -21,20 +22,21 @@ impl Report {
         let mut text = String::new();
         let mut section = |title: &str, lines: Vec<String>| {
             if !lines.is_empty() {
-                text.push_str(&format!("{title}:\n{}\n", lines.concat()));
+                let lines: String = lines.iter().map(|line| format!("  {}\n", visible(line))).collect();
+                text.push_str(&format!("{title}:\n{lines}\n"));
             }
         };
         let of = |is_given: bool| {
             let rows = self.settings.iter().filter(move |row| (row.source != Source::Default) == is_given);
-            rows.map(|row| format!("  --{}={} ({})\n", row.name, value(row), source(row))).collect()
+            rows.map(|row| format!("--{}={} ({})", row.name, value(row), source(row))).collect()
         };
         section("given", of(true));
         section("defaults", of(false));
-        let without = self.without_effect.iter().map(|(flag, reason)| format!("  --{flag}: {reason}\n"));
+        let without = self.without_effect.iter().map(|(flag, reason)| format!("--{flag}: {reason}"));
         section("accepted without effect", without.collect());
-        section("risks", self.risks.iter().map(|risk| format!("  {risk}\n")).collect());
+        section("risks", self.risks.clone());
         text.push_str(&match &self.error {
-            Some(error) => format!("a member would not start: {error}\n"),
+            Some(error) => format!("a member would not start: {}\n", visible(error)),
             None => "a member would start with these settings\n".to_owned(),
         });
         text
@@ -50,7 +52,7 @@ impl Report {
             "risks": self.risks,
             "error": self.error,
         });
-        format!("{report:#}\n")
+        visible_json(&format!("{report:#}\n"))
     }
 }
 

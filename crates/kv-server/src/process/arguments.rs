@@ -8,6 +8,7 @@ use std::process::{ExitCode, Termination};
 use clap::Parser;
 
 use super::log::causes;
+use super::visible::visible;
 
 /// Runs `command` with the arguments after its name. Exit status: that of `work`, 1 and a line with all causes
 /// after an error, 2 for a command line that makes no sense.
@@ -23,7 +24,7 @@ pub fn run<A: Parser, T: Termination, E: Error>(
     match ended {
         Ok(ended) => ended.report(),
         Err(error) => {
-            let _unwritten = writeln!(std::io::stderr(), "{command}: {}", causes(&error));
+            let _unwritten = writeln!(std::io::stderr(), "{command}: {}", visible(&causes(&error)));
             ExitCode::FAILURE
         }
     }

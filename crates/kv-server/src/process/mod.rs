@@ -2,6 +2,8 @@
 //!
 //! Nothing here knows what a member is.
 
+pub(crate) mod visible; // texts on a terminal
+
 pub(crate) mod arguments; // of a command
 pub(crate) mod log; // log lines on stderr
 pub(crate) mod version; // the program's version and etcd's
