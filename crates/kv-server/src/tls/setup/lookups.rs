@@ -1,14 +1,18 @@
 //! Whether names of a certificate lead to the address that it is used from, by the system's resolver.
 //!
-//! Who shows a certificate chooses its names, and thereby how many questions there are and which server is
-//! asked. A lookup blocks a thread, for half a minute if that server is silent, and cannot be interrupted.
+//! A lookup blocks a thread, for half a minute if the name server is silent, and cannot be interrupted. Only
+//! certificates of the port's authority lead here. Their names were chosen by the authority; the name of an
+//! address by the network that it belongs to.
 //!
 //! Invariants:
 //! - Of one certificate at most [`HOSTS_MAX`] names are looked up. The handshake's deadline bounds the wait.
-//! - Certificates used from one address hold at most [`OF_ONE_ADDRESS_MAX`] threads, all at most
-//!   [`AT_ONCE_MAX`]. What comes meanwhile from the same address waits; others do not.
-//! - The same question about an address is asked once at a time. So a silent server of one name costs a
-//!   member one thread, however often it connects, and its other names are looked up.
+//! - Certificates used from one address hold at most [`OF_ONE_ADDRESS_MAX`] threads. What comes meanwhile
+//!   from the same address waits; others do not.
+//! - All hold at most [`HOSTS_AT_ONCE_MAX`] threads for hosts, and [`ADDRESSES_AT_ONCE_MAX`] for names of
+//!   addresses. The latter never delay the former.
+//! - The same question is asked once at a time. So a silent server of one name costs one thread, however
+//!   often and from wherever its certificate is used, and its other names are looked up. One certificate
+//!   never holds all threads for hosts.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,8 +31,11 @@ const HOSTS_MAX: usize = 32;
 const HOST_BYTES_MAX: usize = 253;
 /// The name of the address, and seven hosts.
 const OF_ONE_ADDRESS_MAX: usize = 8;
-/// Eight addresses whose name servers are silent.
-const AT_ONCE_MAX: usize = 64;
+/// Two certificates with silent names only, from any number of addresses.
+const HOSTS_AT_ONCE_MAX: usize = 2 * HOSTS_MAX;
+/// As many addresses whose name servers are silent. More of them delay members that are known by wildcards
+/// only.
+const ADDRESSES_AT_ONCE_MAX: usize = 32;
 
 /// What the system's resolver is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,8 +46,6 @@ enum Question {
 
 /// Addresses are in canonical form.
 type Lookup = fn(&Question) -> io::Result<Vec<String>>;
-/// By the address that a certificate is used from.
-type Key = (IpAddr, Question);
 type SharedAnswer = Shared<Pin<Box<dyn Future<Output = Vec<String>> + Send>>>;
 
 /// Lookups of one port. Cheap to clone; clones share the bounds.
@@ -49,8 +54,9 @@ pub struct Lookups(Arc<State>);
 
 struct State {
     lookup: Lookup,
-    under_way: Mutex<HashMap<Key, SharedAnswer>>,
-    all: Arc<Semaphore>,
+    under_way: Mutex<HashMap<Question, SharedAnswer>>,
+    hosts: Arc<Semaphore>,
+    addresses: Arc<Semaphore>,
     /// Of each address from which a certificate is used now.
     of_one: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
@@ -69,8 +75,13 @@ impl Default for Lookups {
 
 impl Lookups {
     fn with(lookup: Lookup) -> Lookups {
-        let all = Arc::new(Semaphore::new(AT_ONCE_MAX));
-        Lookups(Arc::new(State { lookup, under_way: Mutex::default(), all, of_one: Mutex::default() }))
+        Lookups(Arc::new(State {
+            lookup,
+            under_way: Mutex::default(),
+            hosts: Arc::new(Semaphore::new(HOSTS_AT_ONCE_MAX)),
+            addresses: Arc::new(Semaphore::new(ADDRESSES_AT_ONCE_MAX)),
+            of_one: Mutex::default(),
+        }))
     }
 
     /// Whether the name of `remote` is one of `names`, of which some may be wildcards, or one of them has the
@@ -106,15 +117,18 @@ impl Lookups {
 
     /// The answer, empty if there is none, once there is a thread for `remote`.
     async fn ask(&self, remote: IpAddr, question: Question) -> Vec<String> {
-        let key = (remote, question);
-        let known = self.0.under_way.lock().get(&key).cloned();
+        let known = self.0.under_way.lock().get(&question).cloned();
         let answer = match known {
             Some(answer) => answer,
             None => {
-                let (of_one, of_all) = (self.of_one(remote), Arc::clone(&self.0.all));
+                let of_all = match &question {
+                    Question::NameOf(_) => &self.0.addresses,
+                    Question::AddressesOf(_) => &self.0.hosts,
+                };
+                let (of_one, of_all) = (self.of_one(remote), Arc::clone(of_all));
                 let Ok(of_one) = of_one.acquire_owned().await else { return Vec::new() };
                 let Ok(of_all) = of_all.acquire_owned().await else { return Vec::new() };
-                self.begin(key, [of_one, of_all])
+                self.begin(question, [of_one, of_all])
             }
         };
         answer.await
@@ -122,20 +136,20 @@ impl Lookups {
 
     /// Asks in a thread. The permits are held until it is free again, which may be after the handshake was
     /// given up.
-    fn begin(&self, key: Key, permits: [OwnedSemaphorePermit; 2]) -> SharedAnswer {
+    fn begin(&self, question: Question, permits: [OwnedSemaphorePermit; 2]) -> SharedAnswer {
         let mut under_way = self.0.under_way.lock();
-        if let Some(answer) = under_way.get(&key) {
+        if let Some(answer) = under_way.get(&question) {
             return answer.clone();
         }
-        let (state, asked) = (Arc::clone(&self.0), key.clone());
+        let (state, asked) = (Arc::clone(&self.0), question.clone());
         let looked_up = tokio::task::spawn_blocking(move || {
-            let found = (state.lookup)(&asked.1).unwrap_or_default();
+            let found = (state.lookup)(&asked).unwrap_or_default();
             state.under_way.lock().remove(&asked);
             drop(permits);
             found
         });
         let answer = async move { looked_up.await.unwrap_or_default() }.boxed().shared();
-        under_way.insert(key, answer.clone());
+        under_way.insert(question, answer.clone());
         answer
     }
 
@@ -227,25 +241,50 @@ mod tests {
         Ok(names(&["10.0.0.1"]))
     }
 
+    /// Threads for hosts and for names of addresses.
+    fn held(lookups: &Lookups) -> (usize, usize) {
+        let (hosts, addresses) = (&lookups.0.hosts, &lookups.0.addresses);
+        (HOSTS_AT_ONCE_MAX - hosts.available_permits(), ADDRESSES_AT_ONCE_MAX - addresses.available_permits())
+    }
+
     #[tokio::test]
     async fn names_that_no_server_answers_hold_few_threads_and_delay_no_other_address() {
         let lookups = Lookups::with(silent);
-        let held = || AT_ONCE_MAX - lookups.0.all.available_permits();
         // A member with two names that are silent, as is that of its address.
         let mixed = names(&["silent1.test", "silent2.test", "home.test"]);
         for _ in 0..100 {
             assert_eq!(timeout(PATIENCE, lookups.lead_to(&mixed, HOME)).await, Ok(true));
         }
-        assert_eq!(held(), 3, "each question once");
+        assert_eq!(held(&lookups), (2, 1), "each question once");
         // A neighbour shows certificates with silent names. Each handshake is given up.
         for round in 0..100 {
             let many: Vec<String> = (0..100).map(|number| format!("silent{round}-{number}.test")).collect();
             timeout(Duration::from_millis(1), lookups.lead_to(&many, NEIGHBOUR)).await.unwrap_err();
         }
-        assert_eq!(held(), 3 + OF_ONE_ADDRESS_MAX);
+        assert_eq!(held(&lookups), (2 + OF_ONE_ADDRESS_MAX - 1, 1 + 1));
         assert_eq!(timeout(PATIENCE, lookups.lead_to(&mixed, HOME)).await, Ok(true));
         *ANSWERS.0.lock() = true;
         ANSWERS.1.notify_all();
         assert!(!lookups.lead_to(&names(&["silent.test"]), NEIGHBOUR).await, "its threads are free again");
+    }
+
+    #[tokio::test]
+    async fn one_certificate_that_is_used_from_many_addresses_delays_no_other_one() {
+        static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+        let lookups = Lookups::with(|question| {
+            if !matches!(question, AddressesOf(host) if host == "home.test") {
+                ANSWERS.1.wait_while(&mut ANSWERS.0.lock(), |answers| !*answers);
+            }
+            Ok(names(&["10.0.0.1"]))
+        });
+        let many: Vec<String> = (0..100).map(|number| format!("silent{number}.test")).collect();
+        for number in 1..=200 {
+            let stranger = Ipv4Addr::new(10, 1, 0, number).into();
+            timeout(Duration::from_millis(1), lookups.lead_to(&many, stranger)).await.unwrap_err();
+        }
+        assert_eq!(held(&lookups), (OF_ONE_ADDRESS_MAX - 1, ADDRESSES_AT_ONCE_MAX));
+        assert_eq!(timeout(PATIENCE, lookups.lead_to(&names(&["home.test"]), HOME)).await, Ok(true));
+        *ANSWERS.0.lock() = true;
+        ANSWERS.1.notify_all();
     }
 }
