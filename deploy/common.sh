@@ -115,6 +115,12 @@ name_source() {
     fi
 }
 
+# Where the programs of a target are. Those of another profile are kept apart from what ships.
+programs() {
+    local target=$1 profile=$2
+    if [[ $profile == release ]]; then echo "$out/$target"; else echo "$out/$profile/$target"; fi
+}
+
 # A bare root of a target's architecture, Debian's smallest, kept in $ROOTS for the next time.
 roots=${ROOTS:-/var/tmp/kv-server-roots}
 declare -A debian=([$x86]=amd64 [$arm]=arm64)
