@@ -121,18 +121,21 @@ programs() {
     if [[ $profile == release ]]; then echo "$out/$target"; else echo "$out/$profile/$target"; fi
 }
 
-# A bare root of a target's architecture, Debian's smallest, kept in $ROOTS for the next time.
+# A bare root of a target's architecture, Debian's smallest, kept in $ROOTS for the next time. As in Debian's images, its
+# packages come from the security archive as well, which alone has a compiler that is new enough.
 roots=${ROOTS:-/var/tmp/kv-server-roots}
 declare -A debian=([$x86]=amd64 [$arm]=arm64)
 
 make_root() {
     local target=$1 dir=$roots/${debian[$1]} foreign=() mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+    local security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
     [[ -e $dir/.complete ]] && return
     rm -rf "$dir"
     mkdir -p "$roots"
     native "$target" || foreign=(--foreign)
     say "debootstrap for ${debian[$target]}"
     debootstrap --variant=minbase --arch="${debian[$target]}" "${foreign[@]}" bookworm "$dir" "$mirror" >"$dir.log" 2>&1
+    echo "deb $security bookworm-security main" >>"$dir/etc/apt/sources.list"
     if native "$target"; then
         chroot "$dir" apt-get install -q -y --no-install-recommends systemd-sysv >>"$dir.log" 2>&1
     else
