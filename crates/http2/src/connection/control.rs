@@ -124,8 +124,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the answer of a PING waits until the owner sends it or the next PING comes, so that it can leave
-    /// with other output. Otherwise, and at first, it is output at once. Section 6.7 wants it to go first.
+    /// Whether the answer of a PING waits until the owner sends it or the next PING comes, so that it can
+    /// leave with other output. Otherwise, and at first, it is output at once. Section 6.7 wants it to go
+    /// first.
     pub fn hold_pongs(&mut self, hold: bool) {
         self.holds_pongs = hold;
     }

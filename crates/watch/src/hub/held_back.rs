@@ -47,8 +47,8 @@ impl Hub {
     /// Whether a stream has to wait before it takes its next response.
     pub(super) fn must_wait(&mut self, slot: u32) -> bool {
         if self.streams[slot].outbox.first_large().is_some() {
-            // History brought a revision in parts in place of the response. Its parts wait for room one by one,
-            // and would wait for this grant.
+            // History brought a revision in parts in place of the response. Its parts wait for room one by
+            // one, and would wait for this grant.
             self.end_grant(slot);
             return false;
         }

@@ -51,8 +51,8 @@ struct Stream {
     review: Option<Review>,
     /// Large responses that it was handed, and when. At most what it holds, and one more.
     held: Vec<(Duration, Held)>,
-    /// Since when it was seen to have its turn for a large response, which it does not take: its client has not
-    /// read what it was handed before.
+    /// Since when it was seen to have its turn for a large response, which it does not take: its client has
+    /// not read what it was handed before.
     turn_since: Option<Duration>,
 }
 
