@@ -1,7 +1,7 @@
 //! Frames as no client sends them, compared with the server of the `h2` crate.
 
 #[path = "common/beside_h2.rs"]
-mod beside_h2;
+mod both;
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ proptest! {
     fn frames_mean_what_they_mean_to_h2_or_are_refused(
         frames in proptest::collection::vec(any_frame(), 1..12),
     ) {
-        beside_h2::check(&frames.concat());
+        both::check(&frames.concat());
     }
 }
 
@@ -66,5 +66,5 @@ proptest! {
 fn a_list_that_is_too_large_is_answered_whatever_its_last_fields_are() {
     let fields = [&block(&POST)[..], &[0x80 | 61; 90], &[0, 0, 0]].concat();
     let length = u8::try_from(fields.len()).unwrap();
-    beside_h2::check(&[&[length, HEADERS, 4, 1][..], &fields].concat());
+    both::check(&[&[length, HEADERS, 4, 1][..], &fields].concat());
 }

@@ -145,8 +145,10 @@ fn bodies() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+type Fields = &'static [(&'static str, &'static [u8])];
+
 /// Fields of the head, and what is answered with a message.
-const HEADS: [(&[(&str, &[u8])], bool); 13] = [
+const HEADS: [(Fields, bool); 13] = [
     (&[], true),
     (&[("grpc-timeout", b"1H")], true),
     (&[("grpc-timeout", b"0n")], false),
