@@ -825,6 +825,20 @@ fn an_idle_connection_gives_its_memory_back() {
 }
 
 #[test]
+fn a_connection_on_which_no_request_has_begun_has_no_read_buffer() {
+    let mut connection = Connection::new(Limits::default(), 0);
+    for bytes in [hello(), frame(PING, 0, 0, &[7; 8]), get(1)] {
+        connection.receive(&bytes);
+        assert_eq!(connection.process(0), Progress::NeedBytes);
+        assert_eq!(connection.memory().input, 0);
+    }
+    connection.receive(&get(3));
+    connection.process(0);
+    assert!(connection.has_read_buffer());
+    assert_eq!(take_events(&mut connection).len(), 2);
+}
+
+#[test]
 fn strings_and_heads_of_header_blocks_are_not_kept_while_a_connection_is_idle() {
     let mut connection = open(Limits::default());
     let fresh = connection.memory().headers;

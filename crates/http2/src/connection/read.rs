@@ -28,10 +28,26 @@ impl Connection {
         &mut self.input
     }
 
-    /// Whether [`Connection::read_buffer`] has memory. That of an idle connection has none: its owner reads
-    /// the first bytes elsewhere, and appends them there.
+    /// Whether [`Connection::read_buffer`] has memory. An idle connection, and one on which no request has
+    /// begun, has none: its owner reads the first bytes elsewhere, and calls [`Connection::receive`].
     pub fn has_read_buffer(&self) -> bool {
         self.input.capacity() > 0
+    }
+
+    /// Appends bytes that were read elsewhere. Makes the buffer for the next ones, unless no request has begun
+    /// yet: many clients connect at one time, and memory that each has for a moment is not given back soon.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        if matches!(self.phase, Phase::Failed(..)) {
+            return;
+        }
+        if self.input.is_empty() && self.last_stream == 0 {
+            self.input = BytesMut::from(bytes);
+            return;
+        }
+        if !self.has_read_buffer() {
+            self.read_buffer();
+        }
+        self.input.extend_from_slice(bytes);
     }
 
     /// Handles what has been read, for one round.
@@ -167,13 +183,6 @@ impl Connection {
             Some(since) if !handled || self.block.is_some() => Some(since),
             _ => Some(self.now),
         };
-    }
-
-    /// Appends bytes as if they had been read. The driver reads into [`Connection::read_buffer`] instead.
-    pub fn receive(&mut self, bytes: &[u8]) {
-        if !matches!(self.phase, Phase::Failed(..)) {
-            self.input.extend_from_slice(bytes);
-        }
     }
 
     /// Passes the time, as `process` does: before answers that do not follow from a read.

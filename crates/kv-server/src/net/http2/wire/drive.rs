@@ -265,7 +265,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(&mut self.io).poll_read(context, &mut read))?;
         if !read.filled().is_empty() {
-            state.connection.read_buffer().extend_from_slice(read.filled());
+            state.connection.receive(read.filled());
         }
         Poll::Ready(Ok(read.filled().len()))
     }
@@ -295,7 +295,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             }
             // It was set for an answer of a PING, which may have left with other output.
             if now < self.look_at {
-                self.set_timer(self.pong_at.map_or(self.look_at, |pong_at| pong_at.min(self.look_at)));
+                self.set_next_timer();
                 continue;
             }
             let was_busy = std::mem::take(&mut self.was_busy);
@@ -315,6 +315,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
 
     fn look_later(&mut self) {
         self.look_at = Instant::now() + IDLE_AFTER;
+        self.set_next_timer();
+    }
+
+    /// Sets the timer for the next look, or for an answer of a PING that has to leave before.
+    fn set_next_timer(&mut self) {
         self.set_timer(self.pong_at.map_or(self.look_at, |pong_at| pong_at.min(self.look_at)));
     }
 
