@@ -301,15 +301,20 @@ mod tests {
         futures_util::FutureExt::now_or_never(outbox.ended()).is_some()
     }
 
-    #[test]
-    fn a_stream_that_holds_a_large_response_ends_when_others_wait_for_long() {
+    /// Over a store with a pair that is as large as all responses may be together.
+    fn over_a_large_pair(limits: WatchLimits) -> (mpsc::Sender<Mail>, Run) {
         let (mut writer, store, _) =
             mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
         writer.begin().put(b"k", &[7; 1 << 20], 0);
         writer.end_entry(mvcc::LogPosition::new(1, 1)).unwrap();
-        let limits = WatchLimits { handed_bytes_max: 1 << 20, ..WatchLimits::default() };
-        let (_mailbox, mail) = mpsc::channel(8);
-        let mut run = Run::new(Hub::new(store, limits), mail, Arc::default());
+        let limits = WatchLimits { handed_bytes_max: 1 << 20, ..limits };
+        let (mailbox, mail) = mpsc::channel(8);
+        (mailbox, Run::new(Hub::new(store, limits), mail, Arc::default()))
+    }
+
+    #[test]
+    fn a_stream_that_holds_a_large_response_ends_when_others_wait_for_long() {
+        let (_mailbox, mut run) = over_a_large_pair(WatchLimits::default());
         let holder = reader(&mut run, 1);
         run.began -= 2 * HELD_WITHIN;
         run.turn().unwrap();
@@ -330,14 +335,8 @@ mod tests {
 
     #[test]
     fn a_stream_that_reads_nothing_when_its_turn_has_come_ends_when_others_wait_for_long() {
-        let (mut writer, store, _) =
-            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
-        writer.begin().put(b"k", &[7; 1 << 20], 0);
-        writer.end_entry(mvcc::LogPosition::new(1, 1)).unwrap();
-        let limits =
-            WatchLimits { handed_bytes_max: 1 << 20, bodies_bytes: 1 << 20, ..WatchLimits::default() };
-        let (_mailbox, mail) = mpsc::channel(8);
-        let mut run = Run::new(Hub::new(store, limits), mail, Arc::default());
+        let limits = WatchLimits { bodies_bytes: 1 << 20, ..WatchLimits::default() };
+        let (_mailbox, mut run) = over_a_large_pair(limits);
         let holder = reader(&mut run, 1);
         let silent = reader(&mut run, 2);
         // Its response, for which the first one is taken back.

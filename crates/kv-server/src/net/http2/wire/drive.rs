@@ -401,6 +401,19 @@ mod tests {
         assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());
     }
 
+    /// A connection with a request, and a socket that takes so many bytes.
+    async fn asked(room: usize) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+        let (ours, mut client) = duplex(room);
+        client.write_all(&hello_and_a_request()).await.unwrap();
+        let mut connection = Driven::new(ours, Limits::default(), Arc::new(Account::new(Arc::default())));
+        let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
+        else {
+            panic!("a request was sent");
+        };
+        let (_reader, writer) = begun.open(connection.wire());
+        (client, connection, writer)
+    }
+
     /// How often the task of a connection runs within a minute in which its client sends nothing.
     async fn runs_in_a_minute(connection: &mut Driven<DuplexStream>) -> u32 {
         let mut runs = 0;
@@ -419,14 +432,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_whose_streams_are_idle_gives_memory_back_and_sleeps() {
-        let (ours, mut client) = duplex(1 << 20);
-        client.write_all(&hello_and_a_request()).await.unwrap();
-        let mut connection = Driven::new(ours, Limits::default(), Arc::new(Account::new(Arc::default())));
-        let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
-        else {
-            panic!("a request was sent");
-        };
-        let (_reader, mut writer) = begun.open(connection.wire());
+        let (_client, mut connection, mut writer) = asked(1 << 20).await;
         writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
         let mut answered = 0;
         // The first time after the request, and then after answers that follow from no read.
@@ -447,14 +453,7 @@ mod tests {
 
     /// A connection with a request, whose client has read all that was sent so far.
     async fn called() -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
-        let (ours, mut client) = duplex(4096);
-        client.write_all(&hello_and_a_request()).await.unwrap();
-        let mut connection = Driven::new(ours, Limits::default(), Arc::new(Account::new(Arc::default())));
-        let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
-        else {
-            panic!("a request was sent");
-        };
-        let (_reader, writer) = begun.open(connection.wire());
+        let (mut client, mut connection, writer) = asked(4096).await;
         run_for(&mut connection, Duration::from_millis(1)).await;
         read_all(&mut client);
         (client, connection, writer)
