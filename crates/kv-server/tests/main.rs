@@ -32,6 +32,7 @@ mod loadgen;
 mod locks;
 mod log_outputs;
 mod members;
+mod old_data;
 mod process;
 mod services;
 mod snapshots;
