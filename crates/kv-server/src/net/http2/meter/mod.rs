@@ -74,6 +74,8 @@ pub(super) struct Seen {
     pings_too_often: AtomicBool,
     /// Bytes that the socket took. Set by the task that writes.
     written: AtomicU64,
+    /// Reads that brought something. Set by the task that reads.
+    reads: AtomicU64,
     /// Bytes of requests of streams that wait to be read.
     waiting: AtomicUsize,
     /// Notified when they are few again.
@@ -88,6 +90,11 @@ impl Seen {
 
     pub(super) fn written(&self) -> u64 {
         self.written.load(Relaxed)
+    }
+
+    /// Changes when the client has sent something.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
     }
 
     /// Replaces a part of the bytes that wait.
@@ -160,6 +167,7 @@ impl<I> Metered<I> {
                 seen.pings_too_often.store(true, Relaxed);
             }
         });
+        seen.reads.store(seen.reads() + 1, Relaxed);
         self.pace.note_small(small);
         if tokens > 0 {
             self.pace.charge(tokens);
