@@ -1,15 +1,18 @@
 //! Streams that wait for room, clients in turn.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::types::StreamId;
 
-/// Streams that wait, by client.
+/// Streams that wait, by client. A client comes behind all that wait when its first stream begins to wait,
+/// and after each of its turns: clients that come later, however many, overtake none.
 #[derive(Default)]
 pub(crate) struct HeldBack {
-    clients: BTreeMap<u64, VecDeque<Waiting>>,
-    /// The client that had the last turn.
-    last: u64,
+    /// In the order of their turns.
+    clients: BTreeMap<u64, (u64, VecDeque<Waiting>)>,
+    /// The place of each client.
+    places: HashMap<u64, u64>,
+    next_place: u64,
 }
 
 /// A stream that waits, and the bytes of its next response.
@@ -25,22 +28,30 @@ impl HeldBack {
     }
 
     pub fn push(&mut self, owner: u64, waiting: Waiting) {
-        self.clients.entry(owner).or_default().push_back(waiting);
+        let streams = self.places.get(&owner).and_then(|place| self.clients.get_mut(place));
+        match streams {
+            Some((_, streams)) => streams.push_back(waiting),
+            None => self.push_client(owner, VecDeque::from([waiting])),
+        }
     }
 
     /// The first stream of each client, in the order of their turns.
     pub fn in_turn(&self) -> impl Iterator<Item = (u64, Waiting)> + '_ {
-        let later = self.clients.range(self.last.saturating_add(1)..);
-        let clients = later.chain(self.clients.range(..=self.last));
-        clients.filter_map(|(owner, streams)| Some((*owner, *streams.front()?)))
+        self.clients.values().filter_map(|(owner, streams)| Some((*owner, *streams.front()?)))
     }
 
     pub fn pop(&mut self, owner: u64) {
-        self.last = owner;
-        let streams = self.clients.get_mut(&owner).expect("a client that waits");
+        let place = self.places.remove(&owner).expect("a client that waits");
+        let (_, mut streams) = self.clients.remove(&place).expect("a client at its place");
         streams.pop_front();
-        if streams.is_empty() {
-            self.clients.remove(&owner);
+        if !streams.is_empty() {
+            self.push_client(owner, streams);
         }
+    }
+
+    fn push_client(&mut self, owner: u64, streams: VecDeque<Waiting>) {
+        self.places.insert(owner, self.next_place);
+        self.clients.insert(self.next_place, (owner, streams));
+        self.next_place += 1;
     }
 }

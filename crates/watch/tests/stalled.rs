@@ -33,6 +33,7 @@ fn store(puts: usize, bytes: usize) -> (Writer, Store) {
 
 /// A stream, and what it was handed and has not sent.
 struct Stalled {
+    owner: u64,
     client: Client,
     held: VecDeque<Parcel>,
 }
@@ -57,9 +58,18 @@ impl Server {
     /// Opens a stream that watches all keys from a revision on, and sends nothing.
     fn open(&mut self, owner: u64, start_revision: i64) {
         let stream = self.hub.open_of(owner, Duration::ZERO);
-        self.streams.push(Stalled { client: Client::of(stream, 1 << 20), held: VecDeque::new() });
+        let client = Client::of(stream, 1 << 20);
+        self.streams.push(Stalled { owner, client, held: VecDeque::new() });
         let range_end = b"\0".as_slice().into();
         self.hub.create(stream, CreateRequest { range_end, start_revision, ..CreateRequest::default() });
+        self.settle();
+    }
+
+    /// Ends a stream, which drops what it holds.
+    fn close(&mut self, number: usize) {
+        let stalled = self.streams.remove(number);
+        self.hub.close(stalled.client.stream);
+        drop(stalled);
         self.settle();
     }
 
@@ -88,7 +98,7 @@ impl Server {
 
     /// A stream sends what it holds. Returns the number of events.
     fn send(&mut self, number: usize) -> usize {
-        let Stalled { client, held } = &mut self.streams[number];
+        let Stalled { client, held, .. } = &mut self.streams[number];
         client.encoder.queue().append(held);
         let events = client.read(&mut self.hub, 1).iter().map(|response| response.events.len()).sum();
         self.hand(number);
@@ -174,4 +184,32 @@ fn a_small_response_does_not_wait_for_large_ones() {
     writer.end_entry(LogPosition::new(5, 1)).unwrap();
     server.settle();
     assert_eq!(server.send_all([4]), [1]);
+}
+
+#[test]
+fn clients_that_keep_coming_do_not_overtake_one_that_waits() {
+    let _alone = alone();
+    let (_writer, store) = store(2, 1 << 20);
+    let mut server = Server::new(store, WatchLimits { handed_bytes_max: 1 << 20, ..WatchLimits::default() });
+    let has_large = |stalled: &Stalled| stalled.held_bytes() > 1 << 20;
+    // Connections are numbered as they are opened, so that this one has the smallest number.
+    let patient = 1;
+    for owner in 10..14 {
+        server.open(owner, 2);
+    }
+    server.close(0);
+    server.open(patient, 2);
+    let waiting = |server: &Server| server.streams.iter().filter(|stalled| !has_large(stalled)).count();
+    assert!(!has_large(server.streams.last().unwrap()), "{} wait", waiting(&server));
+    let mut turns = 0;
+    while let Some(holder) = server.streams.iter().position(has_large) {
+        if server.streams[holder].owner == patient {
+            break;
+        }
+        server.open(20 + turns, 2);
+        server.close(holder);
+        turns += 1;
+        assert!(turns <= 4, "{} that came later had their turn", turns - 3);
+    }
+    assert_eq!(turns, 3, "those that waited before");
 }

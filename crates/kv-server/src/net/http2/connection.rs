@@ -130,7 +130,6 @@ async fn serve_calls<I, H, T, S>(
             turn = turn(connection, account, room) => {
                 match turn {
                     Turn::Call(begun) => {
-                        keepalive.seen();
                         let mut next = Some(begun);
                         while let Some(begun) = next {
                             match start(begun, methods, &wire, shared) {
@@ -157,7 +156,7 @@ async fn serve_calls<I, H, T, S>(
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
             Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
-            () = poll_fn(|context| keepalive.poll_gone(&wire, context)) => return,
+            () = poll_fn(|context| keepalive.poll_gone(&wire, account, context)) => return,
             () = poll_fn(|context| unsent.poll_stalled(account, context)) => return,
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
             () = poll_fn(|context| drain.poll_ended(stopped.as_mut(), &wire, is_idle, context)) => return,
@@ -392,11 +391,15 @@ where
     .await
 }
 
-/// Asks a silent client whether it is still there.
+/// Asks a silent client whether it is still there. Whatever it sends is a sign of life: the answer of a ping
+/// may wait behind much that is on its way.
 struct Keepalive {
     limits: ConnectionLimits,
+    /// Reads of the client that were seen.
+    reads: u64,
     deadline: Instant,
-    /// Rings at the deadline or before it. Set anew only when it has rung: a timer takes a lock.
+    /// Rings at the deadline or before it. Set anew when it has rung, or would ring too late: a timer takes a
+    /// lock.
     alarm: Pin<Box<Sleep>>,
     waiting: bool,
 }
@@ -404,24 +407,20 @@ struct Keepalive {
 impl Keepalive {
     fn new(limits: ConnectionLimits) -> Self {
         let deadline = Instant::now() + limits.keepalive_interval;
-        Self { limits, deadline, alarm: Box::pin(sleep_until(deadline)), waiting: false }
+        Self { limits, reads: 0, deadline, alarm: Box::pin(sleep_until(deadline)), waiting: false }
     }
 
-    /// A stream has been opened: the client is alive. Cheap enough for every turn.
-    fn seen(&mut self) {
-        if !self.waiting {
-            self.deadline = Instant::now() + self.limits.keepalive_interval;
-        }
-    }
-
-    /// Ready when a ping was not answered in time. To be polled after the connection, which reads the answer.
-    fn poll_gone(&mut self, wire: &Wire, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when nothing followed a ping in its time. To be polled after the connection, which reads.
+    fn poll_gone(&mut self, wire: &Wire, account: &Account, context: &mut Context<'_>) -> Poll<()> {
         if self.limits.keepalive_interval.is_zero() {
             return Poll::Pending;
         }
-        if self.waiting && wire.has_pong() {
-            self.waiting = false;
-            self.seen();
+        let reads = account.seen.reads();
+        if reads != self.reads {
+            (self.reads, self.deadline) = (reads, Instant::now() + self.limits.keepalive_interval);
+            if std::mem::take(&mut self.waiting) && self.alarm.deadline() > self.deadline {
+                self.alarm.as_mut().reset(self.deadline);
+            }
         }
         loop {
             ready!(self.alarm.as_mut().poll(context));
@@ -435,5 +434,92 @@ impl Keepalive {
             }
             self.alarm.as_mut().reset(self.deadline);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(15);
+    const WINDOW_UPDATE: [u8; 13] = *b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
+
+    /// A connection with its client, which asks whether that is there.
+    struct Asking {
+        client: DuplexStream,
+        connection: Driven<Metered<DuplexStream>>,
+        account: Arc<Account>,
+        keepalive: Keepalive,
+    }
+
+    impl Asking {
+        async fn begin() -> Asking {
+            let limits = ConnectionLimits {
+                keepalive_interval: INTERVAL,
+                keepalive_timeout: TIMEOUT,
+                ..ConnectionLimits::for_tests(1)
+            };
+            let (ours, mut client) = duplex(4096);
+            client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+            let account = Arc::new(Account::new(Arc::default()));
+            let io = Metered::new(ours, Duration::ZERO, Arc::clone(&account.seen));
+            let connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&account));
+            let mut asking = Asking { client, connection, account, keepalive: Keepalive::new(limits) };
+            assert!(!asking.ends_within(Duration::from_millis(1)).await);
+            asking.pings();
+            asking
+        }
+
+        async fn ends_within(&mut self, time: Duration) -> bool {
+            let Asking { connection, account, keepalive, .. } = self;
+            let wire = Arc::clone(connection.wire());
+            let ends = poll_fn(|context| {
+                let _idle = connection.poll_turn(true, context);
+                let gone = keepalive.poll_gone(&wire, account, context);
+                let _idle = connection.poll_turn(true, context);
+                gone
+            });
+            timeout(time, ends).await.is_ok()
+        }
+
+        /// Pings that the client has got.
+        fn pings(&mut self) -> usize {
+            let mut read = Vec::new();
+            while self.client.read_buf(&mut read).now_or_never().is_some() {}
+            read.windows(8).filter(|bytes| bytes == b"liveness").count()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_asked_and_cut_off_when_it_stays_silent() {
+        let mut asking = Asking::begin().await;
+        assert!(!asking.ends_within(INTERVAL - Duration::from_secs(1)).await);
+        assert_eq!(asking.pings(), 0);
+        assert!(!asking.ends_within(TIMEOUT).await);
+        assert_eq!(asking.pings(), 1);
+        assert!(asking.ends_within(Duration::from_secs(2)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_a_client_sends_is_a_sign_of_life() {
+        let mut asking = Asking::begin().await;
+        // Before it is asked, as a client that watches and sends nothing but its windows.
+        for _ in 0..10 {
+            asking.client.write_all(&WINDOW_UPDATE).await.unwrap();
+            assert!(!asking.ends_within(INTERVAL - Duration::from_secs(1)).await);
+        }
+        assert_eq!(asking.pings(), 0);
+        // And in place of an answer, which comes late behind other frames.
+        for _ in 0..3 {
+            assert!(!asking.ends_within(INTERVAL + Duration::from_secs(1)).await);
+            assert_eq!(asking.pings(), 1, "after the interval, which is shorter than the time to answer");
+            asking.client.write_all(&WINDOW_UPDATE).await.unwrap();
+            assert!(!asking.ends_within(Duration::from_millis(1)).await);
+        }
+        assert!(asking.ends_within(INTERVAL + TIMEOUT + Duration::from_secs(1)).await);
     }
 }

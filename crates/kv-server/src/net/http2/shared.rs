@@ -17,7 +17,7 @@ pub struct ConnectionLimits {
     pub streams_max: u32,
     /// Time without any frame after which the client is asked whether it is still there; zero asks never.
     pub keepalive_interval: Duration,
-    /// Time it has to answer before the connection is closed.
+    /// Time it has to answer, or to send anything else, before the connection is closed.
     pub keepalive_timeout: Duration,
     /// Pings of a client that come faster than this are too many; zero allows any.
     pub ping_spacing_min: Duration,

@@ -24,7 +24,7 @@ pub(super) const END_STREAM: u8 = 1;
 /// Of HEADERS and CONTINUATION.
 pub(super) const END_HEADERS: u8 = 4;
 
-const FRAME_HEADER_BYTES: usize = 9;
+pub(super) const FRAME_HEADER_BYTES: usize = 9;
 pub(super) const PREFACE_BYTES: usize = 24;
 
 /// One frame's header.

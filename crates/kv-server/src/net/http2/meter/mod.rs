@@ -36,7 +36,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use frames::{ACK, Frames, PING};
+use frames::{ACK, FRAME_HEADER_BYTES, Frame, Frames, PING, SETTINGS};
 
 /// The smallest answer is some 60 bytes on the wire. It pays for a reset, or for four window updates.
 const WRITTEN_BYTES_PER_TOKEN: usize = 16;
@@ -74,6 +74,8 @@ pub(super) struct Seen {
     pings_too_often: AtomicBool,
     /// Bytes that the socket took. Set by the task that writes.
     written: AtomicU64,
+    /// Reads that brought something. Set by the task that reads.
+    reads: AtomicU64,
     /// Bytes of requests of streams that wait to be read.
     waiting: AtomicUsize,
     /// Notified when they are few again.
@@ -88,6 +90,11 @@ impl Seen {
 
     pub(super) fn written(&self) -> u64 {
         self.written.load(Relaxed)
+    }
+
+    /// Changes when the client has sent something.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
     }
 
     /// Replaces a part of the bytes that wait.
@@ -153,13 +160,14 @@ impl<I> Metered<I> {
         frames.feed(bytes, |frame| {
             tokens = tokens.saturating_add(frame.tokens());
             small += u32::from(frame.is_small_data());
-            match frame.kind {
-                PING if frame.flags & ACK == 0 && pings.is_too_early(seen) => {
-                    seen.pings_too_often.store(true, Relaxed);
-                }
-                _ => {}
+            if matches!(frame.kind, PING | SETTINGS) && frame.flags & ACK == 0 {
+                pings.owe(frame);
+            }
+            if frame.kind == PING && frame.flags & ACK == 0 && pings.is_too_early(seen) {
+                seen.pings_too_often.store(true, Relaxed);
             }
         });
+        seen.reads.store(seen.reads() + 1, Relaxed);
         self.pace.note_small(small);
         if tokens > 0 {
             self.pace.charge(tokens);
@@ -168,7 +176,7 @@ impl<I> Metered<I> {
 
     fn note_written(&mut self, bytes: usize) {
         self.pace.earn(bytes);
-        self.pings.written = self.pings.written.saturating_add(bytes);
+        self.pings.note_written(bytes);
         self.seen.written.store(self.seen.written() + bytes as u64, Relaxed);
     }
 
@@ -323,16 +331,30 @@ struct Pings {
     last: Option<Instant>,
     strikes: u32,
     spacing_min: Duration,
-    /// Bytes written since the last ping.
+    /// Bytes written since the last ping, without what PING and SETTINGS of the client ask for.
     written: usize,
+    /// Bytes of that, which were not written yet. They may wait, and leave together.
+    owed: usize,
 }
 
-/// What is written for a PING (17 bytes) and a SETTINGS frame (9). More than that is an answer.
-const ACK_BYTES: usize = 17 + 9;
+/// Two WINDOW_UPDATE frames, or a PING. More than that is an answer: the smallest has 58 bytes.
+const NO_ANSWER_BYTES: usize = 2 * 13;
 
 impl Pings {
     fn new(spacing_min: Duration) -> Pings {
-        Pings { last: None, strikes: 0, spacing_min, written: 0 }
+        Pings { last: None, strikes: 0, spacing_min, written: 0, owed: 0 }
+    }
+
+    /// A frame was read that is answered by a frame of the same kind: PING by as many bytes, SETTINGS by none.
+    fn owe(&mut self, frame: Frame) {
+        let payload = if frame.kind == PING { frame.length } else { 0 };
+        self.owed = self.owed.saturating_add(FRAME_HEADER_BYTES + payload);
+    }
+
+    fn note_written(&mut self, bytes: usize) {
+        let owed = self.owed.min(bytes);
+        self.owed -= owed;
+        self.written = self.written.saturating_add(bytes - owed);
     }
 
     /// Counts a ping. True when there were too many.
@@ -342,7 +364,7 @@ impl Pings {
         if self.spacing_min.is_zero() {
             return false;
         }
-        if std::mem::take(&mut self.written) > ACK_BYTES {
+        if std::mem::take(&mut self.written) > NO_ANSWER_BYTES {
             self.strikes = 0;
             return false;
         }

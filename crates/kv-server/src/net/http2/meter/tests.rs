@@ -146,21 +146,31 @@ async fn answers_pay_for_the_resets_of_a_busy_client() {
 async fn pings_are_judged_as_etcd_judges_them() {
     let seen = Seen::default();
     let five_seconds = Duration::from_secs(5);
-    // What is written between two pings, and whether each ping but the first is a strike.
-    let pong = 17;
-    let settings_ack = 9;
+    let ping = Frame { kind: PING, flags: 0, length: 8 };
+    let settings = Frame { kind: SETTINGS, flags: 0, length: 6 };
     let smallest_answer = 58;
-    let cases = [(0, true), (pong, true), (pong + settings_ack, true), (smallest_answer, false)];
-    for (written, is_strike) in cases {
+    // What is read before each ping, what is written before it, and whether each ping but the first is a
+    // strike. Answers of pings leave two by two.
+    let cases: [(&[Frame], [usize; 2], bool); 6] = [
+        (&[], [0, 0], true),
+        (&[], [17, 17], true),
+        (&[], [34, 0], true),
+        (&[settings; 3], [17 + 27, 17 + 27], true),
+        (&[settings], [34 + 18 + smallest_answer, 0], false),
+        (&[], [17 + smallest_answer, 17 + smallest_answer], false),
+    ];
+    for (frames, written, is_strike) in cases {
         let mut pings = Pings::new(five_seconds);
-        let early: Vec<bool> = (0..5)
-            .map(|_| {
-                pings.written += written;
+        let early: Vec<bool> = (0..6)
+            .map(|n| {
+                frames.iter().for_each(|frame| pings.owe(*frame));
+                pings.note_written(written[n % 2]);
+                pings.owe(ping);
                 pings.is_too_early(&seen)
             })
             .collect();
-        let expected = if is_strike { [false, false, false, true, true] } else { [false; 5] };
-        assert_eq!(early, expected, "{written} bytes between pings");
+        let expected = if is_strike { [false, false, false, true, true, true] } else { [false; 6] };
+        assert_eq!(early, expected, "{written:?} bytes between pings");
     }
     let mut any = Pings::new(Duration::ZERO);
     assert!((0..20).all(|_| !any.is_too_early(&seen)));

@@ -226,7 +226,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         if !state.connection.has_held_pong() {
             return;
         }
-        if !self.has_called || !state.connection.output().is_empty() {
+        let is_paused = matches!(self.progress, Progress::Paused { .. });
+        if !self.has_called || is_paused || !state.connection.output().is_empty() {
             state.connection.send_pong();
             self.pong_at = None;
         } else if self.pong_at.is_none() {
@@ -284,6 +285,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             ready!(self.timer.as_mut().poll(context));
             self.is_timer_armed = false;
             if let Progress::Paused { .. } = self.progress {
+                self.set_timer(self.look_at);
                 return Poll::Ready(Step::GoOn);
             }
             let now = Instant::now();
@@ -402,10 +404,13 @@ mod tests {
     }
 
     /// A connection with a request, and a socket that takes so many bytes.
-    async fn asked(room: usize) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+    async fn asked(
+        room: usize,
+        limits: Limits,
+    ) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
         let (ours, mut client) = duplex(room);
         client.write_all(&hello_and_a_request()).await.unwrap();
-        let mut connection = Driven::new(ours, Limits::default(), Arc::new(Account::new(Arc::default())));
+        let mut connection = Driven::new(ours, limits, Arc::new(Account::new(Arc::default())));
         let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
         else {
             panic!("a request was sent");
@@ -432,7 +437,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_whose_streams_are_idle_gives_memory_back_and_sleeps() {
-        let (_client, mut connection, mut writer) = asked(1 << 20).await;
+        let (_client, mut connection, mut writer) = asked(1 << 20, Limits::default()).await;
         writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
         let mut answered = 0;
         // The first time after the request, and then after answers that follow from no read.
@@ -453,7 +458,11 @@ mod tests {
 
     /// A connection with a request, whose client has read all that was sent so far.
     async fn called() -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
-        let (mut client, mut connection, writer) = asked(4096).await;
+        called_within(Limits::default()).await
+    }
+
+    async fn called_within(limits: Limits) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+        let (mut client, mut connection, writer) = asked(4096, limits).await;
         run_for(&mut connection, Duration::from_millis(1)).await;
         read_all(&mut client);
         (client, connection, writer)
@@ -501,6 +510,19 @@ mod tests {
         client.write_all(&PING.repeat(100)).await.unwrap();
         run_for(&mut connection, Duration::from_millis(1)).await;
         assert_eq!(read_all(&mut client), PONG.repeat(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_connection_answers_a_ping_and_becomes_idle_when_its_pause_ends() {
+        const PRIORITY: [u8; 14] = *b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10";
+        let (mut client, mut connection, _writer) =
+            called_within(Limits { control_frames_max: 10, ..Limits::default() }).await;
+        client.write_all(&[&PING[..], &PRIORITY.repeat(10)].concat()).await.unwrap();
+        run_for(&mut connection, Duration::from_millis(100)).await;
+        assert!(matches!(connection.progress, Progress::Paused { .. }));
+        assert_eq!(read_all(&mut client), PONG);
+        let idle = std::future::poll_fn(|context| connection.poll_turn(true, context));
+        assert!(matches!(tokio::time::timeout(3 * IDLE_AFTER, idle).await, Ok(Turn::Idle)));
     }
 
     /// A socket that takes no end.

@@ -34,8 +34,6 @@ pub(super) struct State {
     heads: Heads,
     /// A stream was reset since this was taken.
     new_resets: bool,
-    /// The last ping was answered.
-    pub(super) has_pong: bool,
     /// The connection's task runs, and looks at the output before it sleeps.
     is_awake: bool,
     /// The socket takes nothing; it wakes the task.
@@ -100,7 +98,6 @@ impl Wire {
             begun: VecDeque::new(),
             heads: Heads::default(),
             new_resets: false,
-            has_pong: false,
             is_awake: true,
             is_blocked: false,
             was_closed: false,
@@ -166,15 +163,9 @@ impl Wire {
     /// Asks the client for an answer. False if the connection has ended.
     pub(in super::super) fn ping(&self) -> bool {
         let mut state = self.state.lock();
-        state.has_pong = false;
         state.connection.ping(*b"liveness");
         self.changed(&mut state);
         !state.is_closed
-    }
-
-    /// Whether the last ping was answered.
-    pub(in super::super) fn has_pong(&self) -> bool {
-        self.state.lock().has_pong
     }
 
     /// Asks the client to open no more streams.
@@ -250,7 +241,8 @@ impl State {
                     wake(&mut entry.writer);
                 }
             }
-            Event::Pong { .. } => self.has_pong = true,
+            // A sign of life, as everything that is read.
+            Event::Pong { .. } => {}
             // It opens no more streams; those under way are served.
             Event::GoAway { .. } => {}
         }
