@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::types::StreamId;
 
-/// Streams that wait, by client. A client comes behind all that wait when its first stream begins to wait,
-/// and after each of its turns: clients that come later, however many, overtake none.
+/// Streams that wait, by client. A client comes after all that wait when its first stream begins to wait, and
+/// after each of its turns: clients that come later, in any number, overtake none.
 #[derive(Default)]
 pub(crate) struct HeldBack {
     /// In the order of their turns.

@@ -34,8 +34,8 @@ impl Connection {
         self.input.capacity() > 0
     }
 
-    /// Appends bytes that were read elsewhere. Makes the buffer for the next ones, unless no request has begun
-    /// yet: many clients connect at one time, and memory that each has for a moment is not given back soon.
+    /// Appends bytes that were read elsewhere. Makes the buffer for the next ones when a request has begun:
+    /// many clients connect at one time, and memory that each has for a moment is not given back soon.
     pub fn receive(&mut self, bytes: &[u8]) {
         if matches!(self.phase, Phase::Failed(..)) {
             return;

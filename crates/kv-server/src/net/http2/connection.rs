@@ -391,8 +391,8 @@ where
     .await
 }
 
-/// Asks a silent client whether it is still there. Whatever it sends is a sign of life: the answer of a ping
-/// may wait behind much that is on its way.
+/// Asks a silent client whether it is still there. All that it sends is a sign of life: much that is on its
+/// way may come before the answer of a ping.
 struct Keepalive {
     limits: ConnectionLimits,
     /// Reads of the client that were seen.
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whatever_a_client_sends_is_a_sign_of_life() {
+    async fn all_that_a_client_sends_is_a_sign_of_life() {
         let mut asking = Asking::begin().await;
         // Before it is asked, as a client that watches and sends nothing but its windows.
         for _ in 0..10 {
@@ -513,7 +513,7 @@ mod tests {
             assert!(!asking.ends_within(INTERVAL - Duration::from_secs(1)).await);
         }
         assert_eq!(asking.pings(), 0);
-        // And in place of an answer, which comes late behind other frames.
+        // And in place of an answer, which comes late, after other frames.
         for _ in 0..3 {
             assert!(!asking.ends_within(INTERVAL + Duration::from_secs(1)).await);
             assert_eq!(asking.pings(), 1, "after the interval, which is shorter than the time to answer");

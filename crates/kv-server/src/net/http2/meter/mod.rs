@@ -345,7 +345,7 @@ impl Pings {
         Pings { last: None, strikes: 0, spacing_min, written: 0, owed: 0 }
     }
 
-    /// A frame was read that is answered by a frame of the same kind: PING by as many bytes, SETTINGS by none.
+    /// A frame was read that is answered by one of the same kind: PING by as many bytes, SETTINGS by none.
     fn owe(&mut self, frame: Frame) {
         let payload = if frame.kind == PING { frame.length } else { 0 };
         self.owed = self.owed.saturating_add(FRAME_HEADER_BYTES + payload);
