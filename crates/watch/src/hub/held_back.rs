@@ -9,6 +9,8 @@
 //!   of it, or one response. Beyond it a stream gets no large response, and no part of a revision is made.
 //! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
 //!   delays another by one response.
+//! * What waits is overtaken while its client holds something. A client that holds nothing can do nothing to
+//!   make room: neither a smaller response nor a part goes before what it waits for.
 //! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn
 //!   has come, and not before: streams that wait would drop each other's events without end.
 //! * The owner ends streams that hold theirs, or their turn, for long while others wait.
@@ -29,12 +31,22 @@ impl Hub {
 
     /// Whether a part can be made for some stream.
     pub(super) fn may_make_parts(&self) -> bool {
-        self.wanting.iter().any(|stream| self.may_make_part(*stream))
+        let end = self.end_of_parts();
+        self.wanting.range(..end).any(|(_, stream)| self.may_make_part(*stream))
     }
 
+    /// Whether there is room for a part of a stream.
     pub(super) fn may_make_part(&self, stream: StreamId) -> bool {
         let slot = self.slot(stream);
         slot.is_none_or(|slot| self.has_room_outside(self.streams[slot].owner, self.limits.part_bytes))
+    }
+
+    /// The place before which parts may be made: that of the first response that may not be overtaken.
+    pub(super) fn end_of_parts(&self) -> u64 {
+        let mut places = self.held_back.in_turn().filter(|(_, owner, waiting)| {
+            self.slot(waiting.stream).is_some() && self.owners.held(*owner) == 0
+        });
+        places.next().map_or(u64::MAX, |(place, ..)| place)
     }
 
     /// Whether something waits until streams hold less. Then the next turn is due in a moment: what they drop
@@ -74,9 +86,15 @@ impl Hub {
 
     /// The next stream that waits and may go on, and its client.
     pub(super) fn next_to_resume(&self) -> Option<(u64, Waiting)> {
-        self.held_back.in_turn().find(|(owner, Waiting { stream, bytes })| {
-            self.slot(*stream).is_none() || self.has_room_outside(*owner, *bytes)
-        })
+        for (_, owner, waiting) in self.held_back.in_turn() {
+            if self.slot(waiting.stream).is_none() || self.has_room_outside(owner, waiting.bytes) {
+                return Some((owner, waiting));
+            }
+            if self.owners.held(owner) == 0 {
+                return None;
+            }
+        }
+        None
     }
 
     /// Lets the next stream that waits take its response, if there is room.
