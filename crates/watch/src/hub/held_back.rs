@@ -10,7 +10,7 @@
 //! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
 //!   delays another by one response.
 //! * What waits is overtaken while its client holds something. A client that holds nothing can do nothing to
-//!   make room: neither a smaller response nor a part goes before what it waits for.
+//!   make room: neither a smaller response nor a part with a large event goes before what it waits for.
 //! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn
 //!   has come, and not before: streams that wait would drop each other's events without end.
 //! * The owner ends streams that hold theirs, or their turn, for long while others wait.
@@ -31,8 +31,18 @@ impl Hub {
 
     /// Whether a part can be made for some stream.
     pub(super) fn may_make_parts(&self) -> bool {
-        let end = self.end_of_parts();
-        self.wanting.range(..end).any(|(_, stream)| self.may_make_part(*stream))
+        let end = self.end_of_large_parts();
+        self.wanting.iter().any(|(place, stream)| self.is_its_turn(*place, *stream, end))
+    }
+
+    /// Whether a part may be made for the stream at this place now. Small parts wait for no response: a
+    /// revision has many of them, and each would.
+    pub(super) fn is_its_turn(&self, place: u64, stream: StreamId, end: u64) -> bool {
+        let is_small = |slot: u32| {
+            let large = self.streams[slot].outbox.first_large();
+            large.is_none_or(|large| large.event_bytes <= self.limits.part_bytes)
+        };
+        (place < end || self.slot(stream).is_none_or(is_small)) && self.may_make_part(stream)
     }
 
     /// Whether there is room for a part of a stream.
@@ -41,8 +51,9 @@ impl Hub {
         slot.is_none_or(|slot| self.has_room_outside(self.streams[slot].owner, self.limits.part_bytes))
     }
 
-    /// The place before which parts may be made: that of the first response that may not be overtaken.
-    pub(super) fn end_of_parts(&self) -> u64 {
+    /// The place before which parts of large events may be made: that of the first response that may not be
+    /// overtaken.
+    pub(super) fn end_of_large_parts(&self) -> u64 {
         let mut places = self.held_back.in_turn().filter(|(_, owner, waiting)| {
             self.slot(waiting.stream).is_some() && self.owners.held(*owner) == 0
         });

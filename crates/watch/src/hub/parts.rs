@@ -67,14 +67,14 @@ impl Hub {
     /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous
     /// pairs wait for the next turn, and those whose client holds too much until it holds less.
     pub(super) fn make_parts(&mut self) -> Result<()> {
-        let (mut bytes, mut from, end) = (0, 0, self.end_of_parts());
-        let end = end.min(self.held_back.take_place());
+        let (mut bytes, mut from, end) = (0, 0, self.end_of_large_parts());
+        let last = self.held_back.take_place();
         while bytes < self.limits.previous_bytes_max
-            && let Some((place, stream)) = self.wanting.range(from..end).next()
+            && let Some((place, stream)) = self.wanting.range(from..last).next()
         {
             let (place, stream) = (*place, *stream);
             from = place + 1;
-            if self.may_make_part(stream) {
+            if self.is_its_turn(place, stream, end) {
                 self.wanting.remove(&place);
                 bytes += self.make_part(stream)?;
             }
