@@ -35,9 +35,10 @@ impl HeldBack {
         }
     }
 
-    /// The first stream of each client, in the order of their turns.
-    pub fn in_turn(&self) -> impl Iterator<Item = (u64, Waiting)> + '_ {
-        self.clients.values().filter_map(|(owner, streams)| Some((*owner, *streams.front()?)))
+    /// The first stream of each client, in the order of their turns: place, client and stream.
+    pub fn in_turn(&self) -> impl Iterator<Item = (u64, u64, Waiting)> + '_ {
+        let clients = self.clients.iter();
+        clients.filter_map(|(place, (owner, streams))| Some((*place, *owner, *streams.front()?)))
     }
 
     pub fn pop(&mut self, owner: u64) {
@@ -49,9 +50,26 @@ impl HeldBack {
         }
     }
 
+    /// Forgets a stream that waits.
+    pub fn remove(&mut self, owner: u64, stream: StreamId) {
+        let Some(place) = self.places.get(&owner).copied() else { return };
+        let Some((_, streams)) = self.clients.get_mut(&place) else { return };
+        streams.retain(|waiting| waiting.stream != stream);
+        if streams.is_empty() {
+            self.clients.remove(&place);
+            self.places.remove(&owner);
+        }
+    }
+
     fn push_client(&mut self, owner: u64, streams: VecDeque<Waiting>) {
-        self.places.insert(owner, self.next_place);
-        self.clients.insert(self.next_place, (owner, streams));
+        let place = self.take_place();
+        self.places.insert(owner, place);
+        self.clients.insert(place, (owner, streams));
+    }
+
+    /// A place after all that wait, also for what waits elsewhere.
+    pub fn take_place(&mut self) -> u64 {
         self.next_place += 1;
+        self.next_place
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::Client;
-use mvcc::{LogPosition, MemoryBackend, Options, Store, Writer};
+use mvcc::{KeyRange, LogPosition, MemoryBackend, Options, Previous, Store, Writer};
 use watch::{CreateRequest, Hub, Parcel, WatchLimits};
 
 /// What a stream is handed ahead of its reading.
@@ -57,12 +57,37 @@ impl Server {
 
     /// Opens a stream that watches all keys from a revision on, and sends nothing.
     fn open(&mut self, owner: u64, start_revision: i64) {
+        let range_end = b"\0".as_slice().into();
+        self.open_for(owner, CreateRequest { range_end, start_revision, ..CreateRequest::default() });
+    }
+
+    fn open_for(&mut self, owner: u64, request: CreateRequest) {
         let stream = self.hub.open_of(owner, Duration::ZERO);
         let client = Client::of(stream, 1 << 20);
         self.streams.push(Stalled { owner, client, held: VecDeque::new() });
-        let range_end = b"\0".as_slice().into();
-        self.hub.create(stream, CreateRequest { range_end, start_revision, ..CreateRequest::default() });
+        self.hub.create(stream, request);
         self.settle();
+    }
+
+    /// Streams but the last one send what they hold, in turn, until the last one has a response. Returns how
+    /// often they have sent.
+    fn sent_until_last_has_its_response(&mut self) -> usize {
+        let last = self.streams.len() - 1;
+        let mut sent = 0;
+        while self.streams[last].held_bytes() < HANDED_BYTES {
+            let mut has_sent = false;
+            for number in 0..last {
+                if self.streams[number].held_bytes() > HANDED_BYTES {
+                    self.send(number);
+                    (sent, has_sent) = (sent + 1, true);
+                    if self.streams[last].held_bytes() > HANDED_BYTES {
+                        return sent;
+                    }
+                }
+            }
+            assert!(has_sent, "nothing goes on: {:?}", self.hub.stats());
+        }
+        sent
     }
 
     /// Ends a stream, which drops what it holds.
@@ -212,4 +237,57 @@ fn clients_that_keep_coming_do_not_overtake_one_that_waits() {
         assert!(turns <= 4, "{} that came later had their turn", turns - 3);
     }
     assert_eq!(turns, 3, "those that waited before");
+}
+
+#[test]
+fn smaller_responses_do_not_overtake_a_larger_one_that_waits() {
+    const CLIENTS: u64 = 12;
+    const PUTS: usize = 60;
+    let _alone = alone();
+    let (mut writer, store) = store(PUTS, 100 << 10);
+    writer.begin().put(b"large", &[7; 1 << 20], 0);
+    writer.end_entry(LogPosition::new(PUTS as u64 + 1, 1)).unwrap();
+    let mut server = Server::new(store, WatchLimits { handed_bytes_max: 2 << 20, ..WatchLimits::default() });
+    for owner in 0..CLIENTS {
+        let (key, range_end) = ("k".into(), "l".into());
+        let start_revision = 2 + owner as i64; // Few share an event.
+        server.open_for(owner, CreateRequest { key, range_end, start_revision, ..CreateRequest::default() });
+    }
+    assert!(server.hub.waits_for_room());
+    let key = "large".into();
+    server.open_for(99, CreateRequest { key, start_revision: 2, ..CreateRequest::default() });
+    let sent = server.sent_until_last_has_its_response();
+    assert!(sent <= 2 * CLIENTS as usize, "only after {sent} others");
+    server.send_all(0..=CLIENTS as usize);
+    assert_eq!((server.hub.waits_for_room(), server.hub.stats().handed_bytes), (false, 0));
+}
+
+#[test]
+fn parts_of_revisions_and_large_responses_do_not_overtake_each_other() {
+    const PUTS: usize = 24; // Of 16 at most, the pairs are read at once.
+    const CLIENTS: u64 = 6;
+    let _alone = alone();
+    let (mut writer, store) = store(PUTS, 1 << 20);
+    writer.begin().delete_range(&KeyRange::all(), Previous::Skip).unwrap();
+    writer.end_entry(LogPosition::new(PUTS as u64 + 1, 1)).unwrap();
+    let limits =
+        WatchLimits { handed_bytes_max: 4 << 20, previous_bytes_max: 2 << 20, ..WatchLimits::default() };
+    let deleted = |fragment| CreateRequest {
+        range_end: b"\0".as_slice().into(),
+        start_revision: 2 + PUTS as i64,
+        prev_kv: true,
+        fragment,
+        ..CreateRequest::default()
+    };
+    let put = || CreateRequest { key: "k000003".into(), start_revision: 2, ..CreateRequest::default() };
+    for fragment in [false, true] {
+        let mut server = Server::new(store.clone(), limits);
+        (0..CLIENTS).for_each(|owner| server.open_for(owner, deleted(fragment)));
+        assert!(server.hub.waits_for_room());
+        server.open_for(99, put());
+        let sent = server.sent_until_last_has_its_response();
+        assert!(sent <= 2 * CLIENTS as usize, "a put only after {sent} parts");
+        server.send_all(0..=CLIENTS as usize);
+        assert_eq!((server.hub.waits_for_room(), server.hub.stats().handed_bytes), (false, 0));
+    }
 }

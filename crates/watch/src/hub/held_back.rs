@@ -9,6 +9,8 @@
 //!   of it, or one response. Beyond it a stream gets no large response, and no part of a revision is made.
 //! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
 //!   delays another by one response.
+//! * What waits is overtaken while its client holds something. A client that holds nothing can do nothing to
+//!   make room: neither a smaller response nor a part with a large event goes before what it waits for.
 //! * The events of a stream that waits may be taken back from its outbox. It reads them again when its turn
 //!   has come, and not before: streams that wait would drop each other's events without end.
 //! * The owner ends streams that hold theirs, or their turn, for long while others wait.
@@ -29,12 +31,33 @@ impl Hub {
 
     /// Whether a part can be made for some stream.
     pub(super) fn may_make_parts(&self) -> bool {
-        self.wanting.iter().any(|stream| self.may_make_part(*stream))
+        let end = self.end_of_large_parts();
+        self.wanting.iter().any(|(place, stream)| self.is_its_turn(*place, *stream, end))
     }
 
+    /// Whether a part may be made for the stream at this place now. Small parts wait for no response: a
+    /// revision has many of them, and each would.
+    pub(super) fn is_its_turn(&self, place: u64, stream: StreamId, end: u64) -> bool {
+        let is_small = |slot: u32| {
+            let large = self.streams[slot].outbox.first_large();
+            large.is_none_or(|large| large.event_bytes <= self.limits.part_bytes)
+        };
+        (place < end || self.slot(stream).is_none_or(is_small)) && self.may_make_part(stream)
+    }
+
+    /// Whether there is room for a part of a stream.
     pub(super) fn may_make_part(&self, stream: StreamId) -> bool {
         let slot = self.slot(stream);
         slot.is_none_or(|slot| self.has_room_outside(self.streams[slot].owner, self.limits.part_bytes))
+    }
+
+    /// The place before which parts of large events may be made: that of the first response that may not be
+    /// overtaken.
+    pub(super) fn end_of_large_parts(&self) -> u64 {
+        let mut places = self.held_back.in_turn().filter(|(_, owner, waiting)| {
+            self.slot(waiting.stream).is_some() && self.owners.held(*owner) == 0
+        });
+        places.next().map_or(u64::MAX, |(place, ..)| place)
     }
 
     /// Whether something waits until streams hold less. Then the next turn is due in a moment: what they drop
@@ -74,9 +97,15 @@ impl Hub {
 
     /// The next stream that waits and may go on, and its client.
     pub(super) fn next_to_resume(&self) -> Option<(u64, Waiting)> {
-        self.held_back.in_turn().find(|(owner, Waiting { stream, bytes })| {
-            self.slot(*stream).is_none() || self.has_room_outside(*owner, *bytes)
-        })
+        for (_, owner, waiting) in self.held_back.in_turn() {
+            if self.slot(waiting.stream).is_none() || self.has_room_outside(owner, waiting.bytes) {
+                return Some((owner, waiting));
+            }
+            if self.owners.held(owner) == 0 {
+                return None;
+            }
+        }
+        None
     }
 
     /// Lets the next stream that waits take its response, if there is room.

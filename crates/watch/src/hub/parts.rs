@@ -67,25 +67,34 @@ impl Hub {
     /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous
     /// pairs wait for the next turn, and those whose client holds too much until it holds less.
     pub(super) fn make_parts(&mut self) -> Result<()> {
-        let mut bytes = 0;
-        for _ in 0..self.wanting.len() {
-            if bytes >= self.limits.previous_bytes_max {
-                break;
+        let (mut bytes, mut from, end) = (0, 0, self.end_of_large_parts());
+        let last = self.held_back.take_place();
+        while bytes < self.limits.previous_bytes_max
+            && let Some((place, stream)) = self.wanting.range(from..last).next()
+        {
+            let (place, stream) = (*place, *stream);
+            from = place + 1;
+            if self.is_its_turn(place, stream, end) {
+                self.wanting.remove(&place);
+                bytes += self.make_part(stream)?;
             }
-            let Some(stream) = self.wanting.pop_front() else { break };
-            if !self.may_make_part(stream) {
-                self.wanting.push_back(stream);
-                continue;
-            }
-            bytes += self.make_part(stream)?;
         }
         Ok(())
+    }
+
+    /// A stream wants the next part, after all that wait.
+    pub(super) fn want_part(&mut self, slot: u32, stream: StreamId) {
+        if self.streams[slot].wanting.is_none() {
+            let place = self.held_back.take_place();
+            self.streams[slot].wanting = Some(place);
+            self.wanting.insert(place, stream);
+        }
     }
 
     /// One step for a stream. Returns the bytes that were encoded.
     fn make_part(&mut self, stream: StreamId) -> Result<usize> {
         let Some(slot) = self.slot(stream) else { return Ok(0) };
-        self.streams[slot].is_wanting = false;
+        self.streams[slot].wanting = None;
         // It may have been taken back.
         let Some(large) = self.streams[slot].outbox.wanted() else { return Ok(0) };
         let (main, is_fragmented) = (large.main, large.form.may_fragment());
@@ -117,8 +126,7 @@ impl Hub {
                     Some(next) => (large.next, large.stage) = (next, Stage::Measure { bytes }),
                     None => (large.next, large.stage) = (large.subs.0, Stage::Send { sent: 0, total: bytes }),
                 }
-                self.streams[slot].is_wanting = true;
-                self.wanting.push_back(stream);
+                self.want_part(slot, stream);
             }
             Stage::Send { sent, total } => {
                 large.stage = Stage::Send { sent: sent + encoded, total };

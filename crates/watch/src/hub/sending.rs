@@ -47,7 +47,7 @@ impl Hub {
             period,
             due: now + period,
             stall: None,
-            is_wanting: false,
+            wanting: None,
             is_held_back: false,
             granted_bytes: 0,
             is_ready: false,
@@ -65,6 +65,12 @@ impl Hub {
         self.note_sizes(slot, before);
         self.end_grant(slot);
         let closed = &mut self.streams[slot];
+        if let Some(place) = closed.wanting.take() {
+            self.wanting.remove(&place);
+        }
+        if std::mem::take(&mut closed.is_held_back) {
+            self.held_back.remove(closed.owner, stream);
+        }
         closed.generation = CLOSED;
         self.timers.remove(&(closed.due, slot));
         if let Some(stall) = closed.stall.take() {
@@ -139,15 +145,13 @@ impl Hub {
             out.push_back(parcel);
         }
         self.note_sizes(slot, before);
-        let stream = &mut self.streams[slot];
         if bytes < bytes_max
-            && let Some(large) = stream.outbox.wanted()
+            && let Some(large) = self.streams[slot].outbox.wanted()
         {
             large.is_wanted = true;
-            if !std::mem::replace(&mut stream.is_wanting, true) {
-                self.wanting.push_back(id);
-            }
+            self.want_part(slot, id);
         }
+        let stream = &mut self.streams[slot];
         if parcels > 0
             && let Some(stall) = stream.stall.take()
         {

@@ -1,6 +1,6 @@
 //! The hub's values.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mvcc::{Follower, Store};
@@ -52,9 +52,8 @@ pub struct Hub {
     pub(super) stalls_next: u64,
     /// Closed streams whose watchers are being removed.
     pub(super) closed: Vec<u32>,
-    /// Streams that have taken everything before the next part of a large revision. Each is here once, or
-    /// closed.
-    pub(super) wanting: VecDeque<StreamId>,
+    /// Streams that have taken everything before the next part of a large revision, by place.
+    pub(super) wanting: BTreeMap<u64, StreamId>,
     /// Streams whose next response is large, while streams hold too much of such responses.
     pub(super) held_back: HeldBack,
     /// Bytes of large responses that streams may take, and have not taken.
@@ -94,8 +93,8 @@ pub(super) struct Stream {
     pub due: Duration,
     /// Key in `stalls`.
     pub stall: Option<u64>,
-    /// Whether it is in `wanting`.
-    pub is_wanting: bool,
+    /// Its place in `wanting`, if it is there.
+    pub wanting: Option<u64>,
     /// Whether it is in `held_back`.
     pub is_held_back: bool,
     /// Bytes of the large response that it may take, since its turn has come; 0 if it may take none.
@@ -168,7 +167,7 @@ impl Hub {
             closed: Vec::new(),
             stalls: BTreeMap::new(),
             stalls_next: 0,
-            wanting: VecDeque::new(),
+            wanting: BTreeMap::new(),
             held_back: HeldBack::default(),
             granted_bytes: 0,
             asked: Vec::new(),
