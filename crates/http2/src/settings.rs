@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9113, section 6.5): what the peer announced, and what this side announces.
+//! SETTINGS (RFC 9113, section 6.5, and RFC 8441): what the peer announced, and what this side announces.
 
 use crate::error::{ErrorCode, Violation, protocol};
 use crate::flow::WINDOW_MAX;
@@ -10,6 +10,8 @@ const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
+/// RFC 8441. Only its value is checked: extended CONNECT is not offered.
+const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 
 /// What this side announces at the start. It announces nothing later.
 pub(crate) fn announced(limits: &Limits) -> [(u16, u32); 5] {
@@ -49,6 +51,9 @@ impl PeerSettings {
             match id {
                 HEADER_TABLE_SIZE => self.header_table_bytes_min = self.header_table_bytes_min.min(value),
                 ENABLE_PUSH if value > 1 => return Err(protocol("ENABLE_PUSH is neither 0 nor 1")),
+                ENABLE_CONNECT_PROTOCOL if value > 1 => {
+                    return Err(protocol("ENABLE_CONNECT_PROTOCOL is neither 0 nor 1"));
+                }
                 INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
                     return Err(Violation::Connection(
                         ErrorCode::FLOW_CONTROL_ERROR,

@@ -131,6 +131,8 @@ fn settings_have_their_ranges() {
         ("INITIAL_WINDOW_SIZE of 2^31-1", &[settings(4, (1 << 31) - 1)], Fine),
         ("MAX_FRAME_SIZE of 16,383 (6.5.2)", &[settings(5, 16_383)], connection(PROTOCOL)),
         ("MAX_FRAME_SIZE of 2^24 (6.5.2)", &[settings(5, 1 << 24)], connection(PROTOCOL)),
+        ("ENABLE_CONNECT_PROTOCOL of 2 (RFC 8441, 3)", &[settings(8, 2)], connection(PROTOCOL)),
+        ("ENABLE_CONNECT_PROTOCOL of 1", &[settings(8, 1)], Fine),
         ("an unknown setting (6.5.2)", &[settings(0xbeef, 7)], Fine),
         (
             "INITIAL_WINDOW_SIZE that takes a window above 2^31-1 (6.9.2)",
