@@ -9,12 +9,13 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
 
+use super::commands::batch;
 use super::words::{id, ids, link};
 use super::{changes, forged, show};
 use crate::core::event::{Committed, CoreTurn, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
-use crate::wire::{BatchBuilder, BatchId, Outbound, SnapshotOffer, SnapshotOutcome};
+use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, StoreState, Term};
 
 /// Small, so that a few long commands fill a segment.
@@ -53,22 +54,6 @@ struct Member {
     durable_membership: Membership,
     /// Role, term, leader and commit index as last printed.
     seen: (StateRole, Term, Option<u64>, LogIndex),
-}
-
-/// A batch of one command; `a*1000` is a command of 1000 bytes that does not compress.
-pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
-    let (name, count) = word.split_once('*').unwrap_or((word, "0"));
-    let mut command = name.as_bytes().to_vec();
-    let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ sequence;
-    while command.len() < count.parse().expect("a length") {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        command.push((state >> 32) as u8);
-    }
-    let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence }, command.len());
-    builder.push(&command);
-    builder.finish()
 }
 
 impl Cluster {

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 
-use super::cluster::batch;
+use super::commands::batch;
 use super::show;
 use crate::wire::written;
 

@@ -38,6 +38,7 @@
 //! Options of `members`: `unconfirmed`, `changing`, `strict` (refuses `+13`), `hands-over`, `apply=BYTES`,
 //! `catch-up=ENTRIES`.
 
+mod commands; // and their batches
 mod words; // members and links
 
 mod changes; // of the membership
