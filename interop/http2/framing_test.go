@@ -109,6 +109,7 @@ func oddCalls(message []byte) []odd {
 		{"a timeout below 0", []string{"grpc-timeout", "-1S"}, plain, ""},
 		{"a leader", []string{"hasleader", "true"}, plain, ""},
 		{"identity", []string{"grpc-encoding", "identity"}, plain, ""},
+		{"an empty authority", []string{":authority", ""}, plain, ""},
 		{"a token without users", []string{"token", "nonsense.1"}, plain, ""},
 	}
 }
@@ -147,9 +148,13 @@ func call(address, path string, more []string, body []byte, way way) (string, er
 	}
 	var block, output strings.Builder
 	encoder := hpack.NewEncoder(&block)
-	fields := []string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "a", "content-type",
-		"application/grpc", "te", "trailers"}
-	for pair := range slices.Chunk(append(fields, more...), 2) {
+	fields := []string{":method", "POST", ":scheme", "http", ":path", path}
+	if len(more) == 0 || more[0] != ":authority" {
+		fields = append(fields, ":authority", "a")
+	}
+	fields = append(fields, more...)
+	fields = append(fields, "content-type", "application/grpc", "te", "trailers")
+	for pair := range slices.Chunk(fields, 2) {
 		if err := encoder.WriteField(hpack.HeaderField{Name: pair[0], Value: pair[1]}); err != nil {
 			return "", err
 		}

@@ -9,6 +9,7 @@
 //!   request malformed (RFC 9113, 8.1.1), and for what follows a stream's end.
 //! * A list of fields that is too large is answered with 431. The fields beyond the limit are not looked at;
 //!   h2 refuses the connection for one of them without a name.
+//! * An empty authority is none, as it is to grpc-go; h2 refuses the stream.
 //! * A header block is decoded when it is complete. h2 decodes each fragment, so it refuses earlier.
 
 use std::cell::RefCell;
@@ -57,6 +58,8 @@ struct Side {
     answered: BTreeSet<u32>,
     /// It has refused the connection.
     has_failed: bool,
+    /// A request had an empty authority.
+    has_empty_authority: bool,
 }
 
 impl Side {
@@ -120,6 +123,9 @@ impl Ours {
     }
 
     fn note(&mut self, event: Event) {
+        if let Event::Request { head, .. } = &event {
+            self.side.has_empty_authority |= head.authority.as_ref().is_some_and(Bytes::is_empty);
+        }
         let streams = &mut self.side.streams;
         match event {
             Event::Request { stream, head, varying, body, end } => match named(&head, varying) {
@@ -328,7 +334,7 @@ pub fn check(input: &[u8]) {
     ours.receive(&hello);
     for frame in frames(input) {
         ours.receive(&frame);
-        if ours.side.has_failed {
+        if ours.side.has_failed || ours.side.has_empty_authority {
             return;
         }
         // h2 ends a connection for it; the owner of this crate's gets an event.
