@@ -172,9 +172,8 @@ fn named(head: &Head, varying: Option<Varying>) -> Option<(String, String, Field
     if let Some(path) = &head.path {
         parts.path_and_query = Some(http::uri::PathAndQuery::from_maybe_shared(path.clone()).ok()?);
     }
-    if let Some(scheme) = head.scheme.as_ref().filter(|_| parts.authority.is_some()) {
-        parts.scheme = Some(http::uri::Scheme::try_from(&scheme[..]).ok()?);
-    }
+    let scheme = head.scheme.as_ref().map(|scheme| http::uri::Scheme::try_from(&scheme[..]));
+    parts.scheme = scheme.transpose().ok()?.filter(|_| parts.authority.is_some());
     let uri = Uri::from_parts(parts).ok()?;
     let mut map = HeaderMap::new();
     for field in &head.fields {

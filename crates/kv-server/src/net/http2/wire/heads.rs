@@ -30,9 +30,8 @@ impl RequestHead {
             uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
         }
         // An address without a host has no scheme.
-        if let Some(scheme) = head.scheme.as_ref().filter(|_| uri.authority.is_some()) {
-            uri.scheme = Some(Scheme::try_from(&scheme[..]).ok()?);
-        }
+        let scheme = head.scheme.as_ref().map(|scheme| Scheme::try_from(&scheme[..]));
+        uri.scheme = scheme.transpose().ok()?.filter(|_| uri.authority.is_some());
         Some(RequestHead {
             method: Method::from_bytes(&head.method).ok()?,
             uri: Uri::from_parts(uri).ok()?,
@@ -163,6 +162,23 @@ mod tests {
             let made = Heads::default().get(&head(path, fields));
             assert_eq!(made.as_ref().map(|made| made.uri.to_string()).as_deref(), uri, "{path}");
             assert!(made.is_none_or(|made| made.headers.len() == fields.len()));
+        }
+    }
+
+    #[test]
+    fn an_empty_authority_is_none_and_a_scheme_is_one_also_without_authority() {
+        for (scheme, authority, uri) in [
+            ("http", "x", Some("http://x/a")),
+            ("http", "", Some("/a")),
+            ("h_p", "x", None),
+            ("h_p", "", None),
+            ("http", "a b", None),
+        ] {
+            let mut named = Arc::unwrap_or_clone(head("/a", &[]));
+            named.scheme = Some(Bytes::from_static(scheme.as_bytes()));
+            named.authority = Some(Bytes::from_static(authority.as_bytes()));
+            let made = Heads::default().get(&Arc::new(named));
+            assert_eq!(made.map(|made| made.uri.to_string()).as_deref(), uri, "{scheme} {authority}");
         }
     }
 
