@@ -68,3 +68,12 @@ fn a_list_that_is_too_large_is_answered_whatever_its_last_fields_are() {
     let length = u8::try_from(fields.len()).unwrap();
     both::check(&[&[length, HEADERS, 4, 1][..], &fields].concat());
 }
+
+/// Inputs that the fuzz target has found, each named after what it was.
+#[test]
+fn what_fuzzing_has_found_means_what_it_means_to_h2_or_is_refused() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/http2_beside_h2");
+    let inputs = std::fs::read_dir(directory).unwrap().map(|entry| std::fs::read(entry.unwrap().path()));
+    let count = inputs.map(|input| both::check(&input.unwrap())).count();
+    assert!(count >= 6, "{count}");
+}
