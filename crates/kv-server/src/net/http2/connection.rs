@@ -396,7 +396,7 @@ where
 struct Keepalive {
     limits: ConnectionLimits,
     /// Reads of the client that were seen.
-    reads: u64,
+    reads: u32,
     deadline: Instant,
     /// Rings at the deadline or before it. Set anew when it has rung, or would ring too late: a timer takes a
     /// lock.

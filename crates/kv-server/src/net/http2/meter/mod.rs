@@ -26,7 +26,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::task::{Context, Poll, ready};
@@ -74,8 +74,8 @@ pub(super) struct Seen {
     pings_too_often: AtomicBool,
     /// Bytes that the socket took. Set by the task that writes.
     written: AtomicU64,
-    /// Reads that brought something. Set by the task that reads.
-    reads: AtomicU64,
+    /// Reads that brought something, modulo 2^32. Set by the task that reads.
+    reads: AtomicU32,
     /// Bytes of requests of streams that wait to be read.
     waiting: AtomicUsize,
     /// Notified when they are few again.
@@ -93,7 +93,7 @@ impl Seen {
     }
 
     /// Changes when the client has sent something.
-    pub(super) fn reads(&self) -> u64 {
+    pub(super) fn reads(&self) -> u32 {
         self.reads.load(Relaxed)
     }
 
@@ -167,7 +167,7 @@ impl<I> Metered<I> {
                 seen.pings_too_often.store(true, Relaxed);
             }
         });
-        seen.reads.store(seen.reads() + 1, Relaxed);
+        seen.reads.store(seen.reads().wrapping_add(1), Relaxed);
         self.pace.note_small(small);
         if tokens > 0 {
             self.pace.charge(tokens);
@@ -332,13 +332,13 @@ struct Pings {
     strikes: u32,
     spacing_min: Duration,
     /// Bytes written since the last ping, without what PING and SETTINGS of the client ask for.
-    written: usize,
+    written: u32,
     /// Bytes of that, which were not written yet. They may wait, and leave together.
-    owed: usize,
+    owed: u32,
 }
 
 /// Two WINDOW_UPDATE frames, or a PING. More than that is an answer: the smallest has 58 bytes.
-const NO_ANSWER_BYTES: usize = 2 * 13;
+const NO_ANSWER_BYTES: u32 = 2 * 13;
 
 impl Pings {
     fn new(spacing_min: Duration) -> Pings {
@@ -348,10 +348,12 @@ impl Pings {
     /// A frame was read that is answered by one of the same kind: PING by as many bytes, SETTINGS by none.
     fn owe(&mut self, frame: Frame) {
         let payload = if frame.kind == PING { frame.length } else { 0 };
-        self.owed = self.owed.saturating_add(FRAME_HEADER_BYTES + payload);
+        let bytes = u32::try_from(FRAME_HEADER_BYTES + payload).unwrap_or(u32::MAX);
+        self.owed = self.owed.saturating_add(bytes);
     }
 
     fn note_written(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let owed = self.owed.min(bytes);
         self.owed -= owed;
         self.written = self.written.saturating_add(bytes - owed);
