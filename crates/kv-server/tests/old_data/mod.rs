@@ -7,7 +7,7 @@ use std::path::Path;
 
 use api::etcdserverpb::RangeRequest;
 
-use crate::common::{Cluster, READY};
+use crate::common::Cluster;
 
 /// Of the last version without watch and leases: a member that was stopped, started again, and killed after
 /// further changes, so that its store and its log are both needed. History before revision 4 is compacted.
@@ -42,7 +42,7 @@ async fn a_data_directory_of_a_version_without_leases_opens() {
     let member = &mut cluster.members[0];
     write(WITHOUT_LEASES, &member.data_dir);
     member.launch();
-    member.running().wait_for(READY);
+    member.wait_ready();
     let mut kv = member.kv().await;
     // Key, value, revisions of creation and of the last change, version.
     type Pair = (&'static str, &'static str, i64, i64, i64);

@@ -285,14 +285,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
             ready!(self.timer.as_mut().poll(context));
             self.is_timer_armed = false;
             if let Progress::Paused { .. } = self.progress {
-                self.set_timer(self.look_at);
+                self.set_next_timer();
                 return Poll::Ready(Step::GoOn);
             }
             let now = Instant::now();
             if self.pong_at.is_some_and(|pong_at| pong_at <= now) {
                 self.pong_at = None;
                 self.has_called = false;
-                self.set_timer(self.look_at);
+                self.set_next_timer();
                 return Poll::Ready(Step::GoOn);
             }
             // It was set for an answer of a PING, which may have left with other output.
