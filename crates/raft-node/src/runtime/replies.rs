@@ -8,7 +8,8 @@
 //! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a
 //!   queue. So the answers of one entry cross the border together, and the pump hands them out on the other
 //!   side.
-//! * A permit (`entrance.rs`) is given back when the answer is out, or when its holder is dropped.
+//! * A permit (`entrance.rs`) is given back just before the answer goes out, or when its holder is dropped: a
+//!   caller that has its answer finds the room that it took free again.
 //! * The channel needs no bound: each waiter has a permit, and permits are bounded.
 //! * A waiter that went away is no error; its answer is dropped.
 
@@ -20,15 +21,15 @@ use crate::{LogIndex, ProposeError, ReadError};
 /// The receiver of one waiter.
 #[derive(Debug)]
 pub(super) struct Reply<T> {
-    pub to: oneshot::Sender<T>,
-    /// Held until the answer is out: it counts as waiting until then.
+    /// Before `to`, for the order in which a reply without an answer is dropped.
     pub permit: Permit,
+    pub to: oneshot::Sender<T>,
 }
 
 impl<T> Reply<T> {
     fn complete(self, answer: T) {
-        let _ = self.to.send(answer);
         drop(self.permit);
+        let _ = self.to.send(answer);
     }
 }
 
@@ -95,7 +96,10 @@ pub(super) fn replies<O>() -> (Replies<O>, Pump<O>) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
 
     use super::super::entrance::Occupancy;
     use super::*;
@@ -129,6 +133,33 @@ mod tests {
             assert_eq!(from.await, Ok(Ok(i)));
         }
         assert_eq!(occupancy.count(), 0);
+    }
+
+    /// Notes how many permits are out when a waiter is woken.
+    struct CountAtWake {
+        occupancy: Arc<Occupancy>,
+        count: AtomicUsize,
+    }
+
+    impl Wake for CountAtWake {
+        fn wake(self: Arc<Self>) {
+            self.count.store(self.occupancy.count(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_is_woken_finds_its_permit_given_back() {
+        let finish: [fn(ProposeReply<u32>); 2] = [|reply| reply.complete(Ok(1)), drop];
+        for finish in finish {
+            let occupancy = Arc::new(Occupancy::default());
+            let (reply, answer) = waiter(&occupancy);
+            let at_wake =
+                Arc::new(CountAtWake { occupancy: occupancy.clone(), count: AtomicUsize::new(usize::MAX) });
+            let mut answer = pin!(answer);
+            assert!(answer.as_mut().poll(&mut Context::from_waker(&at_wake.clone().into())).is_pending());
+            finish(reply);
+            assert_eq!(at_wake.count.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[tokio::test]
