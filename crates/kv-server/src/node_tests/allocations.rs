@@ -48,7 +48,8 @@ impl Connection {
 #[test]
 fn a_range_from_memory_allocates_nothing_and_other_hot_calls_little() {
     let directory = tempfile::tempdir().unwrap();
-    let alone = start(directory.path(), &[]);
+    // A call that takes long is written to the log, with what it asked for.
+    let alone = start(directory.path(), &["--warning-unary-request-duration=1h"]);
     let inside = alone.runtimes.clients.enter();
     let mut connection = Connection::open(&alone);
     let put =
