@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What users, the audit log and the JSON gateway cost the server.
 #
-#   benches/auth-cost.sh [ROUNDS]          default 5; wants target/release/{kv-server,loadgen}, interop/bin/etcd and curl
+#   benches/auth-cost.sh [ROUNDS]          default 5; wants target/dist/{kv-server,loadgen}, interop/bin/etcd and curl
 #   ROWS="users audit"                     only these rows, of: users audit passwords gateway
 #   REQUESTS=N ETCD=FILE BIN=DIR DIR=DIR PORT=N   requests of a load (default 50000), other programs, another place, other ports
 #   FIRST="nice -n -10"                    a command before each server and load, for a machine that does other things too
@@ -14,7 +14,7 @@
 # One member. CPU is the server's, user and system, from /proc, for one request. What is compared runs in turn; medians of the rounds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-5} etcd=${ETCD:-interop/bin/etcd} bin=${BIN:-target/release} base=${PORT:-26850} requests=${REQUESTS:-50000}
+rounds=${1:-5} etcd=${ETCD:-interop/bin/etcd} bin=${BIN:-target/dist} base=${PORT:-26850} requests=${REQUESTS:-50000}
 rows=${ROWS:-users audit passwords gateway}
 read -ra first <<<"${FIRST:-}"
 dir=$(mktemp -d "${DIR:-target}/auth-cost.XXXXXX")

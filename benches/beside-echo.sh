@@ -2,14 +2,14 @@
 # What a request costs the servers, beside a tonic server that answers without doing anything. Neither the machine's speed nor its mood is in these ratios, so
 # they may be limits: the gate runs this, and a change that makes a request clearly dearer does not pass.
 #
-#   benches/beside-echo.sh [ROUNDS]      default 5; wants target/release/{kv-server,loadgen} and target/release/examples/echo
+#   benches/beside-echo.sh [ROUNDS]      default 5; wants target/dist/{kv-server,loadgen} and target/dist/examples/echo
 #   BIN=DIR DIR=DIR PORT=N               other programs, another place, other ports
 #
 # Processor time of all servers for one request, from /proc: 100 connections, 1000 callers, 8 B keys, 256 B values. In each round every row once, one after the
 # other, servers fresh; medians of the rounds. Fails when a ratio is over its limit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-5} bin=${BIN:-target/release} base=${PORT:-26700}
+rounds=${1:-5} bin=${BIN:-target/dist} base=${PORT:-26700}
 dir=$(mktemp -d "${DIR:-target}/beside-echo.XXXXXX")
 . benches/members.sh
 

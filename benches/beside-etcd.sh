@@ -2,7 +2,7 @@
 # Three members beside three of etcd, for what `loadgen compare` has no row for: transactions, etcd's own load generator, a steady load,
 # a compaction under it, idle connections, a slow disk.
 #
-#   benches/beside-etcd.sh [ROUNDS]      default 5; wants interop/bin (interop/build.sh) and target/release/{kv-server,loadgen}
+#   benches/beside-etcd.sh [ROUNDS]      default 5; wants interop/bin (interop/build.sh) and target/dist/{kv-server,loadgen}
 #   ROWS="open slow"                     only these rows, of: txn-put txn-mixed benchmark open compact idle slow
 #   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N  other programs, another place, other ports
 #
@@ -10,7 +10,7 @@
 # /proc. The disk of `slow` is slowed by strace, which holds up every sync for a sixth of a second.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/release} base=${PORT:-26500}
+rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/dist} base=${PORT:-26500}
 rows=${ROWS:-txn-put txn-mixed benchmark open compact idle slow}
 dir=$(mktemp -d "${DIR:-target}/beside-etcd.XXXXXX")
 . benches/members.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How the cost of a request grows: with callers, with the size of values, with keys in the store, with members.
 #
-#   benches/growth.sh [TABLE…]      of: callers values keys members; wants target/release/{kv-server,loadgen}
+#   benches/growth.sh [TABLE…]      of: callers values keys members; wants target/dist/{kv-server,loadgen}
 #   BIN=DIR DIR=DIR PORT=N KEYS="1000 10000000"
 #
 # One line per point, from fresh members: puts and linearizable ranges, processor time of all members for one request, requests per second, p99. One machine
@@ -9,7 +9,7 @@
 # plot, in the notation that Markdown viewers draw.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bin=${BIN:-target/release} base=${PORT:-26800}
+bin=${BIN:-target/dist} base=${PORT:-26800}
 dir=$(mktemp -d "${DIR:-target}/growth.XXXXXX")
 . benches/members.sh
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What a call of the hot path costs, beside etcd and beside the floor: processor time, rate, p50, p99 and system calls, by etcd's own load generator.
 #
-#   benches/hot-path.sh [ROUNDS]         default 5; wants interop/bin (interop/build.sh), target/release/kv-server, and
-#                                        `cargo build --release -p http2 --example http2_echo`
+#   benches/hot-path.sh [ROUNDS]         default 5; wants interop/bin (interop/build.sh), target/dist/kv-server, and
+#                                        `cargo build --profile dist -p http2 --example http2_echo`
 #   ROWS="range-s put-all"               only these rows, of: range-s range-l put-all put-leader one floor calls threads
 #   ETCD_BIN=DIR BIN=DIR ECHO=PROGRAM DIR=DIR PORT=N TOTAL=N
 #
@@ -11,8 +11,8 @@
 # system calls of the first member under strace, and `threads` processor time of each thread of it for a put. These two are taken once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/release} base=${PORT:-26700} total=${TOTAL:-60000}
-echo=${ECHO:-target/release/examples/http2_echo} rows=${ROWS:-range-s range-l put-all put-leader one floor}
+rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/dist} base=${PORT:-26700} total=${TOTAL:-60000}
+echo=${ECHO:-target/dist/examples/http2_echo} rows=${ROWS:-range-s range-l put-all put-leader one floor}
 dir=$(mktemp -d "${DIR:-target}/hot-path.XXXXXX")
 . benches/members.sh
 all=$(clients 3)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What TLS costs the servers: three members, clients and members inside TLS, beside the same in the clear and beside etcd.
 #
-#   benches/tls-cost.sh [ROUNDS]          default 3; wants target/release/{kv-server,loadgen}, interop/bin/etcd, openssl and curl
+#   benches/tls-cost.sh [ROUNDS]          default 3; wants target/dist/{kv-server,loadgen}, interop/bin/etcd, openssl and curl
 #   REQUESTS=N ETCD=FILE BIN=DIR DIR=DIR PORT=N SYSTEMS="kv-server etcd"
 #   FIRST="nice -n -10"     a command before each server and load, for a machine that does other things too
 #
@@ -10,7 +10,7 @@
 # Certificates are of P-256; TLS 1.3, as both negotiate it. What is compared runs in turn; medians of the rounds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-3} etcd=${ETCD:-interop/bin/etcd} bin=${BIN:-target/release} base=${PORT:-26870} requests=${REQUESTS:-100000}
+rounds=${1:-3} etcd=${ETCD:-interop/bin/etcd} bin=${BIN:-target/dist} base=${PORT:-26870} requests=${REQUESTS:-100000}
 systems=${SYSTEMS:-kv-server etcd}
 read -ra first <<<"${FIRST:-}"
 dir=$(mktemp -d "${DIR:-target}/tls-cost.XXXXXX")

@@ -118,7 +118,7 @@ name_source() {
 # Where the programs of a target are. Those of another profile are kept apart from what ships.
 programs() {
     local target=$1 profile=$2
-    if [[ $profile == release ]]; then echo "$out/$target"; else echo "$out/$profile/$target"; fi
+    if [[ $profile == dist ]]; then echo "$out/$target"; else echo "$out/$profile/$target"; fi
 }
 
 # A bare root of a target's architecture, Debian's smallest, kept in $ROOTS for the next time. As in Debian's images, its

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Do loadgen and etcd's own benchmark say the same of the same etcd, and what does each of them cost?
 #
-#   interop/agreement.sh [ROUNDS]      default 7; wants interop/bin (interop/build.sh) and target/release/loadgen
+#   interop/agreement.sh [ROUNDS]      default 7; wants interop/bin (interop/build.sh) and target/dist/loadgen
 #   ETCD_BIN=DIR LOADGEN=FILE DIR=DIR  other programs, another directory for etcd's files
 #   LOADS='put-1 put-1000'             only these loads
 #
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-7}
 bin=${ETCD_BIN:-interop/bin}
-loadgen=${LOADGEN:-target/release/loadgen}
+loadgen=${LOADGEN:-target/dist/loadgen}
 dir=$(mktemp -d "${DIR:-target}/agreement.XXXXXX")
 client=${PORT:-26690} peer=$((${PORT:-26690} + 1))
 endpoint=127.0.0.1:$client

@@ -2,7 +2,7 @@
 # One member full of keys, beside etcd: what it costs to fill, to keep, and to start again.
 #
 #   interop/one-member.sh [KEYS] [ROUNDS]   default 1000000 keys of 8 bytes with values of 256, and 5 rounds of starts
-#   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N     other programs than interop/bin and target/release, another place, other ports
+#   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N     other programs than interop/bin and target/dist, another place, other ports
 #
 # Both are filled by loadgen, kv-server first; then they are started in turn, after a SIGTERM and after a kill -9. Ready is when /health says so,
 # asked every few milliseconds. Bytes written are the kernel's count of what the process caused to be written to disk, so DIR must not be in memory.
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 keys=${1:-1000000} rounds=${2:-5}
 etcd=${ETCD_BIN:-interop/bin}/etcd
-bin=${BIN:-target/release}
+bin=${BIN:-target/dist}
 dir=$(mktemp -d "${DIR:-target}/one-member.XXXXXX")
 port=${PORT:-26790}
 pid=0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How fast a gigabyte leaves a member as a file of etcd and comes in from one, and what clients notice.
 #
-#   interop/snapshot-speed.sh [ROUNDS]       default 3; wants target/release/{kv-server,loadgen} and interop/bin
+#   interop/snapshot-speed.sh [ROUNDS]       default 3; wants target/dist/{kv-server,loadgen} and interop/bin
 #   BIN=DIR ETCD_BIN=DIR DIR=DIR PORT=N      other programs, another place, another port
 #   MEBIBYTES=N RATE=N                       default 1024 of values, and 500 puts of 256 bytes per second
 #
@@ -12,7 +12,7 @@
 # that real etcd saved after the same load.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-3} bin=${BIN:-target/release} etcd=${ETCD_BIN:-interop/bin} port=${PORT:-27350}
+rounds=${1:-3} bin=${BIN:-target/dist} etcd=${ETCD_BIN:-interop/bin} port=${PORT:-27350}
 mebibytes=${MEBIBYTES:-1024} rate=${RATE:-500}
 dir=$(mktemp -d "${DIR:-target}/snapshot-speed.XXXXXX")
 pid=

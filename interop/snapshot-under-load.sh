@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What clients of a leader feel while it streams a gigabyte to a follower that has lost its store.
 #
-#   interop/snapshot-under-load.sh [ROUNDS]      default 3; wants target/release/{kv-server,loadgen}
+#   interop/snapshot-under-load.sh [ROUNDS]      default 3; wants target/dist/{kv-server,loadgen}
 #   BIN=DIR DIR=DIR PORT=N RATE=N MEBIBYTES=N    other programs, another place, other ports, another load
 #
 # Three members; values of 256 KiB until there is a gigabyte; then puts of 256 bytes at a fixed rate, open loop, at the leader, so that latency
@@ -9,7 +9,7 @@
 # in windows of five seconds from its start until it has everything. In the end the hashes of all members must be equal.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-3} bin=${BIN:-target/release} base=${PORT:-26310} rate=${RATE:-500} mebibytes=${MEBIBYTES:-1024}
+rounds=${1:-3} bin=${BIN:-target/dist} base=${PORT:-26310} rate=${RATE:-500} mebibytes=${MEBIBYTES:-1024}
 dir=$(mktemp -d "${DIR:-target}/snapshot.XXXXXX")
 declare -a pid=(0 0 0)
 trap 'kill -9 "${pid[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # YCSB A to F and the load of a Kubernetes cluster, on three members of kv-server and of etcd in turn.
 #
-#   interop/ycsb.sh [ROUNDS]                     default 3; wants interop/bin (interop/build.sh) and both programs in target/release
+#   interop/ycsb.sh [ROUNDS]                     default 3; wants interop/bin (interop/build.sh) and both programs in target/dist
 #   ETCD_BIN=DIR SERVER=FILE LOADGEN=FILE DIR=DIR SECONDS_EACH=6 WORKLOADS='a b c d e f kubernetes'
 #
 # Prints, as Markdown, the medians of both and their ratio: requests per second, p50, p99, and processor time of all members per request.
@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-3}
 seconds=${SECONDS_EACH:-6}
-loadgen=${LOADGEN:-target/release/loadgen}
+loadgen=${LOADGEN:-target/dist/loadgen}
 dir=$(mktemp -d "${DIR:-target}/ycsb.XXXXXX")
 base=${PORT:-26810}
 pids=()
@@ -40,7 +40,7 @@ start() {
 }
 
 declare -A at=([kv-server]=$base [etcd]=$((base + 10)))
-start kv-server "${SERVER:-target/release/kv-server}" "${at[kv-server]}"
+start kv-server "${SERVER:-target/dist/kv-server}" "${at[kv-server]}"
 start etcd "${ETCD_BIN:-interop/bin}/etcd" "${at[etcd]}"
 
 for workload in ${WORKLOADS:-a b c d e f kubernetes}; do
