@@ -9,6 +9,7 @@ mod common;
 
 mod admission;
 mod archive;
+mod archive_histories;
 mod audit;
 mod auth;
 mod auto_compaction;

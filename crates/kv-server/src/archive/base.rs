@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::inventory::{BASES, Base, now_ms};
+use super::inventory::{BASES, Base, milliseconds};
 use super::place::{ArchivePlace, PlaceError};
 use crate::etcd_file::{CheckedFile, HashCheck, ImportError};
-use crate::live_import::{CopyError, Progress, Session, copy};
+use crate::live_import::{CopyError, Digests, Progress, Session, copy};
+
+/// Revisions of a base that are compared with what the source sends.
+const SEAM_REVISIONS: i64 = 1024;
 
 /// Why there is no base.
 #[derive(Debug, thiserror::Error)]
@@ -19,24 +22,44 @@ pub enum BaseError {
     Place(#[from] PlaceError),
 }
 
-/// A base that was made, and its bytes.
+/// A base that was made, its bytes, and the digests of its newest revisions.
 pub struct Made {
     pub base: Base,
     pub bytes: u64,
+    pub digests: Digests,
 }
 
-/// Copies the cluster as it is now. The file is read once, to be sure that it can be imported.
-pub async fn make(session: Session, place: Arc<ArchivePlace>) -> Result<Made, BaseError> {
-    let time_ms = now_ms();
+/// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
+/// back: it counts from `from_ms` or later.
+pub async fn make(session: Session, place: Arc<ArchivePlace>, from_ms: i64) -> Result<Made, BaseError> {
     let draft = place.draft(&format!("{BASES}/incoming"));
-    copy(&session, &draft, &mut Progress::new()).await?;
-    tokio::task::block_in_place(|| adopt(&place, &draft, time_ms))
+    let taken = copy(&session, &draft, &mut Progress::new()).await?;
+    tokio::task::block_in_place(|| adopt(&place, &draft, milliseconds(taken).max(from_ms)))
 }
 
 fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {
-    let revision = CheckedFile::open(draft, HashCheck::Required)?.revision()?;
-    let base = Base { revision, time_ms };
+    let file = CheckedFile::open(draft, HashCheck::Required)?;
+    let base = Base { revision: file.revision()?, time_ms, is_taken: true };
+    let digests = newest_digests(&file)?;
     let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());
     place.adopt(draft, &base.name())?;
-    Ok(Made { base, bytes })
+    Ok(Made { base, bytes, digests })
+}
+
+/// Digests of the newest revisions of a base that is in the archive.
+pub fn digests(place: &ArchivePlace, base: &Base) -> Result<Digests, BaseError> {
+    let scratch = place.draft(&format!("{BASES}/compared"));
+    let path = place.file(&base.name(), &scratch)?;
+    let digests = CheckedFile::open(&path, HashCheck::Required).and_then(|file| newest_digests(&file));
+    if path == scratch {
+        let failed = |source| PlaceError::Io { attempt: "remove", path, source };
+        std::fs::remove_file(&scratch).map_err(failed)?;
+    }
+    Ok(digests?)
+}
+
+fn newest_digests(file: &CheckedFile) -> Result<Digests, ImportError> {
+    let mut digests = Digests::default();
+    file.newest_changes(SEAM_REVISIONS, |change| digests.add(change))?;
+    Ok(digests)
 }

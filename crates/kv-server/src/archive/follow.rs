@@ -19,6 +19,7 @@ use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, Re
 use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
 use super::metrics::Metrics;
 use super::place::{ArchivePlace, PlaceError};
+use super::seam::{self, Pairs, Seam, SeamError};
 use super::segment::{Lease, Record, Writer};
 use crate::live_import::{
     EventRevisions, Events, EventsError, Head, News, Session, WholeRevision, cluster_name, first_signal,
@@ -54,6 +55,8 @@ pub enum FollowError {
     Document(#[from] DocumentError),
     #[error(transparent)]
     Events(#[from] EventsError),
+    #[error(transparent)]
+    Seam(#[from] SeamError),
     #[error("the endpoints are of cluster {found}, and the archive is of cluster {wanted}")]
     OtherCluster { found: String, wanted: String },
     #[error(
@@ -97,6 +100,7 @@ pub struct Archiver {
     cluster: Option<String>,
     segment: Writer,
     segment_since: Instant,
+    seam: Seam,
     /// The last revision that was received; 0: a base has to come first.
     last: i64,
     /// When it was received: times do not go back.
@@ -131,13 +135,13 @@ impl Archiver {
         metrics.revision.set(last);
         Ok(Archiver {
             client,
-            place: Arc::new(place),
             options,
             signalled,
             metrics,
             cluster: identity.map(|identity| identity.cluster_id),
             segment: Writer::new(),
             segment_since: now,
+            seam: Seam::load(&place, &inventory, last)?,
             last,
             last_ms: reached.map_or(0, |reached| reached.time_ms),
             known: HashSet::new(),
@@ -148,6 +152,7 @@ impl Archiver {
             whole_at: now,
             said: None,
             inventory,
+            place: Arc::new(place),
         })
     }
 
@@ -191,10 +196,12 @@ impl Archiver {
             self.auth_revision = session.auth().await?.1;
         }
         if self.last == 0 {
-            let made = base::make(session.clone(), Arc::clone(&self.place)).await;
+            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms).await;
             self.take_base(made)?;
+        } else if self.seam.is_blank(self.last) {
+            self.compare_pairs(&session).await?;
         }
-        let mut events = Events::begin(&session, self.last + 1).await?;
+        let mut events = Events::begin(&session, self.seam.begin(self.last)).await?;
         let mut revisions = EventRevisions::default();
         say(&format!("revision {}: archiving {}", self.last, self.client.endpoint()));
         self.said = None;
@@ -209,13 +216,31 @@ impl Archiver {
                 }
                 news = events.next() => match news? {
                     News::Head(head) => {
-                        events.check(head, self.last)?;
+                        let confirmed = if self.seam.is_confirmed(self.last) { self.last } else { 0 };
+                        events.check(head, confirmed)?;
                         self.observe(head, &session).await?;
                     }
                     News::Events(response) => self.take(response, &mut revisions, &session).await?,
+                    News::Compacted(compacted) if compacted <= self.last => {
+                        self.seam.forget_up_to(compacted);
+                        if self.seam.is_blank(self.last) {
+                            self.compare_pairs(&session).await?;
+                        }
+                        revisions = EventRevisions::default();
+                        events = Events::begin(&session, self.seam.begin(self.last)).await?;
+                    }
                     News::Compacted(compacted) => return Err(self.skip(compacted, &session).await?),
                 },
             }
+        }
+    }
+
+    /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
+    async fn compare_pairs(&mut self, session: &Session) -> Result<(), Broken> {
+        self.write(None).await?;
+        match seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?? {
+            Pairs::Equal => Ok(()),
+            Pairs::Unknown => Err(self.skip(self.last, session).await?),
         }
     }
 
@@ -242,7 +267,7 @@ impl Archiver {
     }
 
     fn take_base(&mut self, made: Result<Made, BaseError>) -> Result<(), Broken> {
-        let Made { base, bytes } = match made {
+        let Made { base, bytes, digests } = match made {
             Ok(made) => made,
             Err(error) => {
                 self.base_after = Instant::now() + BASE_PAUSE;
@@ -255,6 +280,11 @@ impl Archiver {
             }
         };
         self.base_after = Instant::now() + self.options.base_every;
+        let last = if self.last == 0 { base.revision } else { self.last };
+        if let Err(other) = self.seam.expect(&digests, last) {
+            tokio::task::block_in_place(|| self.place.remove(&base.name()))?;
+            return Err(other.into());
+        }
         self.inventory.bases.push(base);
         if self.last == 0 {
             self.last = base.revision;
@@ -280,6 +310,9 @@ impl Archiver {
 
     async fn observe(&mut self, head: Head, session: &Session) -> Result<(), Broken> {
         self.metrics.head.set(head.revision);
+        if !self.seam.is_confirmed(self.last) {
+            return Ok(());
+        }
         if self.segment_since.elapsed() >= self.options.segment_every {
             self.write(Some(session)).await?;
             let (_, auth_revision) = session.auth().await?;
@@ -290,7 +323,8 @@ impl Archiver {
             }
         }
         if self.base.is_none() && Instant::now() >= self.base_after {
-            self.base = Some(tokio::spawn(base::make(session.clone(), Arc::clone(&self.place))));
+            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms);
+            self.base = Some(tokio::spawn(made));
         }
         let archived = self.metrics.revision.get();
         if archived >= head.revision {
@@ -309,6 +343,7 @@ impl Archiver {
     ) -> Result<(), Broken> {
         let mut gap = None;
         revisions.take(response, |whole| {
+            self.seam.take(&whole, self.last)?;
             gap = gap.or_else(|| self.push(whole));
             Ok::<(), FollowError>(())
         })?;
@@ -336,7 +371,10 @@ impl Archiver {
             }
         }
         self.last_ms = self.last_ms.max(now_ms());
-        self.segment.push(&Record { revision, time_ms: self.last_ms, events, leases: Vec::new() });
+        if self.segment.span().is_none() {
+            self.segment.push(&Record { before: self.seam.before(self.last), ..Record::default() });
+        }
+        self.segment.push(&Record { revision, time_ms: self.last_ms, events, ..Record::default() });
         self.last = revision;
         None
     }
@@ -345,8 +383,12 @@ impl Archiver {
     /// makes one.
     async fn skip(&mut self, to: i64, session: &Session) -> Result<Broken, FollowError> {
         self.write(Some(session)).await?;
-        let reason = format!("the cluster no longer has the revisions after {}, up to {to}", self.last);
+        let reason = match to > self.last {
+            true => format!("the cluster no longer has the revisions after {}, up to {to}", self.last),
+            false => format!("the cluster no longer has what could be compared with revision {to}"),
+        };
         self.last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
+        self.seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, self.last))?;
         if self.last > 0 {
             self.metrics.revision.set(self.last);
         }

@@ -1,7 +1,7 @@
 //! What a listing of the objects says: which revisions can be restored, and what may be removed.
 //!
 //! ```text
-//!   base/00000000000000000100-001700000000000.db                        state at revision 100
+//!   base/00000000000000000100-001700000000000-taken.db                  state at revision 100
 //!   log/00000000000000000101-00000000000000000250-001700000009000.seg   events of 101 to 250
 //! ```
 //!
@@ -12,18 +12,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Directories of the objects.
 pub const BASES: &str = "base";
 pub const SEGMENTS: &str = "log";
+/// How names of bases end.
+const TAKEN: &str = "-taken.db";
+const ASKED: &str = ".db";
 
 /// The state at one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Base {
     pub revision: i64,
-    /// When it was asked for, in milliseconds since 1970.
+    /// In milliseconds since 1970: a time at which the source had the revision, if `is_taken`. Else when the
+    /// base was asked for, and the revision may be a later one: as bases were named at first.
     pub time_ms: i64,
+    pub is_taken: bool,
 }
 
 impl Base {
     pub fn name(&self) -> String {
-        format!("{BASES}/{:020}-{:015}.db", self.revision, self.time_ms)
+        let extension = if self.is_taken { TAKEN } else { ASKED };
+        format!("{BASES}/{:020}-{:015}{extension}", self.revision, self.time_ms)
     }
 }
 
@@ -60,8 +66,9 @@ impl Inventory {
     /// From the names in both directories. Other names are left out.
     pub fn of(bases: &[String], segments: &[String]) -> Inventory {
         let base = |name: &String| {
-            let [revision, time_ms] = numbers(name, ".db")?;
-            Some(Base { revision, time_ms })
+            let is_taken = name.ends_with(TAKEN);
+            let [revision, time_ms] = numbers(name, if is_taken { TAKEN } else { ASKED })?;
+            Some(Base { revision, time_ms, is_taken })
         };
         let segment = |name: &String| {
             let [first, last, time_ms] = numbers(name, ".seg")?;
@@ -111,6 +118,19 @@ impl Inventory {
         Some(Plan { base, segments })
     }
 
+    /// Segments that have the revision of a base, and so must be of its history.
+    pub fn segments_of(&self, base: &Base) -> impl Iterator<Item = &Segment> {
+        let revision = base.revision;
+        self.segments.iter().filter(move |segment| segment.first <= revision && segment.last >= revision)
+    }
+
+    /// The newest revision of a base that was there at a time. Where segments have it, they say when.
+    pub fn base_at(&self, time_ms: i64) -> Option<i64> {
+        let is_alone = |base: &Base| self.segments_of(base).next().is_none();
+        let was_there = |base: &&Base| base.is_taken && base.time_ms <= time_ms && is_alone(base);
+        self.bases.iter().rfind(was_there).map(|base| base.revision)
+    }
+
     /// Ranges of revisions that can be restored, both ends included.
     pub fn ranges(&self) -> Vec<(i64, i64)> {
         let mut ranges: Vec<(i64, i64)> = Vec::new();
@@ -126,7 +146,7 @@ impl Inventory {
 
     /// Names of the objects that no revision needs that was current at `cutoff_ms` or later.
     pub fn superfluous(&self, cutoff_ms: i64) -> Vec<String> {
-        let Some(oldest) = self.bases.iter().rfind(|base| base.time_ms <= cutoff_ms) else {
+        let Some(oldest) = self.bases.iter().rfind(|base| base.is_taken && base.time_ms <= cutoff_ms) else {
             return Vec::new();
         };
         let bases = self.bases.iter().filter(|base| base.revision < oldest.revision).map(Base::name);
@@ -135,9 +155,14 @@ impl Inventory {
     }
 }
 
-/// The time now, as names have it: in milliseconds since 1970.
+/// The time now, as names have it.
 pub fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    milliseconds(SystemTime::now())
+}
+
+/// A time in milliseconds since 1970.
+pub fn milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -154,11 +179,11 @@ fn numbers<const N: usize>(name: &str, extension: &str) -> Option<[i64; N]> {
 mod tests {
     use super::*;
 
-    /// `100@5` is a base, `101-110@6` a segment.
+    /// `100@5` is a base, `100?5` one of which it is not known when it was taken, `101-110@6` a segment.
     fn inventory(text: &str) -> Inventory {
         let (mut bases, mut segments) = (Vec::new(), Vec::new());
         for word in text.split_whitespace() {
-            let (revisions, time) = word.split_once('@').unwrap();
+            let (revisions, time) = word.split_once(['@', '?']).unwrap();
             let time_ms = time.parse().unwrap();
             let number = |digits: &str| digits.parse().unwrap();
             match revisions.split_once('-') {
@@ -167,7 +192,8 @@ mod tests {
                     segments.push(name.strip_prefix("log/").unwrap().to_owned());
                 }
                 None => {
-                    let name = Base { revision: number(revisions), time_ms }.name();
+                    let name =
+                        Base { revision: number(revisions), time_ms, is_taken: word.contains('@') }.name();
                     bases.push(name.strip_prefix("base/").unwrap().to_owned());
                 }
             }
@@ -233,10 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn a_base_says_what_was_there_at_a_time_only_where_no_segment_does() {
+        for (text, time, wanted) in [
+            ("10@5", 4, None),
+            ("10@5", 5, Some(10)),
+            ("10?5", 9, None),
+            ("10@5 11-20@6 40@9", 9, Some(40)),
+            ("10@5 11-20@30 15@6", 9, Some(10)),
+            ("10@5 11-20@6 40?9", 9, Some(10)),
+        ] {
+            assert_eq!(inventory(text).base_at(time), wanted, "{time} of {text}");
+        }
+    }
+
+    #[test]
     fn what_no_recent_revision_needs_is_superfluous() {
-        let text = "10@100 11-20@200 15@150 21-30@300 25@250";
+        let text = "10@100 11-20@200 15@150 17?120 21-30@300 25@250";
         for (cutoff, wanted) in
-            [(99, ""), (100, ""), (149, ""), (150, "10"), (250, "10 15 11-20"), (999, "10 15 11-20")]
+            [(99, ""), (100, ""), (149, ""), (150, "10"), (250, "10 15 17 11-20"), (999, "10 15 17 11-20")]
         {
             let names = inventory(text).superfluous(cutoff);
             let short = |name: &String| {

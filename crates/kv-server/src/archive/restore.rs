@@ -1,5 +1,7 @@
 //! A data directory at one revision of an archive.
 //!
+//! * Base and segments have to be of one history: where they overlap or adjoin, they are compared as far as
+//!   they have the same revisions, or digests of them.
 //! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
 //!   gets [`TTL_UNKNOWN`].
 //! * Users and roles are those of the base.
@@ -8,14 +10,16 @@
 use std::collections::HashMap;
 
 use super::documents::{self, DocumentError, IDENTITY};
-use super::inventory::{BASES, Inventory, Plan, SEGMENTS, Segment};
+use super::inventory::{BASES, Base, Inventory, Plan, SEGMENTS, Segment};
 use super::place::{ArchivePlace, PlaceError};
+use super::seam::{self, Newest};
 use super::segment::{self, Record, SegmentError};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
 use crate::data_dir::{Directory, DirectoryError};
 use crate::etcd_file::{CheckedFile, HashCheck, ImportError, Revisions, check_empty, imported_at};
-use crate::live_import::{Target, TargetError, WholeRevision};
+use crate::live_import::{Digests, Target, TargetError, WholeRevision, say};
+use crate::process::log::causes;
 
 /// Seconds for a lease that ended before its TTL could be asked for.
 const TTL_UNKNOWN: i64 = 60;
@@ -109,6 +113,7 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
         return Err(RestoreError::OtherBase { name: base_name, found: imported.revision });
     }
     let mut target = Target::open(&directory.store_dir())?;
+    compare(place, &inventory, &plan.base, &target)?;
     let ttls = apply(place, &plan, revision, &mut target)?;
     let leases: Vec<(i64, i64)> = target
         .attached_leases()
@@ -125,6 +130,39 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
     Ok(Restored { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
 }
 
+/// Compares the base with the segments that have its revision.
+fn compare(
+    place: &ArchivePlace,
+    inventory: &Inventory,
+    base: &Base,
+    target: &Target,
+) -> Result<(), RestoreError> {
+    for segment in inventory.segments_of(base) {
+        let (mut known, mut newest) = (Digests::default(), Newest::default());
+        let read = each(place, segment, |record| {
+            if record.revision <= base.revision {
+                seam::add_record(&mut known, segment, &record);
+                newest.add(record.events);
+            }
+            Ok(true)
+        });
+        match read {
+            // The restore may not need it.
+            Err(error @ (RestoreError::Gone { .. } | RestoreError::Segment { .. })) => {
+                say(&format!("not compared with the base: {}", causes(&error)));
+                continue;
+            }
+            read => read?,
+        }
+        let differs = |source| RestoreError::Apply { name: segment.name(), source };
+        target.compare(&known).map_err(differs)?;
+        for (key, pair) in &newest.by_key {
+            target.compare_pair(pair.revision, key, pair.kv.as_ref()).map_err(differs)?;
+        }
+    }
+    Ok(())
+}
+
 /// Brings the store from the base to the revision. Returns the TTLs of all leases that are known.
 fn apply(
     place: &ArchivePlace,
@@ -135,8 +173,12 @@ fn apply(
     let mut ttls: HashMap<i64, i64> = target.leases()?.into_iter().collect();
     for segment in &plan.segments {
         let name = segment.name();
+        let (begun_at, mut known) = (target.revision(), Digests::default());
         each(place, segment, |record| {
             ttls.extend(record.leases.iter().map(|lease| (lease.id, lease.ttl)));
+            if record.revision <= begun_at {
+                seam::add_record(&mut known, segment, &record);
+            }
             // Leases come after the revisions, also of those that are not wanted.
             if record.revision > 0 && record.revision <= revision {
                 let whole = WholeRevision { revision: record.revision, events: record.events };
@@ -145,6 +187,8 @@ fn apply(
             }
             Ok(true)
         })?;
+        let compared = target.compare(&known);
+        compared.map_err(|source| RestoreError::Apply { name, source })?;
     }
     match target.revision() == revision {
         true => Ok(ttls),
@@ -175,13 +219,13 @@ fn each(
     })
 }
 
-/// The newest revision that was received by then.
+/// The newest revision that was received by then. A base counts where no segment has its revision.
 fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
     let up_to = documents::reached(place)?.map_or(0, |reached| reached.time_ms);
     if time_ms > up_to {
         return Err(RestoreError::After(shown(up_to)));
     }
-    let base = inventory.bases.iter().filter(|base| base.time_ms <= time_ms).map(|base| base.revision).max();
+    let base = inventory.base_at(time_ms);
     let before = inventory.segments.iter().filter(|segment| segment.time_ms <= time_ms);
     let mut found = before.map(|segment| segment.last).max().max(base);
     // The first one that goes beyond it may have revisions of before.

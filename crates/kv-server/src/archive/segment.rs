@@ -32,6 +32,9 @@ pub struct Record {
     /// Leases that revisions up to here attach keys to, as granted.
     #[prost(message, repeated, tag = "4")]
     pub leases: Vec<Lease>,
+    /// In the first record of a segment: digests of the revisions before it, the last one before it last.
+    #[prost(fixed64, repeated, tag = "5")]
+    pub before: Vec<u64>,
 }
 
 /// A lease and its TTL in seconds.
@@ -160,7 +163,7 @@ mod tests {
     fn record(revision: i64, value_bytes: usize) -> Record {
         let kv = KeyValue { key: "k".into(), value: vec![7; value_bytes].into(), ..KeyValue::default() };
         let event = Event { kv: Some(kv), ..Event::default() };
-        Record { revision, time_ms: 1000 * revision, events: vec![event], leases: Vec::new() }
+        Record { revision, time_ms: 1000 * revision, events: vec![event], ..Record::default() }
     }
 
     fn records(object: &[u8]) -> Result<Vec<Record>, SegmentError> {

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bbolt::Database;
-use mvcc::{Options, SledBackend};
+use mvcc::{Change, Options, SledBackend};
 
 use super::read::{self, IMPORTED_AT, Imported, ReadError, Revisions};
 use super::trailer::{self, Trailer};
@@ -100,6 +100,12 @@ impl CheckedFile {
     pub fn revision(&self) -> Result<i64, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::newest_revision(&self.database).map_err(read_error)
+    }
+
+    /// Hands out the changes of the newest `count` revisions, as far as they are not compacted.
+    pub fn newest_changes(&self, count: i64, take: impl FnMut(&Change<'_>)) -> Result<(), ImportError> {
+        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
+        read::newest_changes(&self.database, count, take).map_err(read_error)
     }
 
     /// Fills the store in `store_dir`, which is empty or does not exist. Whether the changes fit together is

@@ -99,6 +99,45 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadErr
     Ok(newest)
 }
 
+/// Hands out the changes of the newest `count` revisions, as far as they are not compacted. Reads all keys
+/// twice.
+pub fn newest_changes<S: Source>(
+    database: &Database<S>,
+    count: i64,
+    mut take: impl FnMut(&Change<'_>),
+) -> Result<(), ReadError> {
+    let newest = newest_revision(database)?;
+    let file = File { database, buckets: database.buckets()? };
+    let after = file.compact_revision()?.max(newest - count);
+    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    while let Some((key, value)) = cursor.next_pair()? {
+        let (revision, is_tombstone) =
+            record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
+        if revision.main > after && !value.is_empty() {
+            let stored = stored(key, value)?;
+            take(&change(key, revision, is_tombstone, &stored)?);
+        }
+    }
+    Ok(())
+}
+
+fn stored(key: &[u8], value: &[u8]) -> Result<KeyValue, ReadError> {
+    KeyValue::decode(value).map_err(|_| bad("key", key, "not a key-value pair"))
+}
+
+fn change<'s>(
+    key: &[u8],
+    revision: Revision,
+    is_tombstone: bool,
+    stored: &'s KeyValue,
+) -> Result<Change<'s>, ReadError> {
+    match is_tombstone {
+        true => Ok(Change::Delete { revision, key: &stored.key }),
+        false => put(revision, stored)
+            .ok_or_else(|| bad("key", key, "a pair of another revision than its key says")),
+    }
+}
+
 /// A file and its buckets.
 struct File<'d, S> {
     database: &'d Database<S>,
@@ -206,16 +245,12 @@ impl<S: Source> File<'_, S> {
         while let Some((key, value)) = cursor.next_pair()? {
             let revision = record::read_change_key(key);
             let (revision, is_tombstone) = revision.ok_or_else(|| bad("key", key, "not a revision"))?;
-            let stored = KeyValue::decode(value).map_err(|_| bad("key", key, "not a key-value pair"))?;
+            let stored = stored(key, value)?;
             newest = newest.max(revision.main);
             if value.is_empty() {
                 continue; // A mark of `etcdutl snapshot restore --bump-revision`: a revision without a change.
             }
-            let change = match is_tombstone {
-                true => Change::Delete { revision, key: &stored.key },
-                false => put(revision, &stored)
-                    .ok_or_else(|| bad("key", key, "a pair of another revision than its key says"))?,
-            };
+            let change = change(key, revision, is_tombstone, &stored)?;
             import.change(change).map_err(|source| refused(key, source))?;
             count += 1;
         }

@@ -228,7 +228,7 @@ impl Importing {
                     let session = Session::open(&mut self.client).await.map_err(CopyError::Source)?;
                     let head = session.head().await.map_err(CopyError::Source)?;
                     (answered, cut) = (Instant::now(), cut + 1);
-                    copy(&session, &path, &mut progress).await.map(|()| head)
+                    copy(&session, &path, &mut progress).await.map(|_| head)
                 } => copied,
             };
             let reason = match copied {

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tonic::Status;
 
@@ -30,15 +30,17 @@ pub enum CopyError {
     Cut(u64),
 }
 
-/// Writes the file at `path`, in place of one that an earlier run left.
-pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Result<(), CopyError> {
+/// Writes the file at `path`, in place of one that an earlier run left. Returns when its first part came: at
+/// that time the source had its revision.
+pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Result<SystemTime, CopyError> {
     let failed = |attempt| move |source| CopyError::File { attempt, path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
     let mut file: File = file.map_err(failed("make"))?;
     let mut stream = within(session.snapshot()).await?;
-    let (mut bytes, mut remaining) = (0u64, 0);
+    let (mut bytes, mut remaining, mut taken) = (0u64, 0, None);
     while let Some(part) = within(stream.message()).await? {
+        taken.get_or_insert_with(SystemTime::now);
         file.write_all(&part.blob).map_err(failed("write"))?;
         bytes += part.blob.len() as u64;
         remaining = part.remaining_bytes;
@@ -48,7 +50,7 @@ pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Re
         return Err(CopyError::Cut(remaining));
     }
     progress.copied_all(bytes);
-    Ok(())
+    Ok(taken.unwrap_or_else(SystemTime::now))
 }
 
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, CopyError> {

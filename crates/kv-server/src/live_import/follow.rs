@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tonic::Status;
 
+use super::digests::Digests;
 use super::events::{Events, News};
 use super::progress::{Progress, say};
-use super::revisions::{EventsError, Revisions};
+use super::revisions::{EventsError, Revisions, WholeRevision};
 use super::source::{Head, Session, may_pass};
 use super::target::{Target, TargetError};
 use crate::operator::Client;
@@ -23,6 +24,8 @@ use crate::operator::Client;
 const PAUSE: Duration = Duration::from_millis(300);
 /// For the source to answer again, once a signal has asked for the end.
 const ANSWER_AFTER_SIGNAL: Duration = Duration::from_secs(15);
+/// Revisions of the copy that are compared with the source before it goes on.
+const SEAM_REVISIONS: i64 = 1024;
 /// Comparisons before two hashes count as different: a compaction may come between.
 const COMPARED_MAX: u32 = 3;
 
@@ -114,6 +117,14 @@ pub enum Until {
     Signalled,
 }
 
+/// Revisions of the copy that are read again: the source may have gone back, and on from there. What it has
+/// compacted is compared at the end only.
+struct Seam {
+    /// Where the watch begins. The changes of this revision may not be whole.
+    after: i64,
+    theirs: Digests,
+}
+
 pub struct Follower {
     client: Client,
     target: Target,
@@ -196,7 +207,9 @@ impl Follower {
         if self.until == Until::CaughtUp || *self.signalled.borrow() {
             self.goal.get_or_insert(head.revision);
         }
-        let mut events = Events::begin(&session, self.target.revision() + 1).await?;
+        let after = (self.target.revision() - SEAM_REVISIONS).max(self.target.compact_revision()).max(1);
+        let mut seam = Seam { after, theirs: Digests::default() };
+        let mut events = Events::begin(&session, seam.after).await?;
         let mut revisions = Revisions::default();
         say(&format!("revision {}: following {}", self.target.revision(), self.client.endpoint()));
         let mut signalled = self.signalled.clone();
@@ -221,15 +234,33 @@ impl Follower {
                         events.check(head, revision)?;
                     }
                     News::Events(response) => {
-                        revisions.take(response, |whole| Ok::<(), FollowError>(self.target.apply(&whole)?))?;
+                        let mut take = |whole: WholeRevision| self.take(&whole, &mut seam);
+                        revisions.take(response, |whole| Ok::<(), FollowError>(take(whole)?))?;
                     }
                     News::Compacted(compacted) => {
                         let revision = self.target.revision();
+                        if compacted <= revision {
+                            seam = Seam { after: compacted, theirs: Digests::default() };
+                            revisions = Revisions::default();
+                            events = Events::begin(&session, compacted).await?;
+                            continue;
+                        }
                         return Err(FollowError::Compacted { revision, compacted }.into());
                     }
                 },
             }
         }
+    }
+
+    /// Applies a revision. Those that the copy has are compared once the last of them has come.
+    fn take(&mut self, whole: &WholeRevision, seam: &mut Seam) -> Result<(), TargetError> {
+        if whole.revision > seam.after && whole.revision <= self.target.revision() {
+            seam.theirs.add_revision(whole);
+        }
+        if whole.revision == self.target.revision() {
+            self.target.compare(&std::mem::take(&mut seam.theirs))?;
+        }
+        self.target.apply(whole)
     }
 
     fn check(&mut self, head: Head) -> Result<(), FollowError> {

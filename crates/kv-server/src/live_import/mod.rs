@@ -24,6 +24,8 @@ mod target; // the store that is made
 
 mod revisions; // events of a watch, put together to whole revisions
 
+mod digests; // whether two histories are the same
+
 mod events; // a watch, and how far the source is
 
 mod place; // directories, and how far they are
@@ -36,6 +38,7 @@ mod command; // the command line
 
 pub(crate) use command::{described, is_wanted, run};
 pub(crate) use copy::{CopyError, copy};
+pub(crate) use digests::Digests;
 pub(crate) use events::{Events, News};
 pub(crate) use follow::{cluster_name, first_signal};
 pub(crate) use progress::{Progress, say};

@@ -12,6 +12,8 @@ use api::etcdserverpb::{
     ResponseHeader, SnapshotRequest, SnapshotResponse, WatchCreateRequest, WatchRequest, WatchResponse,
     watch_request,
 };
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -63,6 +65,16 @@ impl Session {
         Ok(Head { cluster_id: header.cluster_id, revision: header.revision })
     }
 
+    /// A pair at a revision. `Err(None)`: that revision is compacted.
+    pub async fn pair(&self, key: Bytes, revision: i64) -> Result<Option<KeyValue>, Option<Status>> {
+        let request = RangeRequest { key, revision, ..RangeRequest::default() };
+        match KvClient::new(self.channel.clone()).range(self.request(request)).await {
+            Ok(response) => Ok(response.into_inner().kvs.pop()),
+            Err(status) if is_compacted(&status) => Err(None),
+            Err(status) => Err(Some(status)),
+        }
+    }
+
     /// The database file and its checksum, in parts.
     pub async fn snapshot(&self) -> Result<Streaming<SnapshotResponse>, Status> {
         let mut client = MaintenanceClient::new(self.channel.clone());
@@ -100,7 +112,7 @@ impl Session {
                 let response = response.into_inner();
                 Ok(Some(Hash { hash: response.hash, compact_revision: response.compact_revision }))
             }
-            Err(status) if status.message().contains("has been compacted") => Ok(None),
+            Err(status) if is_compacted(&status) => Ok(None),
             Err(status) => Err(status),
         }
     }
@@ -163,6 +175,10 @@ impl Session {
 
 fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Status> {
     header.ok_or_else(|| Status::internal("an answer without a header"))
+}
+
+fn is_compacted(status: &Status) -> bool {
+    status.message().contains("has been compacted")
 }
 
 /// Whether asking again, elsewhere or later, may help.

@@ -7,9 +7,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use api::mvccpb::KeyValue;
 use api::mvccpb::event::EventType;
 use mvcc::{KeyRange, Maintainer, Pressure, Previous, RevisionWriter, SledBackend, Store, Writer};
 
+use super::digests::Digests;
 use super::revisions::WholeRevision;
 use crate::etcd_file::IMPORTED_AT;
 
@@ -24,7 +26,12 @@ pub enum TargetError {
     Gap { last: i64, found: i64 },
     #[error("revision {revision}, key {key}: {what}. The copy and the source have different histories")]
     Differs { revision: i64, key: String, what: String },
+    #[error("at revision {0} there is another history: the source went back to an earlier state")]
+    OtherHistory(i64),
 }
+
+/// Bytes of changes that are compared at a time.
+const CHANGES_BYTES: usize = 1 << 20;
 
 pub struct Target {
     writer: Writer,
@@ -71,6 +78,42 @@ impl Target {
         }
         revision.finish();
         self.end()
+    }
+
+    /// Compares the changes of revisions that are here and not compacted.
+    pub fn compare(&self, known: &Digests) -> Result<(), TargetError> {
+        let Some((first, _)) = known.first() else { return Ok(()) };
+        let mut from = first.max(self.compact_revision() + 1);
+        let last = known.last().unwrap_or(0).min(self.revision());
+        while from <= last {
+            let changes = self.store.changes(from, CHANGES_BYTES)?;
+            let mut ours = Digests::default();
+            changes.iter().for_each(|change| ours.add(&change));
+            if let Some(revision) = known.differs(&ours, from, changes.through().min(last)) {
+                return Err(TargetError::OtherHistory(revision));
+            }
+            from = changes.through() + 1;
+        }
+        Ok(())
+    }
+
+    /// Compares the newest pair of a key; `None`: it is deleted.
+    pub fn compare_pair(
+        &self,
+        revision: i64,
+        key: &[u8],
+        wanted: Option<&KeyValue>,
+    ) -> Result<(), TargetError> {
+        let found = self.store.get(key, 0)?.kv;
+        let found = found.map(|kv| KeyValue {
+            key: kv.key,
+            value: kv.value,
+            create_revision: kv.create_revision,
+            mod_revision: kv.mod_revision,
+            version: kv.version,
+            lease: kv.lease,
+        });
+        if found.as_ref() == wanted { Ok(()) } else { Err(TargetError::OtherHistory(revision)) }
     }
 
     /// Ends a change, and makes the store durable when much is not.
@@ -149,7 +192,7 @@ impl Target {
 }
 
 /// Puts a pair. `Some`: it does not follow from the history.
-fn put(revision: &mut RevisionWriter<'_>, kv: &api::mvccpb::KeyValue) -> Result<Option<String>, mvcc::Error> {
+fn put(revision: &mut RevisionWriter<'_>, kv: &KeyValue) -> Result<Option<String>, mvcc::Error> {
     if kv.key.is_empty() {
         return Ok(Some("an empty key".to_owned()));
     }
@@ -173,7 +216,7 @@ fn delete(revision: &mut RevisionWriter<'_>, key: &[u8]) -> Result<Option<String
 
 #[cfg(test)]
 mod tests {
-    use api::mvccpb::{Event, KeyValue};
+    use api::mvccpb::Event;
 
     use super::*;
 
