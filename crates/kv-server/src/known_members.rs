@@ -1,8 +1,8 @@
 //! The members at start: what the store, the log and the identity say of them, and who hears of changes.
 //!
 //! * The store's list is the truth. A member without a store asks the others who is in the cluster.
-//! * A member that joined a running cluster has no state before it has received one. What its log holds does
-//!   not matter.
+//! * A member that joined a running cluster has no state before it has received one, however much its log
+//!   holds, unless it is alone from now on.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use api::peer::PeerMember;
 use mvcc::Store;
 use raft_node::{ChangeCheck, LogSpan, StoreState};
 use state_machine::Genesis;
-use wal::LogIndex;
 
 use crate::data_dir::bootstrap::{Company, Established};
 use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
@@ -36,7 +35,7 @@ pub fn open_fitting_store(
         Company::Alone | Company::Forced => 0,
     };
     let opened = open_store::open(directory, log, others)?;
-    let begins_elsewhere = identity.joined && opened.store.applied().index == LogIndex::ZERO;
+    let begins_elsewhere = identity.joined && opened.is_empty() && company == Company::AsKnown;
     let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
     Ok(OpenedStore { state, ..opened })
 }

@@ -133,7 +133,10 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let company = bootstrap::company(&settings, &established, &directory)?;
     let opened = open_fitting_store(&directory, &established, company)?;
     if company == Company::Forced {
-        established = bootstrap::force_alone(established, opened.state, &directory, fs)?;
+        established = bootstrap::force_alone(established, &directory, fs)?;
+    }
+    if company != Company::AsKnown && established.identity.joined && opened.is_empty() {
+        bootstrap::begin_with_log(&mut established, &directory)?;
     }
     if settings.corruption.at_start {
         compare_with_others(&runtimes, &dialer, &established.identity, &opened.store)?;

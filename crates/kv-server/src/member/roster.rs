@@ -52,8 +52,8 @@ pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
-    /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
-    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
+    /// What the leader says of a member's log and state. None if it cannot be asked, or does not lead.
+    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_>;
     /// A member's digest of a part of its state.

@@ -398,9 +398,10 @@ impl Peer for PeerServer {
         let request = request.into_inner();
         self.greet_member(request.hello)?;
         let progress = self.inbox.progress_of(request.member_id).await;
-        let raft_node::Progress { matched, last_index } =
+        let raft_node::Progress { matched, applied, last_index } =
             progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;
-        Ok(Response::new(ProgressResponse { matched: matched.0, last_index: last_index.0 }))
+        let (matched, last_index) = (matched.0, last_index.0);
+        Ok(Response::new(ProgressResponse { matched, last_index, applied: Some(applied.0) }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

@@ -75,7 +75,8 @@ impl Inbox for Recorder {
     }
 
     fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
-        let progress = Progress { matched: LogIndex(member), last_index: LogIndex(10) };
+        let progress =
+            Progress { matched: LogIndex(member), applied: LogIndex::ZERO, last_index: LogIndex(10) };
         Box::pin(async move { (member == 3).then_some(progress) })
     }
 
@@ -366,7 +367,7 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     two.reach(&mut one, 1, "back").await;
     assert_eq!(
         one.peers.ask_progress(2, 3).await,
-        Some(Progress { matched: LogIndex(3), last_index: LogIndex(10) })
+        Some(Progress { matched: LogIndex(3), applied: LogIndex::ZERO, last_index: LogIndex(10) })
     );
     assert_eq!(one.peers.ask_progress(2, 4).await, None);
     // Number 66 was removed: the first member that it greets answers so.

@@ -247,16 +247,18 @@ impl Peers {
         is_news
     }
 
-    async fn progress(&self, leader: u64, learner: u64) -> Option<Progress> {
+    async fn progress(&self, leader: u64, member_id: u64) -> Option<Progress> {
         let urls = self.lanes.read().get(&leader)?.urls.clone();
         for url in urls {
             let asked = async {
-                let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id: learner };
+                let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id };
                 dial(&self.context.dialer, &url).await.ok()?.progress(request).await.ok()
             };
             if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await {
-                let ProgressResponse { matched, last_index } = answer.into_inner();
-                return Some(Progress { matched: LogIndex(matched), last_index: LogIndex(last_index) });
+                let ProgressResponse { matched, last_index, applied } = answer.into_inner();
+                let [matched, applied, last_index] =
+                    [matched, applied.unwrap_or(matched), last_index].map(LogIndex);
+                return Some(Progress { matched, applied, last_index });
             }
         }
         None
@@ -279,8 +281,8 @@ impl Reach for Peers {
         *self.lanes.read().get(&member)?.active_since.lock()
     }
 
-    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_> {
-        Box::pin(self.progress(leader, learner))
+    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_> {
+        Box::pin(self.progress(leader, member))
     }
 
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_> {

@@ -19,7 +19,7 @@ use super::Core;
 use super::inquiry::{Confirmation, PeerState};
 use super::state::position;
 use crate::types::NUMBER_MAX;
-use crate::{LogIndex, NodeId, Role};
+use crate::{LogIndex, NodeId, Role, Term};
 
 /// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
 /// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
@@ -70,6 +70,7 @@ impl Core {
         progress.matched = 0;
         progress.become_probe();
         self.forgotten.insert(peer, self.election_ticks);
+        self.reports.retain(|member| member != peer);
         true
     }
 

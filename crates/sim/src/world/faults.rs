@@ -241,8 +241,12 @@ impl World {
         }
     }
 
+    /// Also of a learner, in a cluster of any size: no majority counts what it has.
     fn may_lose_disk(&self, id: u64) -> bool {
         let voters = self.voters();
+        if !voters.contains(&id) {
+            return self.may_lose_data(id);
+        }
         let others = voters.iter().filter(|other| **other != id);
         let empty = others.filter(|other| !self.see(**other).has_entries()).count() as u64;
         let is_minority = |count: u64| 2 * count < voters.len() as u64;

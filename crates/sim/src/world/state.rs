@@ -243,6 +243,7 @@ impl World {
             Happening::Lease { to, .. } => (24, *to),
             Happening::Vouch { to, .. } => (25, *to),
             Happening::Stop { to } => (26, *to),
+            Happening::Promote { to } => (27, *to),
             Happening::Reduce => (16, 0),
             Happening::Heal => (11, 0),
         };

@@ -9,8 +9,10 @@
 //!   nothing to remove; with others that were added since, it refuses to start. Else a reboot would remove
 //!   them, and what they have acknowledged without this member.
 //! * A start without the flag, after a crash before the entry was applied, is alone as well.
+//! * A log that begins with the first entry is a state, also of a member that joined and received none:
+//!   alone, it needs no list of members but its own, and replays it ([`begin_with_log`]).
 
-use raft_node::{StoreState, inspect};
+use raft_node::inspect;
 use state_machine::command::{self, Change, Kind, MemberChange};
 use wal::Wal;
 
@@ -56,18 +58,21 @@ pub fn company(
     }
 }
 
+/// From here on the state of this member, which is alone, is what its log leads to from the first entry.
+/// Before Raft adds an entry: a start that finds one more does not know that the member is alone.
+pub fn begin_with_log(established: &mut Established, directory: &Directory) -> Result<(), BootstrapError> {
+    established.identity.joined = false;
+    Ok(established.identity.write(&directory.identity_path())?)
+}
+
 /// Ends the log of a member whose store is whole with the removal of all other members, which counts as
 /// committed: Raft applies it before anything else.
 pub fn force_alone(
     established: Established,
-    store: StoreState,
     directory: &Directory,
     fs: TimedFs,
 ) -> Result<Established, BootstrapError> {
     let Established { mut identity, mut log, recovery } = established;
-    if store == StoreState::Lost {
-        return Err(BootstrapError::ForceWithoutStore(directory.path().to_owned()));
-    }
     let member = identity.member_id;
     identity.forced = Some(recovery.last.index.next().0);
     identity.write(&directory.identity_path())?;

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use wal::{LogPosition, RealFs, Recovery, Wal};
 
-pub use force::{Company, company, force_alone};
+pub use force::{Company, begin_with_log, company, force_alone};
 pub use join::{JoinError, RunningCluster};
 
 use crate::config::ClusterState;
@@ -87,11 +87,6 @@ pub enum BootstrapError {
     OtherLog(PathBuf),
     #[error("make this member the only one")]
     Force(#[from] raft_node::ForceError),
-    #[error(
-        "--force-new-cluster needs the state of this member, and it is not in {}: it was damaged, or never received",
-        .0.display()
-    )]
-    ForceWithoutStore(PathBuf),
     #[error(
         "--force-new-cluster has made member {member:x} the only one at an earlier start, and others have been added \
          since: remove the flag. If those are lost too, remove \"forced\" from {} to force it again",

@@ -23,6 +23,13 @@ pub struct OpenedStore {
     pub state: StoreState,
 }
 
+impl OpenedStore {
+    /// Whether nothing was applied to it yet.
+    pub fn is_empty(&self) -> bool {
+        self.store.applied().index == LogIndex::ZERO
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStoreError {
     #[error("open the store")]

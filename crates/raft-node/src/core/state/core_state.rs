@@ -9,6 +9,7 @@ use raft::{RawNode, StateRole};
 use super::disk_stall::DiskStall;
 use super::logger::logger;
 use super::raft_config::raft_config;
+use super::reports::Reports;
 use super::snapshots::Snapshots;
 use super::validate::{Refusals, TermBudget};
 use crate::core::event::Setup;
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     pub(in crate::core) leaderless_ticks: u32,
     pub(in crate::core) refusals: Refusals,
     pub(in crate::core) term_budget: TermBudget,
+    /// Of the other members' states, while this one leads.
+    pub(in crate::core) reports: Reports,
     /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
     pub(in crate::core) forgotten: BTreeMap<NodeId, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
@@ -150,6 +153,7 @@ impl Core {
             forgotten: BTreeMap::new(),
             is_unconfirmed,
         };
+            reports: Reports::default(),
         if voters == [setup.id] {
             core.campaign_alone();
         }

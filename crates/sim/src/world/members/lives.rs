@@ -46,6 +46,7 @@ impl World {
             };
             self.site(id).origin = Origin::Joined(Some(members.clone()));
             self.count(Count::Joins);
+            self.after(MILLISECOND, Happening::Promote { to: id });
             return Some(Some(members));
         }
         Some(running)
@@ -76,15 +77,16 @@ impl World {
         let up = self.site(id).up.as_mut().expect("it has applied something");
         up.roster.replace(membership.clone());
         self.site(id).handle(Event::Membership(membership))?;
-        self.place_members();
+        self.place_members()?;
         Ok(())
     }
 
     /// Members that were added since the last look are started; those that were removed are counted.
-    fn place_members(&mut self) {
+    fn place_members(&mut self) -> Result<(), Breach> {
         let after = self.truth.get().model.members.membership();
         let before = std::mem::replace(&mut self.changes.placed, after.clone());
         self.count_changes(&before, &after);
+        self.check_states(&before, &after)?;
         let listed = |members: &Membership| -> Vec<u64> {
             members.voters.iter().chain(&members.learners).copied().collect()
         };
@@ -101,6 +103,7 @@ impl World {
                 self.count(Count::LeadersRemoved);
             }
         }
+        Ok(())
     }
 
     pub(super) fn plan_stop(&mut self, id: u64) {
