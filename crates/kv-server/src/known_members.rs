@@ -3,16 +3,19 @@
 //! * The store's list is the truth. A member without a store asks the others who is in the cluster.
 //! * A member that joined a running cluster has no state before it has received one, however much its log
 //!   holds, unless it is alone from now on.
+//! * Nor has a member whose imported store is not that of its cluster, which had begun before: see
+//!   docs/decisions/0034.
 
 use std::sync::Arc;
 
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
+use raft_node::inspect::StateSeen;
 use raft_node::{ChangeCheck, LogSpan, StoreState};
 use state_machine::Genesis;
 
-use crate::data_dir::bootstrap::{Company, Established};
+use crate::data_dir::bootstrap::{Company, Established, IMPORTED_AT};
 use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
@@ -36,14 +39,26 @@ pub fn open_fitting_store(
     };
     let opened = open_store::open(directory, log, others)?;
     let begins_elsewhere = identity.joined && opened.is_empty() && company == Company::AsKnown;
-    let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
+    let is_replaced = opened.store.applied() == IMPORTED_AT && came_late(established);
+    let is_lost = begins_elsewhere || (is_replaced && company == Company::AsKnown);
+    let state = if is_lost { StoreState::Lost } else { opened.state };
     Ok(OpenedStore { state, ..opened })
+}
+
+/// What Raft wrote last of its state.
+fn raft_state(established: &Established) -> Option<StateSeen> {
+    raft_node::inspect::read_state(established.recovery.state.as_deref()?).ok()
+}
+
+/// Whether the cluster had begun when this member first took part.
+fn came_late(established: &Established) -> bool {
+    raft_state(established).is_some_and(|state| state.came_late)
 }
 
 /// How many other members Raft had when it last wrote its state.
 fn others_in_log(established: &Established) -> Option<usize> {
-    let Established { identity, recovery, .. } = established;
-    let state = raft_node::inspect::read_state(recovery.state.as_deref()?).ok()?;
+    let identity = &established.identity;
+    let state = raft_state(established)?;
     let members = state.voters.iter().chain(&state.learners);
     Some(members.filter(|id| **id != identity.member_id).count())
 }

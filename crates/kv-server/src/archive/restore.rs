@@ -14,7 +14,7 @@ use super::segment::{self, Record, SegmentError};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
 use crate::data_dir::{Directory, DirectoryError};
-use crate::etcd_file::{CheckedFile, HashCheck, ImportError, Revisions, check_empty, imported_at};
+use crate::etcd_file::{CheckedFile, HashCheck, ImportError, Revisions, check_empty};
 use crate::live_import::{Target, TargetError, WholeRevision};
 
 /// Seconds for a lease that ended before its TTL could be asked for.
@@ -121,7 +121,7 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
     }
     target.persist()?;
     drop(target);
-    bootstrap::establish_after(imported_at(), &identity, &directory)?;
+    bootstrap::establish_after_import(&identity, &directory)?;
     Ok(Restored { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
 }
 

@@ -7,8 +7,10 @@
 //! * Every member of the new cluster imports the same file with the same flags, except its name and URLs.
 //! * The data directory must be empty, and the identity is written last. So a directory whose import was cut
 //!   short does not start, and the import is done again into an empty one.
-//! * The log begins at entry 2 with the Raft state of term 1. So no member can replay the log without the
-//!   imported store: one that lost its store or did not import gets a snapshot of the leader.
+//! * The log begins at entry 2 with the Raft state of term 1. It says that the member has taken no part yet:
+//!   at its start it asks the others, and is given their state if they have begun without it. So no member
+//!   can replay the log without the imported store: one that lost its store or did not import gets a snapshot
+//!   of the leader.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use bbolt::Database;
 use mvcc::{Options, SledBackend};
 
-use super::read::{self, IMPORTED_AT, Imported, ReadError, Revisions};
+use super::read::{self, Imported, ReadError, Revisions};
 use super::trailer::{self, Trailer};
 use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
@@ -71,13 +73,8 @@ pub fn import(
     // The start checks the same, but a damaged file is better refused here.
     let backend = SledBackend::open(&directory.store_dir()).map_err(ImportError::Opened)?;
     drop(mvcc::open(Box::new(backend), Options::default()).map_err(ImportError::Opened)?);
-    bootstrap::establish_after(imported_at(), &identity, &directory)?;
+    bootstrap::establish_after_import(&identity, &directory)?;
     Ok(imported)
-}
-
-/// Where the log of an imported store begins.
-pub fn imported_at() -> raft_node::LogPosition {
-    IMPORTED_AT
 }
 
 /// A file that is whole, and a database.

@@ -26,6 +26,6 @@ mod command; // the command line
 
 pub(crate) use command::{COMMANDS, described, run};
 pub(crate) use export::{ExportError, SnapshotFile};
-pub(crate) use import::{CheckedFile, HashCheck, ImportError, check_empty, imported_at};
+pub(crate) use import::{CheckedFile, HashCheck, ImportError, check_empty};
 pub(crate) use member_flags::{MemberFlags, MemberFlagsError};
-pub(crate) use read::{IMPORTED_AT, Revisions};
+pub(crate) use read::Revisions;

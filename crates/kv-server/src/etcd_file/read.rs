@@ -12,15 +12,12 @@ use std::sync::Arc;
 use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
 use bbolt::{Bucket, Cursor, Database, Source};
-use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Options, Revision};
+use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, Options, Revision};
 use prost::Message;
 use state_machine::{AuthState, Genesis, TTL_MAX};
 
 use super::record::{self, StoredLease};
-
-/// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
-/// the store.
-pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
+use crate::data_dir::bootstrap::IMPORTED_AT;
 
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]

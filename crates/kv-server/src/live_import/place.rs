@@ -203,7 +203,7 @@ impl ImportPlace {
     /// Makes log and identity: from now on a member can be started.
     pub fn finish(&mut self) -> Result<(), PlaceError> {
         self.write_mark(Stage::Finishing, None)?;
-        bootstrap::establish_after(etcd_file::imported_at(), &self.identity, &self.directory)?;
+        bootstrap::establish_after_import(&self.identity, &self.directory)?;
         let log = self.log_digest()?;
         self.write_mark(Stage::Finished, Some(log))
     }

@@ -11,7 +11,7 @@ use api::mvccpb::event::EventType;
 use mvcc::{KeyRange, Maintainer, Pressure, Previous, RevisionWriter, SledBackend, Store, Writer};
 
 use super::revisions::WholeRevision;
-use crate::etcd_file::IMPORTED_AT;
+use crate::data_dir::bootstrap::IMPORTED_AT;
 
 /// Why the store cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
-//! Asks the other members whether this one, whose log is empty, may take part in Raft: [`raft_node::Inquiry`]
-//! judges their answers. Learners are not asked: what was committed is known to voters.
+//! Asks the other members whether this one, whose log is empty or imported, may take part in Raft:
+//! [`raft_node::Inquiry`] judges their answers. Learners are not asked: what was committed is known to
+//! voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
 //! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins
@@ -40,7 +41,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
                 answers = inquiry.answers(),
                 voters = others.len(),
                 mismatches = inquiry.mismatches(),
-                "this member's log is empty: it takes no part until a majority of the other members has answered, by the same voters"
+                "this member has taken no part yet: it waits until a majority of the others has answered, by the same voters"
             );
         }
         if inquiry.mismatches() > 0 && take_newer_list(&peers, &others, &*inbox).await {

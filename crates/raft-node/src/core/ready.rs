@@ -64,6 +64,7 @@ impl Core {
             self.raw.mut_store().state.hard = hard;
             self.state_due = true;
         }
+        self.note_part_taken(!entries.is_empty() || self.vote_unsynced == Some(number));
         let restart = (!ready.snapshot().is_empty()).then(|| self.restart(number, ready.snapshot()));
         // raft-rs reads the entries back from the store as soon as the ready is advanced.
         self.raw.mut_store().append(&entries);

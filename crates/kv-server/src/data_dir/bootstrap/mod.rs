@@ -10,7 +10,7 @@
 //!   there     none     refused: a member that forgot its votes must not vote again
 //! ```
 //!
-//! * An imported store comes with a log that begins after it, made by [`establish_after`].
+//! * An imported store comes with a log that begins after it, made by [`establish_after_import`].
 //! * The identity is written last: it says that everything before it is in place.
 //! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force`]).
 //! * Members that were given the same flags compute the same ids without talking.
@@ -153,17 +153,17 @@ pub fn establish(
     Ok(Established { identity, log, recovery })
 }
 
-/// Makes the log and the identity of a member whose store is in place, at `position` of the log. The next
-/// start is a restart: the log holds a Raft state, so the member need not be confirmed by others.
-pub fn establish_after(
-    position: LogPosition,
-    identity: &Identity,
-    directory: &Directory,
-) -> Result<(), BootstrapError> {
+/// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
+/// the store.
+pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
+
+/// Makes the log and the identity of a member whose imported store is in place. Its next start is a restart,
+/// at which the others must confirm that they have not begun without it.
+pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Result<(), BootstrapError> {
     let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
-    let state = raft_node::state_after(position, &voters);
+    let state = raft_node::state_after(IMPORTED_AT, &voters);
     let (fs, options) = (RealFs, log_options());
-    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), position, options)?;
+    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), IMPORTED_AT, options)?;
     log.put_state(&state);
     log.sync()?;
     drop(log);
