@@ -18,7 +18,7 @@ use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::observe;
-use super::waiting::{Waiting, until_first};
+use super::waiting::{Waiting, until_owned};
 use crate::errors;
 use crate::member::Member;
 use crate::rpc::guard;
@@ -68,7 +68,7 @@ async fn campaign(
     };
     drop(value);
     let leads = match proclaimed {
-        Ok(()) => attendance.during(until_first(&inner, &prefix, created)).await,
+        Ok(()) => attendance.during(until_owned(&inner, &prefix, (&key, created))).await.map(drop),
         Err(status) => Err(status),
     };
     let known = match leads {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::etcdserverpb::RangeResponse;
 use api::mvccpb::event::EventType;
 use bytes::Bytes;
 use tonic::Status;
@@ -9,7 +10,7 @@ use watch::CreateRequest;
 
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
-use super::keys::Prefix;
+use super::keys::{self, Prefix};
 use crate::admission::{ClientId, Share, Shares};
 use crate::errors;
 use crate::process::shutdown::Stop;
@@ -45,12 +46,25 @@ impl Waiting {
 /// Returns when no key below the name was created before this revision: at once for the first.
 ///
 /// Keys that are created later do not matter, so each round leaves fewer keys.
-pub async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(), Status> {
+async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(), Status> {
     loop {
         let before = inner.range(prefix.last_created_before(created)).await?;
         let Some(last) = before.kvs.first() else { return Ok(()) };
         until_deleted(inner, last.key.clone(), revision(before.header.as_ref()) + 1).await?;
     }
+}
+
+/// Waits until the key, which was created at this revision, is the first one. Returns the key. It may be
+/// gone, or be a later one of the same lease: its caller owns nothing.
+pub async fn until_owned(
+    inner: &Inner,
+    prefix: &Prefix,
+    (key, created): (&Bytes, i64),
+) -> Result<RangeResponse, Status> {
+    until_first(inner, prefix, created).await?;
+    let held = inner.range(keys::get(key)).await?;
+    let is_there = held.kvs.first().is_some_and(|kv| kv.create_revision == created);
+    if is_there || base::mutant("owner-without-lease") { Ok(held) } else { Err(errors::session_expired()) }
 }
 
 /// Waits for a delete of the key from a revision on. A compaction past it ends the wait as well: the caller
