@@ -17,6 +17,7 @@ use mvcc::{LogPosition, Store};
 use raft_node::{Fatal, Threads};
 use state_machine::EtcdMachine;
 use state_machine::command::Kind;
+use tokio::time::timeout;
 
 use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
@@ -53,6 +54,10 @@ use crate::usage::Usage;
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
+/// A quorum answers a stopping member within so many heartbeats, or is not waited for.
+const QUORUM_HEARTBEATS: u32 = 3;
+/// Of calls that were answered that the member stops: the time of a write to their clients.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
 /// end is given up.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
@@ -378,16 +383,27 @@ impl Running {
         );
     }
 
-    /// Hands leadership over, lets calls end, makes everything durable.
+    /// Hands leadership over, lets calls end, makes everything durable. Calls that no quorum can answer are
+    /// answered that the member stops.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
-        if !self.member.roster.others().is_empty() {
-            self.member.hand_over().await;
-        }
-        clients.stop();
-        if tokio::time::timeout(self.settings.request_timeout(), permits.drained()).await.is_err() {
-            tracing::warn!("some client connections did not end in time");
+        // A removed member is answered by none, but may have to apply, and answer, its own removal.
+        let heartbeats = if self.member.roster.is_removed() { 1 } else { QUORUM_HEARTBEATS };
+        let waits_in_vain = self.member.without_quorum(heartbeats * self.settings.clock.heartbeat);
+        let calls_end = async {
+            if !self.member.roster.others().is_empty() {
+                self.member.hand_over().await;
+            }
+            clients.stop();
+            let _calls_in_flight = timeout(self.settings.request_timeout(), permits.drained()).await;
+        };
+        tokio::select! {
+            () = calls_end => {}
+            () = waits_in_vain => clients.stop(),
         }
         self.member.raft.stop();
+        if timeout(ANSWER_WITHIN, permits.drained()).await.is_err() {
+            tracing::warn!("some client connections did not end in time");
+        }
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
         let audit = self.member.audit.clone();
         let joined = tokio::task::spawn_blocking(move || {
@@ -398,7 +414,7 @@ impl Running {
             watch_thread.stop();
             store_thread.stop();
         });
-        let closed = tokio::time::timeout(CLOSE_WITHIN, joined).await;
+        let closed = timeout(CLOSE_WITHIN, joined).await;
         self.peers_stopper.stop();
         match closed {
             Ok(Ok(())) => {}

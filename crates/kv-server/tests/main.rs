@@ -38,6 +38,7 @@ mod services;
 mod snapshots;
 mod start_errors;
 mod systemd;
+mod stops;
 mod tls;
 mod top;
 mod traces;

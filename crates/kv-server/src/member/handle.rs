@@ -15,6 +15,7 @@ use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
 use state_machine::command::{self, Change, Kind, MemberChange};
 use state_machine::{Outcome, Response};
+use tokio::time::{Instant, timeout_at};
 
 use bytes::Bytes;
 
@@ -34,6 +35,8 @@ use crate::usage::Usage;
 
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+/// Between two questions whether a majority answers.
+const QUORUM_PAUSE: Duration = Duration::from_millis(20);
 
 /// Everything that a service may touch.
 pub struct Member {
@@ -176,6 +179,19 @@ impl Member {
     /// As `hand_over`, to this member.
     pub async fn hand_over_to(&self, to: u64) {
         note_hand_over(self.raft.transfer_leadership(to)).await;
+    }
+
+    /// Returns when no majority answers within this time: what waits for one waits in vain.
+    pub async fn without_quorum(&self, within: Duration) {
+        let mut answered = Instant::now();
+        loop {
+            match timeout_at(answered + within, self.raft.read_point_for_member()).await {
+                Ok(Ok(_)) => answered = Instant::now(),
+                Ok(Err(_)) if answered.elapsed() < within => {}
+                Ok(Err(_)) | Err(_) => return,
+            }
+            tokio::time::sleep(QUORUM_PAUSE).await;
+        }
     }
 
     /// The member's Raft gauges.

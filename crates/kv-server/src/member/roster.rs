@@ -72,6 +72,7 @@ pub struct Roster {
     is_learner: AtomicBool,
     lacks_others: AtomicBool,
     removal: watch::Sender<bool>,
+    changes: watch::Sender<()>,
 }
 
 impl Roster {
@@ -83,6 +84,7 @@ impl Roster {
             is_learner: AtomicBool::new(false),
             lacks_others: AtomicBool::new(false),
             removal: watch::channel(false).0,
+            changes: watch::channel(()).0,
         };
         roster.replace(members);
         roster
@@ -105,6 +107,15 @@ impl Roster {
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
         self.is_learner.store(is_learner, Ordering::Relaxed);
         *self.members.write() = Arc::new(members);
+        self.changes.send_replace(());
+    }
+
+    /// Returns when the list says that `id`, which was a member, was removed.
+    pub async fn left(&self, id: u64) {
+        let mut changes = self.changes.subscribe();
+        while self.standing(id) != Standing::Removed {
+            let _never_closed = changes.changed().await;
+        }
     }
 
     pub fn members(&self) -> Arc<Vec<FirstMember>> {
@@ -156,6 +167,10 @@ impl Roster {
         self.removal.send_replace(true);
     }
 
+    pub fn is_removed(&self) -> bool {
+        *self.removal.borrow()
+    }
+
     /// Returns when this member was removed.
     pub async fn removed(&self) {
         let mut removal = self.removal.subscribe();
@@ -186,7 +201,7 @@ mod tests {
         roster.replace(vec![member(1, true)]);
         assert_eq!((roster.is_learner(), roster.standing(2)), (true, Standing::Unknown));
         let removed = Roster::new(3, vec![member(1, false), member(2, true)], Box::new(|id| id == 3));
-        assert!(!*removed.removal.borrow(), "its own list is no reason to end");
+        assert!(!removed.is_removed(), "its own list is no reason to end");
         removed.note_removed();
         removed.removed().await;
     }

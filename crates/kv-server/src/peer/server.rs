@@ -294,8 +294,15 @@ impl Peer for PeerServer {
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
         self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
+        let roster = Arc::clone(&self.peers.context().roster);
+        let mut left = std::pin::pin!(roster.left(from));
         loop {
-            match batches.message().await {
+            let batch = tokio::select! {
+                batch = batches.message() => batch,
+                // At once: the leader that applied it sends nothing more that it could answer.
+                () = &mut left => return Err(Status::failed_precondition(self.removed())),
+            };
+            match batch {
                 Ok(Some(batch)) => {
                     self.check_is_member(from)?;
                     self.deliver(from, batch, &received)?;
