@@ -13,7 +13,7 @@ use raft_node::{ChangeCheck, LogSpan, StoreState};
 use state_machine::Genesis;
 use wal::LogIndex;
 
-use crate::data_dir::bootstrap::{Company, Established};
+use crate::data_dir::bootstrap::{Company, Established, RunningCluster};
 use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
@@ -64,9 +64,12 @@ pub fn roster(
     let mut known = match state {
         StoreState::Whole => entries(state_machine::members(store)?),
         StoreState::Lost => {
-            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls));
-            let same = running.filter(|running| running.cluster_id == identity.cluster_id);
-            same.map_or_else(|| identity.members.clone(), |running| running.members)
+            let is_same = |running: &RunningCluster| running.cluster_id == identity.cluster_id;
+            let fits = |running: &RunningCluster| {
+                is_same(running) && running.members.iter().any(|member| member.id == identity.member_id)
+            };
+            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls, fits));
+            running.filter(is_same).map_or_else(|| identity.members.clone(), |running| running.members)
         }
     };
     if company != Company::AsKnown {

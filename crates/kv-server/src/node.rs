@@ -26,7 +26,7 @@ use crate::config::Settings;
 use crate::data_dir::Directory;
 use crate::data_dir::Identity;
 use crate::data_dir::TimedFs;
-use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
+use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established, RunningCluster};
 use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
 use crate::known_members::{genesis, on_members, open_fitting_store, roster};
@@ -133,7 +133,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
         metrics.calls.be_extensive();
     }
     let fs = TimedFs::new(Arc::clone(&metrics));
-    let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
+    let running = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
+        runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
+    };
     let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
     let company = bootstrap::company(&settings, &established, &directory)?;
     let opened = open_fitting_store(&directory, &established, company)?;
@@ -259,16 +261,16 @@ impl Running {
         let (known, figures, own) = (Arc::clone(&roster), Arc::clone(&metrics), Arc::clone(&identity));
         let fence = Arc::new(Fence::default());
         let (fenced, raised) = ((identity.member_id, Arc::clone(&fence)), Arc::clone(&fence));
-        let context = Context { identity: own, roster: known, metrics: figures, dialer, fence: raised };
+        let advertised = settings.advertise_peer_urls.texts().into();
+        let context =
+            Context { identity: own, roster: known, metrics: figures, dialer, advertised, fence: raised };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
         let anchored = Arc::new(Anchored::new(machine.lease_clock()));
-        let lease_table = machine.leases().clone();
-        let auth_table = machine.auth().clone();
-        let figures = Arc::clone(&metrics);
+        let (lease_table, auth_table) = (machine.leases().clone(), machine.auth().clone());
         let place = (checkpoints.clone(), incoming.clone());
-        let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
+        let apply = Apply::new(machine, place, Arc::clone(&metrics), Arc::clone(&anchored), fenced);
         let named = (identity.member_id, settings.slow_apply);
         let for_raft = for_raft(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
         let config = raft_config(&settings, roster.membership(), identity.member_id, (&store, state));
@@ -290,7 +292,7 @@ impl Running {
         let inside = runtimes.clients.enter();
         let admission = Arc::clone(&hasher.admission);
         follow_memory(&memory, move || admission.look_again());
-        let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
+        let leases = start_leases(leader_leases, &peers, settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
         let auth = auth::start(auth_table, &settings.auth, &stop)?;
         drop(inside);

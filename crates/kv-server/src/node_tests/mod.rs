@@ -98,7 +98,9 @@ fn start(path: &Path, flags: &[&str]) -> Alone {
     let fs = TimedFs::new(Arc::clone(&metrics));
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
-    let cluster = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
+    let cluster = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
+        runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
+    };
     let established = bootstrap::establish(&settings, &directory, fs, ask, cluster).unwrap();
     let company = bootstrap::company(&settings, &established, &directory).unwrap();
     let opened = open_fitting_store(&directory, &established, company).unwrap();

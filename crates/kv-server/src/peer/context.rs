@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::introduction::claim;
 use crate::data_dir::Identity;
 use crate::member::{Fence, Roster, Standing};
 use crate::metrics::Metrics;
@@ -30,6 +31,8 @@ pub struct Context {
     pub roster: Arc<Roster>,
     pub metrics: Arc<Metrics>,
     pub dialer: Dialer,
+    /// Where this member listens for peers by its flags.
+    pub advertised: Arc<[String]>,
     /// Up while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
 }
@@ -37,7 +40,7 @@ pub struct Context {
 impl Context {
     pub(super) fn hello(&self, to: u64) -> api::peer::Hello {
         let Identity { cluster_id, member_id, .. } = *self.identity;
-        let peer_urls = self.roster.own_urls().join(",");
+        let peer_urls = claim(&self.roster.own_urls(), &self.advertised);
         api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING, peer_urls }
     }
 

@@ -23,7 +23,7 @@ mod queue; // what waits to be sent
 
 mod questions; // what members ask each other
 
-mod introduction; // members that the list does not hold yet
+mod introduction; // addresses that the list does not hold, or no longer
 
 mod confirming; // of this member, if its log was empty
 mod sending; // whole stores

@@ -109,13 +109,14 @@ fn log_options() -> wal::Options {
 }
 
 /// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
-/// knows this member from an earlier life. One that joins a running cluster asks these URLs who is in it.
+/// knows this member from an earlier life. One that joins a running cluster asks these URLs who is in it,
+/// until an answer fits.
 pub fn establish(
     settings: &Settings,
     directory: &Directory,
     fs: TimedFs,
     remembers: impl FnOnce(&Identity) -> Option<u64>,
-    running: impl FnOnce(&[String]) -> Option<RunningCluster>,
+    running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
 ) -> Result<Established, BootstrapError> {
     let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
@@ -214,13 +215,14 @@ fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) ->
 /// the same.
 fn joined_identity(
     settings: &Settings,
-    running: impl FnOnce(&[String]) -> Option<RunningCluster>,
+    running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
 ) -> Result<Identity, BootstrapError> {
     let (cluster, _) = cluster_and_own(settings)?;
     let others = cluster.iter().filter(|(name, _)| **name != settings.name);
     let urls: Vec<String> = others.flat_map(|(_, urls)| urls.texts()).collect();
-    let running = running(&urls).ok_or(JoinError::NoCluster)?;
-    Ok(join::identity(&settings.name, &cluster, running)?)
+    let joined = |running: &RunningCluster| join::identity(&settings.name, &cluster, running.clone());
+    let running = running(&urls, &|running| joined(running).is_ok()).ok_or(JoinError::NoCluster)?;
+    Ok(joined(&running)?)
 }
 
 fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
