@@ -13,10 +13,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
+
+/// A host that is silent for so long is asked whether it is there, so often, so many times: one that has gone
+/// without a word is noticed within a minute.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
 /// A connection.
 pub enum Wire {
@@ -50,6 +58,7 @@ impl Listener {
                 // Small answers must not wait for an acknowledgement; a socket that refuses is already
                 // broken.
                 drop(stream.set_nodelay(true));
+                let _as_it_was = keep_alive(&stream);
                 Ok(Wire::Tcp(stream))
             }
             Listener::Unix(listener) => Ok(Wire::Unix(listener.accept().await?.0)),
@@ -64,6 +73,14 @@ impl Listener {
             Listener::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+fn keep_alive(stream: &TcpStream) -> Result<(), Errno> {
+    let (idle, interval, count) = KEEPALIVE;
+    set_socket_keepalive(stream, true)?;
+    set_tcp_keepidle(stream, idle)?;
+    set_tcp_keepintvl(stream, interval)?;
+    set_tcp_keepcnt(stream, count)
 }
 
 /// The file of a socket, as this process made it. Removed when this is dropped.
@@ -129,6 +146,16 @@ impl Wire {
             Wire::Tcp(stream) => stream.peer_addr().ok(),
             Wire::Unix(_) => None,
         }
+    }
+
+    /// Whether the other side has ended what it sends, or the connection has failed. Reading finds that out
+    /// only after all that was sent before.
+    pub fn has_ended(&self) -> bool {
+        let ready = match self {
+            Wire::Tcp(stream) => stream.ready(Interest::READABLE).now_or_never(),
+            Wire::Unix(stream) => stream.ready(Interest::READABLE).now_or_never(),
+        };
+        ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
     pub fn is_unix(&self) -> bool {

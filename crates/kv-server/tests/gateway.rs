@@ -47,7 +47,7 @@ const UPGRADE: [&str; 4] = [
 ];
 
 struct Member {
-    _process: Process,
+    process: Process,
     _data: tempfile::TempDir,
     port: u16,
     headers: Vec<String>,
@@ -73,13 +73,7 @@ impl Member {
         command.arg(format!("--initial-cluster=default={peer}")).args(extra);
         let process = Process::start(&mut command);
         process.wait_for(READY);
-        Member {
-            _process: process,
-            _data: data,
-            port: ports[0],
-            headers: Vec::new(),
-            host: "localhost".to_owned(),
-        }
+        Member { process, _data: data, port: ports[0], headers: Vec::new(), host: "localhost".to_owned() }
     }
 
     fn run(&mut self, line: &str) -> String {
@@ -297,6 +291,51 @@ fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
     while common::http(member.port, "GET /metrics").contains("etcd_debugging_mvcc_watcher_total 1") {
         assert!(begun.elapsed() < PATIENCE, "the watcher is still there");
         std::thread::yield_now();
+    }
+}
+
+/// The bodies of these calls are not at their end, or more follows them.
+#[test]
+fn a_call_ends_with_its_client_whatever_of_its_request_was_not_read() {
+    let mut member = Member::started(&[]);
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"1"}"#);
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"2"}"#);
+    member.run(r#"POST /v3/lock/lock {"name":"YQ==","lease":"1"}"#);
+    let sockets = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", member.process.pid())).expect("a process");
+        let targets = files.filter_map(|file| file.ok()?.path().read_link().ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    };
+    let idle = sockets();
+    let create = r#"{"create_request":{"key":"YQ=="}}"#;
+    let rest = " ".repeat(100);
+    for (name, path, length, body) in [
+        ("no request", "watch", 100, ""),
+        ("half of a request", "watch", 100, r#"{"create_"#),
+        ("a request of more", "watch", 100, create),
+        ("a request and another", "watch", create.len(), &format!("{create}GET /health HTTP/1.1\r\n")),
+        ("a waiting call", "lock/lock", 200, r#"{"name":"YQ==","lease":"2"}"#),
+        ("a waiting call, not read", "lock/lock", 10_000, &format!(r#"{{"name":"YQ==","lease":"2"}}{rest}"#)),
+        ("many answers", "election/observe", 100, r#"{"name":"YQ=="}"#),
+    ] {
+        let head = format!("POST /v3/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        let clients = (0..5).map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", member.port)).expect("a member that serves");
+            stream.write_all(format!("{head}{body}").as_bytes()).expect("a member that reads");
+            stream
+        });
+        let clients: Vec<TcpStream> = clients.collect();
+        wait(&format!("{name}: the calls begin"), || sockets() == idle + clients.len());
+        drop(clients);
+        wait(&format!("{name}: the calls end"), || sockets() == idle);
+    }
+}
+
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 

@@ -44,6 +44,8 @@ where
         Keep::ForOne => (ONLY_HEAD_WITHIN, false),
     };
     let closed = socket.closed();
+    // It may have a call under way that would go on without it.
+    socket.watch_for_end();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_within)

@@ -1,5 +1,5 @@
 //! The socket of a client: its first bytes can be looked at, and it fails when the client takes nothing for
-//! too long.
+//! too long, or is gone while nothing is read of it.
 //!
 //! Knows nothing of what is spoken on it.
 
@@ -11,13 +11,16 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 
 use crate::tls::Stream;
 
 /// Time in which a client has to take something of what was written. Its window and the socket's buffers are
 /// full by then, and what it should read is in our memory.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Between two looks whether a client is there of which nothing is read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes that decide which protocol is spoken.
 const FIRST_BYTES: usize = 4;
@@ -31,13 +34,42 @@ pub struct Socket {
     handed: usize,
     /// Runs while the client takes nothing.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Looks whether the client is gone, if that is wanted.
+    looks: Option<Box<Interval>>,
     /// Dropped with the socket.
     open: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Socket {
     pub fn new(stream: Stream) -> Socket {
-        Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None, open: None }
+        Socket {
+            stream,
+            first: [0; FIRST_BYTES],
+            read: 0,
+            handed: 0,
+            deadline: None,
+            looks: None,
+            open: None,
+        }
+    }
+
+    /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol that
+    /// answers one request at a time does not read what follows it. Its owner flushes whenever it is polled.
+    pub fn watch_for_end(&mut self) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks.reset();
+        self.looks = Some(Box::new(looks));
+    }
+
+    /// Whether it was seen that the client is gone.
+    fn is_seen_ended(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(looks) = &mut self.looks else { return false };
+        let mut is_due = false;
+        while looks.poll_tick(context).is_ready() {
+            is_due = true;
+        }
+        is_due && self.stream.has_ended()
     }
 
     /// Completes when the last owner has dropped the socket.
@@ -115,6 +147,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_seen_ended(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

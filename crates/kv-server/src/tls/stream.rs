@@ -20,6 +20,14 @@ impl Stream {
         matches!(self, Stream::Tls(_))
     }
 
+    /// As [`Wire::has_ended`].
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Stream::Plain(wire) => wire.has_ended(),
+            Stream::Tls(stream) => stream.get_ref().0.has_ended(),
+        }
+    }
+
     /// The common name of the other side's certificate, which the handshake has verified; empty if it has
     /// none. None if no certificate was shown.
     pub fn common_name(&self) -> Option<String> {
