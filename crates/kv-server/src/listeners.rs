@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use ::http::HeaderMap;
 use tokio::runtime::Runtime;
 
 use crate::config::{Settings, Urls};
@@ -69,7 +70,11 @@ impl Listeners {
 pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), settings.feature_gates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
-    let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
+    let gateway = settings.enable_grpc_gateway.then(|| {
+        let auth = Arc::clone(&member.auth);
+        let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
+        Gateway::new(member.limits.message_bytes_max(), Arc::new(client_of))
+    });
     let status = Source::new(Arc::clone(member), leases.table().clone());
     Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }

@@ -22,8 +22,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
-/// A host that is silent for so long is asked whether it is there, so often, so many times: one that has gone
-/// without a word is noticed within a minute.
+/// A host that is silent for so long is asked whether it is there, so often, so many times: one that has
+/// gone without a word is noticed within a minute.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
 /// A connection.

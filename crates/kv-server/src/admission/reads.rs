@@ -26,12 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::ClientId;
 use bytes::Bytes;
 use mvcc::{Error, Meter};
 use state_machine::Failure;
 use tonic::Status;
 
-use super::gate::{Bounds, ClientId, Gate, Pass};
+use super::gate::{Bounds, Gate, Pass};
 use super::memory::MemoryLimit;
 use super::shares::{Share, Shares};
 use crate::errors;

@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::*;
 
-const CLIENT: ClientId = ClientId(1);
+const CLIENT: ClientId = ClientId::alone(1);
 /// The most that one answer may take.
 const LARGEST: u64 = ANSWER_BYTES - ANSWER_RESERVE;
 
@@ -53,7 +53,7 @@ async fn a_read_beyond_the_whole_budget_is_refused_with_its_limit() {
 async fn a_read_that_cannot_grow_begins_again_with_more() {
     let admission = admission();
     let attempts = Arc::new(AtomicU32::new(0));
-    let in_the_way = admission.answers.enter(ClientId(2), LARGEST).await.unwrap();
+    let in_the_way = admission.answers.enter(ClientId::alone(2), LARGEST).await.unwrap();
     let counted = Arc::clone(&attempts);
     let mut reading = std::pin::pin!(admission.read(CLIENT, 0, move |meter| {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -78,14 +78,14 @@ async fn a_read_of_everything_next_to_an_unread_answer_delays_no_small_one() {
     let (_, unread) = admission.read(CLIENT, 0, |meter| hold(meter, 6)).await.unwrap();
     let everything = Arc::clone(&admission);
     let everything = tokio::spawn(async move {
-        everything.read(ClientId(2), 200 << 20, |meter| hold(meter, LARGEST >> 20)).await.map(drop)
+        everything.read(ClientId::alone(2), 200 << 20, |meter| hold(meter, LARGEST >> 20)).await.map(drop)
     });
     while admission.answers.gauges().1 == 0 {
         tokio::task::yield_now().await;
     }
     let began = tokio::time::Instant::now();
     for client in 3..20 {
-        let read = admission.read(ClientId(client), 0, |meter| hold(meter, 2));
+        let read = admission.read(ClientId::alone(client), 0, |meter| hold(meter, 2));
         read.await.expect("it is below the reserve");
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -100,7 +100,7 @@ async fn reads_whose_estimates_are_far_above_their_need_run_at_the_same_time() {
     let mut held = Vec::new();
     for client in 1..=4 {
         // Keys alone, of a store with large values.
-        let read = admission.read(ClientId(client), 300 << 20, |meter| hold(meter, 1));
+        let read = admission.read(ClientId::alone(client), 300 << 20, |meter| hold(meter, 1));
         held.push(read.await.expect("all four fit"));
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -152,7 +152,7 @@ async fn one_connection_cannot_take_all_turns() {
     while admission.turns.gauges() != (READS_AT_ONCE / 2, 48) {
         tokio::task::yield_now().await;
     }
-    admission.read(ClientId(2), 0, |_| Ok(())).await.expect("a turn is left for others");
+    admission.read(ClientId::alone(2), 0, |_| Ok(())).await.expect("a turn is left for others");
     release.store(true, Ordering::Relaxed);
     for read in greedy {
         read.await.unwrap().unwrap();

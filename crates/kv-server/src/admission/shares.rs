@@ -1,17 +1,13 @@
-//! Shares of one bound: what each client may hold without waiting.
+//! Shares of one bound: what each client may hold without waiting, by the rule of [`base::Shares`].
 //!
-//! * A client leaves at least as much free as it holds. So one client takes a half of the bound at most, a
-//!   second one a quarter.
 //! * A little is always given: clients that together hold everything do not keep another one out. So the
 //!   bound may be exceeded by that much for each client.
 //! * Nothing waits here. What is refused is the caller's to report.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::ClientId;
 use parking_lot::Mutex;
-
-use super::gate::ClientId;
 
 /// A bound and who holds how much of it.
 #[derive(Debug)]
@@ -19,13 +15,7 @@ pub struct Shares {
     bound: usize,
     /// What each client may always hold.
     always: usize,
-    held: Mutex<Held>,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    total: usize,
-    by_client: HashMap<ClientId, usize>,
+    held: Mutex<base::Shares>,
 }
 
 /// A part of the bound. Dropping it gives it back.
@@ -44,14 +34,11 @@ impl Shares {
     /// A share of this weight for a client; `None` if it has too much.
     pub fn take(self: &Arc<Self>, client: ClientId, weight: usize) -> Option<Share> {
         let mut held = self.held.lock();
-        let own = held.by_client.get(&client).copied().unwrap_or_default() + weight;
-        let total = held.total + weight;
-        let leaves_enough = self.bound.checked_sub(total).is_some_and(|free| own <= free);
-        if own > self.always && !leaves_enough {
+        let with = held.with(client, weight as u64);
+        if with.connection > self.always as u64 && !with.leaves_enough(self.bound as u64) {
             return None;
         }
-        held.total = total;
-        held.by_client.insert(client, own);
+        held.add(client, weight as u64);
         drop(held);
         Some(Share { shares: Arc::clone(self), client, weight })
     }
@@ -59,13 +46,7 @@ impl Shares {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut held = self.shares.held.lock();
-        held.total -= self.weight;
-        let own = held.by_client.get_mut(&self.client).expect("a client that holds a share");
-        *own -= self.weight;
-        if *own == 0 {
-            held.by_client.remove(&self.client);
-        }
+        self.shares.held.lock().remove(self.client, self.weight as u64);
     }
 }
 
@@ -76,23 +57,24 @@ mod tests {
     #[test]
     fn a_client_leaves_as_much_as_it_holds_and_gives_it_back() {
         let shares = Shares::new(16, 1);
-        let fill = |client| std::iter::from_fn(|| shares.take(ClientId(client), 1)).collect::<Vec<_>>();
+        let fill =
+            |client| std::iter::from_fn(|| shares.take(ClientId::alone(client), 1)).collect::<Vec<_>>();
         let held: Vec<_> = (0..6).map(fill).collect();
         assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [8, 4, 2, 1, 1, 1], "one is always given");
         drop(held);
         assert_eq!(fill(5).len(), 8);
-        assert!(shares.held.lock().by_client.is_empty(), "a client that holds nothing is forgotten");
+        assert!(shares.held.lock().callers() == 0, "a client that holds nothing is forgotten");
     }
 
     #[test]
     fn weights_count() {
         let shares = Shares::new(100, 10);
-        assert!(shares.take(ClientId(1), 51).is_none());
-        let half = shares.take(ClientId(1), 50).unwrap();
-        assert!(shares.take(ClientId(2), 26).is_none());
-        let _quarter = shares.take(ClientId(2), 25).unwrap();
-        assert!(shares.take(ClientId(1), 1).is_none());
+        assert!(shares.take(ClientId::alone(1), 51).is_none());
+        let half = shares.take(ClientId::alone(1), 50).unwrap();
+        assert!(shares.take(ClientId::alone(2), 26).is_none());
+        let _quarter = shares.take(ClientId::alone(2), 25).unwrap();
+        assert!(shares.take(ClientId::alone(1), 1).is_none());
         drop(half);
-        assert!(shares.take(ClientId(1), 37).is_some());
+        assert!(shares.take(ClientId::alone(1), 37).is_some());
     }
 }

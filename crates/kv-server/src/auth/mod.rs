@@ -29,7 +29,7 @@ mod start; // of all that
 
 pub(crate) use caller::Caller;
 pub(crate) use jwt::SignError;
-pub(crate) use origin::Origin;
+pub(crate) use origin::{Origin, caller_of};
 pub(crate) use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
 pub(crate) use sessions::{Auth, Credential, Tokens, Unresolved};
 pub(crate) use start::{AuthError, start};

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn of(client: u64) -> Applicant<'static> {
-        Applicant { client: ClientId(client), address: None, user: "u" }
+        Applicant { client: ClientId::alone(client), address: None, user: "u" }
     }
 
     #[tokio::test]
@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn one_client_cannot_take_all_places() {
         let passwords = Passwords::start(4).unwrap();
-        let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(ClientId(1), 1)).collect();
+        let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(ClientId::alone(1), 1)).collect();
         assert_eq!(held.len(), JOBS_MAX / 2);
         let refused = passwords.hash(of(1), "more".into()).await;
         assert_eq!(refused, Err(HashError::TooMany));

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use api::Error;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use state_machine::{AuthTable, Session};
 use tokio::sync::watch::{Receiver, channel};
@@ -21,6 +22,7 @@ use super::origin::Origin;
 use super::passwords::Passwords;
 use super::signed::{Signed, SignedTokens};
 use super::token;
+use crate::admission::ClientId;
 use crate::config::AuthSettings;
 use crate::process::shutdown::Stop;
 
@@ -96,7 +98,7 @@ pub struct Auth {
     token_ttl: Duration,
     /// Distinguishes the sessions of two members in one process.
     number: u64,
-    /// Of refused tokens; with a secret, so that no client can choose two that collide.
+    /// Of refused tokens and names of users; with a secret, so that no client can choose two that collide.
     hashes: RandomState,
 }
 
@@ -169,6 +171,23 @@ impl Auth {
             }
             Tokens::None => Credential::Invalid,
         }
+    }
+
+    /// As `client`, of a call through the gateway with these headers.
+    pub fn gateway_client(&self, client: ClientId, headers: &HeaderMap) -> ClientId {
+        let origin = Origin { client, ..Origin::default() };
+        let token = headers.get("grpc-metadata-token");
+        self.client(client, &self.credential(&origin, headers, token, headers.get(AUTHORIZATION)))
+    }
+
+    /// Who shares what clients share: the user of a call, if it has shown one, in place of its address.
+    pub fn client(&self, client: ClientId, credential: &Credential) -> ClientId {
+        let session = match credential {
+            Credential::None | Credential::Unknown(_) | Credential::Invalid => return client,
+            Credential::Session(session) => session,
+            Credential::Signed(signed) => &signed.session,
+        };
+        ClientId { caller: self.hashes.hash_one(session.user()), ..client }
     }
 
     fn with_kept<T>(&self, find: impl FnOnce(&mut Kept) -> T) -> T {

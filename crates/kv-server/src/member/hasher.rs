@@ -13,7 +13,7 @@ use tonic::Status;
 use crate::admission::{Admission, ClientId, MemoryLimit};
 
 /// Connections of clients count from 1, so members share a number that no client has.
-const MEMBERS: ClientId = ClientId(u64::MAX);
+const MEMBERS: ClientId = ClientId::alone(u64::MAX);
 
 /// Computes hashes of this member.
 #[derive(Clone)]

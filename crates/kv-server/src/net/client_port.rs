@@ -16,10 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use crate::admission::{ClientId, MemoryLimit};
+use crate::admission::{Holder, MemoryLimit, Places};
 use crate::auth::Origin;
 use crate::net::by_content_type::ByContentType;
 use crate::net::http1::{self, Keep};
@@ -33,11 +32,12 @@ use crate::wire::Wire;
 
 /// A connection that says nothing holds a file descriptor, so not for long.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
-/// HTTP/1 connections open at one time: probes and scrapers. One more is closed unanswered, so that heads
-/// which never end take no more than this many of the connections that clients share.
+/// HTTP/1 connections open at one time: probes and scrapers. One more displaces one that is idle, so that
+/// heads which never end take no more than this many of the connections that clients share, and keep no
+/// probe out.
 const HTTP1_CONNECTIONS_MAX: usize = 512;
-/// Those of them that make calls through the gateway, which may stay open for long. A call on one more is
-/// refused, so that probes and scrapers find a place.
+/// Those of them that make calls through the gateway, which may stay open for long. A call on one more
+/// displaces one of a caller with more, or is refused, so that probes and scrapers find a place.
 const GATEWAY_CONNECTIONS_MAX: usize = 384;
 /// Every HTTP/2 connection begins so, and no HTTP/1 request can.
 const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
@@ -85,8 +85,8 @@ pub fn serve<H, T, G>(
 {
     let shared = Shared {
         totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
-        http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS_MAX)),
-        gateway: Arc::new(Semaphore::new(GATEWAY_CONNECTIONS_MAX)),
+        http1: Places::new(HTTP1_CONNECTIONS_MAX),
+        gateway: Places::new(GATEWAY_CONNECTIONS_MAX),
         stop: stop.clone(),
     };
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
@@ -94,10 +94,10 @@ pub fn serve<H, T, G>(
     for ((listener, tls), traffic) in listeners {
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
-            let client = ClientId(next.fetch_add(1, Ordering::Relaxed));
+            let number = next.fetch_add(1, Ordering::Relaxed);
             let port = (tls.clone(), traffic);
             // In a box that is freed when the protocol is known: a connection may be idle for long.
-            let begun = Box::pin(accepted(stream, client, port, Arc::clone(&services), shared.clone()));
+            let begun = Box::pin(accepted(stream, number, port, Arc::clone(&services), shared.clone()));
             async move {
                 let connection = begun.await;
                 if let Some(connection) = connection {
@@ -128,8 +128,8 @@ impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
 #[derive(Clone)]
 struct Shared {
     totals: Arc<http2::Totals>,
-    http1: Arc<Semaphore>,
-    gateway: Arc<Semaphore>,
+    http1: Arc<Places>,
+    gateway: Arc<Places>,
     stop: Stop,
 }
 
@@ -138,7 +138,7 @@ type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn accepted<H, T, G>(
     stream: Wire,
-    client: ClientId,
+    number: u64,
     (tls, traffic): (Option<Acceptor>, Traffic),
     services: Arc<Services<H, T, G>>,
     shared: Shared,
@@ -150,7 +150,7 @@ where
 {
     let address = stream.peer_address();
     let (stream, origin) = match tls {
-        None => (Stream::Plain(stream), Origin::new(client, address, None)),
+        None => (Stream::Plain(stream), Origin::new(number, address, None)),
         Some(acceptor) => {
             let accepted = tokio::select! {
                 accepted = Box::pin(acceptor.accept(stream)) => accepted,
@@ -158,7 +158,7 @@ where
             };
             let stream = accepted?;
             let common_name = stream.common_name();
-            (stream, Origin::new(client, address, common_name))
+            (stream, Origin::new(number, address, common_name))
         }
     };
     connection(stream, (traffic, &origin), &services, shared).await
@@ -179,14 +179,16 @@ where
 {
     let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
-    let Shared { totals, http1: http1_permits, gateway, stop } = shared;
+    let Shared { totals, http1: http1_places, gateway, stop } = shared;
+    let totals = totals.of(origin.client.caller);
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
     };
     let inner = || {
         let Services { hot, streams, grpc, limits, .. } = services.of(&origin.without_certificate());
-        Inner::new(Methods { hot, streams, services: grpc }, limits, Arc::clone(&totals), stop.clone())
+        let methods = Methods { hot, streams, services: grpc };
+        Inner::new(origin.client, methods, limits, Arc::clone(&totals), stop.clone())
     };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
@@ -196,17 +198,18 @@ where
             Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
-            let permit = http1_permits.try_acquire_owned().ok()?;
+            let holder = Holder::new();
+            let place = http1_places.take(origin.client.caller, &holder)?;
             let router = if is_secure { &services.https } else { &services.http };
-            let inner = inner().with_places(gateway);
+            let inner = inner().with_places(gateway, Arc::clone(&holder));
             let service =
                 router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
                     request.extensions_mut().insert(inner.clone());
                     request
                 });
             Some(Box::pin(async move {
-                let _permit = permit;
-                http1::serve(socket, service, Keep::ForMore, &stop).await;
+                let _place = place;
+                http1::serve(socket, service, Keep::ForMore, &holder, &stop).await;
             }))
         }
         // The listener of the other kind is meant.

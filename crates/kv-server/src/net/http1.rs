@@ -1,6 +1,7 @@
 //! One HTTP/1 connection.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
@@ -12,6 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use tower::{Service, ServiceExt};
 
 use super::socket::Socket;
+use crate::admission::Holder;
 use crate::process::shutdown::Stop;
 
 /// Time for the head of one request, and between two requests on one connection.
@@ -32,12 +34,17 @@ pub enum Keep {
 const ONLY_HEAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves requests until the client closes the connection, or until the request that runs at `stop` is
-/// answered.
-pub async fn serve<S>(mut socket: Socket, service: S, keep: Keep, stop: &Stop)
+/// answered, or another connection has its place.
+pub async fn serve<S>(mut socket: Socket, service: S, keep: Keep, holder: &Arc<Holder>, stop: &Stop)
 where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
+    let used = Arc::clone(holder);
+    let service = service.map_request(move |request| {
+        used.touch();
+        request
+    });
     let service = TowerToHyperService::new(service.map_err(|never: Infallible| match never {}));
     let (head_within, keep_alive) = match keep {
         Keep::ForMore => (HEAD_WITHIN, true),
@@ -58,6 +65,7 @@ where
     // refused.
     tokio::select! {
         _ = connection.as_mut() => {}
+        () = holder.displaced() => {}
         () = stop.stopped() => {
             connection.as_mut().graceful_shutdown();
             drop(connection.as_mut().await);

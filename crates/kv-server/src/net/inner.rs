@@ -14,6 +14,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::http2::{self, ConnectionLimits, GrpcService, HotMethods, Methods, StreamMethods};
+use crate::admission::{ClientId, Holder, Place, Places};
 use crate::process::shutdown::Stop;
 
 /// Bytes on their way in each direction. What does not fit waits where it was made.
@@ -31,17 +32,19 @@ pub struct Inner {
     serve: Arc<dyn Fn(DuplexStream) + Send + Sync>,
     calls: Arc<Semaphore>,
     opened: Arc<Mutex<Option<SendRequest<Bytes>>>>,
+    client: ClientId,
     /// Where connections that make calls are counted, if they are; and the place of this one.
-    places: Option<Arc<Semaphore>>,
-    place: Arc<OnceLock<OwnedSemaphorePermit>>,
+    places: Option<(Arc<Places>, Arc<Holder>)>,
+    place: Arc<OnceLock<Place>>,
 }
 
 impl Inner {
-    /// Calls will be answered by `methods` within `limits`.
+    /// Calls of a client will be answered by `methods` within `limits`.
     pub fn new<H, T, G>(
+        client: ClientId,
         methods: Methods<H, T, G>,
         limits: ConnectionLimits,
-        totals: Arc<http2::Totals>,
+        totals: Arc<http2::CallerTotals>,
         stop: Stop,
     ) -> Inner
     where
@@ -57,28 +60,40 @@ impl Inner {
             serve: Arc::new(serve),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
             opened: Arc::default(),
+            client,
             places: None,
             place: Arc::default(),
         }
     }
 
     /// The same, counted among the connections that make calls.
-    pub fn with_places(self, places: Arc<Semaphore>) -> Inner {
-        Inner { places: Some(places), ..self }
+    pub fn with_places(self, places: Arc<Places>, holder: Arc<Holder>) -> Inner {
+        Inner { places: Some((places, holder)), ..self }
     }
 
-    /// Counts the connection, with its first call and until it and its calls have ended. False if there are
-    /// too many.
-    pub fn enter(&self) -> bool {
-        let Some(places) = self.places.as_ref().filter(|_| self.place.get().is_none()) else { return true };
-        match Arc::clone(places).try_acquire_owned() {
-            Ok(place) => {
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The connection, if it may lose its place to another one.
+    pub fn holder(&self) -> Option<&Arc<Holder>> {
+        self.places.as_ref().map(|(_, holder)| holder)
+    }
+
+    /// Counts the connection, with its first call, as one of this caller's, until it and its calls have
+    /// ended. False if there are too many.
+    pub fn enter(&self, caller: u64) -> bool {
+        let Some((places, holder)) = self.places.as_ref().filter(|_| self.place.get().is_none()) else {
+            return true;
+        };
+        match places.take(caller, holder) {
+            Some(place) => {
                 // A second call of the connection may have counted it meanwhile. Then this place is free
                 // again.
                 drop(self.place.set(place));
                 true
             }
-            Err(_) => self.place.get().is_some(),
+            None => self.place.get().is_some(),
         }
     }
 

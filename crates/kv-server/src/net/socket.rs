@@ -53,8 +53,9 @@ impl Socket {
         }
     }
 
-    /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol that
-    /// answers one request at a time does not read what follows it. Its owner flushes whenever it is polled.
+    /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol
+    /// that answers one request at a time does not read what follows it. Its owner flushes whenever it is
+    /// polled.
     pub fn watch_for_end(&mut self) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -32,7 +32,8 @@ impl Asker {
     pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &Known<'_>) -> Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
-        Asker { client: origin.client, address: origin.address, credential, certificate }
+        let client = member.auth.client(origin.client, &credential);
+        Asker { client, address: origin.address, credential, certificate }
     }
 
     /// Of a call that tonic hands over. The dispatcher has found both.
@@ -46,6 +47,12 @@ impl Asker {
         let Asker { address, credential, certificate, .. } = self;
         let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
         Some(log.begin(who, method))
+    }
+
+    /// The user that has shown who it is, as who shares.
+    pub fn user(&self) -> Option<u64> {
+        matches!(self.credential, Credential::Session(_) | Credential::Signed(_))
+            .then_some(self.client.caller)
     }
 
     /// The caller at this moment.

@@ -1,10 +1,6 @@
-//! What a gate allows, and the clients that it distinguishes.
+//! What a gate allows.
 
 use std::time::Duration;
-
-/// One connection. Numbers are never used twice in one run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ClientId(pub u64);
 
 /// What a gate allows.
 #[derive(Clone, Copy, Debug)]

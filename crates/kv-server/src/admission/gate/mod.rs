@@ -6,8 +6,8 @@
 //! ```
 //!
 //! * A pass has a weight; the weights of all passes never exceed the capacity.
-//! * A client that holds passes leaves at least as much free as it holds. So the first takes a half at most,
-//!   a second a quarter, and some is left for the next. One pass is always allowed.
+//! * A client that holds passes shares by the rule of [`Shares`], with all connections of its caller. One
+//!   pass is always allowed, for each caller.
 //! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
 //!   weight above what they may take counts as all of it.
 //! * Light and heavy passes wait in separate lanes. In a lane, clients are served in turn, one pass each, and
@@ -25,25 +25,27 @@
 //!
 //! Entering without waiting costs one uncontended lock.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::{ClientId, Held, Shares};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-mod bounds; // what a gate allows, and to whom
+mod bounds; // what a gate allows
 mod waiting; // who waits, and who is refused
 
 use super::memory::MemoryLimit;
-pub use bounds::{Bounds, ClientId};
+pub use bounds::Bounds;
 use waiting::Waiting;
 
 /// Time that the gate is drained for heavy passes without a break: reads that are under way end within it.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// A drain is followed by so many times its length without one: heavy passes are delayed a fifth of the time.
 const REST_FACTOR: u32 = 4;
+/// A pass above this part of the capacity is large.
+const LARGE_PART: u64 = 4;
 /// Those who wait look whether a drain has to end, this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -69,11 +71,9 @@ struct State {
 /// Weight of the passes that are out.
 #[derive(Default)]
 struct Used {
-    total: u64,
+    all: Shares,
     /// Of light passes.
     light: u64,
-    /// Of each client that holds any.
-    by_client: HashMap<ClientId, u64>,
 }
 
 /// Whether heavy passes may be overtaken.
@@ -122,12 +122,12 @@ impl Gate {
     /// Weight of the passes that are out, and the number of callers that wait.
     pub fn gauges(&self) -> (u64, usize) {
         let state = self.state.lock();
-        (state.used.total, state.waiting.len())
+        (state.used.all.total(), state.waiting.len())
     }
 
     /// Waits for a pass of this weight.
     pub async fn enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Result<Pass, Refused> {
-        let weight = weight.clamp(1, self.bounds.weight_max());
+        let (client, weight) = (self.sharing(client), weight.clamp(1, self.bounds.weight_max()));
         let (_in_line, mut pass) = {
             let mut state = self.state.lock();
             let may_pass = state.passes_now(&self.bounds, client, weight);
@@ -160,6 +160,26 @@ impl Gate {
                 Err(_) => self.end_late_drain(),
             }
         }
+    }
+
+    /// A pass that need not wait.
+    pub fn try_enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Option<Pass> {
+        let client = self.sharing(client);
+        let mut state = self.state.lock();
+        if weight > self.bounds.weight_max()
+            || !state.passes_now(&self.bounds, client, weight)
+            || !self.grants(weight)
+        {
+            return None;
+        }
+        state.used.add(&self.bounds, client, weight);
+        Some(Pass { gate: Arc::clone(self), client, weight })
+    }
+
+    /// Who shares: each connection for itself where a heavy pass is most of the capacity. One would keep out
+    /// all light ones of its caller, and they it.
+    fn sharing(&self, client: ClientId) -> ClientId {
+        if self.bounds.reserve > 0 { ClientId::alone(client.connection) } else { client }
     }
 
     fn grants(&self, weight: u64) -> bool {
@@ -266,7 +286,7 @@ impl Gate {
 impl State {
     /// Whether the client holds or waits for something.
     fn has(&self, client: ClientId) -> bool {
-        self.used.by_client.contains_key(&client) || self.waiting.has(client)
+        self.used.all.held(client) > 0 || self.waiting.has(client)
     }
 
     /// Whether there is nothing to admit, and nothing to forget.
@@ -289,33 +309,34 @@ impl State {
         let fits_class = if bounds.is_light(weight) {
             !self.drain.is_on() || self.used.light + weight <= bounds.reserve
         } else {
-            self.used.total - self.used.light + weight <= bounds.weight_max()
+            self.used.all.total() - self.used.light + weight <= bounds.weight_max()
         };
-        fits_class && self.used.total + weight <= bounds.capacity
+        fits_class && self.used.all.total() + weight <= bounds.capacity
     }
 }
 
 impl Used {
-    /// Whether the client leaves as much free as it holds then. One pass is always allowed.
+    /// Whether the client leaves enough free then. One pass is always allowed, for each caller.
     fn fits_share(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
-        let held = self.by_client.get(&client);
-        held.is_none_or(|held| held + weight <= bounds.capacity.saturating_sub(self.total + weight))
+        let held = self.all.with(client, weight);
+        let connection = Held { caller: held.connection, ..held };
+        if held.connection > weight && !connection.leaves_enough(bounds.capacity) {
+            return false;
+        }
+        // A large one would wait until its caller holds nothing: it waits for room instead, as others do.
+        let counted = if weight > bounds.capacity / LARGE_PART { 0 } else { weight };
+        let caller = Held { connection: 0, ..self.all.with(client, counted) };
+        held.caller == weight || caller.leaves_enough(bounds.capacity)
     }
 
     fn add(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
-        self.total += weight;
         self.light += if bounds.is_light(weight) { weight } else { 0 };
-        *self.by_client.entry(client).or_default() += weight;
+        self.all.add(client, weight);
     }
 
     fn remove(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
-        self.total -= weight;
         self.light -= if bounds.is_light(weight) { weight } else { 0 };
-        let held = self.by_client.get_mut(&client).expect("a client that holds a pass is listed");
-        *held -= weight;
-        if *held == 0 {
-            self.by_client.remove(&client);
-        }
+        self.all.remove(client, weight);
     }
 }
 
@@ -376,10 +397,16 @@ impl Pass {
         state.waiting.light.is_blocked || state.waiting.heavy.is_blocked
     }
 
-    /// Whether others wait for it, or other callers of the same client, whose share it uses up.
+    /// Whether others wait for it, or other calls of the same caller, whose share it uses up.
     pub fn is_wanted_by_any(&self) -> bool {
         let Waiting { light, heavy, .. } = &self.gate.state.lock().waiting;
-        light.is_blocked || heavy.is_blocked || light.has(self.client) || heavy.has(self.client)
+        light.is_blocked || heavy.is_blocked || light.has_of(self.client) || heavy.has_of(self.client)
+    }
+
+    /// Whether the caller should give back what it does not use: others came.
+    pub fn is_over_share(&self) -> bool {
+        let state = self.gate.state.lock();
+        state.used.all.with(self.client, 0).is_over(self.gate.bounds.capacity, state.used.all.callers())
     }
 
     /// Gives back what exceeds `weight`.

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::*;
 
-const FIRST: ClientId = ClientId(1);
-const SECOND: ClientId = ClientId(2);
+const FIRST: ClientId = ClientId::alone(1);
+const SECOND: ClientId = ClientId::alone(2);
 
 fn bounds() -> Bounds {
     Bounds {
@@ -63,7 +63,7 @@ async fn a_client_leaves_room_for_others() {
 #[tokio::test]
 async fn clients_that_wait_are_served_in_turn() {
     let gate = Gate::new(bounds());
-    let held = passed(&mut enter(&gate, ClientId(3), 10));
+    let held = passed(&mut enter(&gate, ClientId::alone(3), 10));
     let mut of_first: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 6)).collect();
     of_first.iter_mut().for_each(waits);
     let mut of_second = enter(&gate, SECOND, 6);
@@ -87,7 +87,7 @@ async fn a_pass_that_does_not_fit_is_not_overtaken_and_one_beyond_the_capacity_i
     let held = passed(&mut enter(&gate, FIRST, 1));
     let mut heavy = enter(&gate, SECOND, 99);
     waits(&mut heavy);
-    let mut light = enter(&gate, ClientId(3), 1);
+    let mut light = enter(&gate, ClientId::alone(3), 1);
     waits(&mut light);
     drop(held);
     let alone = passed(&mut heavy);
@@ -101,11 +101,11 @@ async fn a_pass_that_does_not_fit_is_not_overtaken_and_one_beyond_the_capacity_i
 async fn waiting_is_bounded_in_number_and_weight() {
     let gate = Gate::new(bounds());
     let held = passed(&mut enter(&gate, FIRST, 10));
-    let mut heavy: Vec<_> = (2..5).map(|client| enter(&gate, ClientId(client), 10)).collect();
+    let mut heavy: Vec<_> = (2..5).map(|client| enter(&gate, ClientId::alone(client), 10)).collect();
     heavy.iter_mut().for_each(waits);
     assert!(matches!(poll(&mut enter(&gate, FIRST, 10)), Poll::Ready(Err(Refused))), "too heavy together");
     drop(heavy);
-    let mut light: Vec<_> = (2..6).map(|client| enter(&gate, ClientId(client), 1)).collect();
+    let mut light: Vec<_> = (2..6).map(|client| enter(&gate, ClientId::alone(client), 1)).collect();
     light.iter_mut().for_each(waits);
     assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "too many");
     drop(held);
@@ -119,7 +119,7 @@ async fn a_caller_that_goes_away_makes_room_at_once() {
     let held = passed(&mut enter(&gate, FIRST, 6));
     let mut heavy = enter(&gate, SECOND, 10);
     waits(&mut heavy);
-    let mut light = enter(&gate, ClientId(3), 1);
+    let mut light = enter(&gate, ClientId::alone(3), 1);
     waits(&mut light);
     drop(heavy);
     let light = passed(&mut light);
@@ -169,7 +169,7 @@ async fn light_passes_go_on_while_a_heavy_one_waits() {
     let mut everything = enter(&gate, SECOND, 99);
     waits(&mut everything);
     for client in 3..9 {
-        drop(passed(&mut enter(&gate, ClientId(client), 2)));
+        drop(passed(&mut enter(&gate, ClientId::alone(client), 2)));
     }
     assert_eq!(gate.gauges(), (3, 1));
 }
@@ -184,7 +184,7 @@ async fn a_heavy_pass_that_cannot_be_served_delays_other_heavy_ones_for_a_fifth_
     let mut served = 0;
     while began.elapsed() < Duration::from_secs(100) {
         tokio::select! {
-            pass = gate.enter(ClientId(3), 5) => drop(pass.unwrap()),
+            pass = gate.enter(ClientId::alone(3), 5) => drop(pass.unwrap()),
             _ = &mut everything => panic!("there is no room for it"),
         }
         served += 1;
@@ -201,14 +201,14 @@ async fn a_heavy_pass_is_served_although_lighter_ones_never_cease() {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(client * 150)).await;
-            while let Ok(pass) = gate.enter(ClientId(client), 1 + 3 * (client % 2)).await {
+            while let Ok(pass) = gate.enter(ClientId::alone(client), 1 + 3 * (client % 2)).await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 drop(pass);
             }
         });
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let served = timeout(Duration::from_secs(15), gate.enter(ClientId(7), 99)).await;
+    let served = timeout(Duration::from_secs(15), gate.enter(ClientId::alone(7), 99)).await;
     assert!(matches!(served, Ok(Ok(_))), "a drain leaves no other heavy pass");
 }
 
@@ -223,14 +223,14 @@ async fn heavy_passes_are_served_in_turn_although_one_of_them_cannot_be() {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(client * 400)).await;
-            while let Ok(pass) = gate.enter(ClientId(client), 4).await {
+            while let Ok(pass) = gate.enter(ClientId::alone(client), 4).await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 drop(pass);
             }
         });
     }
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    let mut third = pin!(timeout(Duration::from_secs(25), gate.enter(ClientId(5), 13)));
+    let mut third = pin!(timeout(Duration::from_secs(25), gate.enter(ClientId::alone(5), 13)));
     tokio::select! {
         _ = &mut everything => panic!("there is no room for it"),
         served = &mut third => assert!(matches!(served, Ok(Ok(_))), "it fits next to what is not read"),
@@ -247,19 +247,19 @@ async fn who_can_be_served_at_once_is_not_refused_because_others_wait_for_their_
     let held = passed(&mut enter(&gate, SECOND, 3));
     let mut fourth = enter(&gate, SECOND, 4);
     waits(&mut fourth);
-    drop(passed(&mut enter(&gate, ClientId(3), 1)));
+    drop(passed(&mut enter(&gate, ClientId::alone(3), 1)));
     drop(held);
 }
 
 #[tokio::test]
 async fn when_too_many_wait_the_client_with_the_most_is_refused() {
     let gate = Gate::new(bounds());
-    let held = passed(&mut enter(&gate, ClientId(9), 10));
+    let held = passed(&mut enter(&gate, ClientId::alone(9), 10));
     let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 1)).collect();
     greedy.iter_mut().for_each(waits);
     let mut second = enter(&gate, SECOND, 1);
     waits(&mut second);
-    let mut third = enter(&gate, ClientId(3), 1);
+    let mut third = enter(&gate, ClientId::alone(3), 1);
     waits(&mut third);
     assert!(
         matches!(poll(&mut greedy[2]), Poll::Ready(Err(Refused))),
@@ -276,12 +276,12 @@ async fn when_too_many_wait_the_client_with_the_most_is_refused() {
 #[tokio::test]
 async fn when_too_much_weight_waits_the_client_with_the_most_is_refused() {
     let gate = Gate::new(Bounds { waiting_max: 40, ..bounds() });
-    let _held = passed(&mut enter(&gate, ClientId(9), 10));
+    let _held = passed(&mut enter(&gate, ClientId::alone(9), 10));
     let mut greedy: Vec<_> = (0..5).map(|_| enter(&gate, FIRST, 4)).collect();
     greedy.iter_mut().for_each(waits);
     let mut second = enter(&gate, SECOND, 10);
     waits(&mut second);
-    let mut third = enter(&gate, ClientId(3), 6);
+    let mut third = enter(&gate, ClientId::alone(3), 6);
     waits(&mut third);
     let refused = greedy.iter_mut().filter_map(|entering| match poll(entering) {
         Poll::Ready(Err(Refused)) => Some(()),
@@ -294,7 +294,7 @@ async fn when_too_much_weight_waits_the_client_with_the_most_is_refused() {
 #[tokio::test]
 async fn one_client_cannot_use_up_what_may_wait() {
     let gate = Gate::new(bounds());
-    let _held = passed(&mut enter(&gate, ClientId(9), 10));
+    let _held = passed(&mut enter(&gate, ClientId::alone(9), 10));
     let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 1)).collect();
     greedy.iter_mut().for_each(waits);
     assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "three quarters");
@@ -326,4 +326,31 @@ async fn what_memory_does_not_allow_waits_and_a_client_that_has_something_is_ref
     gate.look_again();
     drop(passed(&mut other));
     assert_eq!(limit.refused(), 3);
+}
+
+#[tokio::test]
+async fn a_caller_with_many_connections_delays_another_by_one_pass_and_its_waiters_are_refused_first() {
+    let gate = Gate::new(Bounds {
+        capacity: 8,
+        light_max: 8,
+        waiting_max: 100,
+        waiting_weight_max: 1000,
+        ..bounds()
+    });
+    let of = |caller, connection| ClientId { caller, connection };
+    let mut held: Vec<Pass> = (0..7).filter_map(|connection| gate.try_enter(of(1, connection), 1)).collect();
+    assert_eq!(held.len(), 6, "three quarters");
+    held.extend((2..4).map(|caller| gate.try_enter(ClientId::alone(caller), 1).unwrap()));
+    let mut hoard: Vec<_> = (100..200).map(|connection| enter(&gate, of(1, connection), 1)).collect();
+    hoard.iter_mut().for_each(waits);
+    let mut other = enter(&gate, ClientId::alone(9), 1);
+    waits(&mut other);
+    assert!(matches!(poll(&mut enter(&gate, of(1, 300), 1)), Poll::Ready(Err(Refused))));
+    let refused = hoard.iter_mut().filter_map(|entering| match poll(entering) {
+        Poll::Ready(outcome) => Some(outcome.is_err()),
+        Poll::Pending => None,
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [true]);
+    held.drain(..2);
+    drop(passed(&mut other));
 }

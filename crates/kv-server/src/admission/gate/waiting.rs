@@ -1,10 +1,14 @@
 //! Callers that wait at a gate: two lanes, a ring of clients in each, and the bounds on both together.
+//!
+//! In a ring, callers have turns, and in those of a caller its connections: one caller with many connections
+//! delays another by one pass.
 
 use std::collections::{HashMap, VecDeque};
 
+use base::ClientId;
 use tokio::sync::oneshot;
 
-use super::bounds::{Bounds, ClientId};
+use super::bounds::Bounds;
 
 /// One client may use all of a bound on waiting but the fourth part: it can use most while it is alone, and
 /// the first callers of other clients find some left.
@@ -20,10 +24,21 @@ pub(super) struct Waiter<P> {
 /// Callers whose passes are alike: light, or heavy.
 pub(super) struct Lane<P> {
     lines: HashMap<ClientId, VecDeque<Waiter<P>>>,
-    /// Every client with a line, once.
-    ring: VecDeque<ClientId>,
+    /// Every client with a line, once, by its round: in each round, a caller has one turn.
+    ring: VecDeque<(u64, ClientId)>,
+    /// The round of the last turn.
+    round: u64,
+    callers: HashMap<u64, Lines>,
     /// A caller waits for others to give something back, and not only for its own client.
     pub is_blocked: bool,
+}
+
+/// The lines of a caller.
+#[derive(Default)]
+struct Lines {
+    number: usize,
+    /// After the last of its turns.
+    next_round: u64,
 }
 
 /// Callers, counted.
@@ -39,19 +54,27 @@ pub(super) struct Waiting<P> {
     pub heavy: Lane<P>,
     all: Count,
     by_client: HashMap<ClientId, Count>,
+    by_caller: HashMap<u64, Count>,
     next_ticket: u64,
 }
 
 impl<P> Default for Lane<P> {
     fn default() -> Self {
-        Lane { lines: HashMap::new(), ring: VecDeque::new(), is_blocked: false }
+        Lane {
+            lines: HashMap::new(),
+            ring: VecDeque::new(),
+            round: 0,
+            callers: HashMap::new(),
+            is_blocked: false,
+        }
     }
 }
 
 impl<P> Default for Waiting<P> {
     fn default() -> Self {
         let (light, heavy) = (Lane::default(), Lane::default());
-        Waiting { light, heavy, all: Count::default(), by_client: HashMap::new(), next_ticket: 0 }
+        let (by_client, by_caller) = (HashMap::new(), HashMap::new());
+        Waiting { light, heavy, all: Count::default(), by_client, by_caller, next_ticket: 0 }
     }
 }
 
@@ -70,7 +93,7 @@ impl<P> Waiting<P> {
     }
 
     /// Whether one more of this weight may wait. For it, others may be refused: the newest of the client that
-    /// waits for most first, as long as that client waits for more than this one.
+    /// waits for most first, as long as it waits for more than this one. Callers are compared first.
     pub fn make_room(&mut self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
         let mut own = self.by_client.get(&client).copied().unwrap_or_default();
         own.add(weight);
@@ -85,21 +108,41 @@ impl<P> Waiting<P> {
         if self.all.number == 0 || (!too_many && too_heavy == 0) {
             return true;
         }
-        let above = |count: &Count| count.weight.saturating_sub(own.weight);
-        if too_heavy > self.by_client.values().map(above).sum() {
+        let mut own_caller = self.by_caller.get(&client.caller).copied().unwrap_or_default();
+        own_caller.add(weight);
+        let above = |(other, count): (&ClientId, &Count)| match other.caller == client.caller {
+            true => count.weight.saturating_sub(own.weight),
+            false => self.by_caller[&other.caller].weight.saturating_sub(own_caller.weight).min(count.weight),
+        };
+        if too_heavy > self.by_client.iter().map(above).sum() {
             return false;
         }
         if too_many {
-            let most = self.by_client.iter().max_by_key(|(client, count)| (count.number, client.0));
-            let Some((&most, _)) = most.filter(|(_, count)| count.number > own.number) else { return false };
+            let Some((most, caller, count)) = self.most(|count| count.number as u64) else { return false };
+            let is_more = match most.caller == client.caller {
+                true => count > own.number as u64,
+                false => caller > own_caller.number as u64,
+            };
+            if !is_more {
+                return false;
+            }
             self.refuse_newest(most);
         }
         while self.all.weight + weight > bounds.waiting_weight_max {
-            let most = self.by_client.iter().max_by_key(|(client, count)| (count.weight, client.0));
-            let (&most, _) = most.expect("what is too heavy was counted for clients");
+            let (most, ..) =
+                self.most(|count| count.weight).expect("what is too heavy was counted for clients");
             self.refuse_newest(most);
         }
         true
+    }
+
+    /// The client that waits for most, and how much its caller and it wait for.
+    fn most(&self, measure: impl Fn(&Count) -> u64) -> Option<(ClientId, u64, u64)> {
+        let counts = self.by_client.iter().map(|(client, count)| {
+            let caller = measure(&self.by_caller[&client.caller]);
+            (*client, caller, measure(count))
+        });
+        counts.max_by_key(|(client, caller, count)| (*caller, *count, client.connection))
     }
 
     /// Dropping the sender refuses the caller.
@@ -114,26 +157,28 @@ impl<P> Waiting<P> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let lane = self.lane(bounds.is_light(weight));
-        let line = lane.lines.entry(client).or_default();
-        if line.is_empty() {
-            lane.ring.push_back(client);
+        if !lane.has(client) {
+            lane.callers.entry(client.caller).or_default().number += 1;
+            lane.line_up(client);
         }
-        line.push_back(Waiter { ticket, weight, to });
+        lane.lines.entry(client).or_default().push_back(Waiter { ticket, weight, to });
         self.all.add(weight);
         self.by_client.entry(client).or_default().add(weight);
+        self.by_caller.entry(client.caller).or_default().add(weight);
         ticket
     }
 
     /// Takes the first waiter of the client at this place of the ring, which then goes to the end of it.
     pub fn take(&mut self, is_light: bool, place: usize) -> (ClientId, Waiter<P>) {
         let lane = self.lane(is_light);
-        let client = lane.ring.remove(place).expect("a place in the ring");
+        let (round, client) = lane.ring.remove(place).expect("a place in the ring");
+        lane.round = lane.round.max(round);
         let line = lane.lines.get_mut(&client).expect("a client in the ring has a line");
         let waiter = line.pop_front().expect("a line in the ring is not empty");
         if line.is_empty() {
-            lane.lines.remove(&client);
+            lane.remove_line(client);
         } else {
-            lane.ring.push_back(client);
+            lane.line_up(client);
         }
         self.uncount(client, waiter.weight);
         (client, waiter)
@@ -155,6 +200,11 @@ impl<P> Waiting<P> {
         if count.number == 0 {
             self.by_client.remove(&client);
         }
+        let count = self.by_caller.get_mut(&client.caller).expect("a caller that waits is counted");
+        count.subtract(weight);
+        if count.number == 0 {
+            self.by_caller.remove(&client.caller);
+        }
     }
 }
 
@@ -163,9 +213,32 @@ impl<P> Lane<P> {
         self.lines.contains_key(&client)
     }
 
+    /// Whether any connection of the same caller waits.
+    pub fn has_of(&self, client: ClientId) -> bool {
+        self.callers.contains_key(&client.caller)
+    }
+
+    fn remove_line(&mut self, client: ClientId) {
+        self.lines.remove(&client);
+        let lines = self.callers.get_mut(&client.caller).expect("a caller with a line is counted");
+        lines.number -= 1;
+        if lines.number == 0 {
+            self.callers.remove(&client.caller);
+        }
+    }
+
+    /// Puts a client into the ring, after all that have a turn in the same round.
+    fn line_up(&mut self, client: ClientId) {
+        let lines = self.callers.get_mut(&client.caller).expect("a caller with a line is counted");
+        let round = lines.next_round.max(self.round + 1);
+        lines.next_round = round + 1;
+        let place = self.ring.partition_point(|(other, _)| *other <= round);
+        self.ring.insert(place, (round, client));
+    }
+
     /// The client at this place of the ring, and the weight that it waits for first.
     pub fn first_at(&self, place: usize) -> Option<(ClientId, u64)> {
-        let client = *self.ring.get(place)?;
+        let (_, client) = *self.ring.get(place)?;
         let first = self.lines[&client].front().expect("a line in the ring is not empty");
         Some((client, first.weight))
     }
@@ -175,8 +248,9 @@ impl<P> Lane<P> {
         let mut places = 0..self.ring.len();
         let found = places
             .find(|place| self.first_at(*place).is_some_and(|(client, weight)| is_first(client, weight)));
-        if let Some(client) = found.and_then(|place| self.ring.remove(place)) {
-            self.ring.push_back(client);
+        if let Some((round, client)) = found.and_then(|place| self.ring.remove(place)) {
+            let last = self.ring.back().map_or(round, |(last, _)| *last);
+            self.ring.push_back((last, client));
         }
     }
 
@@ -186,8 +260,8 @@ impl<P> Lane<P> {
         let place = line.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
         let waiter = line.remove(place);
         if line.is_empty() {
-            self.lines.remove(&client);
-            self.ring.retain(|other| *other != client);
+            self.remove_line(client);
+            self.ring.retain(|(_, other)| *other != client);
         }
         waiter
     }

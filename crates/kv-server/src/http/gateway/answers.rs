@@ -43,7 +43,7 @@ impl Answers {
         if length > ANSWER_BYTES_MAX {
             return Err(errors::answer_too_large(ANSWER_BYTES_MAX as u64));
         }
-        let held = budget.answer(length).await;
+        let held = budget.answer(length).await?;
         self.read.reserve((PREFIX_BYTES + length).saturating_sub(self.read.len()));
         while self.read.len() < PREFIX_BYTES + length {
             self.receive().await?;

@@ -29,8 +29,8 @@ impl Call {
     async fn call(self, request: Request) -> Result<Response, Status> {
         let answer = self.begin(request).await?;
         let mut answers = Answers::new(answer.await.map_err(|error| lost(&error))?);
-        let Message { bytes, held } = answers.next(&self.gateway.budget).await?;
-        match answers.next(&self.gateway.budget).await {
+        let Message { bytes, held } = answers.next(&self.budget).await?;
+        match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
             Err(status) => return Err(status),
             Ok(_) => return Err(Status::internal("a unary call had two answers")),
@@ -53,7 +53,7 @@ impl Call {
     /// The message of the first object; an empty body stands for an empty one.
     async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
-        let value = values.next(&self.gateway.budget).await?;
+        let value = values.next(&self.budget).await?;
         self.message(value.unwrap_or_else(|| Bytes::from_static(b"{}"))).await
     }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::account::{Account, Totals};
+use super::account::{Account, CallerTotals};
 use super::grpc::TIMEOUT;
 use super::meter::Metered;
 use super::methods::HotMethods;
@@ -82,7 +82,7 @@ pub fn serve<I, H, T, S>(
     io: I,
     methods: Methods<H, T, S>,
     limits: ConnectionLimits,
-    totals: Arc<Totals>,
+    totals: Arc<CallerTotals>,
     stop: watch::Receiver<bool>,
 ) -> impl Future<Output = ()>
 where

@@ -15,7 +15,7 @@ use crate::net::http2::account::{Account, Room, counted};
 use crate::net::http2::wire::testing::first_stream;
 
 /// A client that wants a turn as well.
-const OTHER: ClientId = ClientId(2);
+const OTHER: ClientId = ClientId::alone(2);
 
 fn one_turn() -> Arc<Gate> {
     Gate::new(Bounds {
@@ -73,7 +73,7 @@ impl LongAnswer for Numbered {
 
     async fn part(&mut self, position: u64) -> Result<Part, Status> {
         self.asked.lock().unwrap().push(position);
-        let turn = self.turns.enter(ClientId(1), 1).await.unwrap();
+        let turn = self.turns.enter(ClientId::alone(1), 1).await.unwrap();
         let end = self.bytes.min(position + self.part_bytes);
         if end > self.damaged_at {
             return Err(Status::internal("damaged"));
@@ -277,7 +277,7 @@ async fn who_trickles_keeps_no_turn_that_others_want() {
 
 #[tokio::test(start_paused = true)]
 async fn who_trickles_keeps_no_turn_that_its_own_connection_wants() {
-    trickle_while_waiting(ClientId(1)).await;
+    trickle_while_waiting(ClientId::alone(1)).await;
 }
 
 async fn trickle_while_waiting(waits: ClientId) {

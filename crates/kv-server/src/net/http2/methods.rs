@@ -25,6 +25,11 @@ pub trait HotMethods: Clone + Send + 'static {
     /// When the call must have ended.
     fn deadline(call: &Self::Call) -> Option<Instant>;
 
+    /// The user of the call, as who shares, if it has shown one.
+    fn user(_call: &Self::Call) -> Option<u64> {
+        None
+    }
+
     /// Answers a call that waits for nothing: `send` takes the answer, with its prefix, and returns whether it
     /// was sent. Otherwise false: then the call is to be made, and nothing of it was counted.
     ///

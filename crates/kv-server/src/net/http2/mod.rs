@@ -47,7 +47,7 @@ mod relay; // the calls that other services answer
 mod connection; // the task of a connection
 
 pub(crate) use account::PartRoom;
-pub use account::{Room, Totals};
+pub use account::{CallerTotals, Room, Totals};
 pub use connection::{Methods, serve};
 #[cfg(test)]
 pub(crate) use methods::NoHot;

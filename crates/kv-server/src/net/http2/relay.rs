@@ -9,6 +9,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
-use super::account::{Body as Counted, Relayed};
+use super::account::{Account, Body as Counted, Relayed};
 use super::grpc::send_status_after_headers;
 use super::sending::send_data;
 use super::shared::{ConnectionShared, stopped_for_requests};
@@ -164,8 +165,9 @@ struct Incoming {
 }
 
 /// Why the rest of a body is not waited for any longer, once that is so.
-async fn too_late(stop: watch::Receiver<bool>) -> Status {
+async fn too_late(account: Arc<Account>, stop: watch::Receiver<bool>) -> Status {
     tokio::select! {
+        () = account.over_share() => errors::too_many_request_bytes(),
         () = sleep(BODY_WITHIN) => errors::incomplete_too_long(),
         () = stopped_for_requests(stop) => errors::stopped(),
     }
@@ -179,8 +181,9 @@ impl Incoming {
 
     /// Pending, or an error once the body has taken too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
-        let Incoming { stop, deadline, .. } = self;
-        let deadline = deadline.get_or_insert_with(|| Box::pin(too_late(stop.clone())));
+        let Incoming { stop, deadline, counted, .. } = self;
+        let deadline =
+            deadline.get_or_insert_with(|| Box::pin(too_late(Arc::clone(counted.account()), stop.clone())));
         let status = ready!(deadline.as_mut().poll(context));
         Poll::Ready(Some(Err(status.into())))
     }
@@ -198,7 +201,7 @@ impl http_body::Body for Incoming {
             Poll::Pending => self.wait(context),
             Poll::Ready(Some(Ok(data))) => {
                 self.reader.release(data.len());
-                let added = self.counted.add(data.len());
+                let added = self.counted.add(data.len(), None);
                 Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
             }
             Poll::Ready(Some(Err(gone))) => Poll::Ready(Some(Err(gone.into()))),

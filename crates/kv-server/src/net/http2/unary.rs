@@ -54,7 +54,7 @@ pub(super) async fn answer<H: HotMethods>(
     mut writer: Writer,
     shared: &ConnectionShared,
 ) {
-    let read = read_in_time(&mut body, shared, H::deadline(&call)).await;
+    let read = read_in_time(&mut body, shared, (H::deadline(&call), H::user(&call))).await;
     let mut rest = match &read {
         Ok(_) => (!has_ended(&mut body)).then_some(body),
         Err(ReadError::Refused(_)) => None,
@@ -158,29 +158,33 @@ enum ReadError {
 async fn read_in_time(
     body: &mut Reader,
     shared: &ConnectionShared,
-    deadline: Option<Instant>,
+    (deadline, user): (Option<Instant>, Option<u64>),
 ) -> Result<Message, ReadError> {
-    let mut reading = pin!(read_message(body, shared));
+    let mut reading = pin!(read_message(body, shared, user));
     // A small request has arrived by now, and needs no timer.
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
     match first {
         Poll::Ready(message) => message,
-        Poll::Pending => Box::pin(read_before(deadline, reading, shared)).await,
+        Poll::Pending => Box::pin(read_before(deadline, reading, shared, user.is_some())).await,
     }
 }
 
 /// Goes on reading until the call's deadline, or for [`BODY_WITHIN`], or until a stopping member waits no
-/// longer.
+/// longer; without a user, until its caller is over its share.
 async fn read_before(
     deadline: Option<Instant>,
     reading: impl Future<Output = Result<Message, ReadError>>,
     shared: &ConnectionShared,
+    is_users: bool,
 ) -> Result<Message, ReadError> {
     let latest = Instant::now() + BODY_WITHIN;
     let reading = async {
         tokio::select! {
             biased;
             message = reading => message,
+            () = shared.account.over_share(), if !is_users => {
+                Err(ReadError::Refused(errors::too_many_request_bytes()))
+            }
             () = stopped_for_requests(shared.stop.clone()) => Err(ReadError::Refused(errors::stopped())),
         }
     };
@@ -199,7 +203,11 @@ type Message = (Bytes, Option<Body>);
 /// Reads the message and gives the window back as it arrives. What has arrived counts against the bounds of
 /// `account`, which flow control cannot replace: if the window were given back only for complete messages, a
 /// dozen large ones that arrive by turns would use it up, and none could be completed.
-async fn read_message(body: &mut Reader, shared: &ConnectionShared) -> Result<Message, ReadError> {
+async fn read_message(
+    body: &mut Reader,
+    shared: &ConnectionShared,
+    user: Option<u64>,
+) -> Result<Message, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;
@@ -215,7 +223,7 @@ async fn read_message(body: &mut Reader, shared: &ConnectionShared) -> Result<Me
             }
         }
         let arrived = counted.get_or_insert_with(|| Body::new(&shared.account));
-        arrived.add(part.len()).map_err(ReadError::Refused)?;
+        arrived.add(part.len(), user).map_err(ReadError::Refused)?;
         gathered.extend_from_slice(&part);
         if wanted.is_none() && gathered.len() >= PREFIX_BYTES {
             let length = message_length(&gathered, bytes_max)?;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::*;
-use crate::net::http2::{ConnectionLimits, Methods, NoStreams, Room, SendNow, Totals, serve};
+use crate::net::http2::{CallerTotals, ConnectionLimits, Methods, NoStreams, Room, SendNow, serve};
 
 /// Two answers of it are below the bound of a connection, twelve above.
 const LARGE_BYTES: usize = 2 << 20;
@@ -109,12 +109,17 @@ impl Drop for Ends {
     }
 }
 
-async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
+async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<CallerTotals>) {
     let (_stops, stop) = watch::channel(false);
     serve_until(stop, io, hot, totals).await;
 }
 
-async fn serve_until(stop: watch::Receiver<bool>, io: DuplexStream, hot: Scripted, totals: Arc<Totals>) {
+async fn serve_until(
+    stop: watch::Receiver<bool>,
+    io: DuplexStream,
+    hot: Scripted,
+    totals: Arc<CallerTotals>,
+) {
     let limits = ConnectionLimits::for_tests(1 << 20);
     // They read the request to its end, or to an error, but for one.
     let services = tower::service_fn(|mut request: Request<Body>| async move {
@@ -138,7 +143,7 @@ struct Client {
 
 impl Client {
     /// `totals` counts what other connections hold as well.
-    async fn new(totals: Arc<Totals>) -> Client {
+    async fn new(totals: Arc<CallerTotals>) -> Client {
         let (ours, theirs) = duplex(1 << 20);
         let (signal, (done, events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
         let hot = Scripted { signal: Arc::clone(&signal), done };
@@ -320,19 +325,19 @@ async fn large_messages_count_against_their_bound_until_their_calls_end() {
 fn connections_that_hold_requests_leave_some_bytes_to_others() {
     let connection = Arc::new(Account::new(Arc::default()));
     let totals = connection.totals();
-    let hoarders: Vec<Vec<super::Body>> = (0..3)
-        .map(|_| {
-            let account = Arc::new(Account::new(Arc::clone(&totals)));
+    let hoarders: Vec<Vec<super::Body>> = (1..4)
+        .map(|caller| {
+            let account = Arc::new(Account::new(totals.all().of(caller)));
             let request = || {
                 let mut body = super::Body::new(&account);
-                body.add(1 << 20).ok().map(|()| body)
+                body.add(1 << 20, None).ok().map(|()| body)
             };
             std::iter::from_fn(request).collect()
         })
         .collect();
     assert_eq!(hoarders[0].len(), 48, "the bound of a connection");
     let mut body = super::Body::new(&connection);
-    assert!(body.add(2 << 20).is_ok(), "the largest request of a connection that holds nothing");
+    assert!(body.add(2 << 20, None).is_ok(), "the largest request of a connection that holds nothing");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,9 +86,9 @@ mod tests {
     fn a_call_beyond_the_bound_is_refused() {
         let (_stopper, stop) = crate::process::shutdown::stop();
         let waiting = Waiting { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
-        let (client, name) = (ClientId(1), Bytes::from_static(b""));
+        let (client, name) = (ClientId::alone(1), Bytes::from_static(b""));
         let place = waiting.enter(client, &name).unwrap();
-        for (client, name) in [(client, name.clone()), (ClientId(2), vec![b'n'; CALL_BYTES].into())] {
+        for (client, name) in [(client, name.clone()), (ClientId::alone(2), vec![b'n'; CALL_BYTES].into())] {
             let refused = waiting.enter(client, &name).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::Unknown);
             assert_eq!(refused.message(), "etcdserver: too many requests");

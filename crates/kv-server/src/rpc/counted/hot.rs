@@ -61,6 +61,10 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
         H::deadline(&call.inner)
     }
 
+    fn user(call: &Self::Call) -> Option<u64> {
+        H::user(&call.inner)
+    }
+
     fn answer_now(&self, call: &Self::Call, message: &Bytes, send: &mut SendNow<'_>) -> bool {
         if call.span.is_some() {
             return false;

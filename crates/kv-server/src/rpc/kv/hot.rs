@@ -100,6 +100,10 @@ impl HotMethods for Hot {
         call.deadline.as_ref().ok().copied().flatten()
     }
 
+    fn user(call: &HotCall) -> Option<u64> {
+        call.asker.user()
+    }
+
     /// A serializable range of one key. One that is audited or sampled is left to `call`.
     fn answer_now(&self, call: &HotCall, message: &Bytes, send: &mut SendNow<'_>) -> bool {
         let HotCall { method, deadline, metadata, asker } = call;
