@@ -3,8 +3,8 @@
 //! * While all places are taken, the caller that has most loses one to a newcomer: the one that has been idle
 //!   for the longest time, and one that is in use only to a caller that has fewer. So many connections of one
 //!   caller, or of many callers, keep no newcomer out, and displace those of no caller that has few.
-//! * Else a newcomer displaces what has been idle for the longest time, of any caller. It is refused while all
-//!   places are in use.
+//! * Else a newcomer displaces what has been idle for the longest time, of any caller. It is refused while
+//!   all places are in use.
 //!
 //! Knows nothing of what is done on a connection. Its owner ends it when it was displaced.
 
