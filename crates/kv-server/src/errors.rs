@@ -287,10 +287,11 @@ pub fn malformed(reading: RequestForm) -> Status {
     })
 }
 
-/// A transaction that is no message, or nested too deep: etcd counts nesting as operations.
+/// A transaction that is no message, of too many operations, or nested too deep: etcd counts nesting as
+/// operations.
 pub fn undecodable(error: &DecodeError) -> Status {
     match error {
-        DecodeError::TooDeep => refused(Error::TooManyOps),
+        DecodeError::TooDeep | DecodeError::TooMany => refused(Error::TooManyOps),
         DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => {
             malformed(RequestForm::Unary)
         }

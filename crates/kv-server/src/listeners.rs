@@ -69,7 +69,9 @@ impl Listeners {
 pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), settings.feature_gates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
-    let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
+    let limits = &member.limits;
+    let gateway =
+        settings.enable_grpc_gateway.then(|| Gateway::new(limits.message_bytes_max(), limits.txn_ops_max));
     let status = Source::new(Arc::clone(member), leases.table().clone());
     Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }

@@ -5,6 +5,10 @@
 
 use api::Method;
 
+/// A request that changes the members names some URLs. The bound is that of their number: an empty one takes
+/// 2 bytes, and 24 in memory.
+pub const CLUSTER_BYTES_MAX: usize = 64 << 10;
+
 /// What answers a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {

@@ -305,7 +305,12 @@ impl Running {
             roster,
             reach: peers,
             usage: Usage::new(settings.metrics_top),
-            audit: AuditLog::start(settings.audit.as_ref(), &auth, &metrics.audit)?,
+            audit: AuditLog::start(
+                settings.audit.as_ref(),
+                &auth,
+                &metrics.audit,
+                settings.limits.txn_ops_max,
+            )?,
             auth,
         });
         Ok(Running { settings, identity, member, leases, store_thread, watch_thread, threads, peers_stopper })

@@ -300,7 +300,7 @@ impl EtcdMachine {
 /// so may a foreign sender at the peer port.
 fn refusal(error: &DecodeError) -> api::Error {
     match error {
-        DecodeError::TooDeep => api::Error::TooManyOps,
+        DecodeError::TooDeep | DecodeError::TooMany => api::Error::TooManyOps,
         DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => api::Error::NotCapable,
     }
 }

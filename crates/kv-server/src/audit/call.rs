@@ -22,6 +22,8 @@ pub struct AuditLog {
     queue: Queue,
     level: AuditLevel,
     auth: Arc<Auth>,
+    /// A transaction with a longer list was refused, and is not read for its line.
+    txn_ops_max: usize,
 }
 
 /// Who makes a call.
@@ -54,10 +56,11 @@ impl AuditLog {
         settings: Option<&AuditSettings>,
         auth: &Arc<Auth>,
         metrics: &AuditMetrics,
+        txn_ops_max: usize,
     ) -> Result<Option<Arc<AuditLog>>, AuditError> {
         let Some(AuditSettings { target, level }) = settings else { return Ok(None) };
         let queue = Queue::start(target, metrics.clone())?;
-        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth) })))
+        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth), txn_ops_max })))
     }
 
     /// Waits for the lines that are left, a second at most. Blocks.
@@ -110,7 +113,8 @@ impl Call {
         let subject = self.subject.take().unwrap_or_else(|| {
             let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
             let refused_user = caller.filter(|caller| caller.user().is_some());
-            Subject::of(self.method, std::mem::take(&mut self.request), refused_user)
+            let request = std::mem::take(&mut self.request);
+            Subject::of(self.method, request, refused_user, self.log.txn_ops_max)
         });
         let is_logged = match self.log.level {
             AuditLevel::Refused => is_refused,
@@ -200,7 +204,7 @@ mod tests {
     use prost::Message;
 
     fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
-        let subject = Subject::of(method, request.encode_to_vec().into(), None);
+        let subject = Subject::of(method, request.encode_to_vec().into(), None, 128);
         let line = Line {
             ts: "T".to_owned(),
             user: Some("alice\"\n"),
@@ -281,12 +285,12 @@ mod tests {
         let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
         let of = |op: RequestOp| {
             let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
-            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None).is_change
+            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!of(read) && of(write));
         let alarm = |action| {
             let request = AlarmRequest { action, ..AlarmRequest::default() };
-            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None).is_change
+            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!alarm(0) && alarm(1) && alarm(2));
     }

@@ -27,6 +27,7 @@ use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, ma
 use crate::auth::Origin;
 use crate::errors::{self, RequestForm};
 use crate::member::{LeaderLoss, LeaseService, Member};
+use crate::methods::CLUSTER_BYTES_MAX;
 use crate::net::client_port::PerConnection;
 use crate::process::shutdown::Stop;
 
@@ -65,7 +66,7 @@ impl Grpc {
             .add_service(maintenance)
             .add_service(lease.max_decoding_message_size(bytes_max))
             .add_service(auth)
-            .add_service(cluster.max_decoding_message_size(bytes_max))
+            .add_service(cluster.max_decoding_message_size(bytes_max.min(CLUSTER_BYTES_MAX)))
             .add_service(lock)
             .add_service(election)
             .add_service(RepairServer::new(repair::Repair(Arc::clone(&member))))

@@ -10,6 +10,8 @@ use state_machine::command;
 
 /// Operations of a transaction that are looked at.
 const OPERATIONS_MAX: usize = 16;
+/// Operations in a list of a transaction, of which it is looked at: etcd's limit where none is set.
+const TXN_OPS_MAX: usize = 128;
 /// Bytes of a key that are looked at for its prefix.
 const PREFIX_BYTES_MAX: usize = 64;
 /// Segments of a prefix, the empty one before a leading slash not counted.
@@ -31,7 +33,7 @@ pub(super) fn named(method: Method, message: Bytes) -> Vec<Named> {
         Method::KvDeleteRange => {
             named.extend(DeleteRangeRequest::decode(message).ok().map(|delete| (delete.key, 0)));
         }
-        Method::KvTxn => of_txn(&command::decode_txn(message).unwrap_or_default(), &mut named),
+        Method::KvTxn => of_txn(&command::decode_txn(message, TXN_OPS_MAX).unwrap_or_default(), &mut named),
         _ => {}
     }
     named

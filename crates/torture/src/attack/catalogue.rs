@@ -59,6 +59,7 @@ pub static ATTACKS: &[Attack] = &[
         preload: work::TXN_PRELOAD,
         ..attack("wide-transactions", |ground| Box::pin(work::wide_transactions(ground)))
     },
+    attack("countless-operations", |ground| Box::pin(work::countless_operations(ground))),
     Attack {
         preload: work::HASH_PRELOAD,
         ..attack("hash-kv-resets", |ground| Box::pin(work::hash_kv(ground)))

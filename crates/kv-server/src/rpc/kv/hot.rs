@@ -8,7 +8,7 @@ use api::{Error, Method};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
-use state_machine::command;
+use state_machine::command::{self, DecodeError};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -16,7 +16,7 @@ use super::frame::framed;
 use super::large::LargeAnswer;
 use super::methods;
 use super::now;
-use crate::admission::{Answered, charged};
+use crate::admission::{Answered, blocking, charged};
 use crate::auth::Origin;
 use crate::errors;
 use crate::member::Member;
@@ -26,6 +26,10 @@ use crate::net::http2::{HotAnswer, HotMethods, Room, SendNow};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::{deadline, guard, header};
+
+/// A longer transaction is decoded on a blocking thread: it may have thousands of operations. Other messages
+/// are a few fields.
+const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
 #[derive(Clone)]
@@ -52,11 +56,22 @@ impl Hot {
         Ok(request)
     }
 
-    /// As `admit`, with the decoder that apply uses, which bounds nesting.
-    fn admit_txn(metadata: Result<(), Error>, message: Bytes) -> Result<TxnRequest, Status> {
-        let request = command::decode_txn(message).map_err(|error| errors::undecodable(&error))?;
-        metadata.map_err(errors::refused)?;
-        Ok(request)
+    /// As `admit`, with the decoder that apply uses, which bounds nesting. It refuses what has too many
+    /// operations while it reads, which etcd does after it has looked at the metadata.
+    async fn admit_txn(
+        metadata: Result<(), Error>,
+        message: Bytes,
+        ops_max: usize,
+    ) -> Result<TxnRequest, Status> {
+        let decoded = match message.len() <= DECODED_HERE_BYTES_MAX {
+            true => command::decode_txn(message, ops_max),
+            // In a box, so that the future of every other call stays small.
+            false => Box::pin(blocking(move || command::decode_txn(message, ops_max))).await?,
+        };
+        if !matches!(decoded, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
+            metadata.map_err(errors::refused)?;
+        }
+        decoded.map_err(|error| errors::undecodable(&error))
     }
 }
 
@@ -179,7 +194,8 @@ impl Hot {
                 }
             }
             HotMethod::Txn => {
-                answer(methods::txn(member, asker, Self::admit_txn(metadata, message)?, Some(room)).await?)
+                let request = Self::admit_txn(metadata, message, member.limits.txn_ops_max).await?;
+                answer(methods::txn(member, asker, request, Some(room)).await?)
             }
             HotMethod::DeleteRange => {
                 answer(methods::delete_range(member, asker, Self::admit(metadata, message)?).await?)
