@@ -3,6 +3,7 @@
 mod allocations; // of hot calls
 mod at_once; // calls that are answered while their request is looked at
 mod idle; // memory of connections without calls
+mod unnamed; // calls without a token
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

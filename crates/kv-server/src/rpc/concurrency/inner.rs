@@ -79,6 +79,8 @@ impl Inner {
         if named != 0 {
             return Ok(named);
         }
+        // Where the method is called by its name, its caller is checked before.
+        self.check_named().await?;
         let request = LeaseGrantRequest { ttl: LEASE_TTL, id: 0 };
         let granted = lease::grant(&self.member, &self.asker, request).await.map_err(errors::passed_on)?;
         Ok(granted.id)
