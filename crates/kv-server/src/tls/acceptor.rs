@@ -89,7 +89,7 @@ impl Acceptor {
             None => return None,
         };
         // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
-        let slot = self.handshakes.begin();
+        let slot = self.handshakes.begin(remote);
         let deadline = Instant::now() + HANDSHAKE_WITHIN;
         let task = self.threads.spawn(handshake(self.clone(), stream, remote));
         let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
