@@ -7,10 +7,11 @@ use axum::response::Response;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tower::{Service, ServiceExt};
 
+use super::request_rules::refusal;
 use super::socket::Socket;
 use crate::process::shutdown::Stop;
 
@@ -38,7 +39,16 @@ where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let service = TowerToHyperService::new(service.map_err(|never: Infallible| match never {}));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let service = service.clone();
+        async move {
+            match refusal(&request) {
+                Some(refusal) => Ok(refusal),
+                None => service.oneshot(request).await,
+            }
+        }
+    });
+    socket.keep_fragments();
     let (head_within, keep_alive) = match keep {
         Keep::ForMore => (HEAD_WITHIN, true),
         Keep::ForOne => (ONLY_HEAD_WITHIN, false),
@@ -64,4 +74,67 @@ where
     drop(connection);
     // A websocket has taken the socket over, and counts as the connection until it is closed.
     closed.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::any;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::config::Urls;
+    use crate::net::listen;
+    use crate::process::shutdown;
+    use crate::tls::Stream;
+
+    async fn exchange(request: &str) -> String {
+        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
+        assert!(!socket.begins_with(*b"PRI ").await.unwrap());
+        let router = axum::Router::new().route("/version", any(|body: String| async move { body + "ok" }));
+        let (_stopper, stop) = shutdown::stop();
+        let mut answer = String::new();
+        tokio::join!(serve(socket, router, Keep::ForOne, &stop), async {
+            client.read_to_string(&mut answer).await.unwrap();
+        });
+        answer
+    }
+
+    /// As etcd answers, which is Go's net/http.
+    #[tokio::test]
+    async fn a_request_that_go_refuses_is_refused() {
+        const GET: &str = "GET /version HTTP/1.1\r\n";
+        const POST: &str = "POST /version HTTP/1.1\r\nHost: x\r\n";
+        for (line, rest, status, body) in [
+            (GET, "Host: x\r\n\r\n", 200, "ok"),
+            (GET, "Host:\r\n\r\n", 200, "ok"),
+            (GET, "\r\n", 400, "400 Bad Request: missing required Host header"),
+            ("GET /version HTTP/1.0\r\n", "\r\n", 200, "ok"),
+            (GET, "Host: x\r\nHost: x\r\n\r\n", 400, "400 Bad Request"),
+            (GET, "Host: a/b\r\n\r\n", 400, "400 Bad Request: malformed Host header"),
+            (POST, "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 200, "aok"),
+            (
+                POST,
+                "Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n",
+                501,
+                "Unsupported transfer encoding",
+            ),
+            (
+                POST,
+                "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                501,
+                "Unsupported transfer encoding",
+            ),
+            ("GET /version#x HTTP/1.1\r\n", "Host: x\r\n\r\n", 404, ""),
+            ("GET /version?x#y HTTP/1.1\r\n", "Host: x\r\n\r\n", 200, "ok"),
+        ] {
+            let answer = exchange(&[line, rest].concat()).await;
+            let (head, found) = answer.split_once("\r\n\r\n").expect("a whole head");
+            assert!(head.contains(&format!(" {status} ")), "{line}{rest}{answer}");
+            assert_eq!(found, body, "{line}{rest}");
+        }
+    }
 }

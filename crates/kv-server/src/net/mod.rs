@@ -6,6 +6,8 @@ mod socket; // one of them, with deadlines
 
 pub mod http2; // one HTTP/2 connection of a client
 
+mod request_rules; // what Go refuses of HTTP/1
+
 mod http1; // one HTTP/1 connection
 
 pub(crate) mod inner; // calls to the services of this process

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
+use super::request_rules::keep_fragments;
 use crate::tls::Stream;
 
 /// Time in which a client has to take something of what was written. Its window and the socket's buffers are
@@ -29,6 +30,7 @@ pub struct Socket {
     /// Of `first`: read from the stream, and handed on.
     read: usize,
     handed: usize,
+    keeps_fragments: bool,
     /// Runs while the client takes nothing.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Dropped with the socket.
@@ -37,7 +39,13 @@ pub struct Socket {
 
 impl Socket {
     pub fn new(stream: Stream) -> Socket {
-        Socket { stream, first: [0; FIRST_BYTES], read: 0, handed: 0, deadline: None, open: None }
+        let first = [0; FIRST_BYTES];
+        Socket { stream, first, read: 0, handed: 0, keeps_fragments: false, deadline: None, open: None }
+    }
+
+    /// From now on, what is read are HTTP/1 requests, whose paths have no fragments.
+    pub fn keep_fragments(&mut self) {
+        self.keeps_fragments = true;
     }
 
     /// Completes when the last owner has dropped the socket.
@@ -81,13 +89,23 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.handed < self.read {
-            let count = (self.read - self.handed).min(buffer.remaining());
-            buffer.put_slice(&self.first[self.handed..self.handed + count]);
-            self.handed += count;
+        let begin = buffer.filled().len();
+        let handed = (self.read - self.handed).min(buffer.remaining());
+        buffer.put_slice(&self.first[self.handed..self.handed + handed]);
+        self.handed += handed;
+        if handed > 0 && !self.keeps_fragments {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        // The rest of a request line is read together with its beginning.
+        let read = match buffer.remaining() {
+            0 => Poll::Ready(Ok(())),
+            _ => Pin::new(&mut self.stream).poll_read(context, buffer),
+        };
+        if self.keeps_fragments {
+            keep_fragments(&mut buffer.filled_mut()[begin..]);
+        }
+        // A failure is found again by the next read.
+        if handed > 0 { Poll::Ready(Ok(())) } else { read }
     }
 }
 
