@@ -15,8 +15,8 @@ use std::time::Duration;
 use api::command::PublishMember;
 use mvcc::{LogPosition, Store};
 use raft_node::{Fatal, Threads};
-use state_machine::EtcdMachine;
 use state_machine::command::Kind;
+use state_machine::{EtcdMachine, level};
 
 use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
@@ -34,12 +34,12 @@ use crate::member::Apply;
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, start_auto_compaction};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
-use crate::member::{Ids, LeaderLoss, Member, WatchThread};
+use crate::member::{Ids, LeaderLoss, Member, WatchThread, start_raising_level};
 use crate::member::{Incoming, StagingDirectory};
 use crate::metrics::Metrics;
 use crate::net::listen::{BindError, Permits};
 use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
-use crate::peer::{self, Context, Peers};
+use crate::peer::{self, Context, Levels, Peers};
 use crate::process::core_file;
 use crate::process::descriptors::{Descriptors, TooFew};
 use crate::process::log::{self, causes};
@@ -180,8 +180,8 @@ fn compare_with_others(
     }
     tracing::info!("starting initial corruption check");
     let own = store.hash_kv(0).map_err(NodeError::Hash)?;
-    let members = state_machine::members(store)?;
-    let asked = peer::hashes_at_start(dialer, identity, &members, own.hash_revision);
+    let (members, level) = (state_machine::members(store)?, level::of(store)?);
+    let asked = peer::hashes_at_start(dialer, identity, (&members, level), own.hash_revision);
     compare_at_start(identity.member_id, own, &runtimes.peers().block_on(asked))?;
     tracing::info!("initial corruption checking passed; no corruption");
     Ok(())
@@ -254,7 +254,9 @@ impl Running {
         let (known, figures, own) = (Arc::clone(&roster), Arc::clone(&metrics), Arc::clone(&identity));
         let fence = Arc::new(Fence::default());
         let (fenced, raised) = ((identity.member_id, Arc::clone(&fence)), Arc::clone(&fence));
-        let context = Context { identity: own, roster: known, metrics: figures, dialer, fence: raised };
+        let (level, levels) = (machine.level().clone(), Levels::of(machine.level().clone()));
+        let context =
+            Context { identity: own, roster: known, metrics: figures, dialer, fence: raised, levels };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
@@ -293,6 +295,7 @@ impl Running {
             raft,
             store,
             ids: Ids { cluster: identity.cluster_id, member: identity.member_id },
+            level,
             limits: settings.limits,
             metrics: Arc::clone(&metrics),
             checkpoints,
@@ -330,6 +333,7 @@ impl Running {
                     let services = listeners::services(http, &self.leases, &self.settings, &stop);
                     listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
                     start_auto_compaction(&self.member, self.settings.retention, &stop);
+                    start_raising_level(&self.member, &stop);
                     start_corruption_checks(&self.member, self.settings.corruption, &stop);
                     notify::ready();
                     ended.await

@@ -26,6 +26,7 @@ use crate::downgrade;
 use crate::failure::{ApplyError, Failure};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
+use crate::level::{self, ClusterLevel, CommandLevel};
 use crate::member_change;
 use crate::members::{self, Genesis};
 use crate::outcome::{Answer, Outcome, Response, header};
@@ -39,20 +40,30 @@ pub struct EtcdMachine {
     /// The last entry that was ended.
     applied: LogPosition,
     undecodable: u64,
+    level: ClusterLevel,
+    /// What this version understands.
+    known: CommandLevel,
     /// Commands that [`EtcdMachine::cost`] has decoded for apply: those of one entry at most.
     decoded: Vec<(Bytes, Decoded)>,
 }
 
 impl EtcdMachine {
     /// Continues from the state in the store. `genesis` is used only if the store has no members.
-    pub fn new(mut writer: Writer, genesis: &Genesis) -> Result<Self, ApplyError> {
+    pub fn new(writer: Writer, genesis: &Genesis) -> Result<Self, ApplyError> {
+        EtcdMachine::of_level(writer, genesis, CommandLevel::OWN)
+    }
+
+    /// As `new`, of a version that understands the commands up to a level.
+    pub fn of_level(mut writer: Writer, genesis: &Genesis, known: CommandLevel) -> Result<Self, ApplyError> {
         members::initialize(&mut writer, genesis);
         let store = writer.store();
+        let level = ClusterLevel::at(level::load(store, known)?);
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         let auth = Auth::load(store)?;
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
         let leases = Leases::load(&mut writer)?;
-        Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable: 0, decoded: Vec::new() })
+        let (undecodable, decoded) = (0, Vec::new());
+        Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable, level, known, decoded })
     }
 
     /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls
@@ -61,6 +72,7 @@ impl EtcdMachine {
     /// Errors: an alarm, a lease or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), ApplyError> {
         let store = self.writer.store();
+        let level = level::load(store, self.known)?;
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
         assert!(applied >= self.applied, "a store that is older than the present one is never installed");
@@ -69,6 +81,7 @@ impl EtcdMachine {
         }
         self.auth.reload(self.writer.store())?;
         (self.alarms, self.applied) = (alarms, applied);
+        self.level.set(level);
         Ok(())
     }
 
@@ -95,6 +108,11 @@ impl EtcdMachine {
     /// Whether an active alarm CORRUPT names `member`. Costs nothing while there is none.
     pub fn is_corrupt(&self, member: u64) -> bool {
         self.alarms.is_corrupt(member)
+    }
+
+    /// The level of commands that the cluster has reached, for any thread.
+    pub fn level(&self) -> &ClusterLevel {
+        &self.level
     }
 
     /// Users, roles and tokens, for any thread.
@@ -205,6 +223,14 @@ impl EtcdMachine {
             Kind::SetDowngrade(request) => {
                 let set = downgrade::set(&mut self.writer, &request);
                 set.map(|()| Response::SetDowngrade).map_err(Failure::from)
+            }
+            Kind::RaiseLevel(request) => {
+                let levels = (self.level.get(), self.known);
+                let raised = level::apply(&mut self.writer, levels, &request)?;
+                raised
+                    .map(|level| self.level.set(level))
+                    .map(|()| Response::RaiseLevel)
+                    .map_err(Failure::from)
             }
             Kind::Auth(request) => self.change_auth(at.index, request),
         };

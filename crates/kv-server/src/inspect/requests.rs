@@ -51,6 +51,10 @@ fn of_kind(kind: Kind) -> Value {
         Kind::SetDowngrade(request) => {
             Words::of("set_downgrade").word("target_version", request.target_version).value()
         }
+        Kind::RaiseLevel(request) => {
+            let members: Vec<Value> = request.members.into_iter().map(|member| id(member).into()).collect();
+            Words::of("raise_level").word("level", request.level).word("members", members).value()
+        }
         Kind::MemberChange(request) => member_change(request.change),
     }
 }

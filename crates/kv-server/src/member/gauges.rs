@@ -138,6 +138,11 @@ impl Gauges {
                 "Proposals without an answer yet",
                 signed(status.proposals_pending as u64),
             ),
+            (
+                "kv_server_command_level",
+                "Level of commands that all members understand",
+                i64::from(self.member.0.level.get().0),
+            ),
             ("etcd_network_known_peers", "Other members", signed(self.member.0.roster.others().len() as u64)),
         ]
     }

@@ -14,7 +14,7 @@ use api::etcdserverpb::{
 use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
 use state_machine::command::{self, Change, Kind, MemberChange};
-use state_machine::{Outcome, Response};
+use state_machine::{ClusterLevel, Outcome, Response, level};
 
 use bytes::Bytes;
 
@@ -40,6 +40,8 @@ pub struct Member {
     pub raft: Handle<Outcome>,
     pub store: Store,
     pub ids: Ids,
+    /// The level of commands that the cluster has reached.
+    pub level: ClusterLevel,
     pub limits: MemberLimits,
     pub metrics: Arc<Metrics>,
     /// The store's thread: how far physical compaction is, and what can be asked of it.
@@ -109,8 +111,11 @@ impl Member {
         self.propose_encoded(self.encode(caller, kind)?).await
     }
 
-    /// The command as it is proposed.
+    /// The command as it is proposed. Refused while a member may not understand it.
     pub fn encode(&self, caller: &Caller, kind: Kind) -> Result<Bytes, ProposeError> {
+        if level::needed(&kind) > self.level.get() {
+            return Err(ProposeError::Refused(api::Error::NotCapable));
+        }
         let command = command::encode_for(kind, caller.for_command());
         if command.len() + self.ids.request_header_bytes() > self.limits.request_bytes_max {
             return Err(ProposeError::Refused(api::Error::RequestTooLarge));

@@ -13,6 +13,7 @@ use api::etcdserverpb::Member as MemberEntry;
 use mvcc::{KvHash, LogIndex, RecountSpan, Recounted, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
+use state_machine::CommandLevel;
 use tokio::sync::watch;
 
 use crate::data_dir::FirstMember;
@@ -52,6 +53,8 @@ pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
+    /// The level of commands that the member has announced, while it answers.
+    fn announced(&self, member: u64) -> Option<CommandLevel>;
     /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.

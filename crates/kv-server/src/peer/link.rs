@@ -20,6 +20,7 @@ use api::peer::{Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
+use state_machine::CommandLevel;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
@@ -268,14 +269,15 @@ pub async fn running_cluster(dialer: &Dialer, urls: &[String]) -> Option<Running
             client.members(MembersRequest {}).await.ok()
         };
         let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await else { continue };
-        let MembersResponse { cluster_id, members } = answer.into_inner();
+        let MembersResponse { cluster_id, members, cluster_level } = answer.into_inner();
         let member = |member: PeerMember| FirstMember {
             id: member.id,
             name: member.name,
             peer_urls: member.peer_urls,
             is_learner: member.is_learner,
         };
-        return Some(RunningCluster { cluster_id, members: members.into_iter().map(member).collect() });
+        let members = members.into_iter().map(member).collect();
+        return Some(RunningCluster { cluster_id, members, level: CommandLevel(cluster_level) });
     }
     None
 }

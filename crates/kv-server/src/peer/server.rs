@@ -23,7 +23,7 @@ use raft_node::LogPosition;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
-use super::context::{ENCODING, REMOVED, REMOVED_SAYS_A_LEARNER};
+use super::context::{REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
@@ -187,8 +187,8 @@ impl PeerServer {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
         } else if standing(hello.from) == Standing::Removed {
             self.removed().to_owned()
-        } else if hello.encoding != ENCODING {
-            format!("message encoding {} is not {ENCODING}", hello.encoding)
+        } else if let Some(reason) = context.refusal(&hello, standing(hello.from)) {
+            reason
         } else {
             self.peers.check_address(&hello, self.greeter.as_ref().and_then(Greeter::source));
             if standing(hello.from) == Standing::Member {
@@ -209,9 +209,12 @@ impl PeerServer {
         if self.peers.context().roster.is_learner() { REMOVED_SAYS_A_LEARNER } else { REMOVED }
     }
 
-    /// Ends the stream of a member that was removed since it greeted.
+    /// Ends the stream of a member that was removed since it greeted, or is too old since.
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
         match self.standing_of_sender(from) {
+            Standing::Member if self.peers.context().levels.is_too_old(from) => {
+                Err(Status::failed_precondition("the cluster uses commands that this version does not know"))
+            }
             Standing::Member => Ok(()),
             Standing::Removed => Err(Status::failed_precondition(self.removed())),
             Standing::Unknown => Err(Status::failed_precondition("not a member of this cluster")),
@@ -404,8 +407,9 @@ impl Peer for PeerServer {
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        let cluster_id = self.peers.context().identity.cluster_id;
-        Ok(Response::new(MembersResponse { cluster_id, members: (self.members)() }))
+        let context = self.peers.context();
+        let (cluster_id, cluster_level) = (context.identity.cluster_id, context.levels.cluster.get().0);
+        Ok(Response::new(MembersResponse { cluster_id, members: (self.members)(), cluster_level }))
     }
 }
 

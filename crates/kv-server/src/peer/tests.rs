@@ -13,6 +13,7 @@ use raft_node::{
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use state_machine::CommandLevel;
 use testkit::process::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -123,7 +124,8 @@ fn member_with(id: u64, members: Vec<FirstMember>, roster: Roster) -> TestMember
         Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false, forced: None };
     let roster = Arc::new(roster);
     let (identity, dialer) = (Arc::new(identity), Dialer::default());
-    let context = Context { identity, roster, metrics: Arc::default(), dialer, fence: Arc::default() };
+    let (metrics, fence, levels) = (Arc::default(), Arc::default(), Levels::default());
+    let context = Context { identity, roster, metrics, dialer, fence, levels };
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
@@ -319,7 +321,7 @@ async fn strangers_are_refused_with_a_reason() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, peer_urls: String::new() };
+    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, ..Hello::default() };
     let good = hello(1);
     let cases = [
         (Hello { cluster_id: 8, ..hello(1) }, "cluster ID mismatch: want 7, got 8"),
@@ -328,6 +330,11 @@ async fn strangers_are_refused_with_a_reason() {
         (hello(66), "the member has been permanently removed from the cluster"),
         (hello(2), "2 is not a member of this cluster"),
         (Hello { encoding: 99, ..hello(1) }, "message encoding 99 is not 1"),
+        (
+            Hello { cluster_level: CommandLevel::OWN.0 + 1, ..hello(1) },
+            "member 2: this version is too old for the cluster: it knows the commands of level 1, the \
+             cluster uses those of level 2; a downgrade is not possible, start the version of the other members",
+        ),
     ];
     for (hello, wanted) in cases {
         let status = client.probe(ProbeRequest { hello: Some(hello.clone()) }).await.unwrap_err();
@@ -512,7 +519,8 @@ async fn claim_silent_addresses(port: u16, silent: u16, have_places: Arc<tokio::
             have_places.notify_one();
         }
         let peer_urls = vec![format!("{}/{number}", url(silent)); 8].join(",");
-        let hello = Hello { cluster_id: 7, from: id, to: 2, encoding: ENCODING, peer_urls };
+        let hello =
+            Hello { cluster_id: 7, from: id, to: 2, encoding: ENCODING, peer_urls, ..Hello::default() };
         drop(client.probe(ProbeRequest { hello: Some(hello) }).await);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -748,7 +756,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
         .await
         .unwrap()
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() };
+    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, ..Hello::default() };
     let first = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let batch = |count| MessageBatch { messages: vec![Bytes::new(); count], ..MessageBatch::default() };
     let most = batch(MessageBatch::MESSAGES_MAX);
@@ -773,11 +781,11 @@ async fn a_stranger_sends_no_snapshot() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
+    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, ..Hello::default() });
     let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
     let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
+    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, ..Hello::default() });
     for (message, code) in [
         (Bytes::new(), Code::InvalidArgument),
         (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
 use raft_node::{Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use state_machine::CommandLevel;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -279,6 +280,10 @@ impl Reach for Peers {
         *self.lanes.read().get(&member)?.active_since.lock()
     }
 
+    fn announced(&self, member: u64) -> Option<CommandLevel> {
+        self.active_since(member).and_then(|_| self.context.levels.announced(member))
+    }
+
     fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_> {
         Box::pin(self.progress(leader, learner))
     }
@@ -305,6 +310,10 @@ impl Reach for Peers {
 
 impl Transport for Peers {
     fn send(&self, to: u64, lane: Lane, message: Bytes) {
+        // Its stream may be older than the cluster's level.
+        if self.context.levels.is_too_old(to) {
+            return;
+        }
         let lanes = self.lanes.read();
         let Some(lanes) = lanes.get(&to) else { return };
         let queue = match lane {

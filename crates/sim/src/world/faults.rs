@@ -84,6 +84,7 @@ impl World {
                 self.count(Count::Tails);
             }
             Vice::Lane => self.break_lane(victim, chance),
+            Vice::Versions => self.change_version(victim, chance),
             Vice::Members => return self.change_members(chance),
         }
         Ok(())
@@ -166,7 +167,7 @@ impl World {
         self.comes_back(id);
     }
 
-    fn comes_back(&mut self, id: u64) {
+    pub(super) fn comes_back(&mut self, id: u64) {
         self.forget_requests(id);
         let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
         let down = self.chances.members.within(10 * MILLISECOND, down);
@@ -396,6 +397,7 @@ impl World {
             site.doomed = false;
             site.disarm();
         }
+        self.upgrade_all();
     }
 
     fn start_all(&mut self) -> Result<(), Trouble> {

@@ -94,6 +94,7 @@ impl World {
             return Ok(());
         }
         self.after(TURN, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+        self.raise_level(id);
         match self.leasing(id).led.filter(|led| led.term == term) {
             Some(led) => self.work(id, led),
             None if self.lease_tasks.is_beginning(id, term) => {}
@@ -122,7 +123,7 @@ impl World {
         }
     }
 
-    fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
+    pub(super) fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
         let task = self.lease_tasks.add(id, then);
         let command = numbered(command::encode(kind), task);
         if !self.site(id).up.as_mut().expect("it is up").propose(
@@ -162,7 +163,7 @@ impl World {
                     self.work_on(question, led);
                 }
             }
-            Then::Lead { .. } => {}
+            Then::Lead { .. } | Then::Raised => {}
             Then::LeadFor { question, .. } => self.reply(question, None),
             Then::Recorded { term } => {
                 let leasing = self.leasing(id);

@@ -134,6 +134,10 @@ impl World {
             absent: BTreeMap::new(),
             trace,
         };
+        for id in 1..=plan.members {
+            let level = world.first_level();
+            world.site(id).be_of_level(level);
+        }
         world.truth.get().begin(1..=plan.members);
         world.changes.begin(founders);
         world.report.stories = 1;

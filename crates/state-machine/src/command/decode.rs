@@ -55,7 +55,7 @@ impl From<prost::DecodeError> for DecodeError {
 /// The field of the caller, which is none of the oneof.
 const CALLER: u32 = 13;
 /// The last field that this version knows.
-const LAST: u32 = 14;
+const LAST: u32 = 15;
 
 /// The command in an entry, and its caller. Their byte fields are slices of `bytes`.
 pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
@@ -82,6 +82,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
         11 => Kind::MemberChange(field.message()?),
         12 => Kind::Auth(field.message()?),
         14 => Kind::SetDowngrade(field.message()?),
+        15 => Kind::RaiseLevel(field.message()?),
         _ => return Err(DecodeError::UnknownKind),
     };
     Ok((kind, caller))

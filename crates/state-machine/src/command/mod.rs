@@ -16,7 +16,7 @@ use api::command::Command;
 pub use api::command::command::Kind;
 pub use api::command::member_change::Change;
 pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, MemberAdd, MemberChange};
-pub use api::command::{MemberUpdate, PublishMember, SetDowngrade};
+pub use api::command::{MemberUpdate, PublishMember, RaiseLevel, SetDowngrade};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;

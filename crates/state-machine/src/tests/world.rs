@@ -101,6 +101,7 @@ impl World {
             | Kind::PublishMember(_)
             | Kind::Auth(_)
             | Kind::SetDowngrade(_)
+            | Kind::RaiseLevel(_)
             | Kind::MemberChange(_) => {}
             Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {}
         }
@@ -185,6 +186,7 @@ fn show(response: &Response) -> String {
         Response::LeaseExpire(count) => format!("expired {count}"),
         Response::LeaseRenew => "renewed".to_owned(),
         Response::SetDowngrade => "downgrade set".to_owned(),
+        Response::RaiseLevel => "level raised".to_owned(),
         Response::Auth(header) => format!("auth {}", show_header(header)),
         Response::Authenticate(response) => format!("token {}", show_header(&response.header)),
         Response::Members(members) => format!("{} members", members.len()),

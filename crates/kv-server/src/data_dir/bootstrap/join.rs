@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use state_machine::{CommandLevel, TooOld, level};
+
 use crate::config::Urls;
 use crate::data_dir::identity::{FORMAT, FirstMember, Identity};
 
@@ -14,6 +16,8 @@ use crate::data_dir::identity::{FORMAT, FirstMember, Identity};
 pub struct RunningCluster {
     pub cluster_id: u64,
     pub members: Vec<FirstMember>,
+    /// The level of commands that it has reached.
+    pub level: CommandLevel,
 }
 
 /// Why a member cannot join.
@@ -23,6 +27,8 @@ pub enum JoinError {
         "cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs"
     )]
     NoCluster,
+    #[error(transparent)]
+    TooOld(#[from] TooOld),
     #[error("error validating peerURLs {running}: member count is unequal")]
     Unequal { running: String },
     #[error(
@@ -38,6 +44,7 @@ pub fn identity(
     cluster: &BTreeMap<String, Urls>,
     running: RunningCluster,
 ) -> Result<Identity, JoinError> {
+    level::check(CommandLevel::OWN, running.level)?;
     let shown = shown(&running);
     if running.members.len() != cluster.len() {
         return Err(JoinError::Unequal { running: shown });
@@ -108,7 +115,8 @@ mod tests {
             peer_urls: vec![(*url).to_owned()],
             is_learner: *id == 7,
         };
-        RunningCluster { cluster_id: 0xc, members: members.iter().map(member).collect() }
+        let members = members.iter().map(member).collect();
+        RunningCluster { cluster_id: 0xc, members, level: CommandLevel::OWN }
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn a_list_vouches_for_a_member_of_this_cluster_at_its_url_only() {
         (7, vec![], false),
     ];
     for (cluster_id, members, wanted) in cases {
-        let running = RunningCluster { cluster_id, members };
+        let running = RunningCluster { cluster_id, members, level: state_machine::CommandLevel(0) };
         assert_eq!(vouches(&running, &identity, 9, &urls("x")), wanted, "{running:?}");
     }
 }

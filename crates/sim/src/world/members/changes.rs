@@ -143,7 +143,9 @@ impl World {
     /// A new id, and a place for the member that will have it.
     fn add(&mut self, is_learner: bool) -> Change {
         let id = self.sites.len() as u64 + 1;
+        let level = self.first_level();
         self.sites.push(Site::new(id, self.plan.flaw, &self.temper, Origin::Joined(None)));
+        self.site(id).be_of_level(level);
         let mut chance = Chance::stream(self.plan.seed, &format!("boot clock {id}"));
         self.boot_clocks.push(BootClock::new(&mut chance));
         let peer_urls = vec![peer_url(id, 0)];

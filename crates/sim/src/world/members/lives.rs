@@ -5,6 +5,8 @@
 
 use raft_node::{Event, Membership};
 
+use state_machine::CommandLevel;
+
 use super::super::happening::Happening;
 use super::super::state::World;
 use crate::count::Count;
@@ -37,13 +39,16 @@ impl World {
         if !self.changes_members() {
             return Some(None);
         }
-        let running = self.ask_who_is_in(id);
+        let (running, cluster) = self.ask_who_is_in(id).unzip();
         if let Origin::Joined(None) = self.see(id).origin {
             let Some(members) = running.filter(|members| is_in(members, id)) else {
                 let later = self.chances.changes.within(50 * MILLISECOND, SECOND / 2);
                 self.after(later, Happening::Restart { to: id });
                 return None;
             };
+            if self.joiner_is_too_old(id, cluster.unwrap_or_default()) {
+                return None;
+            }
             self.site(id).origin = Origin::Joined(Some(members.clone()));
             self.count(Count::Joins);
             return Some(Some(members));
@@ -51,15 +56,16 @@ impl World {
         Some(running)
     }
 
-    /// The list of a member that runs and is reached.
-    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<Membership> {
+    /// The list of a member that runs and is reached, and the cluster's level.
+    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
         let mut others = self.ids();
         others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
         if others.is_empty() {
             return None;
         }
         let other = *self.chances.changes.pick(&others);
-        membership_in(&self.see(other).up.as_ref()?.store).ok()
+        let up = self.see(other).up.as_ref()?;
+        Some((membership_in(&up.store).ok()?, up.applier.machine().level().get()))
     }
 
     pub(super) fn both_ways(&self, one: u64, other: u64) -> bool {
