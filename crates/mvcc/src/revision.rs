@@ -6,6 +6,10 @@
 
 use std::fmt;
 
+/// The last main revision. One below the largest number, so that "the next revision" of any one, which readers
+/// and watchers ask for, is a number. A request at this revision is not to be begun.
+pub const REVISION_MAX: i64 = i64::MAX - 1;
+
 /// Revision of one change. Ordered by `main`, then `sub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {

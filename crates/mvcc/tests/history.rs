@@ -2,7 +2,8 @@
 
 use mvcc::{
     Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
-    LogPosition, Maintainer, MemoryBackend, Options, Previous, RangeOptions, Revision, Store, Writer,
+    LogPosition, Maintainer, MemoryBackend, Options, Previous, REVISION_MAX, RangeOptions, Revision, Store,
+    Writer,
 };
 
 fn open() -> (Writer, Store, Maintainer) {
@@ -103,6 +104,8 @@ fn changes_that_no_store_has_are_refused() {
         (put(5, 5, 1, b"a"), "revisions do not ascend"),
         (put(7, 8, 1, b"a"), "a put is older than its key"),
         (put(7, 7, 0, b"a"), "a put is older than its key"),
+        (put(7, 5, 8, b"b"), "more versions than revisions"),
+        (put(i64::MAX, 5, 2, b"a"), "out of range"),
         (put(7, 7, 1, b""), "an empty key"),
         (Change::Delete { revision: Revision { main: 7, sub: -1 }, key: b"a" }, "out of range"),
         (Change::Delete { revision: Revision { main: 7, sub: 1 << 40 }, key: b"a" }, "out of range"),
@@ -112,5 +115,20 @@ fn changes_that_no_store_has_are_refused() {
         let error = import.change(change).unwrap_err();
         let is_right = matches!(&error, Error::Refused { reason: found, .. } if found.contains(reason));
         assert!(is_right, "{change:?}: {error}");
+    }
+}
+
+#[test]
+fn a_store_that_begins_beyond_the_last_revision_is_refused() {
+    for (revision, compact_revision, is_taken) in [
+        (REVISION_MAX, REVISION_MAX, true),
+        (i64::MAX, -1, false),
+        (i64::MIN, -1, false),
+        (REVISION_MAX, i64::MAX, false),
+    ] {
+        let import = Import::begin(Box::new(MemoryBackend::new()), &Options::default()).unwrap();
+        let applied = LogPosition::new(1, 1);
+        let finished = import.finish(ImportedState { applied, revision, compact_revision });
+        assert_eq!(finished.is_ok(), is_taken, "{revision}, compacted {compact_revision}");
     }
 }

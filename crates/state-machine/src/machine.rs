@@ -8,6 +8,8 @@
 //!   waits for the outcome may save work, but affects no state.
 //! * A refusal is an outcome. After a fatal error the process must stop.
 //! * Bytes that are not a command are refused. Stopping would stop every member at every start.
+//! * A command that may need a revision is refused when the last one is taken. So is an auth change after the
+//!   last auth revision.
 
 use api::etcdserverpb::{
     AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
@@ -16,7 +18,7 @@ use api::etcdserverpb::{
 };
 use base::{Cost, Term};
 use bytes::Bytes;
-use mvcc::{LogIndex, LogPosition, Pressure, Store, Writer};
+use mvcc::{LogIndex, LogPosition, Pressure, REVISION_MAX, Store, Writer};
 
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
@@ -165,8 +167,25 @@ impl EtcdMachine {
             })?,
         };
         self.alarms.check(&kind)?;
+        self.check_revision(&kind)?;
         self.auth.authorize(self.writer.store(), &kind, caller.as_ref())?;
         Ok(kind)
+    }
+
+    /// Refuses what may need a revision if there is none left.
+    fn check_revision(&self, kind: &Kind) -> Result<(), api::Error> {
+        let may_need = match kind {
+            Kind::Put(_) | Kind::DeleteRange(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => true,
+            Kind::Txn(request) => !validate::is_read_only(request),
+            Kind::Compact(_) | Kind::Alarm(_) | Kind::LeaseGrant(_) | Kind::LeaseRenew(_) => false,
+            Kind::Auth(_) | Kind::PublishMember(_) | Kind::MemberChange(_) | Kind::SetDowngrade(_) => false,
+        };
+        let has_none = self.revisions_left() == 0 && !base::mutant("past-the-last-revision");
+        if may_need && has_none { Err(api::Error::NoSpace) } else { Ok(()) }
+    }
+
+    fn revisions_left(&self) -> u64 {
+        REVISION_MAX.saturating_sub(self.writer.store().revision()).try_into().unwrap_or(0)
     }
 
     /// Ends the entry at `at`, with or without commands. Returns how urgent the next checkpoint is.
@@ -268,9 +287,10 @@ impl EtcdMachine {
         Ok(LeaseRevokeResponse { header: self.header() })
     }
 
-    /// Revokes those of the leases whose time is over, each at a separate revision.
+    /// Revokes those of the leases whose time is over, each at a separate revision, as many as there are.
     fn lease_expire(&mut self, term: Term, request: &LeaseExpire) -> Result<usize, Failure> {
-        let ids = self.leases.expired(term, request)?;
+        let mut ids = self.leases.expired(term, request)?;
+        ids.truncate(usize::try_from(self.revisions_left()).unwrap_or(usize::MAX));
         for id in &ids {
             lease::delete_keys(&mut self.writer, *id)?;
         }

@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 
 use super::import::{HashCheck, ImportError, import};
 use super::member_flags::{MemberFlags, MemberFlagsError};
-use super::read::{Imported, Revisions};
+use super::read::{BUMPED_REVISION_MAX, Imported, Revisions};
 use crate::process::arguments::run as run_command;
 
 /// The first arguments that lead here.
@@ -35,7 +35,7 @@ struct Arguments {
     skip_hash_check: bool,
     /// Add this to the newest revision, so that clients see none twice.
     #[arg(long, default_value_t = 0, requires = "mark_compacted")]
-    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..=BUMPED_REVISION_MAX))]
     bump_revision: i64,
     /// Mark the newest revision as compacted, so that watches of before the import end.
     #[arg(long, requires = "bump_revision")]

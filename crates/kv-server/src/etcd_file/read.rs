@@ -22,6 +22,9 @@ use super::record::{self, StoredLease};
 /// the store.
 pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
 
+/// The newest revision after a bump: half of all revisions are left for what follows.
+pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
+
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -33,6 +36,8 @@ pub enum ReadError {
     Record { bucket: &'static str, key: String, what: &'static str },
     #[error("bucket \"{bucket}\", key {key}")]
     Refused { bucket: &'static str, key: String, source: mvcc::Error },
+    #[error("revision {newest} cannot be raised by {bump}: {BUMPED_REVISION_MAX} is the highest")]
+    Bump { newest: i64, bump: i64 },
     #[error("write the store")]
     Store(#[from] mvcc::Error),
 }
@@ -77,11 +82,10 @@ pub fn import<S: Source>(
     }
     let (newest, changes) = file.changes(&mut import)?;
     let newest = newest.max(compacted).max(1);
-    let revision = newest.checked_add(revisions.bump).ok_or(ReadError::Record {
-        bucket: "key",
-        key: newest.to_string(),
-        what: "the revision cannot be raised so far",
-    })?;
+    let revision = match newest.checked_add(revisions.bump) {
+        Some(raised) if revisions.bump == 0 || raised <= BUMPED_REVISION_MAX => raised,
+        Some(_) | None => return Err(ReadError::Bump { newest, bump: revisions.bump }),
+    };
     let compact_revision = if revisions.is_compacted { revision } else { compacted };
     import.finish(ImportedState { applied: IMPORTED_AT, revision, compact_revision })?;
     Ok(Imported { revision, compact_revision, changes, leases })
@@ -247,5 +251,65 @@ fn refused(key: &[u8], source: mvcc::Error) -> ReadError {
             ReadError::Refused { bucket: "key", key: key.escape_ascii().to_string(), source }
         }
         other => ReadError::Store(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mvcc::{MemoryBackend, REVISION_MAX};
+
+    use super::*;
+
+    /// A file with one key, put at `main`.
+    fn file(main: i64) -> Vec<u8> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let kv = KeyValueRef {
+            key: b"a",
+            value: b"1",
+            create_revision: main,
+            mod_revision: main,
+            version: 1,
+            lease: 0,
+        };
+        let change = Change::Put { revision: Revision::first_of(main), kv };
+        record::put_change_key(&change, &mut key);
+        record::put_change_value(&change, &mut value);
+        let mut planner = bbolt::Planner::default();
+        planner.begin_bucket(record::KEY);
+        planner.add(&key, value.len());
+        planner.begin_bucket(record::META);
+        let mut writer = bbolt::Writer::new(planner.finish());
+        writer.begin_bucket(record::KEY);
+        writer.add(&key, &value);
+        writer.begin_bucket(record::META);
+        writer.finish();
+        writer.take()
+    }
+
+    #[test]
+    fn a_revision_is_raised_while_enough_of_them_are_left() {
+        for (newest, bump, wanted) in [
+            (7, 0, Some(7)),
+            (7, 1_000_000_000, Some(1_000_000_007)),
+            (7, BUMPED_REVISION_MAX - 7, Some(BUMPED_REVISION_MAX)),
+            (7, BUMPED_REVISION_MAX - 6, None),
+            (7, 9_223_372_036_854_775_801, None),
+            (7, REVISION_MAX - 7, None),
+            (7, i64::MAX, None),
+            (REVISION_MAX, 0, Some(REVISION_MAX)),
+            (REVISION_MAX, 1, None),
+            (i64::MAX, 0, None),
+        ] {
+            let bytes = file(newest);
+            let database = Database::open(&bytes[..], bytes.len() as u64).unwrap();
+            let backend = MemoryBackend::new();
+            let revisions = Revisions { bump, is_compacted: bump > 0 };
+            let imported = import(&database, Box::new(backend.clone()), revisions, &Genesis::default());
+            let found = imported.ok().map(|imported| imported.revision);
+            assert_eq!(found, wanted, "{newest} + {bump}");
+            if found.is_some() {
+                mvcc::open(Box::new(backend), Options::default()).unwrap();
+            }
+        }
     }
 }
