@@ -145,7 +145,7 @@ pub fn now_ms() -> i64 {
 fn numbers<const N: usize>(name: &str, extension: &str) -> Option<[i64; N]> {
     let numbers = name.strip_suffix(extension)?.split('-').map(|digits| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        digits.parse().ok().filter(|_| is_number)
+        digits.parse().ok().filter(|number| is_number && *number <= mvcc::REVISION_MAX)
     });
     numbers.collect::<Option<Vec<i64>>>()?.try_into().ok()
 }
@@ -172,7 +172,8 @@ mod tests {
                 }
             }
         }
-        bases.extend(["notes.db".to_owned(), "1-2-3.db".to_owned(), "+1-2.db".to_owned()]);
+        let beyond_all = format!("{}-2.db", i64::MAX);
+        bases.extend(["notes.db".to_owned(), "1-2-3.db".to_owned(), "+1-2.db".to_owned(), beyond_all]);
         segments.extend(["5-4-1.seg".to_owned(), "x.seg".to_owned()]);
         Inventory::of(&bases, &segments)
     }

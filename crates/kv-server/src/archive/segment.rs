@@ -10,14 +10,19 @@ use api::mvccpb::Event;
 use base::lz4;
 use bytes::Bytes;
 use prost::Message;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use sha2::{Digest, Sha256};
+
+use crate::live_import::{EVENT_BYTES, REVISION_BYTES_MAX};
 
 const MAGIC: &[u8; 8] = b"kvarch\x00\x01";
 const HASH_BYTES: usize = 32;
 /// A block is packed when it has so many bytes.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of a block: a revision of 512 MiB of events, and what a block had before it.
-const BLOCK_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a block: a revision, and what a block had before it.
+const BLOCK_BYTES_MAX: usize = REVISION_BYTES_MAX + 2 * BLOCK_BYTES;
+/// Memory of a lease.
+const LEASE_BYTES: usize = size_of::<Lease>();
 
 /// One revision, or leases.
 #[derive(Clone, PartialEq, Message)]
@@ -52,6 +57,8 @@ pub enum SegmentError {
     Hash,
     #[error("damaged at byte {0}")]
     Block(usize),
+    #[error("a record of the block at byte {0} takes more than {REVISION_BYTES_MAX} bytes of memory")]
+    TooLarge(usize),
 }
 
 /// A segment in the making.
@@ -123,20 +130,44 @@ pub fn read<E: From<SegmentError>>(
         return Err(SegmentError::Hash.into());
     }
     while !rest.is_empty() {
-        let damaged = SegmentError::Block(body.len() - rest.len());
-        let Some((block, left)) = unpacked(rest) else { return Err(damaged.into()) };
+        let at = body.len() - rest.len();
+        let (block, left) = unpacked(rest).ok_or(SegmentError::Block(at))?;
         rest = left;
         let mut records = Bytes::from(block);
         while !records.is_empty() {
-            let Ok(record) = Record::decode_length_delimited(&mut records) else {
-                return Err(damaged.into());
-            };
+            let bytes = delimited(&mut records).ok_or(SegmentError::Block(at))?;
+            let (events, leases) = counts(bytes.clone()).ok_or(SegmentError::Block(at))?;
+            if (events * EVENT_BYTES).max(leases * LEASE_BYTES).max(bytes.len()) > REVISION_BYTES_MAX {
+                return Err(SegmentError::TooLarge(at).into());
+            }
+            let (events, leases) = (Vec::with_capacity(events), Vec::with_capacity(leases));
+            let mut record = Record { events, leases, ..Record::default() };
+            record.merge(bytes).map_err(|_| SegmentError::Block(at))?;
             if !take(record)? {
                 return Ok(());
             }
         }
     }
     Ok(())
+}
+
+/// The bytes of the next record.
+fn delimited(records: &mut Bytes) -> Option<Bytes> {
+    let length = prost::decode_length_delimiter(&mut *records).ok()?;
+    (length <= records.len()).then(|| records.split_to(length))
+}
+
+/// How many events and leases a record has, before any is built: one that says nothing has two bytes and
+/// takes a hundred times as many.
+fn counts(mut record: Bytes) -> Option<(usize, usize)> {
+    let (mut events, mut leases) = (0, 0);
+    while !record.is_empty() {
+        let (tag, wire_type) = decode_key(&mut record).ok()?;
+        skip_field(wire_type, tag, &mut record, DecodeContext::default()).ok()?;
+        events += usize::from(tag == 3);
+        leases += usize::from(tag == 4);
+    }
+    Some((events, leases))
 }
 
 /// The first block, and what is after it.
@@ -181,6 +212,30 @@ mod tests {
         assert_eq!(writer.span(), Some((5, 8, 8000)));
         assert_eq!(records(&writer.finish()), Ok(written));
         assert_eq!(records(&Writer::new().finish()), Ok(Vec::new()));
+    }
+
+    /// An object with one record, as it was not written by an archiver.
+    fn forged(record: &[u8]) -> Vec<u8> {
+        let mut writer = Writer::new();
+        prost::encode_length_delimiter(record.len(), &mut writer.block).unwrap();
+        writer.block.extend_from_slice(record);
+        writer.finish()
+    }
+
+    #[test]
+    fn a_small_object_that_would_fill_the_memory_is_refused_before_it_does() {
+        let pairs = |pair: &[u8; 2], memory: usize| pair.repeat(REVISION_BYTES_MAX / memory + 1);
+        for (record, packed_max) in
+            [(pairs(b"\x1a\0", EVENT_BYTES), 1 << 16), (pairs(b"\x22\0", 16), 1 << 19)]
+        {
+            let object = forged(&record);
+            assert!(object.len() < packed_max, "{}", object.len());
+            assert_eq!(records(&object), Err(SegmentError::TooLarge(MAGIC.len())));
+        }
+        // A record that says to be longer than its block, and one whose field is.
+        for record in [&b"\x1a\xff\xff\xff\xff\x0f"[..], b"\x1a\x05\0"] {
+            assert_eq!(records(&forged(record)), Err(SegmentError::Block(MAGIC.len())));
+        }
     }
 
     #[test]

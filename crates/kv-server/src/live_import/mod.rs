@@ -39,6 +39,8 @@ pub(crate) use copy::{CopyError, copy};
 pub(crate) use events::{Events, News};
 pub(crate) use follow::{cluster_name, first_signal};
 pub(crate) use progress::{Progress, say};
-pub(crate) use revisions::{EventsError, Revisions as EventRevisions, WholeRevision};
+pub(crate) use revisions::{
+    EVENT_BYTES, EventsError, REVISION_BYTES_MAX, Revisions as EventRevisions, WholeRevision,
+};
 pub(crate) use source::{Head, Session, may_pass};
 pub(crate) use target::{Target, TargetError};

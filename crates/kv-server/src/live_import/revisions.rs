@@ -12,7 +12,7 @@ use api::mvccpb::Event;
 /// million keys of 60 bytes.
 pub const REVISION_BYTES_MAX: usize = 512 << 20;
 /// Memory of an event in addition to its key and value.
-const EVENT_BYTES: usize = 192;
+pub const EVENT_BYTES: usize = 192;
 
 /// Why events do not form revisions.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use api::mvccpb::event::EventType;
-use mvcc::{KeyRange, Maintainer, Pressure, Previous, RevisionWriter, SledBackend, Store, Writer};
+use mvcc::{
+    KeyRange, Maintainer, Pressure, Previous, REVISION_MAX, RevisionWriter, SledBackend, Store, Writer,
+};
 
 use super::revisions::WholeRevision;
 use crate::etcd_file::IMPORTED_AT;
@@ -54,7 +56,7 @@ impl Target {
         if whole.revision <= last {
             return Ok(());
         }
-        if whole.revision != last + 1 {
+        if whole.revision != last + 1 || last == REVISION_MAX {
             return Err(TargetError::Gap { last, found: whole.revision });
         }
         let mut revision = self.writer.begin();
