@@ -343,9 +343,10 @@ impl Running {
 
     /// Returns when a signal asks for an end, or when this member was removed from the cluster.
     async fn ended(&self) -> std::io::Result<()> {
+        let signalled = shutdown::signalled()?;
         tokio::select! {
-            signal = shutdown::signalled() => {
-                tracing::info!(signal = signal?, "received signal; shutting down");
+            signal = signalled => {
+                tracing::info!(signal, "received signal; shutting down");
             }
             () = self.member.roster.removed() => {
                 let error = "the member has been permanently removed from the cluster";

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-/// The last main revision. One below the largest number, so that "the next revision" of any one, which readers
-/// and watchers ask for, is a number. A request at this revision is not to be begun.
+/// The last main revision. One below the largest number, so that the revision after any one, which watchers
+/// ask for, is a number. No request is to be begun at this revision.
 pub const REVISION_MAX: i64 = i64::MAX - 1;
 
 /// Revision of one change. Ordered by `main`, then `sub`.

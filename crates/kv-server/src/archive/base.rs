@@ -28,9 +28,9 @@ pub struct Made {
 /// Copies the cluster as it is now. The file is read once, to be sure that it can be imported.
 pub async fn make(session: Session, place: Arc<ArchivePlace>) -> Result<Made, BaseError> {
     let time_ms = now_ms();
-    let draft = place.draft(&format!("{BASES}/incoming"));
-    copy(&session, &draft, &mut Progress::new()).await?;
-    tokio::task::block_in_place(|| adopt(&place, &draft, time_ms))
+    let draft = place.draft(&format!("{BASES}/incoming"))?;
+    copy(&session, &draft.path, &mut Progress::new()).await?;
+    tokio::task::block_in_place(|| adopt(&place, &draft.path, time_ms))
 }
 
 fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {

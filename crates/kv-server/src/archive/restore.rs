@@ -94,15 +94,9 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
     let identity = bootstrap::first_identity(settings)?;
     check_empty(settings)?;
     let base_name = plan.base.name();
-    let scratch = settings.data_dir.with_extension("base.db");
-    let path = place.file(&base_name, &scratch)?;
-    let opened = CheckedFile::open(&path, HashCheck::Required);
-    if path == scratch {
-        // It is read through the open file.
-        let failed = |source| PlaceError::Io { attempt: "remove", path, source };
-        std::fs::remove_file(&scratch).map_err(failed)?;
-    }
-    let file = opened?;
+    let base = place.file(&base_name, &settings.data_dir)?;
+    let file = CheckedFile::open(&base.path, HashCheck::Required)?;
+    drop(base); // It is read through the open file.
     let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
     let imported = file.into_store(&directory.store_dir(), Revisions::default(), &identity)?;
     if imported.revision != plan.base.revision {

@@ -14,10 +14,12 @@
 //! * Nothing is created, and nothing read, before the lock is held.
 //! * A directory that etcd made is never touched, not even by a lock file.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::process::files;
 
 /// A data directory that this process holds.
 #[derive(Debug)]
@@ -127,8 +129,7 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
     let lock_path = path.join("LOCK");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
-    try_lock(file, &lock_path, path, DirectoryError::Locked)
+    try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
 }
 
 /// Locks `file` at `path` for `directory` while it is open; `taken` is the error if another process holds it.

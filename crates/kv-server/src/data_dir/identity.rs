@@ -5,12 +5,13 @@
 //! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
 //! * The log carries the same two ids, so that neither can be swapped for another member's unnoticed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::process::files;
 
 /// Version of everything below a data directory; another number is another program's directory.
 pub const FORMAT: u32 = 1;
@@ -89,8 +90,7 @@ impl Identity {
         let draft = path.with_extension("tmp");
         let directory = path.parent().expect("an identity lies in a data directory");
         let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            let mut file = files::create(&draft)?;
             file.write_all(&bytes)?;
             file.sync_all()
         };

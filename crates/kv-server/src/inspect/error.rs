@@ -10,8 +10,8 @@ pub(super) enum InspectError {
     Log(#[from] ::wal::Error),
     #[error("look at the store")]
     Store(#[from] mvcc::Error),
-    #[error("make a directory for a copy of the catalogue in {}", path.display())]
-    Scratch { path: PathBuf, source: io::Error },
+    #[error("make a directory for a copy of the catalogue")]
+    Scratch(#[source] io::Error),
     #[error("no data directory {}", .0.display())]
     Missing(PathBuf),
     #[error("write")]

@@ -14,7 +14,6 @@
 
 mod error; // why nothing could be shown
 mod report; // lines on stdout
-mod scratch; // a directory for copies
 
 mod requests; // commands in words
 

@@ -9,8 +9,8 @@ use prost::Message;
 
 use super::error::InspectError;
 use super::report::{Line, Report, text};
-use super::scratch::Scratch;
 use crate::process::log::causes;
+use crate::process::scratch::Scratch;
 
 /// How much of a store is shown. All of it is checked in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,10 @@ pub fn show_all<W: Write>(data_dir: &Path, store: &Path, report: &mut Report<W>)
 }
 
 fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<(), InspectError> {
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new().map_err(InspectError::Scratch)?;
+    scratch.remove_at_signal().map_err(InspectError::Scratch)?;
     let inspector = Inspector::open(dir, scratch.path())?;
+    drop(scratch);
     let store = dir.display().to_string();
     match inspector.marks() {
         Some(marks) => report.line(

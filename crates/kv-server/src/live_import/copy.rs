@@ -3,9 +3,7 @@
 //! The source sends the SHA-256 of the file as its last 32 bytes. The import compares it before it reads the
 //! file.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +11,7 @@ use tonic::Status;
 
 use super::progress::Progress;
 use super::source::Session;
+use crate::process::files;
 
 /// Without any byte for so long, the copy is begun again at another endpoint.
 const PART_WITHIN: Duration = Duration::from_secs(30);
@@ -33,9 +32,7 @@ pub enum CopyError {
 /// Writes the file at `path`, in place of one that an earlier run left.
 pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Result<(), CopyError> {
     let failed = |attempt| move |source| CopyError::File { attempt, path: path.to_owned(), source };
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    let mut file: File = file.map_err(failed("make"))?;
+    let mut file = files::create(path).map_err(failed("make"))?;
     let mut stream = within(session.snapshot()).await?;
     let (mut bytes, mut remaining) = (0u64, 0);
     while let Some(part) = within(stream.message()).await? {

@@ -26,6 +26,7 @@ use crate::config::Settings;
 use crate::data_dir::bootstrap::{self, BootstrapError};
 use crate::data_dir::{Directory, DirectoryError, Identity};
 use crate::etcd_file::{self, ImportError};
+use crate::process::files;
 
 const FORMAT: u32 = 1;
 
@@ -220,7 +221,7 @@ impl ImportPlace {
         let draft = path.with_extension("tmp");
         let bytes = serde_json::to_vec_pretty(&self.mark).expect("a mark has only text and numbers");
         let write = || {
-            let mut file = File::create(&draft)?;
+            let mut file = files::create(&draft)?;
             file.write_all(&bytes)?;
             file.sync_all()?;
             fs::rename(&draft, &path)?;

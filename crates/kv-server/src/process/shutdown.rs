@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::log;
 
-/// Exit status after a second signal, as of a program that SIGINT has ended.
-const SIGNALLED_TWICE: i32 = 130;
+/// Exit status of a process that a signal has ended before its work was done, as after SIGINT.
+pub const SIGNALLED: i32 = 130;
 
 /// Notifies many tasks, once, that they have to stop. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,26 +52,30 @@ impl Stop {
     }
 }
 
-/// Waits for the first signal that asks for an end, and names it.
-pub async fn signalled() -> io::Result<&'static str> {
+/// The first signal from now on that asks for an end. It is to be waited for, and names itself.
+pub fn signalled() -> io::Result<impl Future<Output = &'static str> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok("terminated"),
-        _ = interrupt.recv() => Ok("interrupt"),
-    }
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "terminated",
+            _ = interrupt.recv() => "interrupt",
+        }
+    })
 }
 
 /// True after the first signal, for which `on_first` is called. The second one ends the process.
 pub fn signals(on_first: impl FnOnce() + Send + 'static) -> watch::Receiver<bool> {
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
-        if signalled().await.is_ok() {
+        if let Ok(first) = signalled() {
+            first.await;
             on_first();
             sender.send_replace(true);
         }
-        if signalled().await.is_ok() {
-            std::process::exit(SIGNALLED_TWICE);
+        if let Ok(second) = signalled() {
+            second.await;
+            std::process::exit(SIGNALLED);
         }
     });
     receiver

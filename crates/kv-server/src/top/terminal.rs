@@ -59,12 +59,7 @@ pub async fn run(
     theme: Theme,
 ) -> io::Result<()> {
     // Registered before the modes are set: a signal in between would leave them set.
-    let mut signalled = Box::pin(shutdown::signalled());
-    tokio::select! {
-        biased;
-        signal = &mut signalled => return signal.map(drop),
-        () = std::future::ready(()) => {}
-    }
+    let mut signalled = Box::pin(shutdown::signalled()?);
     let _modes = Modes::set()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let mut events = EventStream::new();
@@ -80,7 +75,7 @@ pub async fn run(
     loop {
         let scroll_max = show(&mut terminal, cluster, state, theme)?;
         tokio::select! {
-            signal = &mut signalled => return signal.map(drop),
+            _signal = &mut signalled => return Ok(()),
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) => {
                     if state.key(key, sources.len(), scroll_max) == Next::Quit {

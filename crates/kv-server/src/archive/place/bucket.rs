@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +16,8 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
 use tokio::runtime::Handle;
 
-use super::error::PlaceError;
+use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use crate::process::files;
 
 pub const SCHEME: &str = "s3://";
 /// Of a file that is sent, and of one that is fetched.
@@ -30,8 +31,6 @@ pub struct Bucket {
     store: Arc<dyn ObjectStore>,
     prefix: String,
     runtime: Handle,
-    /// Where bases are made before they are sent.
-    scratch: PathBuf,
 }
 
 impl Bucket {
@@ -55,8 +54,7 @@ impl Bucket {
     }
 
     fn new(store: Arc<dyn ObjectStore>, prefix: &str, runtime: &Handle) -> Bucket {
-        let scratch = std::env::temp_dir();
-        Bucket { store, prefix: prefix.to_owned(), runtime: runtime.clone(), scratch }
+        Bucket { store, prefix: prefix.to_owned(), runtime: runtime.clone() }
     }
 
     fn path(&self, name: &str) -> Path {
@@ -66,11 +64,7 @@ impl Bucket {
         }
     }
 
-    pub fn draft(&self, name: &str) -> PathBuf {
-        self.scratch.join(format!("kv-archive-{}-{}", std::process::id(), name.replace('/', "-")))
-    }
-
-    /// Sends a file, and removes it.
+    /// Sends a file.
     pub fn adopt(&self, draft: &FilePath, name: &str) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "send", path: draft.to_owned(), source };
         let mut file = File::open(draft).map_err(io_error)?;
@@ -87,8 +81,7 @@ impl Bucket {
                 upload.write(&buffer[..read]);
             }
             upload.finish().await.map(drop).map_err(failed("write", name))
-        })?;
-        std::fs::remove_file(draft).map_err(io_error)
+        })
     }
 
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
@@ -118,17 +111,22 @@ impl Bucket {
 
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.path(name);
-        let got = self.runtime.block_on(async { self.store.get(&path).await?.bytes().await });
-        match got {
-            Err(Error::NotFound { .. }) => Ok(None),
-            got => got.map(|bytes| Some(bytes.to_vec())).map_err(failed("read", name)),
+        let found = match self.runtime.block_on(self.store.get(&path)) {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            found => found.map_err(failed("read", name))?,
+        };
+        let bytes = found.meta.size;
+        if bytes > OBJECT_BYTES_MAX {
+            return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
+        let read = self.runtime.block_on(found.bytes()).map_err(failed("read", name))?;
+        Ok(Some(read.to_vec()))
     }
 
     /// Writes the object to a new file.
     pub fn fetch(&self, name: &str, to: &FilePath) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
-        let mut file = File::create_new(to).map_err(io_error)?;
+        let mut file = files::create(to).map_err(io_error)?;
         self.runtime.block_on(async {
             let got = self.store.get(&self.path(name)).await.map_err(failed("read", name))?;
             let mut parts = got.into_stream();
@@ -177,7 +175,7 @@ mod tests {
         std::fs::write(&draft, &large).unwrap();
         bucket.adopt(&draft, "base/x").unwrap();
         bucket.fetch("base/x", &fetched).unwrap();
-        assert!(!draft.exists() && std::fs::read(&fetched).unwrap() == large);
+        assert!(std::fs::read(&fetched).unwrap() == large);
         bucket.remove("base/x").unwrap();
         assert_eq!((bucket.get("base/x").unwrap(), bucket.list("base").unwrap()), (None, Vec::new()));
     }

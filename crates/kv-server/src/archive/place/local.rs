@@ -1,13 +1,14 @@
 //! Objects as files of a local directory, synced before they have their name.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::error::PlaceError;
+use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use crate::process::files;
 
 /// Of files that are being written.
 const DRAFT: &str = "tmp";
@@ -34,8 +35,7 @@ impl Local {
         let made = builder.recursive(true).mode(0o700).create(root);
         made.map_err(failed("make", root))?;
         let path = root.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let lock = lock.map_err(failed("open", &path))?;
+        let lock = files::open_lock(&path).map_err(failed("open", &path))?;
         match fs4::FileExt::try_lock(&lock) {
             Ok(()) => {}
             Err(fs4::TryLockError::WouldBlock) => return Err(PlaceError::Taken(root.display().to_string())),
@@ -74,9 +74,7 @@ impl Local {
 
     fn write_draft(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, PlaceError> {
         let draft = self.draft(name);
-        let mut options = File::options();
-        let written = options.write(true).create(true).truncate(true).mode(0o600).open(&draft);
-        let written = written.and_then(|mut file| {
+        let written = files::create(&draft).and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()
         });
@@ -104,10 +102,17 @@ impl Local {
     /// The whole object; None if there is none.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.root.join(name);
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => read.map(Some).map_err(failed("read", &path)),
+        let file = match files::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed("open", &path))?,
+        };
+        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
+        if bytes > OBJECT_BYTES_MAX {
+            return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
+        let mut read = Vec::new();
+        file.take(bytes).read_to_end(&mut read).map_err(failed("read", &path))?;
+        Ok(Some(read))
     }
 
     /// Where the object can be read as a file.
@@ -165,7 +170,12 @@ mod tests {
         drop(place);
         let place = Local::take(&root).unwrap();
         assert!(!place.draft("base/b").exists(), "left by an archiver that was killed");
+        File::create(root.join("log/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
+        assert!(matches!(place.get("log/huge"), Err(PlaceError::TooLarge { .. })));
         place.remove("log/a").unwrap();
-        assert_eq!((place.get("log/a").unwrap(), place.list("log").unwrap()), (None, Vec::new()));
+        assert_eq!(
+            (place.get("log/a").unwrap(), place.list("log").unwrap()),
+            (None, vec!["huge".to_owned()])
+        );
     }
 }

@@ -7,6 +7,7 @@ mod error; // why a place cannot be used
 mod bucket; // objects in a bucket
 mod local; // objects as files
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio::runtime::Handle;
@@ -15,11 +16,21 @@ use bucket::Bucket;
 pub use error::PlaceError;
 use local::Local;
 
+use crate::process::scratch::Scratch;
+
 /// A directory or a bucket, as a flag names it.
 #[derive(Debug)]
 pub enum ArchivePlace {
     Local(Local),
     Bucket(Bucket),
+}
+
+/// A file of a local disk.
+#[derive(Debug)]
+pub struct LocalFile {
+    pub path: PathBuf,
+    /// Where it lies, if it is removed with this.
+    _scratch: Option<Scratch>,
 }
 
 /// Whether a flag names a bucket.
@@ -45,10 +56,10 @@ impl ArchivePlace {
     }
 
     /// Where a file may be made that becomes an object by [`ArchivePlace::adopt`].
-    pub fn draft(&self, name: &str) -> PathBuf {
+    pub fn draft(&self, name: &str) -> Result<LocalFile, PlaceError> {
         match self {
-            ArchivePlace::Local(local) => local.draft(name),
-            ArchivePlace::Bucket(bucket) => bucket.draft(name),
+            ArchivePlace::Local(local) => Ok(LocalFile { path: local.draft(name), _scratch: None }),
+            ArchivePlace::Bucket(_) => LocalFile::within(Scratch::new()),
         }
     }
 
@@ -92,14 +103,14 @@ impl ArchivePlace {
         }
     }
 
-    /// A file with the object. That of a bucket is fetched into `scratch`, and is to be removed by the
-    /// caller.
-    pub fn file(&self, name: &str, scratch: &Path) -> Result<PathBuf, PlaceError> {
+    /// A file with the object. That of a bucket is fetched to the file system of `near`.
+    pub fn file(&self, name: &str, near: &Path) -> Result<LocalFile, PlaceError> {
         match self {
-            ArchivePlace::Local(local) => Ok(local.file(name)),
+            ArchivePlace::Local(local) => Ok(LocalFile { path: local.file(name), _scratch: None }),
             ArchivePlace::Bucket(bucket) => {
-                bucket.fetch(name, scratch)?;
-                Ok(scratch.to_owned())
+                let file = LocalFile::within(Scratch::next_to(near))?;
+                bucket.fetch(name, &file.path)?;
+                Ok(file)
             }
         }
     }
@@ -109,5 +120,12 @@ impl ArchivePlace {
             ArchivePlace::Local(local) => local.remove(name),
             ArchivePlace::Bucket(bucket) => bucket.remove(name),
         }
+    }
+}
+
+impl LocalFile {
+    fn within(scratch: io::Result<Scratch>) -> Result<LocalFile, PlaceError> {
+        let scratch = scratch.map_err(PlaceError::Scratch)?;
+        Ok(LocalFile { path: scratch.path().join("object"), _scratch: Some(scratch) })
     }
 }

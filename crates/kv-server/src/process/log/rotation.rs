@@ -8,13 +8,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+
+use crate::process::files;
 
 /// When a file is full, and what happens to full ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,8 +126,7 @@ fn compress(backup: &Path) -> io::Result<()> {
 
 fn write_compressed(backup: &Path, to: &Path) -> io::Result<()> {
     let mut from = File::open(backup)?;
-    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(to)?;
-    let mut encoder = GzEncoder::new(to, Compression::default());
+    let mut encoder = GzEncoder::new(files::create(to)?, Compression::default());
     io::copy(&mut from, &mut encoder)?;
     encoder.finish()?.sync_all()
 }

@@ -15,6 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::TlsError;
 use crate::config::{self, PortTls, Url, Urls};
+use crate::process::files;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -72,12 +73,12 @@ fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Re
     Ok(())
 }
 
-/// The file appears whole or not at all. Readable by the user of the process only: so its umask says.
+/// The file appears whole or not at all. Readable by the user of the process only.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), TlsError> {
     let failed = |source| TlsError::Write { path: path.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
     let draft = path.with_extension("tmp");
-    let mut file = File::create(&draft).map_err(failed)?;
+    let mut file = files::create(&draft).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     std::fs::rename(&draft, path).map_err(failed)?;
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
