@@ -132,3 +132,40 @@ fn a_store_that_begins_beyond_the_last_revision_is_refused() {
         assert_eq!(finished.is_ok(), is_taken, "{revision}, compacted {compact_revision}");
     }
 }
+
+#[test]
+fn a_store_at_the_last_revision_is_followed_compacted_and_opened_again() {
+    let backend = MemoryBackend::new();
+    let import = Import::begin(Box::new(backend.clone()), &Options::default()).unwrap();
+    let begun = ImportedState {
+        applied: LogPosition::new(1, 1),
+        revision: REVISION_MAX - 3,
+        compact_revision: REVISION_MAX - 3,
+    };
+    import.finish(begun).unwrap();
+    let (mut writer, store, mut maintainer) =
+        mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+    let mut follower = store.follow();
+    for (index, value) in [(2, "one"), (3, "two"), (4, "three")] {
+        writer.begin().put(b"a", value.as_bytes(), 0);
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
+    }
+    assert_eq!(store.revision(), REVISION_MAX);
+    let read = follower.changes(1 << 20).unwrap();
+    let seen: Vec<i64> = read.iter().map(|change| change.revision().main).collect();
+    assert_eq!(seen, [REVISION_MAX - 2, REVISION_MAX - 1, REVISION_MAX]);
+    follower.advance(read.through() + 1);
+    assert_eq!(follower.changes(1 << 20).unwrap().iter().count(), 0);
+    drop(follower);
+    writer.compact(REVISION_MAX).unwrap();
+    writer.end_entry(LogPosition::new(5, 1)).unwrap();
+    maintainer.persist().unwrap();
+    compact_physically(&mut maintainer);
+    let newest = store.get(b"a", 0).unwrap();
+    let hash = store.hash_kv(0).unwrap();
+    drop((writer, store, maintainer));
+    let (_writer, store, _maintainer) = mvcc::open(Box::new(backend), Options::default()).unwrap();
+    assert_eq!((store.get(b"a", 0).unwrap(), store.revision()), (newest, REVISION_MAX));
+    assert_eq!(store.hash_kv(0).unwrap().hash, hash.hash);
+    assert_eq!(lines(&store.pin_history()).len(), 1);
+}
