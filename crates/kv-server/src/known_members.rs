@@ -10,15 +10,14 @@ use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
 use raft_node::{ChangeCheck, LogSpan, StoreState};
-use state_machine::Genesis;
 use wal::LogIndex;
 
-use crate::data_dir::bootstrap::{Company, Established};
-use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
-use crate::process::runtime::Runtimes;
-use crate::tls::Dialer;
+use data_dir::bootstrap::{Company, Established};
+use data_dir::{Directory, OpenStoreError, OpenedStore, open_store};
+use process::runtime::Runtimes;
+use transport::tls::Dialer;
 
 /// The store that belongs to the log just opened.
 pub fn open_fitting_store(
@@ -107,17 +106,6 @@ pub fn change_check(store: &Store) -> ChangeCheck {
         }
         passes
     })
-}
-
-/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
-pub fn genesis(identity: &Identity) -> Genesis {
-    let entry = |member: &crate::data_dir::FirstMember| MemberEntry {
-        id: member.id,
-        peer_ur_ls: member.peer_urls.clone(),
-        is_learner: member.is_learner,
-        ..MemberEntry::default()
-    };
-    Genesis { members: identity.members.iter().map(entry).collect() }
 }
 
 /// What a starting member may ask of us.

@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use tokio::runtime::Runtime;
 
-use crate::config::{Settings, Urls};
 use crate::http::{self, Allowed, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
-use crate::metrics::{Exposition, SlowCalls};
-use crate::net::client_port::{self, Services, Traffic};
-use crate::net::listen::{self, BindError, Permits, Sharing};
-use crate::net::{http2, metrics_port};
-use crate::process::shutdown::Stop;
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
 use crate::status::Source;
-use crate::tls::{Port, Tls};
-use crate::wire::SocketFile;
+use config::{Settings, Urls};
+use grpc_server::client_port::{self, Services, Traffic};
+use grpc_server::listen::{self, BindError, Permits, Sharing};
+use grpc_server::{http2, metrics_port};
+use process::shutdown::Stop;
+use telemetry::metrics::{Exposition, SlowCalls};
+use transport::tls::{Port, Tls};
+use transport::wire::SocketFile;
 
 /// A listener of clients, and what is spoken on it.
 pub type ClientPort = (Port, Traffic);

@@ -18,17 +18,9 @@ use raft_node::{Fatal, Threads};
 use state_machine::EtcdMachine;
 use state_machine::command::Kind;
 
-use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
-use crate::auth::{self, AuthError, Caller};
-use crate::config::Settings;
-use crate::data_dir::Directory;
-use crate::data_dir::Identity;
-use crate::data_dir::TimedFs;
-use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
-use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{genesis, on_members, open_fitting_store, roster};
+use crate::known_members::{on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::Apply;
 use crate::member::StoreThread;
@@ -36,20 +28,28 @@ use crate::member::{Anchored, LeaderLeases, LeaseService, start_auto_compaction}
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread};
 use crate::member::{Incoming, StagingDirectory};
-use crate::metrics::Metrics;
-use crate::net::listen::{BindError, Permits};
 use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
 use crate::peer::{self, Context, Peers};
-use crate::process::core_file;
-use crate::process::descriptors::{Descriptors, TooFew};
-use crate::process::log::{self, causes};
-use crate::process::notify;
-use crate::process::runtime::{Runtimes, TlsOf};
-use crate::process::shutdown::{self, Stopper};
-use crate::process::version;
-use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
-use crate::traces::{TraceError, Traces};
-use crate::usage::Usage;
+use admission::{MemoryLimit, follow_memory};
+use auth::{AuthError, Caller};
+use config::Settings;
+use data_dir::Directory;
+use data_dir::Identity;
+use data_dir::TimedFs;
+use data_dir::bootstrap::{self, BootstrapError, Company, Established};
+use data_dir::{OpenStoreError, OpenedStore};
+use grpc_server::listen::{BindError, Permits};
+use process::core_file;
+use process::descriptors::{Descriptors, TooFew};
+use process::log::{self, causes};
+use process::notify;
+use process::runtime::{Runtimes, TlsOf};
+use process::shutdown::{self, Stopper};
+use process::version;
+use telemetry::metrics::Metrics;
+use telemetry::traces::{TraceError, Traces};
+use telemetry::usage::Usage;
+use transport::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -241,7 +241,7 @@ impl Running {
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = opened;
-        let machine = EtcdMachine::new(writer, &genesis(&identity))?;
+        let machine = EtcdMachine::new(writer, &data_dir::genesis(&identity))?;
         let entries_max = settings.snapshot_count;
         let store_thread =
             StoreThread::start(maintainer, store.clone(), entries_max, Arc::clone(&metrics), on_fatal)

@@ -7,17 +7,17 @@ use mvcc::Store;
 use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, StartError, Started, StoreState, Threads};
 use state_machine::Outcome;
 
-use crate::config::Settings;
-use crate::data_dir::bootstrap::Established;
 use crate::known_members::{change_check, known_members};
 use crate::member::{
     Apply, Checkpoints, Hasher, Incoming, LeaderLeases, LeaseService, RaftHost, RaftObserver, run_lease_clock,
 };
-use crate::metrics::Metrics;
 use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
-use crate::process::runtime::Runtimes;
-use crate::process::shutdown::Stop;
-use crate::tls::Port;
+use config::Settings;
+use data_dir::bootstrap::Established;
+use process::runtime::Runtimes;
+use process::shutdown::Stop;
+use telemetry::metrics::Metrics;
+use transport::tls::Port;
 
 /// Starts Raft on its threads and tasks. `on_fatal` is called when it cannot go on.
 pub fn start_raft(

@@ -11,10 +11,9 @@ use tonic::{Code, Status};
 
 use super::queue::{AuditError, Queue, now};
 use super::subject::{Subject, start_of};
-use crate::auth::{Auth, Credential};
-use crate::config::{AuditLevel, AuditSettings};
-use crate::errors;
-use crate::metrics::AuditMetrics;
+use auth::{Auth, Credential};
+use config::{AuditLevel, AuditSettings};
+use telemetry::metrics::AuditMetrics;
 
 /// Where lines go, and which calls have one.
 #[derive(Debug)]
@@ -149,7 +148,7 @@ impl Call {
             Error::AuthFailed,
         ];
         REFUSALS.iter().any(|error| status.message() == error.message())
-            || (self.method == Method::Authenticate && status.message() == errors::no_password_user().message())
+            || (self.method == Method::Authenticate && status.message() == grpc_errors::no_password_user().message())
             // A certificate or a signed token may name a user who is not there.
             || (status.message() == Error::UserNotFound.message() && !self.is_root)
     }

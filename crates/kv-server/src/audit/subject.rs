@@ -20,8 +20,8 @@ use prost::Message;
 use serde::Serialize;
 use state_machine::{Access, command};
 
-use crate::auth::Caller;
-use crate::methods::{self, Effect};
+use auth::Caller;
+use grpc_server::methods::{self, Effect};
 
 /// Ranges that a line has.
 const RANGES_MAX: usize = 16;

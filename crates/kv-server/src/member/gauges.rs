@@ -12,9 +12,9 @@ use api::etcdserverpb::AlarmType;
 use state_machine::LeaseTable;
 
 use super::handle::Member;
-use crate::config::FeatureGate;
-use crate::metrics::show;
-use crate::process::version;
+use config::FeatureGate;
+use process::version;
+use telemetry::metrics::show;
 
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);

@@ -24,13 +24,12 @@ use super::hasher::Hasher;
 use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
-use crate::admission::Admission;
 use crate::audit::AuditLog;
-use crate::auth::{Auth, Caller, Credential, Unresolved};
-use crate::config::{MemberLimits, Reconfiguration};
-use crate::errors;
-use crate::metrics::{Metrics, Stage, timed};
-use crate::usage::Usage;
+use admission::Admission;
+use auth::{Auth, Caller, Credential, Unresolved};
+use config::{MemberLimits, Reconfiguration};
+use telemetry::metrics::{Metrics, Stage, timed};
+use telemetry::usage::Usage;
 
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
@@ -96,8 +95,8 @@ pub enum ProposeError {
 impl From<ProposeError> for tonic::Status {
     fn from(error: ProposeError) -> Self {
         match error {
-            ProposeError::Refused(error) => errors::refused(error),
-            ProposeError::Raft(error) => errors::proposal(error),
+            ProposeError::Refused(error) => grpc_errors::refused(error),
+            ProposeError::Raft(error) => grpc_errors::proposal(error),
         }
     }
 }
@@ -146,13 +145,13 @@ impl Member {
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
-            Err(Unresolved::Refused(error)) => Err(errors::refused(error)),
+            Err(Unresolved::Refused(error)) => Err(grpc_errors::refused(error)),
             Err(Unresolved::Unknown { issued_at }) => {
                 if issued_at.is_some_and(|index| LogIndex(index) > self.status().applied) {
                     // In a box: the future of every other call stays small.
-                    Box::pin(self.read_point()).await.map_err(errors::read_point)?;
+                    Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;
                 }
-                let invalid = |_| errors::refused(api::Error::InvalidAuthToken);
+                let invalid = |_| grpc_errors::refused(api::Error::InvalidAuthToken);
                 self.auth.caller(credential).map_err(invalid)
             }
         }

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
 use tokio::sync::watch;
 
-use crate::data_dir::FirstMember;
+use data_dir::FirstMember;
 
 /// What is known of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,12 +17,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::*;
-use crate::auth::Origin;
-use crate::config::flags::{self, Parsed};
 use crate::listeners::ClientServices;
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{Methods, serve};
-use crate::process::shutdown::Stop;
+use auth::Origin;
+use config::flags::{self, Parsed};
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{Methods, serve};
+use process::shutdown::Stop;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

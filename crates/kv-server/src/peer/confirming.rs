@@ -16,8 +16,8 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::link::{ASK_WITHIN, dial, running_cluster};
 use super::transport::Peers;
-use crate::data_dir::FirstMember;
-use crate::process::shutdown::Stop;
+use data_dir::FirstMember;
+use process::shutdown::Stop;
 
 /// Rounds without success before the log says so: a first start of a whole cluster takes a few.
 const QUIET_ROUNDS: usize = 8;

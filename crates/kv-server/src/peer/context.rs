@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::data_dir::Identity;
 use crate::member::{Fence, Roster, Standing};
-use crate::metrics::Metrics;
-use crate::tls::Dialer;
+use data_dir::Identity;
+use telemetry::metrics::Metrics;
+use transport::tls::Dialer;
 
 /// Version of the bytes inside a message: raft-node's encoding.
 pub(super) const ENCODING: u32 = 1;

@@ -29,12 +29,12 @@ use super::backoff::Backoff;
 use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
 use super::queue::Queue;
-use crate::data_dir::bootstrap::RunningCluster;
-use crate::data_dir::{FirstMember, Identity};
-use crate::metrics::{PeerLink, To};
-use crate::process::log::causes;
-use crate::process::shutdown::Stop;
-use crate::tls::Dialer;
+use data_dir::bootstrap::RunningCluster;
+use data_dir::{FirstMember, Identity};
+use process::log::causes;
+use process::shutdown::Stop;
+use telemetry::metrics::{PeerLink, To};
+use transport::tls::Dialer;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);

@@ -28,8 +28,8 @@ use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
 use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
-use crate::metrics::{From, UnderWay};
-use crate::process::log::causes;
+use process::log::causes;
+use telemetry::metrics::{From, UnderWay};
 
 /// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
 /// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits

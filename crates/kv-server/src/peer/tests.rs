@@ -22,15 +22,15 @@ use tonic::Code;
 use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::server::Members;
 use super::*;
-use crate::config::Urls;
-use crate::data_dir::{FORMAT, FirstMember, Identity};
 use crate::member::{Incoming, StagingPlace};
 use crate::member::{Reach, Roster, StoreThread};
-use crate::metrics::{From, To};
-use crate::net::listen::bind;
-use crate::process::shutdown::{self, Stop, Stopper};
-use crate::tls::Dialer;
-use crate::wire::Listener;
+use ::transport::tls::Dialer;
+use ::transport::wire::Listener;
+use config::Urls;
+use data_dir::{FORMAT, FirstMember, Identity};
+use grpc_server::listen::bind;
+use process::shutdown::{self, Stop, Stopper};
+use telemetry::metrics::{From, To};
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]

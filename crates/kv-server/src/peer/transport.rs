@@ -20,10 +20,10 @@ use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, runnin
 use super::questions::{hashes, recounts};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
-use crate::data_dir::FirstMember;
 use crate::member::{Asked, AskedDigest, AskedHash, AskedRecount, Checkpoints, Reach, Standing};
-use crate::metrics::To;
-use crate::process::shutdown::{self, Stop, Stopper};
+use data_dir::FirstMember;
+use process::shutdown::{self, Stop, Stopper};
+use telemetry::metrics::To;
 
 /// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
 const URGENT_BYTES_MAX: usize = 1 << 20;

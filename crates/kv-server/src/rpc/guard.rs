@@ -9,12 +9,11 @@ use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::metadata::Known;
-use crate::admission::ClientId;
 use crate::audit::{Call, Who};
-use crate::auth::{Caller, Credential, Origin};
-use crate::errors;
 use crate::member::Member;
-use crate::methods::{self, Access, State};
+use admission::ClientId;
+use auth::{Caller, Credential, Origin};
+use grpc_server::methods::{self, Access, State};
 
 /// Who makes a call: the connection that it came on, its address, and the token in its headers or its
 /// certificate.
@@ -62,7 +61,7 @@ impl Default for Asker {
 
 /// Checks the metadata of a call of tonic's, and takes it apart.
 pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Status> {
-    check(member, request.metadata().as_ref()).map_err(errors::refused)?;
+    check(member, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
     Ok((Asker::of(&request), request.into_inner()))
 }
 
@@ -88,12 +87,12 @@ pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
 }
 
 /// Refuses a call that its caller may not make, for any message. Deny by default: each method has a rule in
-/// [`crate::methods`].
+/// [`grpc_server::methods`].
 pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
-        Access::User => asker.caller(member).await?.check_named().map_err(errors::refused),
-        Access::Root => asker.caller(member).await?.check_root().map_err(errors::refused),
+        Access::User => asker.caller(member).await?.check_named().map_err(grpc_errors::refused),
+        Access::Root => asker.caller(member).await?.check_root().map_err(grpc_errors::refused),
     }
 }
 

@@ -39,9 +39,9 @@ use http::Method;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 
-use crate::admission::blocking;
-use crate::net::inner::Inner;
+use admission::blocking;
 use budget::Budget;
+use grpc_server::inner::Inner;
 use refusal::refused;
 
 pub(crate) use head::is_upgrade;

@@ -17,7 +17,7 @@ use super::head::head;
 use super::values::Values;
 use super::write::{Slow, Writer};
 use super::{Call, refusal, write};
-use crate::net::inner;
+use grpc_server::inner;
 
 impl Call {
     /// A call with one request.

@@ -13,7 +13,7 @@ use super::answers::{Answers, Message, lost};
 use super::head::head;
 use super::values::Values;
 use super::{Call, refusal, write};
-use crate::net::inner;
+use grpc_server::inner;
 
 /// Base64 takes four bytes for three, and names and numbers the rest.
 const JSON_FACTOR: usize = 2;

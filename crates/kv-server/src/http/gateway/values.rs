@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
 use super::budget::{Budget, Held};
-use crate::errors;
 
 /// Time for one object to arrive: from its first byte on, or from the beginning of a call that needs it.
 const OBJECT_WITHIN: Duration = Duration::from_secs(30);
@@ -61,10 +60,10 @@ impl Values {
                 return Ok((!rest.is_empty()).then_some(rest));
             }
             if self.read.len() > self.bytes_max {
-                return Err(errors::too_large(self.read.len(), self.bytes_max));
+                return Err(grpc_errors::too_large(self.read.len(), self.bytes_max));
             }
             if !budget.request(&mut self.held, self.read.len()) {
-                return Err(errors::too_many_request_bytes());
+                return Err(grpc_errors::too_many_request_bytes());
             }
             if !self.read.is_empty() {
                 deadline.get_or_insert_with(|| Instant::now() + OBJECT_WITHIN);
@@ -86,7 +85,7 @@ impl Values {
             }
             Ok(Some(Err(_))) => return Err(Status::new(Code::InvalidArgument, "unexpected EOF")),
             Ok(None) => self.has_ended = true,
-            Err(_) => return Err(errors::incomplete_too_long()),
+            Err(_) => return Err(grpc_errors::incomplete_too_long()),
         }
         Ok(())
     }

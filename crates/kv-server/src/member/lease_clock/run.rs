@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::anchor::boot_time;
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
-use crate::process::shutdown::Stop;
+use process::shutdown::Stop;
 
 /// Commands under way. When there are so many, the turn waits for one of them. Two: while one is applied, the
 /// next one is synced. With eight, puts waited twice as long, and 100,000 leases were gone after 1.0 s, not 1.9

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
-use crate::admission::{ClientId, Share, Shares};
-use crate::process::shutdown::Stop;
+use admission::{ClientId, Share, Shares};
+use process::shutdown::Stop;
 
 /// Renewals in one batch: its answer takes at most 10 bytes for each.
 const BATCH_MAX: usize = 1_024;

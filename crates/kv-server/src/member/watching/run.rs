@@ -13,8 +13,8 @@ use super::outbox::Outbox;
 use super::review::Review;
 use super::stream::{Content, Mail, StreamShared, WatchRequest};
 use super::waker::Until;
-use crate::admission::ClientId;
-use crate::auth::Caller;
+use admission::ClientId;
+use auth::Caller;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
 const MAIL_PER_TURN: usize = 256;

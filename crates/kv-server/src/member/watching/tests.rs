@@ -11,8 +11,8 @@ use watch::{CreateRequest, Encoder, Parcel, WatchLimits};
 
 use super::outbox::{HANDED_BYTES_MAX, REQUESTS_MAX};
 use super::*;
-use crate::admission::ClientId;
-use crate::auth::Caller;
+use admission::ClientId;
+use auth::Caller;
 
 struct Bench {
     writer: Writer,

@@ -28,9 +28,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::data_dir::bootstrap::RunningCluster;
-use crate::data_dir::{FirstMember, Identity};
-use crate::process::log::Pace;
+use data_dir::bootstrap::RunningCluster;
+use data_dir::{FirstMember, Identity};
+use process::log::Pace;
 
 use places::Places;
 pub(super) use places::Ticket;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data_dir::FORMAT;
+use data_dir::FORMAT;
 
 fn member(id: u64, url: &str) -> FirstMember {
     FirstMember { id, name: String::new(), peer_urls: vec![url.to_owned()], is_learner: false }

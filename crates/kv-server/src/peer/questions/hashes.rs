@@ -14,11 +14,11 @@ use mvcc::{KvHash, LogIndex, SpanDigest};
 use tonic::Status;
 
 use super::ask_in_turn;
-use crate::data_dir::Identity;
 use crate::member::Hasher;
 use crate::peer::context::ENCODING;
 use crate::peer::link::{Client, answers_as};
-use crate::tls::Dialer;
+use data_dir::Identity;
+use transport::tls::Dialer;
 
 /// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
 const HASH_WITHIN: Duration = Duration::from_secs(120);

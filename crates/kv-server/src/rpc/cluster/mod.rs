@@ -23,11 +23,10 @@ use tonic::{Request, Response, Status};
 use self::checks::View;
 use super::guard::{self, Asker};
 use super::header;
-use crate::config::Urls;
-use crate::data_dir::added_member_id;
-use crate::errors;
 use crate::member::Member;
-use crate::metrics::Reason;
+use config::Urls;
+use data_dir::added_member_id;
+use telemetry::metrics::Reason;
 
 /// The methods as tonic calls them.
 pub struct Cluster(pub Arc<Member>);
@@ -39,9 +38,9 @@ impl Cluster {
 
     /// Refuses a member that is not one of the cluster.
     fn check_known(&self, id: u64) -> Result<(), Status> {
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
         let is_known = members.iter().any(|member| member.id == id);
-        if is_known { Ok(()) } else { Err(errors::refused(Error::MemberNotFound)) }
+        if is_known { Ok(()) } else { Err(grpc_errors::refused(Error::MemberNotFound)) }
     }
 
     /// Refuses what `check` finds unwise, if this member is configured to check.
@@ -49,11 +48,11 @@ impl Cluster {
         if !self.0.reconfiguration.is_strict {
             return Ok(());
         }
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
         let now = Instant::now();
         let active_for = |id| self.0.reach.active_since(id).map(|since| now.saturating_duration_since(since));
         let view = View { members: &members, own: self.0.ids.member, active_for: &active_for };
-        check(&view).map_err(errors::refused)
+        check(&view).map_err(grpc_errors::refused)
     }
 
     /// All members after the change.
@@ -67,7 +66,7 @@ impl Cluster {
 
     async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
         self.check_known(id)?;
-        checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
+        checks::is_in_sync(self.progress_of(id).await?).map_err(grpc_errors::refused)?;
         self.judge(checks::may_promote)?;
         self.change(asker, Change::Promote(id)).await
     }
@@ -75,19 +74,19 @@ impl Cluster {
     /// How far the learner is, as the leader says.
     async fn progress_of(&self, learner: u64) -> Result<Progress, Status> {
         let member = &self.0;
-        let leader = member.status().leader.ok_or_else(|| errors::refused(Error::NoLeader))?;
+        let leader = member.status().leader.ok_or_else(|| grpc_errors::refused(Error::NoLeader))?;
         let progress = if leader == member.ids.member {
             member.raft.progress_of(learner).await
         } else {
             member.reach.ask_progress(leader, learner).await
         };
-        progress.ok_or_else(|| errors::refused(Error::Timeout))
+        progress.ok_or_else(|| grpc_errors::refused(Error::Timeout))
     }
 }
 
 /// The URLs of a member, sorted.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
-    let bad = || errors::refused(Error::MemberBadURLs);
+    let bad = || grpc_errors::refused(Error::MemberBadURLs);
     let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;
     let can_be_dialled = urls.iter().all(|url| !url.host().is_empty());
     if can_be_dialled { Ok(urls.texts()) } else { Err(bad()) }
@@ -100,9 +99,9 @@ impl ClusterMethods for Cluster {
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
         if self.admit(request)?.1.linearizable {
-            self.0.read_point().await.map_err(errors::read_point)?;
+            self.0.read_point().await.map_err(grpc_errors::read_point)?;
         }
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
         Ok(Response::new(MemberListResponse { header: header::without_revision(&self.0), members }))
     }
 

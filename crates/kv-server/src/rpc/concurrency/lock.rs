@@ -13,7 +13,6 @@ use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::waiting::{Waiting, until_first};
-use crate::errors;
 use crate::member::Member;
 use crate::rpc::guard;
 
@@ -55,7 +54,7 @@ async fn lock(
     let locked = match owns {
         true => Ok(LockResponse { header: response.header, key: key.clone() }),
         false => match attendance.during(turn(&inner, &prefix, &key, created)).await {
-            Ok(held) if held.kvs.is_empty() => return Err(errors::session_expired()),
+            Ok(held) if held.kvs.is_empty() => return Err(grpc_errors::session_expired()),
             Ok(held) => Ok(LockResponse { header: held.header, key: key.clone() }),
             Err(status) => Err(status),
         },

@@ -10,9 +10,8 @@ use watch::CreateRequest;
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
-use crate::admission::{ClientId, Share, Shares};
-use crate::errors;
-use crate::process::shutdown::Stop;
+use admission::{ClientId, Share, Shares};
+use process::shutdown::Stop;
 
 /// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are
 /// refused.
@@ -69,13 +68,13 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
     match follow.await {
         Ok(()) | Err(Broken::Compacted) => Ok(()),
         Err(Broken::Refused) => Err(too_many()),
-        Err(Broken::Stopped) => Err(errors::stopped()),
+        Err(Broken::Stopped) => Err(grpc_errors::stopped()),
     }
 }
 
 /// A call, or its watcher, beyond a limit.
 pub fn too_many() -> Status {
-    errors::passed_on(errors::refused(api::Error::TooManyRequests))
+    grpc_errors::passed_on(grpc_errors::refused(api::Error::TooManyRequests))
 }
 
 #[cfg(test)]
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_call_beyond_the_bound_is_refused() {
-        let (_stopper, stop) = crate::process::shutdown::stop();
+        let (_stopper, stop) = process::shutdown::stop();
         let waiting = Waiting { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
         let (client, name) = (ClientId(1), Bytes::from_static(b""));
         let place = waiting.enter(client, &name).unwrap();

@@ -16,16 +16,15 @@ use super::frame::framed;
 use super::large::LargeAnswer;
 use super::methods;
 use super::now;
-use crate::admission::{Answered, charged};
-use crate::auth::Origin;
-use crate::errors;
 use crate::member::Member;
-use crate::methods::{HotMethod, Serving};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{HotAnswer, HotMethods, Room, SendNow};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::{deadline, guard, header};
+use admission::{Answered, charged};
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{HotAnswer, HotMethods, Room, SendNow};
+use grpc_server::methods::{HotMethod, Serving};
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
 #[derive(Clone)]
@@ -47,15 +46,16 @@ impl Hot {
 
     /// Reads the request, and then judges its metadata: in this order, as etcd does.
     fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> Result<T, Status> {
-        let request = T::decode(message).map_err(|_| errors::malformed(errors::RequestForm::Unary))?;
-        metadata.map_err(errors::refused)?;
+        let request =
+            T::decode(message).map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Unary))?;
+        metadata.map_err(grpc_errors::refused)?;
         Ok(request)
     }
 
     /// As `admit`, with the decoder that apply uses, which bounds nesting.
     fn admit_txn(metadata: Result<(), Error>, message: Bytes) -> Result<TxnRequest, Status> {
-        let request = command::decode_txn(message).map_err(|error| errors::undecodable(&error))?;
-        metadata.map_err(errors::refused)?;
+        let request = command::decode_txn(message).map_err(|error| grpc_errors::undecodable(&error))?;
+        metadata.map_err(grpc_errors::refused)?;
         Ok(request)
     }
 }
@@ -78,7 +78,9 @@ impl HotMethods for Hot {
     /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
     /// accept.
     fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<HotCall> {
-        let Serving::Hot(method) = crate::methods::of(Method::of_path(path)?).serving else { return None };
+        let Serving::Hot(method) = grpc_server::methods::of(Method::of_path(path)?).serving else {
+            return None;
+        };
         let known = Known::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;

@@ -17,9 +17,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::serve::deliver;
-use crate::admission::ClientId;
 use crate::member::{WatchRequest, WatchThread, Watching};
-use crate::net::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
+use admission::ClientId;
+use grpc_server::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
 
 /// More than the window of a client that reads nothing.
 const LARGE_BYTES: usize = 1 << 20;
