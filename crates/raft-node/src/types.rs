@@ -11,7 +11,7 @@ pub use base::{Answer, LogIndex, LogPosition, NodeId, Term};
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// The member cannot go on: its state is no longer known to be right. The process should end. In a log,
-/// [`crate::causes`] shows the whole of it.
+/// [`base::causes`] shows the whole of it.
 #[derive(Clone, Debug)]
 pub struct Fatal {
     /// The attempt and the object.

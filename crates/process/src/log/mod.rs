@@ -33,10 +33,10 @@ use line::Format;
 use outlet::{Line, Outlet, Sink};
 use sinks::{Journal, LogFile, Standard, Whole};
 
+pub use base::causes;
 pub use line::LogFormat;
 pub use outlet::lost_lines;
 pub use pace::Pace;
-pub use raft_node::causes;
 pub use rotation::Rotation;
 
 /// Libraries whose debug lines are about their own insides.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
     Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, LogIndex, LogPosition, Membership,
-    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, causes, persist,
+    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, persist,
 };
 use state_machine::Outcome;
 use wal::testing::{Crash, Fault, SimFs};
@@ -470,7 +470,7 @@ pub(crate) fn run_step<T>(
 
 /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
 fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
-    let text = format!("member {id}: {attempt} {}", causes(error));
+    let text = format!("member {id}: {attempt} {}", base::causes(error));
     if text.contains("(os error 5)") || text.contains("(os error 28)") {
         return Trouble::Disk(id);
     }
