@@ -29,7 +29,7 @@ pub struct Made {
 pub async fn make(session: Session, place: Arc<ArchivePlace>) -> Result<Made, BaseError> {
     let time_ms = now_ms();
     let draft = place.draft(&format!("{BASES}/incoming"));
-    copy(&session, &draft, &mut Progress::new()).await?;
+    copy(&session, &draft, &mut Progress::default()).await?;
     tokio::task::block_in_place(|| adopt(&place, &draft, time_ms))
 }
 

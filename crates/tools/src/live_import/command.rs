@@ -218,7 +218,7 @@ impl Importing {
     /// Phase 1: the store at the revision of a snapshot.
     async fn make_store(&mut self, place: &mut ImportPlace) -> Result<(), LiveError> {
         let path = place.file_path();
-        let (mut progress, begun) = (Progress::new(), Instant::now());
+        let (mut progress, begun) = (Progress::default(), Instant::now());
         let (mut answered, mut cut) = (begun, 0);
         let head = loop {
             let mut signalled = self.signalled.clone();

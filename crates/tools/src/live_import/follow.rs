@@ -141,7 +141,7 @@ impl Follower {
         patience: Duration,
         (signalled, until): (watch::Receiver<bool>, Until),
     ) -> Follower {
-        let (progress, now) = (Progress::new(), Instant::now());
+        let (progress, now) = (Progress::default(), Instant::now());
         Follower {
             client,
             target,

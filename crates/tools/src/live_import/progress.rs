@@ -10,6 +10,7 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 const OBSERVED_MAX: usize = 2048;
 
 /// What was seen and said.
+#[derive(Default)]
 pub struct Progress {
     said: Option<Instant>,
     /// When the source was at which revision, oldest first: those that the copy has not reached.
@@ -19,10 +20,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new() -> Progress {
-        Progress { said: None, ahead: VecDeque::new(), reached: None }
-    }
-
     /// Bytes of the file so far, and still to come.
     pub fn copied(&mut self, bytes: u64, remaining: u64) {
         if self.is_due() {
