@@ -129,9 +129,11 @@ declare -A debian=([$x86]=amd64 [$arm]=arm64)
 make_root() {
     local target=$1 dir=$roots/${debian[$1]} foreign=() mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
     local security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
+    mkdir -p "$roots"
+    # Programs of it are run as root: no other user may have made it.
+    [[ -O $roots && ! -L $roots ]] || die "$roots belongs to another user"
     [[ -e $dir/.complete ]] && return
     rm -rf "$dir"
-    mkdir -p "$roots"
     native "$target" || foreign=(--foreign)
     say "debootstrap for ${debian[$target]}"
     debootstrap --variant=minbase --arch="${debian[$target]}" "${foreign[@]}" bookworm "$dir" "$mirror" >"$dir.log" 2>&1

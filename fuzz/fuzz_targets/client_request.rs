@@ -70,7 +70,7 @@ impl World {
                 }
             }
             3 => {
-                let Ok(txn) = command::decode_txn(message) else { return };
+                let Ok(txn) = command::decode_txn(message, TXN_OPS_MAX) else { return };
                 validate::txn_cost(&txn);
                 if validate::txn(&txn, TXN_OPS_MAX).is_err() {
                     return;

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_proto_file() {
-        let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: 1, peer_urls: String::new() };
+        let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: 1, ..Hello::default() };
         let messages = vec![Bytes::from_static(b"ab"), Bytes::new()];
         let batch = MessageBatch { hello: Some(hello), messages, is_truncated: false };
         let bytes = batch.encode_to_vec();

@@ -30,9 +30,6 @@ mod stream; // the streams of a connection
 
 mod connection; // the state machine
 
-#[cfg(feature = "driver")]
-pub mod driver; // reads, handles and writes in rounds, on tokio
-
 pub use connection::{Connection, End, Event, Gone, Memory, Origin, Progress, Sent, StreamId, Wait, Waiting};
 pub use error::ErrorCode;
 pub use head::{Field, Head};

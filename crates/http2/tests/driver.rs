@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::echo::{Echo, Requests};
-use http2::driver::{Deadlines, serve};
+use crate::harness::{Deadlines, serve};
 use http2::{Limits, Tick};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
@@ -133,7 +133,7 @@ async fn answers_that_are_ready_later_are_sent_then() {
     use std::task::{Context, Poll};
 
     struct Late(Vec<(Pin<Box<tokio::time::Sleep>>, StreamId)>);
-    impl http2::driver::Handler for Late {
+    impl crate::harness::Handler for Late {
         fn round(&mut self, connection: &mut Connection) {
             while let Some(event) = connection.next_event() {
                 if let Event::Request { stream, .. } = event {

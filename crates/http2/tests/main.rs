@@ -8,6 +8,8 @@
 mod common;
 #[path = "common/echo.rs"]
 mod echo;
+#[path = "common/harness.rs"]
+mod harness;
 #[path = "common/laws.rs"]
 mod laws;
 

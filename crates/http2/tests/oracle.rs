@@ -4,9 +4,9 @@
 use std::future::pending;
 
 use crate::echo::{Echo, Requests};
+use crate::harness::{Deadlines, serve};
 use bytes::Bytes;
 use http2::Limits;
-use http2::driver::{Deadlines, serve};
 use proptest::prelude::*;
 
 /// A request, and how it is sent.

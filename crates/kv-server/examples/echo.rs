@@ -14,8 +14,8 @@ use api::etcdserverpb::{
 };
 use api::grpc;
 use bytes::{Bytes, BytesMut};
+use grpc_server::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
 use http::HeaderMap;
-use kv_server::net::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,24 +1,25 @@
 //! The members at start: what the store, the log and the identity say of them, and who hears of changes.
 //!
 //! * The store's list is the truth. A member without a store asks the others who is in the cluster.
-//! * A member that joined a running cluster has no state before it has received one. What its log holds does
-//!   not matter.
+//! * A member that joined a running cluster has no state before it has received one, however much its log
+//!   holds, unless it is alone from now on.
+//! * Nor has a member whose imported store is not that of its cluster, which had begun before: see
+//!   docs/decisions/0034.
 
 use std::sync::Arc;
 
 use api::etcdserverpb::Member as MemberEntry;
 use api::peer::PeerMember;
 use mvcc::Store;
+use raft_node::inspect::StateSeen;
 use raft_node::{ChangeCheck, LogSpan, StoreState};
-use state_machine::Genesis;
-use wal::LogIndex;
 
-use crate::data_dir::bootstrap::{Company, Established};
-use crate::data_dir::{Directory, Identity, OpenStoreError, OpenedStore, open_store};
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
-use crate::process::runtime::Runtimes;
-use crate::tls::Dialer;
+use data_dir::bootstrap::{Company, Established, IMPORTED_AT, RunningCluster};
+use data_dir::{Directory, OpenStoreError, OpenedStore, open_store};
+use process::runtime::Runtimes;
+use transport::tls::Dialer;
 
 /// The store that belongs to the log just opened.
 pub fn open_fitting_store(
@@ -36,15 +37,27 @@ pub fn open_fitting_store(
         Company::Alone | Company::Forced => 0,
     };
     let opened = open_store::open(directory, log, others)?;
-    let begins_elsewhere = identity.joined && opened.store.applied().index == LogIndex::ZERO;
-    let state = if begins_elsewhere { StoreState::Lost } else { opened.state };
+    let begins_elsewhere = identity.joined && opened.is_empty() && company == Company::AsKnown;
+    let is_replaced = opened.store.applied() == IMPORTED_AT && came_late(established);
+    let is_lost = begins_elsewhere || (is_replaced && company == Company::AsKnown);
+    let state = if is_lost { StoreState::Lost } else { opened.state };
     Ok(OpenedStore { state, ..opened })
+}
+
+/// What Raft wrote last of its state.
+fn raft_state(established: &Established) -> Option<StateSeen> {
+    raft_node::inspect::read_state(established.recovery.state.as_deref()?).ok()
+}
+
+/// Whether the cluster had begun when this member first took part.
+fn came_late(established: &Established) -> bool {
+    raft_state(established).is_some_and(|state| state.came_late)
 }
 
 /// How many other members Raft had when it last wrote its state.
 fn others_in_log(established: &Established) -> Option<usize> {
-    let Established { identity, recovery, .. } = established;
-    let state = raft_node::inspect::read_state(recovery.state.as_deref()?).ok()?;
+    let identity = &established.identity;
+    let state = raft_state(established)?;
     let members = state.voters.iter().chain(&state.learners);
     Some(members.filter(|id| **id != identity.member_id).count())
 }
@@ -64,9 +77,12 @@ pub fn roster(
     let mut known = match state {
         StoreState::Whole => entries(state_machine::members(store)?),
         StoreState::Lost => {
-            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls));
-            let same = running.filter(|running| running.cluster_id == identity.cluster_id);
-            same.map_or_else(|| identity.members.clone(), |running| running.members)
+            let is_same = |running: &RunningCluster| running.cluster_id == identity.cluster_id;
+            let fits = |running: &RunningCluster| {
+                is_same(running) && running.members.iter().any(|member| member.id == identity.member_id)
+            };
+            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls, fits));
+            running.filter(is_same).map_or_else(|| identity.members.clone(), |running| running.members)
         }
     };
     if company != Company::AsKnown {
@@ -107,17 +123,6 @@ pub fn change_check(store: &Store) -> ChangeCheck {
         }
         passes
     })
-}
-
-/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
-pub fn genesis(identity: &Identity) -> Genesis {
-    let entry = |member: &crate::data_dir::FirstMember| MemberEntry {
-        id: member.id,
-        peer_ur_ls: member.peer_urls.clone(),
-        is_learner: member.is_learner,
-        ..MemberEntry::default()
-    };
-    Genesis { members: identity.members.iter().map(entry).collect() }
 }
 
 /// What a starting member may ask of us.

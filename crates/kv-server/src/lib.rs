@@ -14,36 +14,7 @@
 //! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must
 //! agree on.
 
-mod process; // log, threads, signals, file descriptors, versions
-
-mod traces; // OpenTelemetry traces
-
-mod metrics; // Prometheus metrics
-mod usage; // the largest clients and key prefixes
-
-mod config; // flags, settings, addresses
-mod data_dir; // one member's directory: identity, log, store
 mod local_cluster; // the same command in N terminals
-
-mod etcd_file; // etcd's database file, out and in
-
-mod retry; // when the refused come back
-
-mod errors; // every gRPC status
-
-mod admission; // fair, bounded use of memory and threads
-
-mod wire; // TCP and Unix sockets
-
-mod tls; // certificates, handshakes
-
-mod check_config; // what a set of flags will do
-
-mod methods; // the table of methods
-
-pub mod net; // sockets, the client port, HTTP/2
-
-mod auth; // tokens, callers, passwords
 
 mod audit; // who asked for what
 
@@ -56,21 +27,11 @@ mod discovery; // the members of a new cluster
 mod status; // one document of all figures
 
 mod http; // health, version, metrics
-mod inspect; // shows a data directory
 mod known_members; // the members at start
 mod listeners; // what is served where
 mod node_parts; // what a member consists of, configured
 
 mod node; // one member from start to end
-
-mod operator; // changes of a running cluster, as its client
-
-mod archive; // every revision of a cluster, to go back to
-mod live_import; // a data directory from a running cluster
-
-mod top; // figures of a running cluster, in a terminal
-
-mod command_line; // completion scripts, manual pages
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -121,39 +82,39 @@ pub fn run(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
-    if arguments.next_if(|first| first == inspect::COMMAND).is_some() {
+    if arguments.next_if(|first| first == tools::inspect::COMMAND).is_some() {
         descriptors::raise();
-        return inspect::run(arguments);
+        return tools::inspect::run(arguments);
     }
-    if arguments.next_if(|first| etcd_file::COMMANDS.iter().any(|command| first == command)).is_some() {
+    if arguments.next_if(|first| tools::import::COMMANDS.iter().any(|command| first == command)).is_some() {
         descriptors::raise();
         let arguments: Vec<OsString> = arguments.collect();
-        return if live_import::is_wanted(&arguments) {
-            live_import::run(arguments.into_iter())
-        } else if archive::is_wanted(&arguments) {
-            archive::run_restore(arguments.into_iter())
+        return if tools::live_import::is_wanted(&arguments) {
+            tools::live_import::run(arguments.into_iter())
+        } else if tools::archive::is_wanted(&arguments) {
+            tools::archive::run_restore(arguments.into_iter())
         } else {
-            etcd_file::run(arguments.into_iter())
+            tools::import::run(arguments.into_iter())
         };
     }
-    if arguments.next_if(|first| first == archive::COMMAND).is_some() {
+    if arguments.next_if(|first| first == tools::archive::COMMAND).is_some() {
         descriptors::raise();
-        return archive::run(arguments);
+        return tools::archive::run(arguments);
     }
-    if arguments.next_if(|first| first == check_config::COMMAND).is_some() {
-        return check_config::run(arguments, environment.into_iter());
+    if arguments.next_if(|first| first == tools::check_config::COMMAND).is_some() {
+        return tools::check_config::run(arguments, environment.into_iter());
     }
-    if arguments.next_if(|first| first == operator::COMMAND).is_some() {
-        return operator::run(arguments);
+    if arguments.next_if(|first| first == tools::operator::COMMAND).is_some() {
+        return tools::operator::run(arguments);
     }
-    if arguments.next_if(|first| first == top::COMMAND).is_some() {
-        return top::run(arguments);
+    if arguments.next_if(|first| first == tools::top::COMMAND).is_some() {
+        return tools::top::run(arguments);
     }
-    if arguments.next_if(|first| first == command_line::COMPLETION).is_some() {
-        return command_line::run_completion(arguments);
+    if arguments.next_if(|first| first == tools::command_line::COMPLETION).is_some() {
+        return tools::command_line::run_completion(arguments);
     }
-    if arguments.next_if(|first| first == command_line::MAN).is_some() {
-        return command_line::run_man(arguments);
+    if arguments.next_if(|first| first == tools::command_line::MAN).is_some() {
+        return tools::command_line::run_man(arguments);
     }
     let ended = try_run(arguments, environment);
     log::flush();
@@ -175,12 +136,12 @@ fn try_run(
         Parsed::Flags(flags, notices) => (flags, notices),
         Parsed::Help(text) => {
             say(&text);
-            say(&command_line::list());
+            say(&tools::command_line::list());
             return Ok(());
         }
     };
     if flags.version == Some(true) {
-        say(&version::text());
+        say(&version_text());
         return Ok(());
     }
     let (flags, notices) = match flags.config_file.as_ref().filter(|path| !path.is_empty()) {
@@ -244,4 +205,14 @@ fn note(notice: &Notice) {
         }
         Notice::IgnoredFlag { name } => tracing::warn!(flag = name, "this flag has no effect"),
     }
+}
+
+/// What `--version` prints. Target, commit and date come from the build script in `deploy/version`.
+fn version_text() -> String {
+    let (target, commit, date) = (env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE"));
+    format!(
+        "kv-server Version: {}\netcd API Version: {}\nGit SHA: {commit}\nBuild Date: {date}\nTarget: {target}\n",
+        version::OWN,
+        version::ETCD,
+    )
 }

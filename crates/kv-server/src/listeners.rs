@@ -11,20 +11,21 @@
 
 use std::sync::Arc;
 
+use ::http::HeaderMap;
 use tokio::runtime::Runtime;
 
-use crate::config::{Settings, Urls};
 use crate::http::{self, Allowed, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
-use crate::metrics::{Exposition, SlowCalls};
-use crate::net::client_port::{self, Services, Traffic};
-use crate::net::listen::{self, BindError, Permits, Sharing};
-use crate::net::{http2, metrics_port};
-use crate::process::shutdown::Stop;
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
 use crate::status::Source;
-use crate::tls::{Port, Tls};
-use crate::wire::SocketFile;
+use config::{Settings, Urls};
+use grpc_server::client_port::{self, Services, Traffic};
+use grpc_server::listen::{self, BindError, Permits, Sharing};
+use grpc_server::{http2, metrics_port};
+use process::shutdown::Stop;
+use telemetry::metrics::{Exposition, SlowCalls};
+use transport::tls::{Port, Tls};
+use transport::wire::SocketFile;
 
 /// A listener of clients, and what is spoken on it.
 pub type ClientPort = (Port, Traffic);
@@ -69,7 +70,12 @@ impl Listeners {
 pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), settings.feature_gates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
-    let gateway = settings.enable_grpc_gateway.then(|| Gateway::new(member.limits.message_bytes_max()));
+    let limits = &member.limits;
+    let gateway = settings.enable_grpc_gateway.then(|| {
+        let auth = Arc::clone(&member.auth);
+        let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
+        Gateway::new(limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
+    });
     let status = Source::new(Arc::clone(member), leases.table().clone());
     Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }

@@ -12,10 +12,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Flags;
-use crate::config::{Settings, SettingsError};
-use crate::config::{UrlError, Urls};
-use crate::data_dir::{Directory, DirectoryError};
+use config::Flags;
+use config::{Settings, SettingsError};
+use config::{UrlError, Urls};
+use data_dir::{Directory, DirectoryError};
 
 /// Five slots are as many as fit between the ports that etcd's own examples use.
 const PORTS: [u16; 5] = [2379, 22379, 32379, 42379, 52379];
@@ -100,7 +100,7 @@ fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flag
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::flags::{Parsed, parse};
+    use config::flags::{Parsed, parse};
 
     fn take(line: &str, members: u64) -> Result<(Settings, Directory), LocalClusterError> {
         match parse(line.split_whitespace().map(Into::into), []) {

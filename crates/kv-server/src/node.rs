@@ -13,46 +13,51 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::command::PublishMember;
-use mvcc::{LogPosition, Store};
+use mvcc::{LogPosition, Maintainer, Store};
 use raft_node::{Fatal, Threads};
-use state_machine::EtcdMachine;
 use state_machine::command::Kind;
+use state_machine::{EtcdMachine, level};
+use tokio::time::timeout;
 
-use crate::admission::{MemoryLimit, follow_memory};
 use crate::audit::{AuditError, AuditLog};
-use crate::auth::{self, AuthError, Caller};
-use crate::config::Settings;
-use crate::data_dir::Directory;
-use crate::data_dir::Identity;
-use crate::data_dir::TimedFs;
-use crate::data_dir::bootstrap::{self, BootstrapError, Company, Established};
-use crate::data_dir::{OpenStoreError, OpenedStore};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{genesis, on_members, open_fitting_store, roster};
+use crate::known_members::{on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::Apply;
 use crate::member::StoreThread;
 use crate::member::{Anchored, LeaderLeases, LeaseService, start_auto_compaction};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
-use crate::member::{Ids, LeaderLoss, Member, WatchThread};
+use crate::member::{Ids, LeaderLoss, Member, WatchThread, start_raising_level};
 use crate::member::{Incoming, StagingDirectory};
-use crate::metrics::Metrics;
-use crate::net::listen::{BindError, Permits};
 use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
-use crate::peer::{self, Context, Peers};
-use crate::process::core_file;
-use crate::process::descriptors::{Descriptors, TooFew};
-use crate::process::log::{self, causes};
-use crate::process::notify;
-use crate::process::runtime::{Runtimes, TlsOf};
-use crate::process::shutdown::{self, Stopper};
-use crate::process::version;
-use crate::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
-use crate::traces::{TraceError, Traces};
-use crate::usage::Usage;
+use crate::peer::{self, Context, Levels, Peers};
+use admission::{MemoryLimit, follow_memory};
+use auth::{AuthError, Caller};
+use config::Settings;
+use data_dir::Directory;
+use data_dir::Identity;
+use data_dir::TimedFs;
+use data_dir::bootstrap::{self, BootstrapError, Company, Established, RunningCluster};
+use data_dir::{OpenStoreError, OpenedStore};
+use grpc_server::listen::{BindError, Permits};
+use process::core_file;
+use process::descriptors::{Descriptors, TooFew};
+use process::log::{self, causes};
+use process::notify;
+use process::runtime::{Runtimes, TlsOf};
+use process::shutdown::{self, Stopper};
+use process::version;
+use telemetry::metrics::Metrics;
+use telemetry::traces::{TraceError, Traces};
+use telemetry::usage::Usage;
+use transport::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
+/// A quorum answers a stopping member within so many heartbeats, or is not waited for.
+const QUORUM_HEARTBEATS: u32 = 3;
+/// Of calls that were answered that the member stops: the time of a write to their clients.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
 /// end is given up.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
@@ -128,12 +133,17 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
         metrics.calls.be_extensive();
     }
     let fs = TimedFs::new(Arc::clone(&metrics));
-    let running = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
+    let running = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
+        runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
+    };
     let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
     let company = bootstrap::company(&settings, &established, &directory)?;
     let opened = open_fitting_store(&directory, &established, company)?;
     if company == Company::Forced {
-        established = bootstrap::force_alone(established, opened.state, &directory, fs)?;
+        established = bootstrap::force_alone(established, &directory, fs)?;
+    }
+    if company != Company::AsKnown && established.identity.joined && opened.is_empty() {
+        bootstrap::begin_with_log(&mut established, &directory)?;
     }
     if settings.corruption.at_start {
         compare_with_others(&runtimes, &dialer, &established.identity, &opened.store)?;
@@ -180,8 +190,8 @@ fn compare_with_others(
     }
     tracing::info!("starting initial corruption check");
     let own = store.hash_kv(0).map_err(NodeError::Hash)?;
-    let members = state_machine::members(store)?;
-    let asked = peer::hashes_at_start(dialer, identity, &members, own.hash_revision);
+    let (members, level) = (state_machine::members(store)?, level::of(store)?);
+    let asked = peer::hashes_at_start(dialer, identity, (&members, level), own.hash_revision);
     compare_at_start(identity.member_id, own, &runtimes.peers().block_on(asked))?;
     tracing::info!("initial corruption checking passed; no corruption");
     Ok(())
@@ -230,6 +240,21 @@ fn on_fatal(fatal: Fatal) {
     shutdown::die(&causes(&fatal))
 }
 
+/// The threads of the store and of its watchers.
+fn start_stores(
+    settings: &Settings,
+    maintainer: Maintainer,
+    store: &Store,
+    metrics: &Arc<Metrics>,
+) -> Result<(StoreThread, WatchThread), NodeError> {
+    let (entries_max, metrics) = (settings.snapshot_count, Arc::clone(metrics));
+    let store_thread = StoreThread::start(maintainer, store.clone(), entries_max, metrics, on_fatal)
+        .map_err(NodeError::StoreThread)?;
+    let watch_thread = WatchThread::start(store.clone(), watch_limits(settings), on_fatal)
+        .map_err(NodeError::WatchThread)?;
+    Ok((store_thread, watch_thread))
+}
+
 impl Running {
     fn start(
         runtimes: &Runtimes,
@@ -241,20 +266,18 @@ impl Running {
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = opened;
-        let machine = EtcdMachine::new(writer, &genesis(&identity))?;
-        let entries_max = settings.snapshot_count;
-        let store_thread =
-            StoreThread::start(maintainer, store.clone(), entries_max, Arc::clone(&metrics), on_fatal)
-                .map_err(NodeError::StoreThread)?;
-        let watch_thread = WatchThread::start(store.clone(), watch_limits(&settings), on_fatal)
-            .map_err(NodeError::WatchThread)?;
+        let machine = EtcdMachine::new(writer, &data_dir::genesis(&identity))?;
+        let (store_thread, watch_thread) = start_stores(&settings, maintainer, &store, &metrics)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
         let roster = Arc::new(roster(runtimes, &dialer, &established, (&store, state), company)?);
-        let (known, figures, own) = (Arc::clone(&roster), Arc::clone(&metrics), Arc::clone(&identity));
-        let fence = Arc::new(Fence::default());
-        let (fenced, raised) = ((identity.member_id, Arc::clone(&fence)), Arc::clone(&fence));
-        let context = Context { identity: own, roster: known, metrics: figures, dialer, fence: raised };
+        let (fence, level) = (Arc::new(Fence::default()), machine.level().clone());
+        let fenced = (identity.member_id, Arc::clone(&fence));
+        let context = Context {
+            advertised: settings.advertise_peer_urls.texts().into(),
+            levels: Levels::of(level.clone()),
+            ..Context::new(&identity, &roster, &metrics, dialer, &fence)
+        };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
@@ -271,9 +294,7 @@ impl Running {
         let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
         let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, for_raft, on_fatal)?;
         let to_notify = raft.clone();
-        checkpoints.on_checkpoint(move |applied| {
-            to_notify.checkpointed(applied);
-        });
+        checkpoints.on_checkpoint(move |applied| to_notify.checkpointed(applied));
         let (peers_stopper, stop) = shutdown::stop();
         let leader_leases =
             Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
@@ -285,14 +306,17 @@ impl Running {
         let inside = runtimes.clients.enter();
         let admission = Arc::clone(&hasher.admission);
         follow_memory(&memory, move || admission.look_again());
-        let leases = start_leases(leader_leases, peers.context(), settings.request_timeout(), &stop);
+        let leases = start_leases(leader_leases, &peers, settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.clone(), settings.clock.election);
         let auth = auth::start(auth_table, &settings.auth, &stop)?;
+        let (ops_max, counters) = (settings.limits.txn_ops_max, &metrics.audit);
+        let audit = AuditLog::start(settings.audit.as_ref(), &auth, counters, ops_max)?;
         drop(inside);
         let member = Arc::new(Member {
             raft,
             store,
             ids: Ids { cluster: identity.cluster_id, member: identity.member_id },
+            level,
             limits: settings.limits,
             metrics: Arc::clone(&metrics),
             checkpoints,
@@ -305,7 +329,7 @@ impl Running {
             roster,
             reach: peers,
             usage: Usage::new(settings.metrics_top),
-            audit: AuditLog::start(settings.audit.as_ref(), &auth, &metrics.audit)?,
+            audit,
             auth,
         });
         Ok(Running { settings, identity, member, leases, store_thread, watch_thread, threads, peers_stopper })
@@ -330,6 +354,7 @@ impl Running {
                     let services = listeners::services(http, &self.leases, &self.settings, &stop);
                     listeners::serve_clients(clients, &self.settings, &services, &permits, &stop);
                     start_auto_compaction(&self.member, self.settings.retention, &stop);
+                    start_raising_level(&self.member, &stop);
                     start_corruption_checks(&self.member, self.settings.corruption, &stop);
                     notify::ready();
                     ended.await
@@ -343,9 +368,10 @@ impl Running {
 
     /// Returns when a signal asks for an end, or when this member was removed from the cluster.
     async fn ended(&self) -> std::io::Result<()> {
+        let signalled = shutdown::signalled()?;
         tokio::select! {
-            signal = shutdown::signalled() => {
-                tracing::info!(signal = signal?, "received signal; shutting down");
+            signal = signalled => {
+                tracing::info!(signal, "received signal; shutting down");
             }
             () = self.member.roster.removed() => {
                 let error = "the member has been permanently removed from the cluster";
@@ -378,16 +404,27 @@ impl Running {
         );
     }
 
-    /// Hands leadership over, lets calls end, makes everything durable.
+    /// Hands leadership over, lets calls end, makes everything durable. Calls that no quorum can answer are
+    /// answered that the member stops.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
-        if !self.member.roster.others().is_empty() {
-            self.member.hand_over().await;
-        }
-        clients.stop();
-        if tokio::time::timeout(self.settings.request_timeout(), permits.drained()).await.is_err() {
-            tracing::warn!("some client connections did not end in time");
+        // A removed member is answered by none, but may have to apply, and answer, its own removal.
+        let heartbeats = if self.member.roster.is_removed() { 1 } else { QUORUM_HEARTBEATS };
+        let waits_in_vain = self.member.without_quorum(heartbeats * self.settings.clock.heartbeat);
+        let calls_end = async {
+            if !self.member.roster.others().is_empty() {
+                self.member.hand_over().await;
+            }
+            clients.stop();
+            let _calls_in_flight = timeout(self.settings.request_timeout(), permits.drained()).await;
+        };
+        tokio::select! {
+            () = calls_end => {}
+            () = waits_in_vain => clients.stop(),
         }
         self.member.raft.stop();
+        if timeout(ANSWER_WITHIN, permits.drained()).await.is_err() {
+            tracing::warn!("some client connections did not end in time");
+        }
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
         let audit = self.member.audit.clone();
         let joined = tokio::task::spawn_blocking(move || {
@@ -398,7 +435,7 @@ impl Running {
             watch_thread.stop();
             store_thread.stop();
         });
-        let closed = tokio::time::timeout(CLOSE_WITHIN, joined).await;
+        let closed = timeout(CLOSE_WITHIN, joined).await;
         self.peers_stopper.stop();
         match closed {
             Ok(Ok(())) => {}

@@ -7,17 +7,17 @@ use mvcc::Store;
 use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, StartError, Started, StoreState, Threads};
 use state_machine::Outcome;
 
-use crate::config::Settings;
-use crate::data_dir::bootstrap::Established;
 use crate::known_members::{change_check, known_members};
 use crate::member::{
     Apply, Checkpoints, Hasher, Incoming, LeaderLeases, LeaseService, RaftHost, RaftObserver, run_lease_clock,
 };
-use crate::metrics::Metrics;
-use crate::peer::{self, Context, LeaseLink, PeerServer, Peers};
-use crate::process::runtime::Runtimes;
-use crate::process::shutdown::Stop;
-use crate::tls::Port;
+use crate::peer::{self, LeaseLink, PeerServer, Peers};
+use config::Settings;
+use data_dir::bootstrap::Established;
+use process::runtime::Runtimes;
+use process::shutdown::Stop;
+use telemetry::metrics::Metrics;
+use transport::tls::Port;
 
 /// Starts Raft on its threads and tasks. `on_fatal` is called when it cannot go on.
 pub fn start_raft(
@@ -90,15 +90,17 @@ pub fn for_raft(
 /// Starts the lease clock and what clients ask about leases.
 pub fn start_leases(
     leader: Arc<LeaderLeases>,
-    context: &Context,
+    peers: &Arc<Peers>,
     request_timeout: Duration,
     stop: &Stop,
 ) -> LeaseService {
+    let context = peers.context().clone();
     let metrics = &context.metrics.leases;
     tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
-    let link = LeaseLink::new(context.clone());
-    let member = (context.identity.member_id, request_timeout);
-    LeaseService::start(leader, link, member, metrics.renewed.clone(), stop)
+    let (member, renewed) = ((context.identity.member_id, request_timeout), metrics.renewed.clone());
+    let peers = Arc::clone(peers);
+    let link = LeaseLink::new(context, Box::new(move |leader| peers.urls(leader)));
+    LeaseService::start(leader, link, member, renewed, stop)
 }
 
 /// Connects to the other members, and answers them.

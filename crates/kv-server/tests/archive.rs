@@ -17,14 +17,14 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tonic::transport::Channel;
 
-fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
+pub fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
     let to = format!("--to={}", to.display());
     start(&[&["archive", &endpoints, &to, "--segment-every=50ms"], flags].concat())
 }
 
 /// Waits until the archive has the revision. Returns up to when it has all, in milliseconds since 1970.
-async fn wait_for(archive: &Path, revision: i64) -> i64 {
+pub async fn wait_for(archive: &Path, revision: i64) -> i64 {
     let began = Instant::now();
     loop {
         let head = std::fs::read(archive.join("head.json")).unwrap_or_default();
@@ -37,7 +37,7 @@ async fn wait_for(archive: &Path, revision: i64) -> i64 {
     }
 }
 
-fn restore(archive: &Path, member: &Member, flags: &[&str]) -> (bool, String) {
+pub fn restore(archive: &Path, member: &Member, flags: &[&str]) -> (bool, String) {
     let flags = [
         vec![
             "restore".to_owned(),
@@ -55,7 +55,7 @@ fn restore(archive: &Path, member: &Member, flags: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(said).unwrap())
 }
 
-fn objects(archive: &Path, directory: &str) -> Vec<PathBuf> {
+pub fn objects(archive: &Path, directory: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(archive.join(directory)).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -4,11 +4,11 @@
 use crate::common;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, SERVER, get, put};
+use crate::common::{Cluster, Member, SERVER, get, put};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, CompactionRequest, SnapshotRequest};
@@ -44,19 +44,55 @@ async fn unlike(pair: (&str, &str), flags: &[&str]) -> Cluster {
     let wrong = snapshot_of(&[RIGHT[0], pair, RIGHT[2]], files.path().join("wrong")).await;
     let mut cluster = Cluster::new(3);
     for (at, member) in cluster.members.iter_mut().enumerate() {
-        let output = Command::new(SERVER)
-            .arg("import")
-            .arg(format!("--from={}", if at == 2 { &wrong } else { &right }.display()))
-            .arg(format!("--data-dir={}", member.data_dir.display()))
-            .arg(format!("--name={}", member.name))
-            .arg(format!("--initial-cluster={}", member.initial_cluster))
-            .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", member.peer_port))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        import(member, if at == 2 { &wrong } else { &right });
         member.extra = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        // One that starts when the others have elected a leader takes the leader's state.
+        member.extra.push("--election-timeout=5000".to_owned());
     }
     cluster
+}
+
+fn import(member: &Member, file: &Path) {
+    let output = Command::new(SERVER)
+        .arg("import")
+        .arg(format!("--from={}", file.display()))
+        .arg(format!("--data-dir={}", member.data_dir.display()))
+        .arg(format!("--name={}", member.name))
+        .arg(format!("--initial-cluster={}", member.initial_cluster))
+        .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", member.peer_port))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Two of three acknowledge writes; one of them loses its disk and is imported again, from a file of other
+/// content.
+#[tokio::test]
+async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state() {
+    let files = tempfile::tempdir().unwrap();
+    let other = snapshot_of(&RIGHT, files.path().join("other")).await;
+    let mut cluster = Cluster::started(3);
+    cluster.members[2].kill();
+    for number in 0..5 {
+        cluster.members[0].put(&format!("acknowledged{number}"), "1").await;
+    }
+    cluster.members[..2].iter_mut().for_each(Member::kill);
+    fs::remove_dir_all(&cluster.members[1].data_dir).unwrap();
+    import(&cluster.members[1], &other);
+    cluster.members[1..].iter_mut().for_each(Member::launch);
+    cluster.members[1].running().wait_for("has taken no part yet");
+    assert_eq!(cluster.members[2].running().said().matches("elected leader").count(), 0);
+    cluster.members[0].launch();
+    cluster.members.iter().for_each(Member::wait_ready);
+    let revision = cluster.members[1].put("and on", "1").await;
+    assert_eq!(cluster.members[1].get("acknowledged4").await.as_deref(), Some("1"));
+    assert_eq!(cluster.members[1].get("a").await, None, "the file's state is given up");
+    cluster.assert_equal(revision).await;
+    // A restart does not bring it back.
+    cluster.members[1].kill();
+    cluster.members[1].launch();
+    cluster.members[1].wait_ready();
+    cluster.assert_equal(revision).await;
 }
 
 /// The CORRUPT alarms, once there are any.

@@ -98,6 +98,33 @@ async fn a_learner_goes_on_alone_as_a_voter() {
     survivor.put("b", "2").await;
 }
 
+/// The last one has all entries from the first, and never received a state to begin with.
+#[tokio::test]
+async fn a_joiner_without_a_state_goes_on_with_its_log() {
+    let mut cluster = Cluster::started(1);
+    let revision = cluster.members[0].put("a", "1").await;
+    let joiner = cluster.joiner(&[0]);
+    let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
+    let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
+    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    cluster.members[0].put("b", "1").await;
+    cluster.members.iter_mut().for_each(Member::kill);
+    let survivor = &mut cluster.members[joiner];
+    std::fs::remove_dir_all(survivor.data_dir.join("store")).unwrap();
+    for round in 0..2 {
+        start_again(survivor, &[FORCE]);
+        assert_eq!(names(survivor).await, ["m1"], "round {round}");
+        assert_eq!(survivor.get("a").await.as_deref(), Some("1"));
+        assert_eq!(survivor.put("round", &round.to_string()).await, revision + 2 + round);
+        survivor.kill();
+    }
+    // What it has written since is in the same log.
+    start_again(survivor, &[]);
+    assert_eq!(survivor.get("round").await.as_deref(), Some("1"));
+}
+
 #[tokio::test]
 async fn on_a_first_start_it_has_no_effect() {
     let mut cluster = Cluster::new(3);

@@ -12,10 +12,12 @@
 
 use crate::common;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::common::{PATIENCE, Process, READY, SERVER};
 use serde_json::Value;
@@ -47,7 +49,7 @@ const UPGRADE: [&str; 4] = [
 ];
 
 struct Member {
-    _process: Process,
+    process: Process,
     _data: tempfile::TempDir,
     port: u16,
     headers: Vec<String>,
@@ -73,13 +75,7 @@ impl Member {
         command.arg(format!("--initial-cluster=default={peer}")).args(extra);
         let process = Process::start(&mut command);
         process.wait_for(READY);
-        Member {
-            _process: process,
-            _data: data,
-            port: ports[0],
-            headers: Vec::new(),
-            host: "localhost".to_owned(),
-        }
+        Member { process, _data: data, port: ports[0], headers: Vec::new(), host: "localhost".to_owned() }
     }
 
     fn run(&mut self, line: &str) -> String {
@@ -297,6 +293,111 @@ fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
     while common::http(member.port, "GET /metrics").contains("etcd_debugging_mvcc_watcher_total 1") {
         assert!(begun.elapsed() < PATIENCE, "the watcher is still there");
         std::thread::yield_now();
+    }
+}
+
+/// The bodies of these calls are not at their end, or more follows them.
+#[test]
+fn a_call_ends_with_its_client_whatever_of_its_request_was_not_read() {
+    let mut member = Member::started(&[]);
+    let files = format!("/proc/{}/fd", member.process.pid());
+    let sockets = || {
+        let files = std::fs::read_dir(&files).expect("a process");
+        let targets = files.filter_map(|file| file.ok()?.path().read_link().ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    };
+    let idle = sockets();
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"1"}"#);
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"2"}"#);
+    member.run(r#"POST /v3/lock/lock {"name":"YQ==","lease":"1"}"#);
+    let create = r#"{"create_request":{"key":"YQ=="}}"#;
+    let rest = " ".repeat(100);
+    for (name, path, length, body) in [
+        ("no request", "watch", 100, ""),
+        ("half of a request", "watch", 100, r#"{"create_"#),
+        ("a request of more", "watch", 100, create),
+        ("a request and another", "watch", create.len(), &format!("{create}GET /health HTTP/1.1\r\n")),
+        ("a waiting call", "lock/lock", 200, r#"{"name":"YQ==","lease":"2"}"#),
+        ("a waiting call, not read", "lock/lock", 10_000, &format!(r#"{{"name":"YQ==","lease":"2"}}{rest}"#)),
+        ("many answers", "election/observe", 100, r#"{"name":"YQ=="}"#),
+    ] {
+        let head = format!("POST /v3/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let clients = (0..5).map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", member.port)).expect("a member that serves");
+            stream.write_all(format!("{head}{body}").as_bytes()).expect("a member that reads");
+            stream
+        });
+        let clients: Vec<TcpStream> = clients.collect();
+        wait(&format!("{name}: the calls begin"), || sockets() == idle + clients.len());
+        drop(clients);
+        wait(&format!("{name}: the calls end"), || sockets() == idle);
+    }
+}
+
+/// A connection from an address of this machine.
+fn dial_from(source: Ipv4Addr, port: u16) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddrV4::new(source, 0)).expect("an address of this machine");
+    connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).expect("a member that serves");
+    TcpStream::from(socket)
+}
+
+/// One address with many connections, and many with some. Each holds what it gets and goes on with nothing.
+#[test]
+fn connections_of_other_addresses_keep_no_caller_out() {
+    let mut member = Member::started(&[]);
+    let upgrade = format!("GET /v3/watch HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", UPGRADE.join("\r\n"));
+    let object = format!(
+        "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n{{\"key\":\"{}",
+        "A".repeat(1 << 20)
+    );
+    let no_request = "POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
+    let large = format!(r#"POST /v3/kv/put {{"key":"YQ==","value":"{}"}}"#, "A".repeat(64 << 10));
+    for (what, said, count) in [
+        ("a head that does not end", "GET /version HTTP/1.1\r\n", 600),
+        ("a connection that is kept", "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 600),
+        ("a watch", no_request, 600),
+        ("a websocket", &upgrade, 200),
+        ("an object that does not end", &object, 100),
+    ] {
+        for addresses in [1, 100] {
+            let source =
+                |number: u32| Ipv4Addr::from_bits(u32::from_be_bytes([127, 0, 1, 1]) + number % addresses);
+            let hoard = |number| {
+                let mut stream = dial_from(source(number), member.port);
+                // The member may have closed it.
+                drop(stream.write_all(said.as_bytes()));
+                stream
+            };
+            let hoard: Vec<TcpStream> = (0..count).map(hoard).collect();
+            for path in ["/health", "/livez", "/readyz", "/version"] {
+                let answer = common::http(member.port, &format!("GET {path}"));
+                assert!(answer.starts_with("HTTP/1.1 200"), "{what}, {addresses}: {path} {answer}");
+            }
+            let begun = Instant::now();
+            for command in ["POST /v3/kv/range {\"key\":\"YQ==\"}", &large] {
+                // Incomplete objects are given up within some seconds, before their time of 30 s has passed.
+                let answer = loop {
+                    let answer = member.run(command);
+                    if answer.starts_with("200") || begun.elapsed().as_secs() >= 20 {
+                        break answer;
+                    }
+                };
+                assert!(answer.starts_with("200"), "{what}, {addresses}: {answer}");
+            }
+            member.headers.extend(UPGRADE.map(str::to_owned));
+            let head = member.refusal("/v3/watch");
+            assert!(head.starts_with("HTTP/1.1 101 "), "{what}, {addresses}: {head}");
+            drop(hoard);
+        }
+    }
+}
+
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 

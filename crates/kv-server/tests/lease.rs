@@ -154,6 +154,38 @@ async fn the_death_of_a_leader_neither_shortens_nor_resets_a_ttl() {
     assert!(seen < elected + ttl, "reset: elected at {elected:?}, seen at {seen:?}");
 }
 
+/// A holder renews each half second, through the member that stays and whenever it is answered.
+#[tokio::test]
+async fn an_outage_of_the_quorum_ends_no_lease_that_is_renewed() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let (stays, other, ttl) = ((leader + 1) % 3, (leader + 2) % 3, 5);
+    grant(&cluster.members[stays], 5, ttl).await.unwrap();
+    put_with(&cluster.members[stays], "k", 5).await.unwrap();
+    assert_eq!(renew(&cluster.members[stays], &[5]).await.unwrap(), [ttl]);
+    let down = [leader, other];
+    down.iter().for_each(|member| cluster.members[*member].kill());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        assert!(renew(&cluster.members[stays], &[5]).await.is_err(), "there is no quorum");
+    }
+    down.iter().for_each(|member| cluster.members[*member].launch());
+    down.iter().for_each(|member| cluster.members[*member].wait_ready());
+    cluster.leader().await;
+    let ttls = loop {
+        match renew(&cluster.members[stays], &[5]).await {
+            Ok(ttls) => break ttls,
+            Err(status) => assert!(began.elapsed() < PATIENCE, "{status}"),
+        }
+    };
+    assert_eq!((ttls, cluster.members[stays].get("k").await.as_deref()), (vec![ttl], Some("x")));
+    // What is not renewed ends in time.
+    let renewed = Instant::now();
+    let (_, gone) = gone(&cluster.members[stays], "k", renewed).await;
+    assert!(gone < Duration::from_secs(9), "{gone:?}");
+    cluster.assert_equal(0).await;
+}
+
 #[tokio::test]
 async fn leases_and_their_keys_survive_a_restart() {
     let mut cluster = Cluster::started(1);

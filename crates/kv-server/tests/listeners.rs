@@ -2,7 +2,11 @@
 
 use crate::common;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::common::{Cluster, PATIENCE, http};
 
@@ -46,6 +50,33 @@ fn a_metrics_port_serves_metrics_and_health_alone_also_before_the_member_is_read
     }
     assert!(ask(port, "GET /metrics").1.contains("etcd_server_has_leader 1"));
     assert!(!http(port, "GET /health").contains("access-control"), "for probes, not for scripts");
+}
+
+/// More than the listener has places, of an address that is not the probe's. A socket takes 2 KiB of an
+/// answer.
+#[test]
+fn readers_that_read_nothing_keep_no_probe_out_of_the_metrics_port() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.start();
+    let reader = |_| {
+        let reader = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        set_socket_recv_buffer_size(&reader, 1).expect("a socket");
+        bind(&reader, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, 1), 0))
+            .expect("an address of this machine");
+        connect(&reader, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).expect("a member that serves");
+        let mut reader = TcpStream::from(reader);
+        drop(reader.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        reader
+    };
+    let mut readers: Vec<TcpStream> = Vec::new();
+    for round in 0..10 {
+        readers.extend((0..40).map(reader));
+        let begun = Instant::now();
+        assert_eq!(ask(port, "GET /health").0, "200");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{round}: {:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -4,11 +4,11 @@ use crate::common;
 use std::time::Duration;
 
 use crate::common::{Cluster, Member, PATIENCE};
-use api::etcdserverpb::LeaseGrantRequest;
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use api::mvccpb::event::EventType;
 use api::v3electionpb::election_client::ElectionClient;
@@ -30,6 +30,10 @@ async fn channel(member: &Member) -> Channel {
 async fn lease(member: &Member, id: i64) {
     let request = LeaseGrantRequest { id, ttl: 600 };
     LeaseClient::new(member.channel().await).lease_grant(request).await.unwrap();
+}
+
+async fn revoke(member: &Member, id: i64) {
+    LeaseClient::new(member.channel().await).lease_revoke(LeaseRevokeRequest { id }).await.unwrap();
 }
 
 async fn lock(channel: Channel, name: &'static str, lease: i64) -> Result<LockResponse, Status> {
@@ -99,6 +103,36 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
     unlock(channel(observer).await, &held.key).await;
     let next = timeout(PATIENCE, waiting).await.expect("in time").unwrap().unwrap();
     assert_eq!(next.key, "l/2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_lease_ended_while_it_waited_owns_nothing() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let mut events = Events::of(member, "l/2").await;
+    let campaign = async |channel| {
+        let request = CampaignRequest { name: "l".into(), lease: 2, value: "v".into() };
+        ElectionClient::new(channel).campaign(request).await.map(drop)
+    };
+    for is_campaign in [true, false] {
+        lease(member, 1).await;
+        lease(member, 2).await;
+        let held = lock(channel(member).await, "l", 1).await.unwrap();
+        let channel_of_waiter = channel(member).await;
+        let waiting = tokio::spawn(async move {
+            match is_campaign {
+                true => campaign(channel_of_waiter).await,
+                false => lock(channel_of_waiter, "l", 2).await.map(drop),
+            }
+        });
+        assert_eq!(events.next().await, EventType::Put, "the call waits with a key");
+        revoke(member, 2).await;
+        assert_eq!(events.next().await, EventType::Delete);
+        unlock(channel(member).await, &held.key).await;
+        let status = timeout(PATIENCE, waiting).await.expect("an answer").unwrap().unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Unknown, "mutex: session is expired"));
+        revoke(member, 1).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::{
-    AuthUserAddRequest, CompactionRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest,
+    AuthUserAddRequest, CompactionRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, MemberAddRequest,
+    MemberListRequest, MemberRemoveRequest, PutRequest,
 };
+use state_machine::CommandLevel;
 use tonic::transport::Endpoint;
 
 use crate::common::{Cluster, Member, PATIENCE, SERVER, put};
@@ -105,15 +108,19 @@ async fn assert_filled(member: &Member) {
     assert_eq!(users.unwrap().into_inner().users, ["u"]);
 }
 
-/// Stops a member and starts this version on its directory.
-async fn upgrade(cluster: &mut Cluster, at: usize) {
-    let member = &mut cluster.members[at];
+/// Stops a member and starts another version on its directory.
+fn replace(member: &mut Member, program: &[String]) {
     let process = member.process.take().unwrap();
     process.terminate();
     let (status, said) = process.wait_end();
     assert!(status.success(), "{status}\n{said}");
-    member.program = vec![SERVER.to_owned()];
+    member.program = program.to_vec();
     member.launch();
+}
+
+async fn upgrade(cluster: &mut Cluster, at: usize) {
+    let member = &mut cluster.members[at];
+    replace(member, &[SERVER.to_owned()]);
     member.wait_ready();
     // As an operator: the next one when this one is healthy again.
     let deadline = Instant::now() + PATIENCE;
@@ -121,6 +128,61 @@ async fn upgrade(cluster: &mut Cluster, at: usize) {
         assert!(Instant::now() < deadline, "{} knows no leader", member.name);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The cluster's level of commands, as a member of this version shows it.
+fn level(member: &Member) -> Option<u32> {
+    let metrics = common::http(member.client_port, "GET /metrics");
+    let value = metrics.lines().find_map(|line| line.strip_prefix("kv_server_command_level "));
+    value.map(|value| value.parse().unwrap())
+}
+
+async fn level_is(cluster: &Cluster, wanted: CommandLevel) {
+    let deadline = Instant::now() + PATIENCE;
+    for member in &cluster.members {
+        while level(member) != Some(wanted.0) {
+            assert!(Instant::now() < deadline, "{} has level {:?}", member.name, level(member));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Changes of the members by a member of this version, while others are older. They come to one list.
+async fn change_members(cluster: &Cluster, at: usize) {
+    let mut client = ClusterClient::new(cluster.members[at].channel().await);
+    let peer_urls = vec!["http://127.0.0.1:1".to_owned()];
+    let added = client.member_add(MemberAddRequest { peer_ur_ls: peer_urls, is_learner: true }).await;
+    let id = added.unwrap().into_inner().member.unwrap().id;
+    client.member_remove(MemberRemoveRequest { id }).await.unwrap();
+    for member in &cluster.members {
+        let mut client = ClusterClient::new(member.channel().await);
+        let listed = client.member_list(MemberListRequest { linearizable: true }).await.unwrap().into_inner();
+        assert_eq!(listed.members.len(), 3, "{}: {listed:?}", member.name);
+    }
+}
+
+/// On the directory of a member, and on a new one: both are refused with the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_member_is_refused_once_all_members_are_newer() {
+    let Some(before) = before() else { return };
+    let mut cluster = Cluster::started(3);
+    level_is(&cluster, CommandLevel::OWN).await;
+    let refusal = "this version is too old for the cluster: it knows the commands of level 0";
+    replace(&mut cluster.members[1], &before);
+    cluster.members[1].running().wait_for(refusal);
+    assert!(!cluster.members[1].running().said().contains(common::READY), "it serves no client");
+    cluster.members[0].put("a", "1").await;
+    upgrade(&mut cluster, 1).await;
+    assert_eq!(cluster.members[1].get("a").await.as_deref(), Some("1"));
+
+    let joiner = cluster.joiner(&[0, 1, 2]);
+    let peer_ur_ls = vec![format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port)];
+    let mut client = ClusterClient::new(cluster.members[0].channel().await);
+    client.member_add(MemberAddRequest { peer_ur_ls, is_learner: true }).await.unwrap();
+    cluster.members[joiner].program = before;
+    cluster.members[joiner].launch();
+    cluster.members[joiner].running().wait_for(refusal);
+    assert!(!cluster.members[joiner].running().said().contains(common::READY), "it serves no client");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +199,10 @@ async fn members_are_upgraded_one_by_one_under_load() {
         let leader = cluster.leader().await;
         let order = if leader_is_first { [0, 1, 2] } else { [1, 2, 0] };
         for step in order {
-            upgrade(&mut cluster, (leader + step) % 3).await;
+            let at = (leader + step) % 3;
+            upgrade(&mut cluster, at).await;
+            change_members(&cluster, at).await;
+            assert!(step == order[2] || level(&cluster.members[at]) == Some(0), "an older member is left");
             for member in &cluster.members {
                 assert_filled(member).await;
             }
@@ -145,6 +210,7 @@ async fn members_are_upgraded_one_by_one_under_load() {
             cluster.assert_equal(revision).await;
             load.goes_on(10).await;
         }
+        level_is(&cluster, CommandLevel::OWN).await;
         load.ends.store(true, Ordering::Relaxed);
         let acknowledged = writing.await.unwrap();
         let mut kv = cluster.members[0].kv().await;

@@ -12,14 +12,14 @@
 //! A store that is in use may look damaged where it is being written.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::backend::{Backend, SEQUENCE_FILE, SledBackend, refused};
+use crate::backend::{Backend, SEQUENCE_FILE, SledBackend, copy_regular, open_regular, refused};
 use crate::block::{Body, HEADER_BYTES, Identity, check_header_bytes, codec};
 use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
@@ -147,10 +147,10 @@ impl Inspector {
     /// Opens the copy again, with the sequence file: lost updates of the catalogue are a fault.
     fn check_sequence(&mut self, scratch: &Path) -> Result<()> {
         let sequence = self.dir.join(SEQUENCE_FILE);
-        match fs::copy(&sequence, scratch.join(SEQUENCE_FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            copied => copied.map_err(refused("copy", &sequence))?,
-        };
+        match copy_regular(&sequence, &scratch.join(SEQUENCE_FILE)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            copied => copied?,
+        }
         if let Err(error) = SledBackend::open(scratch) {
             self.catalogue_fault(error.to_string());
         }
@@ -195,7 +195,7 @@ impl Inspector {
             let Some(number) = stem.and_then(|stem| stem.parse::<u64>().ok()) else { continue };
             let path = entry.path();
             let bytes = entry.metadata().map_err(refused("look at", &path))?.len();
-            let file = File::open(&path).map_err(refused("open", &path))?;
+            let file = open_regular(&path)?;
             let mut header = vec![0; bytes.min(HEADER_BYTES) as usize];
             file.read_exact_at(&mut header, 0).map_err(refused("read", &path))?;
             let fault = check_header_bytes(&header, number).err();
@@ -233,7 +233,7 @@ impl Inspector {
     pub fn records(&self, block: &BlockSeen) -> Result<Vec<RecordSeen>> {
         let damaged =
             |what| Error::Corrupt { file: block.file.display().to_string(), offset: block.offset, what };
-        let file = File::open(&block.file).map_err(refused("open", &block.file))?;
+        let file = open_regular(&block.file)?;
         let mut stored = vec![0; usize::try_from(block.stored_bytes).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut stored, block.offset).map_err(refused("read", &block.file))?;
         // The header is used, because the catalogue may not have the block.
@@ -394,13 +394,13 @@ fn block_number(path: &Path) -> Option<u64> {
 
 /// Reads from a file that is opened only for this.
 fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(refused("open", path))?;
+    let file = open_regular(path)?;
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut buffer, offset).map_err(refused("read", path))?;
     Ok(buffer)
 }
 
-/// Copies the regular files of a directory, if it exists.
+/// Copies the files of a directory, if it exists. Directories in it are left out.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(refused("create", to))?;
     let entries = match fs::read_dir(from) {
@@ -408,9 +408,10 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
         entries => entries.map_err(refused("list", from))?,
     };
     for entry in entries {
-        let path = entry.map_err(refused("list", from))?.path();
-        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
-            fs::copy(&path, to.join(name)).map_err(refused("copy", &path))?;
+        let entry = entry.map_err(refused("list", from))?;
+        let path = entry.path();
+        if !entry.file_type().map_err(refused("look at", &path))?.is_dir() {
+            copy_regular(&path, &to.join(entry.file_name()))?;
         }
     }
     Ok(())

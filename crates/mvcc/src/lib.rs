@@ -54,7 +54,7 @@ pub use range::KeyRange;
 #[doc(hidden)]
 pub use recount::Flip;
 pub use recount::{RecountBounds, RecountSpan, Recounted};
-pub use revision::Revision;
+pub use revision::{REVISION_MAX, Revision};
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };

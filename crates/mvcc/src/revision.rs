@@ -6,6 +6,10 @@
 
 use std::fmt;
 
+/// The last main revision. One below the largest number, so that the revision after any one, which watchers
+/// ask for, is a number. No request is to be begun at this revision.
+pub const REVISION_MAX: i64 = i64::MAX - 1;
+
 /// Revision of one change. Ordered by `main`, then `sub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {

@@ -2,7 +2,8 @@
 
 use mvcc::{
     Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
-    LogPosition, Maintainer, MemoryBackend, Options, Previous, RangeOptions, Revision, Store, Writer,
+    LogPosition, Maintainer, MemoryBackend, Options, Previous, REVISION_MAX, RangeOptions, Revision, Store,
+    Writer,
 };
 
 fn open() -> (Writer, Store, Maintainer) {
@@ -103,6 +104,8 @@ fn changes_that_no_store_has_are_refused() {
         (put(5, 5, 1, b"a"), "revisions do not ascend"),
         (put(7, 8, 1, b"a"), "a put is older than its key"),
         (put(7, 7, 0, b"a"), "a put is older than its key"),
+        (put(7, 5, 8, b"b"), "more versions than revisions"),
+        (put(i64::MAX, 5, 2, b"a"), "out of range"),
         (put(7, 7, 1, b""), "an empty key"),
         (Change::Delete { revision: Revision { main: 7, sub: -1 }, key: b"a" }, "out of range"),
         (Change::Delete { revision: Revision { main: 7, sub: 1 << 40 }, key: b"a" }, "out of range"),
@@ -113,4 +116,56 @@ fn changes_that_no_store_has_are_refused() {
         let is_right = matches!(&error, Error::Refused { reason: found, .. } if found.contains(reason));
         assert!(is_right, "{change:?}: {error}");
     }
+}
+
+#[test]
+fn a_store_that_begins_beyond_the_last_revision_is_refused() {
+    for (revision, compact_revision, is_taken) in [
+        (REVISION_MAX, REVISION_MAX, true),
+        (i64::MAX, -1, false),
+        (i64::MIN, -1, false),
+        (REVISION_MAX, i64::MAX, false),
+    ] {
+        let import = Import::begin(Box::new(MemoryBackend::new()), &Options::default()).unwrap();
+        let applied = LogPosition::new(1, 1);
+        let finished = import.finish(ImportedState { applied, revision, compact_revision });
+        assert_eq!(finished.is_ok(), is_taken, "{revision}, compacted {compact_revision}");
+    }
+}
+
+#[test]
+fn a_store_at_the_last_revision_is_followed_compacted_and_opened_again() {
+    let backend = MemoryBackend::new();
+    let import = Import::begin(Box::new(backend.clone()), &Options::default()).unwrap();
+    let begun = ImportedState {
+        applied: LogPosition::new(1, 1),
+        revision: REVISION_MAX - 3,
+        compact_revision: REVISION_MAX - 3,
+    };
+    import.finish(begun).unwrap();
+    let (mut writer, store, mut maintainer) =
+        mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+    let mut follower = store.follow();
+    for (index, value) in [(2, "one"), (3, "two"), (4, "three")] {
+        writer.begin().put(b"a", value.as_bytes(), 0);
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
+    }
+    assert_eq!(store.revision(), REVISION_MAX);
+    let read = follower.changes(1 << 20).unwrap();
+    let seen: Vec<i64> = read.iter().map(|change| change.revision().main).collect();
+    assert_eq!(seen, [REVISION_MAX - 2, REVISION_MAX - 1, REVISION_MAX]);
+    follower.advance(read.through() + 1);
+    assert_eq!(follower.changes(1 << 20).unwrap().iter().count(), 0);
+    drop(follower);
+    writer.compact(REVISION_MAX).unwrap();
+    writer.end_entry(LogPosition::new(5, 1)).unwrap();
+    maintainer.persist().unwrap();
+    compact_physically(&mut maintainer);
+    let newest = store.get(b"a", 0).unwrap();
+    let hash = store.hash_kv(0).unwrap();
+    drop((writer, store, maintainer));
+    let (_writer, store, _maintainer) = mvcc::open(Box::new(backend), Options::default()).unwrap();
+    assert_eq!((store.get(b"a", 0).unwrap(), store.revision()), (newest, REVISION_MAX));
+    assert_eq!(store.hash_kv(0).unwrap().hash, hash.hash);
+    assert_eq!(lines(&store.pin_history()).len(), 1);
 }

@@ -234,6 +234,54 @@ fn a_directory_that_is_not_there_is_an_error() {
 }
 
 /// The newest state, from records alone: the last live one of each key.
+#[test]
+fn a_file_with_holes_is_copied_with_its_holes() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let before = place.inspect().marks().copied();
+    let path = place.home().join("catalogue/holes");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(256 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 99 << 20).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let inspector = Inspector::open(&place.home(), scratch.path()).unwrap();
+    assert_eq!(inspector.marks().copied(), before);
+    let copy = scratch.path().join("catalogue/holes");
+    let metadata = copy.metadata().unwrap();
+    assert_eq!(metadata.len(), 256 << 20);
+    assert!(metadata.blocks() * 512 <= 1 << 20, "{} KiB", metadata.blocks() / 2);
+    let mut middle = [0; 13];
+    let copy = std::fs::File::open(copy).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&copy, &mut middle, 99 << 20).unwrap();
+    assert_eq!(&middle, b"in the middle");
+}
+
+#[test]
+fn pipes_and_links_in_place_of_files_are_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for (name, is_error_at_once) in
+        [("catalogue/pipe", true), ("catalogue/db", true), ("witness", true), ("blocks/000001.blk", false)]
+    {
+        for is_pipe in [true, false] {
+            let place = Place::new();
+            let path = place.home().join(name);
+            let secret = place.dir.path().join("secret");
+            std::fs::write(&secret, "of another user").unwrap();
+            drop(std::fs::remove_file(&path));
+            match is_pipe {
+                true => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+                false => std::os::unix::fs::symlink(&secret, &path).unwrap(),
+            }
+            let scratch = tempfile::tempdir().unwrap();
+            let opened = Inspector::open(&place.home(), scratch.path());
+            assert_eq!(opened.is_err(), is_error_at_once, "{name}, pipe: {is_pipe}");
+            if let Ok(inspector) = opened {
+                inspector.files().unwrap_err();
+            }
+        }
+    }
+}
+
 fn newest(inspector: &Inspector) -> BTreeMap<Bytes, (i64, i64, i64, Bytes)> {
     let mut named: Vec<_> = all_blocks(inspector).into_iter().filter(|block| block.is_named).collect();
     named.sort_by_key(|block| block.content.unwrap().first);

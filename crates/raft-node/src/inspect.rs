@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::log::DurableState;
+use crate::log::{DurableState, NO_PART_TAKEN};
 use crate::types::{LogIndex, NodeId, Term};
 use crate::wire::{Batch, change_batch};
 
@@ -38,6 +38,8 @@ pub struct StateSeen {
     pub commit: LogIndex,
     pub voters: Vec<NodeId>,
     pub learners: Vec<NodeId>,
+    /// Its log was empty, or made together with a store, when the cluster had begun before.
+    pub came_late: bool,
 }
 
 /// Reads an entry's payload. The error: what about it is wrong.
@@ -64,13 +66,15 @@ fn read_batch(payload: &Bytes) -> Result<BatchSeen, String> {
 
 /// Reads a state. The error: what about it is wrong.
 pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
-    let DurableState { hard, conf, .. } = DurableState::decode(bytes).map_err(|error| error.to_string())?;
+    let DurableState { hard, conf, catch_up } =
+        DurableState::decode(bytes).map_err(|error| error.to_string())?;
     Ok(StateSeen {
         term: Term(hard.term),
         vote: hard.vote,
         commit: LogIndex(hard.commit),
         voters: conf.voters,
         learners: conf.learners,
+        came_late: catch_up.is_some_and(|until| until != NO_PART_TAKEN),
     })
 }
 
@@ -110,6 +114,7 @@ mod tests {
             commit: LogIndex(300),
             voters: vec![1, 2, 3],
             learners: vec![],
+            came_late: false,
         };
         assert_eq!(read_state(&state.encode()), Ok(seen));
         assert!(read_state(b"\x02").is_err());

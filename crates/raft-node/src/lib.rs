@@ -57,7 +57,7 @@ pub use crate::core::fuzzed_conversation;
 pub use crate::core::{Confirmation, Effects, Event, Inquiry, PeerState, Setup};
 pub use base::Cost;
 pub use config::{Config, RaftLimits};
-pub use error::{ProposeError, ReadError, StartError, TransferError, causes};
+pub use error::{ProposeError, ReadError, StartError, TransferError};
 pub use log::{
     Durable, ForceError, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice,
     StoreFound, StreamNumber, choose_store, force_change, persist, state_after,

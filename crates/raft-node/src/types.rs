@@ -11,7 +11,7 @@ pub use base::{Answer, LogIndex, LogPosition, NodeId, Term};
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// The member cannot go on: its state is no longer known to be right. The process should end. In a log,
-/// [`crate::causes`] shows the whole of it.
+/// [`base::causes`] shows the whole of it.
 #[derive(Clone, Debug)]
 pub struct Fatal {
     /// The attempt and the object.
@@ -66,13 +66,29 @@ pub struct Membership {
     pub learners: Vec<NodeId>,
 }
 
-/// How far a member's log is known to its leader.
+/// How far a member's log and state are known to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// The last entry that the member acknowledged.
     pub matched: LogIndex,
+    /// The last entry that the member has applied; 0 if it has no state, or was not heard of lately.
+    pub applied: LogIndex,
     /// The leader's own last entry.
     pub last_index: LogIndex,
+}
+
+impl Progress {
+    /// A member may have applied so many entries more than its last report says.
+    const SINCE_REPORT: u64 = 2;
+
+    /// Whether the member has nine tenths of the leader's log, which is etcd's measure, and of its state. A
+    /// log alone is none: the state that it begins with may be with other members only.
+    pub fn is_in_sync(&self) -> bool {
+        let most = |index: u64| u128::from(index) * 10 >= u128::from(self.last_index.0) * 9;
+        let has_state =
+            self.applied > LogIndex::ZERO && most(self.applied.0.saturating_add(Progress::SINCE_REPORT));
+        most(self.matched.0) && (has_state || base::mutant("log-counts-as-state"))
+    }
 }
 
 /// How a command travels.
@@ -151,5 +167,28 @@ impl Default for ChangeCheck {
 impl fmt::Debug for ChangeCheck {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("ChangeCheck")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_in_sync_with_nine_tenths_of_log_and_state() {
+        for (matched, applied, last, wanted) in [
+            (90, 90, 100, true),
+            (89, 89, 100, false),
+            (90, 0, 100, false),
+            (100, 88, 100, true),
+            (100, 87, 100, false),
+            (4, 2, 4, true), // What it applied after its last report is not known yet.
+            (1, 0, 1, false),
+            (0, 0, 0, false),
+        ] {
+            let [matched, applied, last_index] = [matched, applied, last].map(LogIndex);
+            let progress = Progress { matched, applied, last_index };
+            assert_eq!(progress.is_in_sync(), wanted, "{progress:?}");
+        }
     }
 }

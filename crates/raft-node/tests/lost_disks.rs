@@ -37,6 +37,49 @@ fn a_wiped_member_elects_no_leader_without_the_entries_it_acknowledged() {
     assert!(!cluster.members[&2].node.is_held());
 }
 
+/// As with an empty log: what was imported is not what the member had acknowledged.
+#[test]
+fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state() {
+    let mut cluster = wiped();
+    cluster.import(2);
+    for _ in 0..20 {
+        cluster.pass(5);
+        cluster.inquire(2);
+        assert_ne!(cluster.gauges(3).role, Role::Leader, "member 3 lacks committed entries");
+        assert_ne!(cluster.gauges(2).role, Role::Leader, "member 2 lacks all of them");
+    }
+    cluster.member(1).up = true;
+    cluster.pass(60);
+    assert!(cluster.inquire(2));
+    cluster.offer(1, "and on");
+    for _ in 0..10 {
+        cluster.checkpoint(1);
+        cluster.pass(10);
+    }
+    agree(&cluster, 11);
+    assert_eq!(cluster.members[&2].applier.machine().installs, 1, "it takes the leader's state");
+    assert!(!cluster.members[&2].node.is_held());
+}
+
+#[test]
+fn members_that_are_all_imported_begin_with_what_they_have() {
+    let mut cluster = Cluster::begin(3, EmptyLog::Unconfirmed);
+    (1..=3).for_each(|id| cluster.import(id));
+    cluster.member(3).up = false;
+    cluster.pass(60);
+    assert!((1..=3).all(|id| cluster.gauges(id).term == Term(1)), "none of them was asked yet");
+    assert!(cluster.inquire(1) && cluster.inquire(2), "two of three have taken no part");
+    let leader = cluster.elect();
+    cluster.write(leader, 3);
+    assert_eq!(cluster.lines(leader)[0], "imported");
+    // Started again, neither asks.
+    [1, 2].into_iter().for_each(|id| {
+        let book = cluster.members[&id].applier.machine().clone();
+        cluster.restart(id, book);
+        assert!(!cluster.members[&id].node.is_unconfirmed());
+    });
+}
+
 #[test]
 fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     let mut cluster = wiped();

@@ -78,12 +78,14 @@ pub(crate) enum Vice {
     FullDisk,
     /// The store's disk stands still.
     StalledStore,
+    /// Members begin as an older version, and become a newer one, or an older one by mistake.
+    Versions,
     /// Members are added, promoted, removed, and get other addresses. Not a fault: its changes end with the faults.
     Members,
 }
 
 /// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 20] = [
+const VICES: [(Vice, u64, u64); 21] = [
     (Vice::Partition, 25, 800),
     (Vice::Heal, 15, 1000),
     (Vice::Weather, 10, 600),
@@ -103,6 +105,7 @@ const VICES: [(Vice, u64, u64); 20] = [
     (Vice::Lane, 15, 400),
     (Vice::FullDisk, 4, 250),
     (Vice::StalledStore, 5, 300),
+    (Vice::Versions, 12, 350),
     (Vice::Members, 50, 450),
 ];
 

@@ -60,7 +60,7 @@ impl Alarms {
             Kind::LeaseGrant(_) => (true, true),
             Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => (true, false),
             Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) | Kind::Auth(_) => (false, false),
-            Kind::MemberChange(_) | Kind::SetDowngrade(_) => (false, false),
+            Kind::MemberChange(_) | Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => (false, false),
         };
         if self.corrupt && changes_keys {
             return Err(Error::Corrupt);

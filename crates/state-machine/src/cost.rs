@@ -39,7 +39,7 @@ fn of_kind(kind: &Kind) -> Option<Cost> {
         Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => None,
         // Rare, and not only keys.
         Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => None,
-        Kind::MemberChange(_) | Kind::SetDowngrade(_) => None,
+        Kind::MemberChange(_) | Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => None,
     }
 }
 

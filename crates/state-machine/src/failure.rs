@@ -58,4 +58,20 @@ pub enum ApplyError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The cluster uses commands that this version does not know.
+    #[error("{0}")]
+    Level(#[from] TooOld),
+}
+
+/// A version is too old for its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this version is too old for the cluster: it knows the commands of level {known}, the cluster uses those \
+     of level {used}; a downgrade is not possible, start the version of the other members"
+)]
+pub struct TooOld {
+    /// The level that it knows.
+    pub(crate) known: u32,
+    /// The level that the cluster has reached.
+    pub(crate) used: u32,
 }

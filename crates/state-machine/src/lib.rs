@@ -20,6 +20,7 @@ mod auth; // users, roles and permissions
 mod downgrade; // one that was enabled
 mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
+pub mod level; // which commands all members understand
 mod members; // members of the cluster
 
 mod member_change; // changes of them
@@ -40,7 +41,7 @@ pub use auth::{
     of_txn as needs_of_txn,
 };
 pub use downgrade::target as downgrade_target;
-pub use failure::{ApplyError, Failure};
+pub use failure::{ApplyError, Failure, TooOld};
 pub use kv::{LargeRange, RangeStream, get, is_get, keys_read, range, read_txn, validate};
 pub use lease::{
     Lease, LeaseTable, RENEWAL_GRACE_MS, TTL_MAX, items as lease_items, list as leases,
@@ -50,6 +51,7 @@ pub use lease_leader::{
     Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, TurnWork,
     Turns, remaining,
 };
+pub use level::{ClusterLevel, CommandLevel};
 pub use machine::EtcdMachine;
 pub use member_change::{has_enough_started, is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};

@@ -8,6 +8,8 @@
 //!   waits for the outcome may save work, but affects no state.
 //! * A refusal is an outcome. After a fatal error the process must stop.
 //! * Bytes that are not a command are refused. Stopping would stop every member at every start.
+//! * A command that may need a revision is refused when the last one is taken. So is an auth change after the
+//!   last auth revision.
 
 use api::etcdserverpb::{
     AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
@@ -16,7 +18,7 @@ use api::etcdserverpb::{
 };
 use base::{Cost, Term};
 use bytes::Bytes;
-use mvcc::{LogIndex, LogPosition, Pressure, Store, Writer};
+use mvcc::{LogIndex, LogPosition, Pressure, REVISION_MAX, Store, Writer};
 
 use crate::alarms::Alarms;
 use crate::auth::{Auth, AuthTable, Changed};
@@ -26,6 +28,7 @@ use crate::downgrade;
 use crate::failure::{ApplyError, Failure};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
+use crate::level::{self, ClusterLevel, CommandLevel};
 use crate::member_change;
 use crate::members::{self, Genesis};
 use crate::outcome::{Answer, Outcome, Response, header};
@@ -39,20 +42,30 @@ pub struct EtcdMachine {
     /// The last entry that was ended.
     applied: LogPosition,
     undecodable: u64,
+    level: ClusterLevel,
+    /// What this version understands.
+    known: CommandLevel,
     /// Commands that [`EtcdMachine::cost`] has decoded for apply: those of one entry at most.
     decoded: Vec<(Bytes, Decoded)>,
 }
 
 impl EtcdMachine {
     /// Continues from the state in the store. `genesis` is used only if the store has no members.
-    pub fn new(mut writer: Writer, genesis: &Genesis) -> Result<Self, ApplyError> {
+    pub fn new(writer: Writer, genesis: &Genesis) -> Result<Self, ApplyError> {
+        EtcdMachine::of_level(writer, genesis, CommandLevel::OWN)
+    }
+
+    /// As `new`, of a version that understands the commands up to a level.
+    pub fn of_level(mut writer: Writer, genesis: &Genesis, known: CommandLevel) -> Result<Self, ApplyError> {
         members::initialize(&mut writer, genesis);
         let store = writer.store();
+        let level = ClusterLevel::at(level::load(store, known)?);
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         let auth = Auth::load(store)?;
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
         let leases = Leases::load(&mut writer)?;
-        Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable: 0, decoded: Vec::new() })
+        let (undecodable, decoded) = (0, Vec::new());
+        Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable, level, known, decoded })
     }
 
     /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls
@@ -61,6 +74,7 @@ impl EtcdMachine {
     /// Errors: an alarm, a lease or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), ApplyError> {
         let store = self.writer.store();
+        let level = level::load(store, self.known)?;
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
         members::list(store)?;
         assert!(applied >= self.applied, "a store that is older than the present one is never installed");
@@ -69,6 +83,7 @@ impl EtcdMachine {
         }
         self.auth.reload(self.writer.store())?;
         (self.alarms, self.applied) = (alarms, applied);
+        self.level.set(level);
         Ok(())
     }
 
@@ -95,6 +110,11 @@ impl EtcdMachine {
     /// Whether an active alarm CORRUPT names `member`. Costs nothing while there is none.
     pub fn is_corrupt(&self, member: u64) -> bool {
         self.alarms.is_corrupt(member)
+    }
+
+    /// The level of commands that the cluster has reached, for any thread.
+    pub fn level(&self) -> &ClusterLevel {
+        &self.level
     }
 
     /// Users, roles and tokens, for any thread.
@@ -165,8 +185,26 @@ impl EtcdMachine {
             })?,
         };
         self.alarms.check(&kind)?;
+        self.check_revision(&kind)?;
         self.auth.authorize(self.writer.store(), &kind, caller.as_ref())?;
         Ok(kind)
+    }
+
+    /// Refuses what may need a revision if there is none left.
+    fn check_revision(&self, kind: &Kind) -> Result<(), api::Error> {
+        let may_need = match kind {
+            Kind::Put(_) | Kind::DeleteRange(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => true,
+            Kind::Txn(request) => !validate::is_read_only(request),
+            Kind::Compact(_) | Kind::Alarm(_) | Kind::LeaseGrant(_) | Kind::LeaseRenew(_) => false,
+            Kind::Auth(_) | Kind::PublishMember(_) | Kind::MemberChange(_) => false,
+            Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => false,
+        };
+        let has_none = self.revisions_left() == 0 && !base::mutant("past-the-last-revision");
+        if may_need && has_none { Err(api::Error::NoSpace) } else { Ok(()) }
+    }
+
+    fn revisions_left(&self) -> u64 {
+        REVISION_MAX.saturating_sub(self.writer.store().revision()).try_into().unwrap_or(0)
     }
 
     /// Ends the entry at `at`, with or without commands. Returns how urgent the next checkpoint is.
@@ -205,6 +243,14 @@ impl EtcdMachine {
             Kind::SetDowngrade(request) => {
                 let set = downgrade::set(&mut self.writer, &request);
                 set.map(|()| Response::SetDowngrade).map_err(Failure::from)
+            }
+            Kind::RaiseLevel(request) => {
+                let levels = (self.level.get(), self.known);
+                let raised = level::apply(&mut self.writer, levels, &request)?;
+                raised
+                    .map(|level| self.level.set(level))
+                    .map(|()| Response::RaiseLevel)
+                    .map_err(Failure::from)
             }
             Kind::Auth(request) => self.change_auth(at.index, request),
         };
@@ -268,9 +314,10 @@ impl EtcdMachine {
         Ok(LeaseRevokeResponse { header: self.header() })
     }
 
-    /// Revokes those of the leases whose time is over, each at a separate revision.
+    /// Revokes those of the leases whose time is over, each at a separate revision, as many as there are.
     fn lease_expire(&mut self, term: Term, request: &LeaseExpire) -> Result<usize, Failure> {
-        let ids = self.leases.expired(term, request)?;
+        let mut ids = self.leases.expired(term, request)?;
+        ids.truncate(usize::try_from(self.revisions_left()).unwrap_or(usize::MAX));
         for id in &ids {
             lease::delete_keys(&mut self.writer, *id)?;
         }
@@ -300,7 +347,7 @@ impl EtcdMachine {
 /// so may a foreign sender at the peer port.
 fn refusal(error: &DecodeError) -> api::Error {
     match error {
-        DecodeError::TooDeep => api::Error::TooManyOps,
+        DecodeError::TooDeep | DecodeError::TooMany => api::Error::TooManyOps,
         DecodeError::Malformed(_) | DecodeError::Field | DecodeError::UnknownKind => api::Error::NotCapable,
     }
 }

@@ -23,6 +23,7 @@ pub enum Response {
     LeaseExpire(usize),
     LeaseRenew,
     SetDowngrade,
+    RaiseLevel,
     /// A change of users or roles.
     Auth(Option<ResponseHeader>),
     Authenticate(AuthenticateResponse),

@@ -1,5 +1,7 @@
 //! Where experiments are made: directories that go away with them, ports, and the program under test.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +37,7 @@ impl Bench {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("torture-{}-{purpose}-{number}", std::process::id());
         let path = self.scratch.join(name);
-        std::fs::create_dir(&path).attempt("create", &path)?;
+        DirBuilder::new().mode(0o700).create(&path).attempt("create", &path)?;
         Ok(Scratch { path: path.canonicalize().attempt("resolve", &path)?, kept: false })
     }
 }

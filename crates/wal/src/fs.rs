@@ -123,7 +123,11 @@ impl Fs for ReadOnlyFs {
         refused()
     }
 
+    /// A pipe, a device or a link is refused: opening it could wait, or do something.
     fn open(&self, path: &Path) -> io::Result<RealFile> {
+        if !std::fs::symlink_metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
         std::fs::File::open(path).map(RealFile)
     }
 

@@ -9,6 +9,8 @@
 //! * Each frame verifies by itself; whether it follows the one before is shown separately. Entries are shown
 //!   as written: of two with one index the later one counts.
 //! * Disk errors are findings as well: the rest of the log may be readable.
+//! * The log may be in use. Bytes that do not verify are read again before they are damage, and a segment
+//!   that is released meanwhile is none.
 //! * Memory: one window of a walk.
 //!
 //! What an operator sees, and what it means:
@@ -113,13 +115,13 @@ pub struct Inspection {
 /// Shows everything in the log of `dir` to `visit`, in the order of files and offsets.
 ///
 /// Fails only if there is no log, or if the directory itself cannot be listed. [`crate::ReadOnlyFs`] sees to
-/// it that nothing is written; a log that is being written to may look torn.
+/// it that nothing is written; the end of a log that is being written to may look torn.
 pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) -> Result<Inspection> {
     let sequences = recovery::list(fs, dir)?.segments;
     if sequences.is_empty() {
         return Err(Error::Missing { dir: dir.to_path_buf() });
     }
-    let opens = recovery::recover(fs, dir).map(|found| found.recovery());
+    let opens = recovery::recover_live(fs, dir).map(|found| found.recovery());
     let segments: Vec<Segment<F::File>> =
         sequences.iter().map(|sequence| Segment::open(fs, dir, *sequence)).collect();
     let origin = segments.iter().rposition(|segment| segment.is_origin()).unwrap_or(0);
@@ -129,12 +131,14 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
     let unsalted = heads().rfind(|head| head.salt.is_none()).map_or(0, |head| head.sequence + 1);
     let salt = heads().find_map(|head| Some((head.salt?, unsalted)));
     let lineage = heads().next_back().map(|head| Lineage::of(head.identity.clone(), salt));
-    let mut look =
-        Look { visit, lineage, inspection: Inspection { segments: 0, frames: 0, damages: 0, opens } };
+    let oldest = || Some(*recovery::list(fs, dir).ok()?.segments.first()?);
+    let is_released = |sequence| oldest().is_some_and(|oldest| oldest > sequence);
+    let inspection = Inspection { segments: 0, frames: 0, damages: 0, opens };
+    let mut look = Look { visit, is_released: &is_released, lineage, inspection };
     for (at, segment) in segments.iter().enumerate() {
         if at > 0 && segment.sequence != segments[at - 1].sequence + 1 && at > origin {
             let missing = segment::path(dir, segment.sequence - 1);
-            look.damage(&missing, 0, 0, "the segment is missing");
+            look.damage(segment.sequence - 1, &missing, 0, 0, "the segment is missing");
         }
         look.segment(segment, segments.get(at + 1), at < origin);
     }
@@ -189,13 +193,18 @@ fn reason(error: &Error) -> String {
 /// An inspection under way.
 struct Look<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
+    /// Whether the log begins after this segment by now.
+    is_released: &'v dyn Fn(u64) -> bool,
     lineage: Option<Lineage>,
     inspection: Inspection,
 }
 
 impl Look<'_> {
     /// Counts what it shows: a log without damage opens, and one that opens has none that counts.
-    fn damage(&mut self, file: &Path, offset: u64, bytes: u64, reason: &str) {
+    fn damage(&mut self, sequence: u64, file: &Path, offset: u64, bytes: u64, reason: &str) {
+        if (self.is_released)(sequence) {
+            return;
+        }
         self.inspection.damages += 1;
         (self.visit)(Finding::Damage { file, offset, bytes, reason });
     }
@@ -213,7 +222,7 @@ impl Look<'_> {
             is_void,
         }));
         if let Err(reason) = &segment.head {
-            self.damage(&segment.path, 0, (PAGE_BYTES as u64).min(segment.bytes), reason);
+            self.damage(segment.sequence, &segment.path, 0, (PAGE_BYTES as u64).min(segment.bytes), reason);
         }
         let of_lineage = || self.lineage.as_ref().map(|lineage| lineage.seed(segment.sequence));
         let seed = head.map(Head::seed).or_else(of_lineage);
@@ -224,7 +233,7 @@ impl Look<'_> {
         let mut limit = segment.bytes;
         if let Some(end) = sealed_at {
             if end > limit {
-                self.damage(&segment.path, limit, end - limit, "the segment is cut short");
+                self.damage(segment.sequence, &segment.path, limit, end - limit, "the segment is cut short");
             }
             limit = limit.min(end);
         }
@@ -233,7 +242,13 @@ impl Look<'_> {
         let mut walk = Walk::new(file, seed, begin, limit, CHUNK_BYTES);
         if let Err(error) = self.frames(segment, &mut walk, sealed_at) {
             let offset = walk.offset();
-            self.damage(&segment.path, offset, limit - offset, &format!("read log segment: {error}"));
+            self.damage(
+                segment.sequence,
+                &segment.path,
+                offset,
+                limit - offset,
+                &format!("read log segment: {error}"),
+            );
         }
     }
 
@@ -266,10 +281,14 @@ impl Look<'_> {
             if sealed_at.is_none() && self.is_the_end(segment, &stop) {
                 return Ok(());
             }
+            // The member may have written it since.
+            if walk.frame_again()?.is_ok() {
+                continue;
+            }
             let survivor = walk.survivor()?;
             let end = if survivor.is_some() { walk.offset() } else { sealed_at.unwrap_or(offset) };
             assert!(survivor.is_none() || end > offset, "a survivor where nothing verified");
-            self.damage(&segment.path, offset, end.saturating_sub(offset), flaw);
+            self.damage(segment.sequence, &segment.path, offset, end.saturating_sub(offset), flaw);
             if survivor.is_none() {
                 return Ok(());
             }

@@ -43,6 +43,10 @@ use crate::format::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail
 use crate::format::walk::{CHUNK_BYTES, Walk};
 use crate::{Error, File, Fs, LogIndex, LogPosition, Result};
 
+/// Looks at a log whose segments are released while it is read. Each takes part of a second, and a segment of
+/// 64 MiB is written between two releases.
+const LOOKS_MAX: usize = 8;
+
 /// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and
 /// whether it reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself
 /// keeps none in memory.
@@ -120,6 +124,20 @@ pub(crate) fn list<F: Fs>(fs: &F, dir: &Path) -> Result<Listing> {
     segments.sort_unstable();
     let spare = if names.iter().any(|name| name == SPARE) { Spare::Present } else { Spare::Absent };
     Ok(Listing { segments, spare })
+}
+
+/// As `recover`, of a log that may be in use: segments that are released meanwhile are no damage.
+pub(crate) fn recover_live<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
+    let mut oldest = list(fs, dir)?.segments.first().copied();
+    for _ in 1..LOOKS_MAX {
+        let found = recover(fs, dir);
+        let now = list(fs, dir)?.segments.first().copied();
+        if found.is_ok() || now == oldest {
+            return found;
+        }
+        oldest = now;
+    }
+    recover(fs, dir)
 }
 
 pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
@@ -262,8 +280,17 @@ pub(crate) struct Stop {
 /// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What
 /// that means is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
 fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
-    let mut crc = segment::head_crc(&opened.head);
-    let mut group = PAGE_BYTES as u64;
+    follow_from(replay, walk, opened, segment::head_crc(&opened.head), PAGE_BYTES as u64)
+}
+
+/// As `follow`, after a frame with this checksum, whose group begins there.
+fn follow_from<F: File>(
+    replay: &mut Replay,
+    walk: &mut Walk<'_, F>,
+    opened: &Opened<F>,
+    mut crc: u32,
+    mut group: u64,
+) -> Result<Stop> {
     loop {
         let offset = walk.offset();
         let stop = |reason| Ok(Stop { offset, reason, crc, group });
@@ -307,12 +334,25 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
 /// its last group begins, and the bytes of a torn tail.
 fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened.file, &opened.head, PAGE_BYTES as u64, opened.bytes);
-    let stop = follow(replay, &mut frames, &opened)?;
+    let mut stop = follow(replay, &mut frames, &opened)?;
     // The state at the head was synced before the segment got its name: there is no torn tail up to there.
     if stop.offset < opened.head.groups {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
-    let torn_bytes = torn_bytes(&opened.file, &opened.head, &opened.path, opened.bytes, &stop)?;
+    let torn_bytes = loop {
+        match torn_bytes(&opened.file, &opened.head, &opened.path, opened.bytes, &stop) {
+            Ok(torn_bytes) => break torn_bytes,
+            Err(error) => {
+                // An inspection may look while a member writes: what was not there yet is, by now.
+                let mut rest = walk(&opened.file, &opened.head, stop.offset, opened.bytes);
+                let later = follow_from(replay, &mut rest, &opened, stop.crc, stop.group)?;
+                if later.offset == stop.offset {
+                    return Err(error);
+                }
+                stop = later;
+            }
+        }
+    };
     let fresh = stop.offset == opened.head.groups && torn_bytes == 0;
     let ending = if fresh { Ending::Fresh } else { Ending::Used };
     let Opened { head, file, path, bytes } = opened;

@@ -1,8 +1,14 @@
 //! A look at logs, sound and damaged: all that verifies is shown, what does not is named, nothing is written.
 
 use crate::common::{append, at, copy, create, dir, open, payload, segment};
-use wal::testing::SimFs;
-use wal::{Content, Finding, Fs, Inspection, LogPosition, Options, ReadOnlyFs, RealFs, Wal, inspect};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use wal::testing::{SimFile, SimFs};
+use wal::{
+    Content, File, Finding, Fs, Inspection, LogIndex, LogPosition, Options, ReadOnlyFs, RealFs, Wal, inspect,
+};
 
 /// One line per finding: what a reader would print.
 fn lines(fs: &SimFs) -> (Vec<String>, Inspection) {
@@ -184,4 +190,114 @@ fn an_inspection_of_real_files_writes_nothing() {
         assert!(refused.is_err());
     }
     assert!(matches!(inspect(&ReadOnlyFs, home.path(), &mut |_| ()), Err(wal::Error::Missing { .. })));
+}
+
+/// A log that is written to while it is read: after each read of the inspection, once some were left alone, a
+/// group is written, and now and then the oldest segments are released.
+#[derive(Clone)]
+struct LiveFs {
+    fs: SimFs,
+    writer: Arc<Mutex<Writing>>,
+}
+
+struct Writing {
+    wal: Wal<SimFs>,
+    quiet_reads: usize,
+    groups_left: usize,
+    releases_every: usize,
+}
+
+struct LiveFile {
+    file: SimFile,
+    writer: Arc<Mutex<Writing>>,
+}
+
+impl Writing {
+    fn write(&mut self) {
+        if self.quiet_reads > 0 {
+            self.quiet_reads -= 1;
+        } else if self.groups_left > 0 {
+            self.groups_left -= 1;
+            let next = self.wal.last().index.next();
+            append(&mut self.wal, next.0, 2, &payload(next.0, 2, 100 + self.groups_left * 37 % 900));
+            self.wal.sync().unwrap();
+            if self.groups_left.is_multiple_of(self.releases_every) {
+                self.wal.release_before(LogIndex(next.0 - 2)).unwrap();
+            }
+        }
+    }
+}
+
+impl File for LiveFile {
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!("an inspection writes nothing")
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(offset, buffer);
+        self.writer.lock().unwrap().write();
+        read
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        unreachable!("an inspection syncs nothing")
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}
+
+impl Fs for LiveFs {
+    type File = LiveFile;
+
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        unreachable!("an inspection makes nothing")
+    }
+
+    fn create(&self, _: &Path) -> io::Result<LiveFile> {
+        unreachable!("an inspection makes nothing")
+    }
+
+    fn open(&self, path: &Path) -> io::Result<LiveFile> {
+        self.writer.lock().unwrap().write();
+        Ok(LiveFile { file: self.fs.open(path)?, writer: Arc::clone(&self.writer) })
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        unreachable!("an inspection renames nothing")
+    }
+
+    fn remove(&self, _: &Path) -> io::Result<()> {
+        unreachable!("an inspection removes nothing")
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.fs.list(dir)
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        unreachable!("an inspection syncs nothing")
+    }
+}
+
+#[test]
+fn a_log_that_is_written_to_meanwhile_is_not_damaged() {
+    for releases_every in [usize::MAX, 3, 7] {
+        for quiet_reads in 0..40 {
+            let fs = SimFs::new();
+            let mut wal = create(&fs);
+            for index in 1..=30 {
+                append(&mut wal, index, 1, &payload(index, 1, 500));
+                wal.sync().unwrap();
+            }
+            let writing = Writing { wal, quiet_reads, groups_left: 60, releases_every };
+            let live = LiveFs { fs, writer: Arc::new(Mutex::new(writing)) };
+            let mut findings = Vec::new();
+            let inspection = inspect(&live, dir(), &mut |finding| findings.push(line(&finding))).unwrap();
+            let name = format!("{quiet_reads} reads, releases every {releases_every}: {findings:#?}");
+            assert_eq!(inspection.damages, 0, "{name}");
+            assert!(inspection.opens.is_ok(), "{:?}, {name}", inspection.opens);
+        }
+    }
 }

@@ -1,27 +1,31 @@
-//! Bytes that count in a sum until their last slice is dropped.
+//! Bytes that count in sums until their last slice is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-/// A part of a sum, until this is dropped.
+/// A part of each of some sums, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Count {
+pub(crate) struct Count<S: AsRef<[Arc<AtomicUsize>]>> {
     bytes: usize,
-    sum: Arc<AtomicUsize>,
+    sums: S,
 }
 
-impl Count {
-    pub fn new(bytes: usize, sum: Arc<AtomicUsize>) -> Count {
-        sum.fetch_add(bytes, Relaxed);
-        Count { bytes, sum }
+impl<S: AsRef<[Arc<AtomicUsize>]>> Count<S> {
+    pub fn new(bytes: usize, sums: S) -> Count<S> {
+        for sum in sums.as_ref() {
+            sum.fetch_add(bytes, Relaxed);
+        }
+        Count { bytes, sums }
     }
 }
 
-impl Drop for Count {
+impl<S: AsRef<[Arc<AtomicUsize>]>> Drop for Count<S> {
     fn drop(&mut self) {
-        self.sum.fetch_sub(self.bytes, Relaxed);
+        for sum in self.sums.as_ref() {
+            sum.fetch_sub(self.bytes, Relaxed);
+        }
     }
 }
 

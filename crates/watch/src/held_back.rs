@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use base::ClientId;
+
 use crate::types::StreamId;
 
 /// Streams that wait, by client. A client comes after all that wait when its first stream begins to wait, and
@@ -9,9 +11,9 @@ use crate::types::StreamId;
 #[derive(Default)]
 pub(crate) struct HeldBack {
     /// In the order of their turns.
-    clients: BTreeMap<u64, (u64, VecDeque<Waiting>)>,
+    clients: BTreeMap<u64, (ClientId, VecDeque<Waiting>)>,
     /// The place of each client.
-    places: HashMap<u64, u64>,
+    places: HashMap<ClientId, u64>,
     next_place: u64,
 }
 
@@ -27,7 +29,7 @@ impl HeldBack {
         self.clients.is_empty()
     }
 
-    pub fn push(&mut self, owner: u64, waiting: Waiting) {
+    pub fn push(&mut self, owner: ClientId, waiting: Waiting) {
         let streams = self.places.get(&owner).and_then(|place| self.clients.get_mut(place));
         match streams {
             Some((_, streams)) => streams.push_back(waiting),
@@ -36,12 +38,12 @@ impl HeldBack {
     }
 
     /// The first stream of each client, in the order of their turns: place, client and stream.
-    pub fn in_turn(&self) -> impl Iterator<Item = (u64, u64, Waiting)> + '_ {
+    pub fn in_turn(&self) -> impl Iterator<Item = (u64, ClientId, Waiting)> + '_ {
         let clients = self.clients.iter();
         clients.filter_map(|(place, (owner, streams))| Some((*place, *owner, *streams.front()?)))
     }
 
-    pub fn pop(&mut self, owner: u64) {
+    pub fn pop(&mut self, owner: ClientId) {
         let place = self.places.remove(&owner).expect("a client that waits");
         let (_, mut streams) = self.clients.remove(&place).expect("a client at its place");
         streams.pop_front();
@@ -51,7 +53,7 @@ impl HeldBack {
     }
 
     /// Forgets a stream that waits.
-    pub fn remove(&mut self, owner: u64, stream: StreamId) {
+    pub fn remove(&mut self, owner: ClientId, stream: StreamId) {
         let Some(place) = self.places.get(&owner).copied() else { return };
         let Some((_, streams)) = self.clients.get_mut(&place) else { return };
         streams.retain(|waiting| waiting.stream != stream);
@@ -61,7 +63,7 @@ impl HeldBack {
         }
     }
 
-    fn push_client(&mut self, owner: u64, streams: VecDeque<Waiting>) {
+    fn push_client(&mut self, owner: ClientId, streams: VecDeque<Waiting>) {
         let place = self.take_place();
         self.places.insert(owner, place);
         self.clients.insert(place, (owner, streams));

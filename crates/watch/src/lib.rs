@@ -28,6 +28,7 @@ mod interest; // which groups of watchers match a key
 
 mod hub; // watchers, streams and the delivery of events
 
+pub use base::ClientId;
 pub use hub::Hub;
 pub use types::{CreateRequest, Stats, StreamId, Turn, WatchLimits};
 pub use wire::{Encoder, Held, Parcel};

@@ -1,115 +1,159 @@
-//! What each client uses of the bounds that all clients share.
+//! What each client uses of the bounds that all clients share, by the rule of [`Shares`].
 //!
-//! * A client takes no more of a bound than it leaves free. So one client takes a half at most, a second one
-//!   a quarter, and there is some left for the next.
 //! * The keys of a client's watchers are counted for each watcher here, but once for each range in the bound.
 //!   So many watchers of one range cost their client more than they cost the member.
+//! * A little is always given: callers that together hold everything do not keep another one out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use base::{ClientId, Shares};
+
 use crate::types::WatchLimits;
 
-/// What one client uses.
-#[derive(Clone, Debug, Default)]
+/// The part of a bound that each caller may always use: 1000 watchers, and 256 KiB of keys.
+const ALWAYS_PART: usize = 4096;
+
+/// Open streams, and bytes of large responses that they hold.
+#[derive(Debug, Default)]
 struct Usage {
     streams: usize,
-    watchers: usize,
-    key_bytes: usize,
-    answers: usize,
-    /// Bytes of large responses that its streams hold.
     held: Arc<AtomicUsize>,
 }
 
-/// Clients with open streams, by number.
+/// Clients with open streams.
 #[derive(Debug, Default)]
-pub(crate) struct Owners(HashMap<u64, Usage>);
+pub(crate) struct Owners {
+    connections: HashMap<ClientId, Usage>,
+    callers: HashMap<u64, Usage>,
+    watchers: Shares,
+    key_bytes: Shares,
+    /// Answers that wait for clients.
+    answers: Shares,
+}
 
 impl Owners {
-    pub fn add_stream(&mut self, owner: u64) {
-        self.0.entry(owner).or_default().streams += 1;
+    pub fn add_stream(&mut self, owner: ClientId) {
+        self.connections.entry(owner).or_default().streams += 1;
+        self.callers.entry(owner.caller).or_default().streams += 1;
     }
 
     /// Removes a stream, whose watchers were removed before.
-    pub fn remove_stream(&mut self, owner: u64) {
-        let usage = self.get(owner);
-        usage.streams -= 1;
-        if usage.streams == 0 {
-            assert_eq!((usage.watchers, usage.key_bytes), (0, 0), "watchers without a stream");
-            self.0.remove(&owner);
+    pub fn remove_stream(&mut self, owner: ClientId) {
+        if is_last(self.connections.get_mut(&owner)) {
+            let watchers = (self.watchers.held(owner), self.key_bytes.held(owner));
+            assert_eq!(watchers, (0, 0), "watchers without a stream");
+            self.connections.remove(&owner);
+        }
+        if is_last(self.callers.get_mut(&owner.caller)) {
+            self.callers.remove(&owner.caller);
         }
     }
 
-    pub fn add_watcher(&mut self, owner: u64) {
-        self.get(owner).watchers += 1;
+    pub fn add_watcher(&mut self, owner: ClientId) {
+        self.watchers.add(owner, 1);
     }
 
-    pub fn remove_watcher(&mut self, owner: u64) {
-        self.get(owner).watchers -= 1;
+    pub fn remove_watcher(&mut self, owner: ClientId) {
+        self.watchers.remove(owner, 1);
     }
 
-    pub fn add_key(&mut self, owner: u64, bytes: usize) {
-        self.get(owner).key_bytes += bytes;
+    pub fn add_key(&mut self, owner: ClientId, bytes: usize) {
+        self.key_bytes.add(owner, bytes as u64);
     }
 
-    pub fn remove_key(&mut self, owner: u64, bytes: usize) {
-        self.get(owner).key_bytes -= bytes;
+    pub fn remove_key(&mut self, owner: ClientId, bytes: usize) {
+        self.key_bytes.remove(owner, bytes as u64);
     }
 
     /// Replaces a part of the answers that wait for a client.
-    pub fn change_answers(&mut self, owner: u64, before: usize, after: usize) {
-        let usage = self.get(owner);
-        usage.answers = usage.answers + after - before;
+    pub fn change_answers(&mut self, owner: ClientId, before: usize, after: usize) {
+        self.answers.add(owner, after.saturating_sub(before) as u64);
+        self.answers.remove(owner, before.saturating_sub(after) as u64);
     }
 
-    /// Answers that wait for a client.
-    pub fn answers(&self, owner: u64) -> usize {
-        self.0.get(&owner).map_or(0, |usage| usage.answers)
+    /// Whether a client leaves enough room for the answers of others, with one more.
+    pub fn may_answer(&self, owner: ClientId, answers_max: usize) -> bool {
+        self.answers.with(owner, 0).leaves_enough(answers_max.saturating_sub(1) as u64)
     }
 
     /// Bytes of large responses that a client holds.
-    pub fn held(&self, owner: u64) -> usize {
-        self.0.get(&owner).map_or(0, |usage| usage.held.load(Relaxed))
+    pub fn held(&self, owner: ClientId) -> usize {
+        self.connections.get(&owner).map_or(0, |usage| usage.held.load(Relaxed))
     }
 
-    /// Where they are counted.
-    pub fn holds(&mut self, owner: u64) -> Arc<AtomicUsize> {
-        Arc::clone(&self.get(owner).held)
+    /// The same of all connections of its caller.
+    pub fn held_by_caller(&self, owner: ClientId) -> usize {
+        self.callers.get(&owner.caller).map_or(0, |usage| usage.held.load(Relaxed))
+    }
+
+    /// Where both are counted.
+    pub fn holds(&self, owner: ClientId) -> [Arc<AtomicUsize>; 2] {
+        let usages = [self.connections.get(&owner), self.callers.get(&owner.caller)];
+        usages.map(|usage| Arc::clone(&usage.expect("an owner has a stream").held))
     }
 
     /// Why a client may not have another watcher with a key of so many bytes, if it may not. `watchers` and
     /// `key_bytes` are those of all clients.
     pub fn refuses(
         &self,
-        owner: u64,
+        owner: ClientId,
         (watchers, key_bytes): (usize, usize),
         bytes: usize,
         limits: &WatchLimits,
     ) -> Option<String> {
-        let usage = self.0.get(&owner).cloned().unwrap_or_default();
-        let refusal = |text: String| Some(format!("etcdserver: too many requests: {text}"));
         let (watchers_max, bytes_max) = (limits.watchers_max, limits.key_bytes_max);
-        if watchers >= watchers_max {
-            return refusal(format!("the limit of {watchers_max} watchers is reached"));
-        }
-        if key_bytes + bytes > bytes_max {
-            return refusal(format!("the limit of {bytes_max} bytes of watched keys is reached"));
-        }
-        if usage.watchers + 1 > watchers_max - watchers - 1 {
-            let held = usage.watchers;
-            return refusal(format!("this connection has {held} of the {watchers_max} watchers"));
-        }
-        if usage.key_bytes + bytes > bytes_max - key_bytes - bytes {
-            let held = usage.key_bytes;
-            return refusal(format!("this connection has {held} of the {bytes_max} bytes of watched keys"));
-        }
-        None
+        let watchers =
+            refused(&self.watchers, owner, (watchers, 1), watchers_max).map(|reason| match reason {
+                Refused::Full => format!("the limit of {watchers_max} watchers is reached"),
+                Refused::Share(who, held) => format!("this {who} has {held} of the {watchers_max} watchers"),
+            });
+        let reason = watchers.or_else(|| {
+            refused(&self.key_bytes, owner, (key_bytes, bytes), bytes_max).map(|reason| match reason {
+                Refused::Full => format!("the limit of {bytes_max} bytes of watched keys is reached"),
+                Refused::Share(who, held) => {
+                    format!("this {who} has {held} of the {bytes_max} bytes of watched keys")
+                }
+            })
+        });
+        reason.map(|text| format!("etcdserver: too many requests: {text}"))
     }
+}
 
-    fn get(&mut self, owner: u64) -> &mut Usage {
-        self.0.get_mut(&owner).expect("an owner has a stream")
+enum Refused {
+    Full,
+    /// A connection, or its caller, and what it has.
+    Share(&'static str, u64),
+}
+
+/// Why a client may not have `more` of a bound of which all have `all`, if it may not.
+fn refused(shares: &Shares, owner: ClientId, (all, more): (usize, usize), bound: usize) -> Option<Refused> {
+    let mut held = shares.with(owner, more as u64);
+    if held.caller <= (bound / ALWAYS_PART) as u64 {
+        return None;
     }
+    if all + more > bound {
+        return Some(Refused::Full);
+    }
+    held.total = (all + more) as u64;
+    if held.leaves_enough(bound as u64) {
+        return None;
+    }
+    held.caller = held.connection;
+    let connection_fits = held.leaves_enough(bound as u64);
+    let before = shares.with(owner, 0);
+    Some(match connection_fits {
+        true => Refused::Share("caller", before.caller),
+        false => Refused::Share("connection", before.connection),
+    })
+}
+
+/// Counts a stream out. Whether it was the last.
+fn is_last(usage: Option<&mut Usage>) -> bool {
+    let usage = usage.expect("an owner has a stream");
+    usage.streams -= 1;
+    usage.streams == 0
 }
 
 #[cfg(test)]
@@ -117,7 +161,7 @@ mod tests {
     use super::*;
 
     /// Gives `owner` watchers of one byte until it is refused, and returns how many.
-    fn fill(owners: &mut Owners, owner: u64, all: &mut usize, limits: &WatchLimits) -> usize {
+    fn fill(owners: &mut Owners, owner: ClientId, all: &mut usize, limits: &WatchLimits) -> usize {
         owners.add_stream(owner);
         let before = *all;
         while owners.refuses(owner, (*all, *all), 1, limits).is_none() {
@@ -135,7 +179,8 @@ mod tests {
             [WatchLimits { watchers_max: 64, ..plenty }, WatchLimits { key_bytes_max: 64, ..plenty }]
         {
             let (mut owners, mut all) = (Owners::default(), 0);
-            let taken: Vec<_> = (0..5).map(|owner| fill(&mut owners, owner, &mut all, &limits)).collect();
+            let taken: Vec<_> =
+                (0..5).map(|owner| fill(&mut owners, ClientId::alone(owner), &mut all, &limits)).collect();
             assert_eq!(taken, [32, 16, 8, 4, 2]);
         }
     }
@@ -144,10 +189,10 @@ mod tests {
     fn a_refusal_names_the_bound() {
         let limits = WatchLimits { watchers_max: 10, key_bytes_max: 100, ..WatchLimits::default() };
         let mut owners = Owners::default();
-        owners.add_stream(1);
-        (0..5).for_each(|_| owners.add_watcher(1));
-        owners.add_stream(2);
-        owners.add_key(2, 40);
+        owners.add_stream(ClientId::alone(1));
+        (0..5).for_each(|_| owners.add_watcher(ClientId::alone(1)));
+        owners.add_stream(ClientId::alone(2));
+        owners.add_key(ClientId::alone(2), 40);
         for (owner, all, bytes, reason) in [
             (3, (5, 40), 1, None),
             (3, (10, 40), 1, Some("the limit of 10 watchers is reached")),
@@ -155,9 +200,28 @@ mod tests {
             (1, (5, 40), 1, Some("this connection has 5 of the 10 watchers")),
             (2, (5, 40), 11, Some("this connection has 40 of the 100 bytes of watched keys")),
         ] {
-            let refusal = owners.refuses(owner, all, bytes, &limits);
+            let refusal = owners.refuses(ClientId::alone(owner), all, bytes, &limits);
             let expected = reason.map(|reason| format!("etcdserver: too many requests: {reason}"));
             assert_eq!(refusal, expected);
         }
+    }
+
+    #[test]
+    fn a_caller_with_many_connections_leaves_watchers_to_others_and_each_has_some() {
+        let limits = WatchLimits { watchers_max: 8192, key_bytes_max: 8192, ..WatchLimits::default() };
+        let (mut owners, mut all) = (Owners::default(), 0);
+        let of = |caller, connection| ClientId { caller, connection };
+        let taken: Vec<_> =
+            (0..56).map(|number| fill(&mut owners, of(1, number), &mut all, &limits)).collect();
+        assert!(taken[0] == 4096 && (6100..=6144).contains(&all), "three quarters: {taken:?}");
+        let refusal = owners.refuses(of(1, 57), (all, all), 1, &limits);
+        assert!(
+            refusal.is_some_and(|text| text.contains(&format!("this caller has {all} of the 8192 watchers")))
+        );
+        assert!(fill(&mut owners, of(2, 100), &mut all, &limits) >= 1024);
+        // Each of many callers has a little, beyond the bound.
+        let last: Vec<_> =
+            (3..100).map(|caller| fill(&mut owners, ClientId::alone(caller), &mut all, &limits)).collect();
+        assert!(last.iter().all(|taken| *taken >= 2), "{last:?}");
     }
 }

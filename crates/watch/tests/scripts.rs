@@ -115,7 +115,7 @@ impl Script {
         self.clients.entry(name.to_owned()).or_insert_with(|| match name.split_once('.') {
             Some((client, _)) => {
                 let owner = client.bytes().map(u64::from).sum();
-                Client::of(hub.open_of(owner, Duration::ZERO), fragment_bytes)
+                Client::of(hub.open_of(watch::ClientId::alone(owner), Duration::ZERO), fragment_bytes)
             }
             None => Client::open(hub, fragment_bytes),
         })

@@ -62,7 +62,7 @@ impl Server {
     }
 
     fn open_for(&mut self, owner: u64, request: CreateRequest) {
-        let stream = self.hub.open_of(owner, Duration::ZERO);
+        let stream = self.hub.open_of(watch::ClientId::alone(owner), Duration::ZERO);
         let client = Client::of(stream, 1 << 20);
         self.streams.push(Stalled { owner, client, held: VecDeque::new() });
         self.hub.create(stream, request);

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use http2::driver::{Deadlines, Handler, serve as drive};
+use crate::harness::{Deadlines, Handler, serve as drive};
 use http2::{Connection, End, Event, HeaderBlock, Limits, Sent, StreamId};
 use tokio::net::TcpStream;
 

@@ -8,6 +8,8 @@
 //! The answer is a RangeResponse, so `benchmark range foo --consistency=s` of etcd can drive all of them.
 
 mod floor; // by hand
+#[path = "../../tests/common/harness.rs"]
+mod harness;
 mod library; // on h2
 mod machine; // on this crate
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::harness::Handler;
 use bytes::Bytes;
-use http2::driver::Handler;
 use http2::{Connection, End, Event, Field, Head, HeaderBlock, Sent, StreamId};
 
 /// Heads and trailers, by the value of the field `id`.

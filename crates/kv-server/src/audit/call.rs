@@ -11,10 +11,9 @@ use tonic::{Code, Status};
 
 use super::queue::{AuditError, Queue, now};
 use super::subject::{Subject, start_of};
-use crate::auth::{Auth, Credential};
-use crate::config::{AuditLevel, AuditSettings};
-use crate::errors;
-use crate::metrics::AuditMetrics;
+use auth::{Auth, Credential};
+use config::{AuditLevel, AuditSettings};
+use telemetry::metrics::AuditMetrics;
 
 /// Where lines go, and which calls have one.
 #[derive(Debug)]
@@ -22,6 +21,8 @@ pub struct AuditLog {
     queue: Queue,
     level: AuditLevel,
     auth: Arc<Auth>,
+    /// A transaction with a longer list was refused, and is not read for its line.
+    txn_ops_max: usize,
 }
 
 /// Who makes a call.
@@ -54,10 +55,11 @@ impl AuditLog {
         settings: Option<&AuditSettings>,
         auth: &Arc<Auth>,
         metrics: &AuditMetrics,
+        txn_ops_max: usize,
     ) -> Result<Option<Arc<AuditLog>>, AuditError> {
         let Some(AuditSettings { target, level }) = settings else { return Ok(None) };
         let queue = Queue::start(target, metrics.clone())?;
-        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth) })))
+        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth), txn_ops_max })))
     }
 
     /// Waits for the lines that are left, a second at most. Blocks.
@@ -110,7 +112,8 @@ impl Call {
         let subject = self.subject.take().unwrap_or_else(|| {
             let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
             let refused_user = caller.filter(|caller| caller.user().is_some());
-            Subject::of(self.method, std::mem::take(&mut self.request), refused_user)
+            let request = std::mem::take(&mut self.request);
+            Subject::of(self.method, request, refused_user, self.log.txn_ops_max)
         });
         let is_logged = match self.log.level {
             AuditLevel::Refused => is_refused,
@@ -149,7 +152,7 @@ impl Call {
             Error::AuthFailed,
         ];
         REFUSALS.iter().any(|error| status.message() == error.message())
-            || (self.method == Method::Authenticate && status.message() == errors::no_password_user().message())
+            || (self.method == Method::Authenticate && status.message() == grpc_errors::no_password_user().message())
             // A certificate or a signed token may name a user who is not there.
             || (status.message() == Error::UserNotFound.message() && !self.is_root)
     }
@@ -200,7 +203,7 @@ mod tests {
     use prost::Message;
 
     fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
-        let subject = Subject::of(method, request.encode_to_vec().into(), None);
+        let subject = Subject::of(method, request.encode_to_vec().into(), None, 128);
         let line = Line {
             ts: "T".to_owned(),
             user: Some("alice\"\n"),
@@ -281,12 +284,12 @@ mod tests {
         let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
         let of = |op: RequestOp| {
             let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
-            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None).is_change
+            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!of(read) && of(write));
         let alarm = |action| {
             let request = AlarmRequest { action, ..AlarmRequest::default() };
-            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None).is_change
+            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!alarm(0) && alarm(1) && alarm(2));
     }

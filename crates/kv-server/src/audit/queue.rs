@@ -23,9 +23,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::auth::network;
-use crate::config::AuditTarget;
-use crate::metrics::AuditMetrics;
+use auth::network;
+use config::AuditTarget;
+use telemetry::metrics::AuditMetrics;
 
 /// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48
 /// MiB. One more is lost.

@@ -20,8 +20,8 @@ use prost::Message;
 use serde::Serialize;
 use state_machine::{Access, command};
 
-use crate::auth::Caller;
-use crate::methods::{self, Effect};
+use auth::Caller;
+use grpc_server::methods::{self, Effect};
 
 /// Ranges that a line has.
 const RANGES_MAX: usize = 16;
@@ -75,12 +75,20 @@ impl Subject {
     /// The subject of an encoded request. One that cannot be decoded names nothing.
     ///
     /// `refused_user`: the user whom the request was refused to.
-    pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>) -> Subject {
+    /// `txn_ops_max`: a transaction with a longer list is one that cannot be decoded.
+    pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>, txn_ops_max: usize) -> Subject {
         let mut subject = Subject {
             is_change: methods::of(method).effect == Effect::Changes,
             refused_user,
             ..Subject::default()
         };
+        if method == Method::KvTxn {
+            if let Ok(txn) = command::decode_txn(message, txn_ops_max) {
+                subject.is_change = false;
+                subject.txn(&txn);
+            }
+            return subject;
+        }
         match method.service() {
             "etcdserverpb.KV" | "etcdserverpb.Watch" => subject.of_keys(method, message),
             "v3lockpb.Lock" | "v3electionpb.Election" => subject.of_names(method, message),
@@ -148,12 +156,7 @@ impl Subject {
             }
             Method::KvPut => self.put(&decoded(message)),
             Method::KvDeleteRange => self.delete(&decoded(message)),
-            Method::KvTxn => {
-                let txn = command::decode_txn(message).unwrap_or_default();
-                self.is_change = false;
-                self.txn(&txn);
-            }
-            // A watcher is described by its stream. Compact names a revision.
+            // A transaction is described above, a watcher by its stream. Compact names a revision.
             _ => {}
         }
     }

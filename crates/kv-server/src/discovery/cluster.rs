@@ -20,9 +20,9 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::config::DiscoveryCluster;
-use crate::process::log::causes;
-use crate::tls::Dialer;
+use config::DiscoveryCluster;
+use process::log::causes;
+use transport::tls::Dialer;
 
 const REGISTRY: &str = "/_etcd/registry";
 /// Between two looks at who has registered: members of a new cluster are started within seconds or minutes.

@@ -17,10 +17,10 @@ mod srv; // members named by them
 
 use tokio::runtime::{Handle, Runtime};
 
-use crate::config::{Discovery, Settings};
-use crate::data_dir::Directory;
-use crate::data_dir::bootstrap::{self, BootstrapError};
-use crate::tls::{Dialer, TlsError};
+use config::{Discovery, Settings};
+use data_dir::Directory;
+use data_dir::bootstrap::{self, BootstrapError};
+use transport::tls::{Dialer, TlsError};
 
 pub(crate) use cluster::JoinError;
 pub(crate) use srv::SrvError;

@@ -8,7 +8,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::dns::Target;
-use crate::config::{DiscoverySrv, Scheme, Urls};
+use config::{DiscoverySrv, Scheme, Urls};
 
 /// Texts of etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

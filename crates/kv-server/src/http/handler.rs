@@ -9,8 +9,8 @@ use http::{HeaderValue, StatusCode};
 
 use super::gateway::Gateway;
 use crate::member::Member;
-use crate::metrics::Exposition;
 use crate::status::Source;
+use telemetry::metrics::Exposition;
 
 /// What the handlers share.
 #[derive(Clone)]

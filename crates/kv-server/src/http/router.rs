@@ -15,7 +15,7 @@ use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
 use super::health;
 use super::ui;
-use crate::process::version;
+use process::version;
 
 /// Everything on the client port that is not gRPC.
 pub fn router(http: Http, origins: &Allowed) -> Router {

@@ -16,7 +16,7 @@ use super::checkpointer::Checkpoints;
 use super::fence::Fence;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
-use crate::metrics::Metrics;
+use telemetry::metrics::Metrics;
 
 /// The replicated state machine and the thread of its store.
 pub struct Apply {

@@ -12,9 +12,9 @@ use api::etcdserverpb::AlarmType;
 use state_machine::LeaseTable;
 
 use super::handle::Member;
-use crate::config::FeatureGate;
-use crate::metrics::show;
-use crate::process::version;
+use config::FeatureGate;
+use process::version;
+use telemetry::metrics::show;
 
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);
@@ -137,6 +137,11 @@ impl Gauges {
                 "etcd_server_proposals_pending",
                 "Proposals without an answer yet",
                 signed(status.proposals_pending as u64),
+            ),
+            (
+                "kv_server_command_level",
+                "Level of commands that all members understand",
+                i64::from(self.member.0.level.get().0),
             ),
             ("etcd_network_known_peers", "Other members", signed(self.member.0.roster.others().len() as u64)),
         ]

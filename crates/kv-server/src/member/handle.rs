@@ -14,7 +14,8 @@ use api::etcdserverpb::{
 use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
 use state_machine::command::{self, Change, Kind, MemberChange};
-use state_machine::{Outcome, Response};
+use state_machine::{ClusterLevel, Outcome, Response, level};
+use tokio::time::{Instant, timeout_at};
 
 use bytes::Bytes;
 
@@ -24,22 +25,25 @@ use super::hasher::Hasher;
 use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
-use crate::admission::Admission;
 use crate::audit::AuditLog;
-use crate::auth::{Auth, Caller, Credential, Unresolved};
-use crate::config::{MemberLimits, Reconfiguration};
-use crate::errors;
-use crate::metrics::{Metrics, Stage, timed};
-use crate::usage::Usage;
+use admission::Admission;
+use auth::{Auth, Caller, Credential, Unresolved};
+use config::{MemberLimits, Reconfiguration};
+use telemetry::metrics::{Metrics, Stage, timed};
+use telemetry::usage::Usage;
 
 /// A successor that answers at all takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+/// Between two questions whether a majority answers.
+const QUORUM_PAUSE: Duration = Duration::from_millis(20);
 
 /// Everything that a service may touch.
 pub struct Member {
     pub raft: Handle<Outcome>,
     pub store: Store,
     pub ids: Ids,
+    /// The level of commands that the cluster has reached.
+    pub level: ClusterLevel,
     pub limits: MemberLimits,
     pub metrics: Arc<Metrics>,
     /// The store's thread: how far physical compaction is, and what can be asked of it.
@@ -96,8 +100,8 @@ pub enum ProposeError {
 impl From<ProposeError> for tonic::Status {
     fn from(error: ProposeError) -> Self {
         match error {
-            ProposeError::Refused(error) => errors::refused(error),
-            ProposeError::Raft(error) => errors::proposal(error),
+            ProposeError::Refused(error) => grpc_errors::refused(error),
+            ProposeError::Raft(error) => grpc_errors::proposal(error),
         }
     }
 }
@@ -109,8 +113,11 @@ impl Member {
         self.propose_encoded(self.encode(caller, kind)?).await
     }
 
-    /// The command as it is proposed.
+    /// The command as it is proposed. Refused while a member may not understand it.
     pub fn encode(&self, caller: &Caller, kind: Kind) -> Result<Bytes, ProposeError> {
+        if level::needed(&kind) > self.level.get() {
+            return Err(ProposeError::Refused(api::Error::NotCapable));
+        }
         let command = command::encode_for(kind, caller.for_command());
         if command.len() + self.ids.request_header_bytes() > self.limits.request_bytes_max {
             return Err(ProposeError::Refused(api::Error::RequestTooLarge));
@@ -146,13 +153,13 @@ impl Member {
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
-            Err(Unresolved::Refused(error)) => Err(errors::refused(error)),
+            Err(Unresolved::Refused(error)) => Err(grpc_errors::refused(error)),
             Err(Unresolved::Unknown { issued_at }) => {
                 if issued_at.is_some_and(|index| LogIndex(index) > self.status().applied) {
                     // In a box: the future of every other call stays small.
-                    Box::pin(self.read_point()).await.map_err(errors::read_point)?;
+                    Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;
                 }
-                let invalid = |_| errors::refused(api::Error::InvalidAuthToken);
+                let invalid = |_| grpc_errors::refused(api::Error::InvalidAuthToken);
                 self.auth.caller(credential).map_err(invalid)
             }
         }
@@ -176,6 +183,19 @@ impl Member {
     /// As `hand_over`, to this member.
     pub async fn hand_over_to(&self, to: u64) {
         note_hand_over(self.raft.transfer_leadership(to)).await;
+    }
+
+    /// Returns when no majority answers within this time: what waits for one waits in vain.
+    pub async fn without_quorum(&self, within: Duration) {
+        let mut answered = Instant::now();
+        loop {
+            match timeout_at(answered + within, self.raft.read_point_for_member()).await {
+                Ok(Ok(_)) => answered = Instant::now(),
+                Ok(Err(_)) if answered.elapsed() < within => {}
+                Ok(Err(_)) | Err(_) => return,
+            }
+            tokio::time::sleep(QUORUM_PAUSE).await;
+        }
     }
 
     /// The member's Raft gauges.

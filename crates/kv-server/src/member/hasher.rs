@@ -10,10 +10,10 @@ use mvcc::{KvHash, Meter, RecountSpan, Recounted, Store};
 use state_machine::Failure;
 use tonic::Status;
 
-use crate::admission::{Admission, ClientId, MemoryLimit};
+use admission::{Admission, ClientId, MemoryLimit};
 
 /// Connections of clients count from 1, so members share a number that no client has.
-const MEMBERS: ClientId = ClientId(u64::MAX);
+const MEMBERS: ClientId = ClientId::alone(u64::MAX);
 
 /// Computes hashes of this member.
 #[derive(Clone)]

@@ -20,6 +20,8 @@ mod auto_compaction; // compactions without a client
 
 mod corruption; // hashes that are compared between members
 
+mod raising; // the level of commands, by the leader
+
 mod gauges; // its metrics that are read when asked for
 
 pub(crate) use apply::{Apply, RaftHost, RaftObserver};
@@ -37,6 +39,7 @@ pub(crate) use lease_clock::{
     Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, Renewed,
     answer_here, run as run_lease_clock,
 };
+pub(crate) use raising::start as start_raising_level;
 #[cfg(test)]
 pub(crate) use received_snapshot::StagingPlace;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};

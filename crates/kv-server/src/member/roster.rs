@@ -13,9 +13,10 @@ use api::etcdserverpb::Member as MemberEntry;
 use mvcc::{KvHash, LogIndex, RecountSpan, Recounted, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
+use state_machine::CommandLevel;
 use tokio::sync::watch;
 
-use crate::data_dir::FirstMember;
+use data_dir::FirstMember;
 
 /// What is known of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +53,10 @@ pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
-    /// What the leader says of a learner's log. None if it cannot be asked, or does not lead.
-    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_>;
+    /// The level of commands that the member has announced, while it answers.
+    fn announced(&self, member: u64) -> Option<CommandLevel>;
+    /// What the leader says of a member's log and state. None if it cannot be asked, or does not lead.
+    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_>;
     /// A member's digest of a part of its state.
@@ -72,6 +75,7 @@ pub struct Roster {
     is_learner: AtomicBool,
     lacks_others: AtomicBool,
     removal: watch::Sender<bool>,
+    changes: watch::Sender<()>,
 }
 
 impl Roster {
@@ -83,6 +87,7 @@ impl Roster {
             is_learner: AtomicBool::new(false),
             lacks_others: AtomicBool::new(false),
             removal: watch::channel(false).0,
+            changes: watch::channel(()).0,
         };
         roster.replace(members);
         roster
@@ -105,6 +110,15 @@ impl Roster {
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
         self.is_learner.store(is_learner, Ordering::Relaxed);
         *self.members.write() = Arc::new(members);
+        self.changes.send_replace(());
+    }
+
+    /// Returns when the list says that `id`, which was a member, was removed.
+    pub async fn left(&self, id: u64) {
+        let mut changes = self.changes.subscribe();
+        while self.standing(id) != Standing::Removed {
+            let _never_closed = changes.changed().await;
+        }
     }
 
     pub fn members(&self) -> Arc<Vec<FirstMember>> {
@@ -156,6 +170,10 @@ impl Roster {
         self.removal.send_replace(true);
     }
 
+    pub fn is_removed(&self) -> bool {
+        *self.removal.borrow()
+    }
+
     /// Returns when this member was removed.
     pub async fn removed(&self) {
         let mut removal = self.removal.subscribe();
@@ -186,7 +204,7 @@ mod tests {
         roster.replace(vec![member(1, true)]);
         assert_eq!((roster.is_learner(), roster.standing(2)), (true, Standing::Unknown));
         let removed = Roster::new(3, vec![member(1, false), member(2, true)], Box::new(|id| id == 3));
-        assert!(!*removed.removal.borrow(), "its own list is no reason to end");
+        assert!(!removed.is_removed(), "its own list is no reason to end");
         removed.note_removed();
         removed.removed().await;
     }

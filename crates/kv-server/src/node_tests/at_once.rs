@@ -18,11 +18,11 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
 /// What came on one stream, without the window updates and resets that follow the end.
-type Answer = Vec<(u8, u8, Vec<u8>)>;
+pub(super) type Answer = Vec<(u8, u8, Vec<u8>)>;
 
 /// How a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// In one read: it may be answered at once.
     Whole,
     /// The message after the head has been looked at: never answered at once.
@@ -31,7 +31,7 @@ enum Way {
 
 impl Connection {
     /// Sends one request, and returns the answer.
-    fn exchange(&mut self, way: Way, head: &HeaderBlock, body: &[u8]) -> Answer {
+    pub(super) fn exchange(&mut self, way: Way, head: &HeaderBlock, body: &[u8]) -> Answer {
         let stream = self.stream;
         self.stream += 2;
         self.socket.0.lock().received.clear();
@@ -68,7 +68,12 @@ impl Connection {
     }
 
     /// Makes a call that has to succeed.
-    fn call<T: Message + Default>(&mut self, path: &str, token: &[u8], message: &impl Message) -> T {
+    pub(super) fn call<T: Message + Default>(
+        &mut self,
+        path: &str,
+        token: &[u8],
+        message: &impl Message,
+    ) -> T {
         let token = [("token", token)];
         let head = head(path, if token[0].1.is_empty() { &[] } else { &token });
         let answer = self.exchange(Way::Whole, &head, &prefixed(&message.encode_to_vec()));
@@ -308,7 +313,7 @@ fn permissions_and_tokens_are_those_of_the_moment() {
 }
 
 /// Any answer: its fields are not looked at.
-type Nothing = api::etcdserverpb::AuthEnableResponse;
+pub(super) type Nothing = api::etcdserverpb::AuthEnableResponse;
 
 #[test]
 fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {

@@ -10,9 +10,9 @@ use api::etcdserverpb::RangeRequest;
 use prost::Message;
 
 use super::*;
-use crate::config::Urls;
-use crate::net::client_port::{self, Traffic};
-use crate::net::listen;
+use config::Urls;
+use grpc_server::client_port::{self, Traffic};
+use grpc_server::listen;
 
 const CONNECTIONS: usize = 100;
 

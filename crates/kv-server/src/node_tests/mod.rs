@@ -3,6 +3,7 @@
 mod allocations; // of hot calls
 mod at_once; // calls that are answered while their request is looked at
 mod idle; // memory of connections without calls
+mod unnamed; // calls without a token
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,12 +18,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::*;
-use crate::auth::Origin;
-use crate::config::flags::{self, Parsed};
 use crate::listeners::ClientServices;
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{Methods, serve};
-use crate::process::shutdown::Stop;
+use auth::Origin;
+use config::flags::{self, Parsed};
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{Methods, serve};
+use process::shutdown::Stop;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -98,7 +99,9 @@ fn start(path: &Path, flags: &[&str]) -> Alone {
     let fs = TimedFs::new(Arc::clone(&metrics));
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
-    let cluster = |urls: &[String]| runtimes.peers().block_on(peer::running_cluster(&dialer, urls));
+    let cluster = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
+        runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
+    };
     let established = bootstrap::establish(&settings, &directory, fs, ask, cluster).unwrap();
     let company = bootstrap::company(&settings, &established, &directory).unwrap();
     let opened = open_fitting_store(&directory, &established, company).unwrap();

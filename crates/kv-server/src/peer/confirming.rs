@@ -1,5 +1,6 @@
-//! Asks the other members whether this one, whose log is empty, may take part in Raft: [`raft_node::Inquiry`]
-//! judges their answers. Learners are not asked: what was committed is known to voters.
+//! Asks the other members whether this one, whose log is empty or imported, may take part in Raft:
+//! [`raft_node::Inquiry`] judges their answers. Learners are not asked: what was committed is known to
+//! voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
 //! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins
@@ -16,8 +17,9 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::link::{ASK_WITHIN, dial, running_cluster};
 use super::transport::Peers;
-use crate::data_dir::FirstMember;
-use crate::process::shutdown::Stop;
+use data_dir::FirstMember;
+use data_dir::bootstrap::RunningCluster;
+use process::shutdown::Stop;
 
 /// Rounds without success before the log says so: a first start of a whole cluster takes a few.
 const QUIET_ROUNDS: usize = 8;
@@ -32,7 +34,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
     let mut backoff = Backoff::new();
     for round in 0.. {
         tokio::select! {
-            done = ask_all(context, &others, round, &mut inquiry, &*inbox) => if done { return },
+            done = ask_all(&peers, &others, round, &mut inquiry, &*inbox) => if done { return },
             () = stop.stopped() => return,
         }
         if round == QUIET_ROUNDS {
@@ -40,7 +42,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
                 answers = inquiry.answers(),
                 voters = others.len(),
                 mismatches = inquiry.mismatches(),
-                "this member's log is empty: it takes no part until a majority of the other members has answered, by the same voters"
+                "this member has taken no part yet: it waits until a majority of the others has answered, by the same voters"
             );
         }
         if inquiry.mismatches() > 0 && take_newer_list(&peers, &others, &*inbox).await {
@@ -71,12 +73,13 @@ async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbo
     if !identity.joined {
         return false; // Its own first list is part of its state.
     }
-    let urls: Vec<String> = others.iter().flat_map(|member| member.peer_urls.iter().cloned()).collect();
-    let Some(running) = running_cluster(&peers.context().dialer, &urls).await else { return false };
-    let lists_this = running.members.iter().any(|member| member.id == identity.member_id);
-    if running.cluster_id != identity.cluster_id || !lists_this || running.members == *roster.members() {
-        return false;
-    }
+    let urls: Vec<String> = others.iter().flat_map(|member| peers.urls(member.id)).collect();
+    let is_newer = |running: &RunningCluster| {
+        let lists_this = running.members.iter().any(|member| member.id == identity.member_id);
+        running.cluster_id == identity.cluster_id && lists_this && running.members != *roster.members()
+    };
+    let running = running_cluster(&peers.context().dialer, &urls, is_newer).await;
+    let Some(running) = running.filter(is_newer) else { return false };
     tracing::info!(members = running.members.len(), "the members have changed since this member was started");
     peers.set_members(running.members);
     inbox.peer_membership(roster.membership());
@@ -85,7 +88,7 @@ async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbo
 
 /// One round. True once the answers suffice.
 async fn ask_all(
-    context: &Context,
+    peers: &Peers,
     others: &[FirstMember],
     round: usize,
     inquiry: &mut Inquiry,
@@ -93,8 +96,9 @@ async fn ask_all(
 ) -> bool {
     let mut asking = JoinSet::new();
     for member in others {
-        let url = member.peer_urls[round % member.peer_urls.len()].clone();
-        let (context, to) = (context.clone(), member.id);
+        let urls = peers.urls(member.id);
+        let Some(url) = urls.get(round % urls.len().max(1)).cloned() else { continue };
+        let (context, to) = (peers.context().clone(), member.id);
         let asked = async move { (to, tokio::time::timeout(ASK_WITHIN, ask(&context, to, &url)).await) };
         asking.spawn(asked);
     }

@@ -1,14 +1,22 @@
 //! What every part of the peer traffic knows: the members, and the bounds of messages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::data_dir::Identity;
+use api::peer::Hello;
+use parking_lot::Mutex;
+use state_machine::{ClusterLevel, CommandLevel, level};
+
+use super::introduction::claim;
 use crate::member::{Fence, Roster, Standing};
-use crate::metrics::Metrics;
-use crate::tls::Dialer;
+use data_dir::Identity;
+use telemetry::metrics::Metrics;
+use transport::tls::Dialer;
 
 /// Version of the bytes inside a message: raft-node's encoding.
 pub(super) const ENCODING: u32 = 1;
+/// The same bytes, once the cluster has a level of commands: versions without levels refuse it.
+const ENCODING_WITH_LEVEL: u32 = 2;
 /// Bytes in one batch. Large enough to catch up at the speed of a disk, small enough to be decoded in a
 /// moment.
 pub(super) const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -30,15 +38,89 @@ pub struct Context {
     pub roster: Arc<Roster>,
     pub metrics: Arc<Metrics>,
     pub dialer: Dialer,
+    /// Where this member listens for peers by its flags.
+    pub advertised: Arc<[String]>,
     /// Up while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
+    pub levels: Levels,
+}
+
+/// Levels of commands: the cluster's, and what other members announced last.
+#[derive(Clone, Default)]
+pub struct Levels {
+    pub(super) cluster: ClusterLevel,
+    announced: Arc<Mutex<HashMap<u64, CommandLevel>>>,
+}
+
+impl Levels {
+    pub fn of(cluster: ClusterLevel) -> Levels {
+        Levels { cluster, announced: Arc::default() }
+    }
+
+    pub(super) fn announced(&self, member: u64) -> Option<CommandLevel> {
+        self.announced.lock().get(&member).copied()
+    }
+
+    /// Whether the member is known to be too old for the cluster.
+    pub(super) fn is_too_old(&self, member: u64) -> bool {
+        let cluster = self.cluster.get();
+        cluster > CommandLevel(0) && self.announced(member).is_some_and(|level| level < cluster)
+    }
+
+    fn refusal(&self, hello: &Hello) -> Option<String> {
+        if !(ENCODING..=ENCODING_WITH_LEVEL).contains(&hello.encoding) {
+            return Some(format!("message encoding {} is not {ENCODING}", hello.encoding));
+        }
+        if base::mutant("hello-of-any-level") {
+            return None;
+        }
+        let sender = level::check(CommandLevel(hello.command_level), self.cluster.get());
+        let receiver = level::check(CommandLevel::OWN, CommandLevel(hello.cluster_level));
+        let refused = |id: u64| move |error| format!("member {id:x}: {error}");
+        sender.err().map(refused(hello.from)).or(receiver.err().map(refused(hello.to)))
+    }
+}
+
+/// The greeting of a member that listens for peers at these URLs. `cluster`: the level that it has applied.
+pub(super) fn hello(identity: &Identity, to: u64, peer_urls: String, cluster: CommandLevel) -> Hello {
+    let Identity { cluster_id, member_id: from, .. } = *identity;
+    let encoding = if cluster > CommandLevel(0) { ENCODING_WITH_LEVEL } else { ENCODING };
+    let (command_level, cluster_level) = (CommandLevel::OWN.0, cluster.0);
+    Hello { cluster_id, from, to, encoding, peer_urls, command_level, cluster_level }
 }
 
 impl Context {
-    pub(super) fn hello(&self, to: u64) -> api::peer::Hello {
-        let Identity { cluster_id, member_id, .. } = *self.identity;
-        let peer_urls = self.roster.own_urls().join(",");
-        api::peer::Hello { cluster_id, from: member_id, to, encoding: ENCODING, peer_urls }
+    /// Without other addresses, in a cluster of the lowest level.
+    pub fn new(
+        identity: &Arc<Identity>,
+        roster: &Arc<Roster>,
+        metrics: &Arc<Metrics>,
+        dialer: Dialer,
+        fence: &Arc<Fence>,
+    ) -> Context {
+        Context {
+            identity: Arc::clone(identity),
+            roster: Arc::clone(roster),
+            metrics: Arc::clone(metrics),
+            dialer,
+            advertised: Arc::default(),
+            fence: Arc::clone(fence),
+            levels: Levels::default(),
+        }
+    }
+
+    /// Why a sender and this member do not understand each other, if they do not. What a member announces is
+    /// noted.
+    pub(super) fn refusal(&self, hello: &Hello, standing: Standing) -> Option<String> {
+        if standing == Standing::Member {
+            self.levels.announced.lock().insert(hello.from, CommandLevel(hello.command_level));
+        }
+        self.levels.refusal(hello)
+    }
+
+    pub(super) fn hello(&self, to: u64) -> Hello {
+        let peer_urls = claim(&self.roster.own_urls(), &self.advertised);
+        hello(&self.identity, to, peer_urls, self.levels.cluster.get())
     }
 
     /// A member's value in labels of metrics.
@@ -52,5 +134,53 @@ impl Context {
     /// What is known of the sender `id`. This member does not send to itself.
     pub(super) fn standing(&self, id: u64) -> Standing {
         if id == self.identity.member_id { Standing::Unknown } else { self.roster.standing(id) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_knows_less_than_the_cluster_uses_is_refused_by_both_sides() {
+        let own = CommandLevel::OWN.0;
+        // What the sender knows, what its cluster uses, what the cluster uses here.
+        let cases = [
+            (0, 0, 0, None),
+            (0, 0, own, Some("member 1: this version is too old")),
+            (own, own, own, None),
+            (own + 1, 0, 0, None),
+            (own + 1, own, 0, None),
+            (own + 1, own + 1, own, Some("member 2: this version is too old")),
+        ];
+        for (command_level, cluster_level, cluster, wanted) in cases {
+            let levels = Levels::of(ClusterLevel::at(CommandLevel(cluster)));
+            let sent =
+                Hello { from: 1, to: 2, encoding: 1, command_level, cluster_level, ..Hello::default() };
+            let refusal = levels.refusal(&sent);
+            let is_wanted = match (&refusal, wanted) {
+                (Some(refusal), Some(wanted)) => refusal.starts_with(wanted),
+                (refusal, wanted) => refusal.is_none() && wanted.is_none(),
+            };
+            assert!(is_wanted, "{command_level} {cluster_level} {cluster}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_without_levels_does_not_know_the_encoding_of_a_cluster_with_a_level() {
+        let members = Vec::new();
+        let identity = Identity {
+            format: 1,
+            cluster_id: 7,
+            member_id: 1,
+            name: String::new(),
+            members,
+            joined: false,
+            forced: None,
+        };
+        for (cluster, encoding) in [(CommandLevel(0), ENCODING), (CommandLevel::LEVELS, 2)] {
+            let sent = hello(&identity, 2, String::new(), cluster);
+            assert_eq!((sent.encoding, sent.command_level), (encoding, CommandLevel::OWN.0));
+        }
     }
 }

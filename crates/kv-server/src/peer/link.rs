@@ -6,6 +6,9 @@
 //!    └── pause (longer each time) ◀── clear the queue, notify Raft
 //! ```
 //!
+//! Each attempt is at the next address of the peer. A stream stays where it is when the list changes, until
+//! the peer answers where the list has it.
+//!
 //! The urgent lane also probes: round-trip time, and whether the other side is who we think it is.
 
 use std::convert::Infallible;
@@ -20,7 +23,8 @@ use api::peer::{Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
-use tokio::sync::Notify;
+use state_machine::CommandLevel;
+use tokio::sync::{Notify, watch};
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -28,13 +32,14 @@ use tonic::{Code, Status};
 use super::backoff::Backoff;
 use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
+use super::introduction::Addresses;
 use super::queue::Queue;
-use crate::data_dir::bootstrap::RunningCluster;
-use crate::data_dir::{FirstMember, Identity};
-use crate::metrics::{PeerLink, To};
-use crate::process::log::causes;
-use crate::process::shutdown::Stop;
-use crate::tls::Dialer;
+use data_dir::bootstrap::RunningCluster;
+use data_dir::{FirstMember, Identity};
+use process::log::causes;
+use process::shutdown::Stop;
+use telemetry::metrics::{PeerLink, To};
+use transport::tls::Dialer;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -53,7 +58,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub struct Route {
     pub to: u64,
     pub lane: Lane,
-    pub urls: Vec<String>,
+    pub addresses: Arc<watch::Sender<Addresses>>,
 }
 
 pub struct Link {
@@ -75,6 +80,8 @@ enum Broken {
     Unreachable(String),
     /// It was open; messages may have been lost.
     Lost(String),
+    /// It was open, and the peer is to be dialled where the list has it.
+    Moved,
 }
 
 impl Link {
@@ -90,33 +97,47 @@ impl Link {
     /// Runs until `stop`. `heard` cuts a pause short.
     pub async fn run(mut self, heard: Arc<Notify>, stop: Stop) {
         let mut backoff = Backoff::new();
-        for attempt in 0.. {
-            let url = self.route.urls[attempt % self.route.urls.len()].clone();
-            let broken = tokio::select! {
-                broken = self.carry(url) => broken,
-                () = stop.stopped() => return,
+        let mut addresses = self.route.addresses.subscribe();
+        let mut attempt = 0;
+        loop {
+            let urls = addresses.borrow_and_update().all();
+            let broken = match urls.get(attempt % urls.len().max(1)) {
+                None => Broken::Unreachable("the peer has no address".to_owned()),
+                Some(url) => tokio::select! {
+                    broken = self.carry(url) => {
+                        self.note(&broken, url);
+                        broken
+                    }
+                    () = stop.stopped() => return,
+                },
             };
-            if let Broken::Lost(_) = broken {
-                backoff.reset();
+            self.give_up_what_waits();
+            match broken {
+                Broken::Moved => {
+                    attempt = 0;
+                    continue;
+                }
+                Broken::Lost(_) => backoff.reset(),
+                Broken::Unreachable(_) => {}
             }
+            attempt += 1;
             if self.route.lane == Lane::Urgent {
                 *self.active_since.lock() = None;
             }
-            self.note(&broken);
-            self.give_up_what_waits();
             tokio::select! {
                 () = tokio::time::sleep(backoff.pause(rand::random())) => {}
                 () = heard.notified() => {}
+                Ok(()) = addresses.changed() => {}
                 () = stop.stopped() => return,
             }
         }
     }
 
     /// Opens a stream and feeds it until it breaks.
-    async fn carry(&mut self, url: String) -> Broken {
+    async fn carry(&mut self, url: &String) -> Broken {
         let dialer = &self.context.dialer;
-        let dialed =
-            if self.is_listed() { dial(dialer, &url).await } else { dial(&dialer.to_claimed(), &url).await };
+        let is_of_list = self.route.addresses.borrow().is_of_list(url);
+        let dialed = if is_of_list { dial(dialer, url).await } else { dial(&dialer.to_claimed(), url).await };
         let mut client = match dialed {
             Ok(client) => client,
             Err(error) => return Broken::Unreachable(error),
@@ -126,28 +147,30 @@ impl Link {
         let to = To { To: self.context.label(self.route.to) };
         let sent = self.context.metrics.peers.sent_bytes.get_or_create(&to).clone();
         let batches = Batches { queue: Arc::clone(&self.queue), hello: Some(hello), sent };
-        let mut prober = client.clone();
+        let (mut prober, context, route) = (client.clone(), self.context.clone(), self.route.clone());
         let streaming = client.messages(batches);
         active.inc();
         let ended = tokio::select! {
-            ended = streaming => ended.map(drop),
-            never = self.probe(&mut prober) => match never {},
+            ended = streaming => Some(ended.map(drop)),
+            never = self.probe(&mut prober, url) => match never {},
+            () = moved(&context, &route, url) => None,
         };
         active.dec();
         self.context.metrics.peers.disconnected.get_or_create(&self.labels()).inc();
         match ended {
-            Ok(()) => Broken::Lost("the peer ended the stream".to_owned()),
+            None => Broken::Moved,
+            Some(Ok(())) => Broken::Lost("the peer ended the stream".to_owned()),
             // The peer said why it will not listen; it will say so again.
-            Err(status) if self.says_removed(&status) => Broken::Unreachable(REMOVED.to_owned()),
-            Err(status) if status.code() == Code::FailedPrecondition => {
+            Some(Err(status)) if self.says_removed(&status, url) => Broken::Unreachable(REMOVED.to_owned()),
+            Some(Err(status)) if status.code() == Code::FailedPrecondition => {
                 Broken::Unreachable(status.message().to_owned())
             }
-            Err(status) => Broken::Lost(causes(&status)),
+            Some(Err(status)) => Broken::Lost(causes(&status)),
         }
     }
 
     /// Measures the round trip, and learns that the link works.
-    async fn probe(&mut self, client: &mut PeerClient<Channel>) -> Infallible {
+    async fn probe(&mut self, client: &mut PeerClient<Channel>, url: &String) -> Infallible {
         if self.route.lane != Lane::Urgent {
             return std::future::pending().await;
         }
@@ -158,8 +181,9 @@ impl Link {
             let hello = Some(self.context.hello(self.route.to));
             let probed = client.probe(ProbeRequest { hello }).await;
             if let Err(status) = &probed {
-                self.says_removed(status);
+                self.says_removed(status, url);
             } else {
+                self.route.addresses.send_if_modified(|addresses| addresses.note_answer(url));
                 self.active_since.lock().get_or_insert_with(Instant::now);
                 seconds.observe(began.elapsed().as_secs_f64());
                 if self.said.take().is_some() {
@@ -170,27 +194,28 @@ impl Link {
         }
     }
 
-    /// Whether the list has the peer at these URLs. Otherwise it was introduced, and without TLS any server
-    /// may be there: it cannot end this member, and writes no lines into the log.
-    fn is_listed(&self) -> bool {
-        let members = self.context.roster.members();
-        members.iter().any(|member| member.id == self.route.to && member.peer_urls == self.route.urls)
-    }
-
-    /// Whether the peer says that this member was removed. It is noted, and the member stops.
-    fn says_removed(&self, status: &Status) -> bool {
+    /// Whether the peer says that this member was removed. It is noted, and the member stops. Without TLS any
+    /// server may be where the list never had the peer: it cannot end this member.
+    fn says_removed(&self, status: &Status, url: &String) -> bool {
         let is_removed = status.code() == Code::FailedPrecondition && status.message() == REMOVED;
-        let is_heeded = is_removed && self.is_listed();
+        let is_heeded = is_removed && self.route.addresses.borrow().is_of_list(url);
         if is_heeded {
             self.context.roster.note_removed();
         }
         is_heeded
     }
 
-    /// Says what is wrong, once per change.
-    fn note(&mut self, broken: &Broken) {
-        let (Broken::Unreachable(reason) | Broken::Lost(reason)) = broken;
-        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) && self.is_listed() {
+    /// Says what is wrong, once per change. A peer that is only introduced writes no lines into the log.
+    fn note(&mut self, broken: &Broken, url: &String) {
+        let (is_noted, reason) = {
+            let addresses = self.route.addresses.borrow();
+            match broken {
+                Broken::Unreachable(reason) => (addresses.listed().contains(url), reason),
+                Broken::Lost(reason) => (addresses.is_of_list(url), reason),
+                Broken::Moved => return,
+            }
+        };
+        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) && is_noted {
             let peer = format!("{:x}", self.route.to);
             tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
             self.said = Some(reason.clone());
@@ -208,6 +233,38 @@ impl Link {
         PeerLink {
             Local: format!("{:x}", self.context.identity.member_id),
             Remote: self.context.label(self.route.to),
+        }
+    }
+}
+
+/// Returns when a stream to `url` must end: the list has the peer elsewhere, and it answers there, or `url`
+/// is none of its addresses any more.
+async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &String) {
+    let mut addresses = addresses.subscribe();
+    loop {
+        let (listed, is_known) = {
+            let addresses = addresses.borrow_and_update();
+            (addresses.listed().to_vec(), addresses.all().contains(url))
+        };
+        if !is_known {
+            return;
+        }
+        let answers_elsewhere = async {
+            if listed.is_empty() || listed.contains(url) {
+                return std::future::pending().await;
+            }
+            let mut is_noted = *lane != Lane::Urgent;
+            while !answers_as(&context.dialer, &listed, context.hello(*to)).await {
+                if !std::mem::replace(&mut is_noted, true) {
+                    let peer = format!("{to:x}");
+                    tracing::info!(peer, ?listed, url, "a member does not answer yet where the list has it");
+                }
+                tokio::time::sleep(PROBE_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = answers_elsewhere => return,
+            changed = addresses.changed() => if changed.is_err() { return },
         }
     }
 }
@@ -260,24 +317,35 @@ impl Stream for Batches {
     }
 }
 
-/// The cluster as the first of these members describes it that answers.
-pub async fn running_cluster(dialer: &Dialer, urls: &[String]) -> Option<RunningCluster> {
+/// The cluster as the first of these members describes it whose description fits; if none does, as the first
+/// that answers. A member that lags has an old list.
+pub async fn running_cluster(
+    dialer: &Dialer,
+    urls: &[String],
+    fits: impl Fn(&RunningCluster) -> bool,
+) -> Option<RunningCluster> {
+    let mut first = None;
     for url in urls {
         let asked = async {
             let mut client = dial(dialer, url).await.ok()?;
             client.members(MembersRequest {}).await.ok()
         };
         let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await else { continue };
-        let MembersResponse { cluster_id, members } = answer.into_inner();
+        let MembersResponse { cluster_id, members, cluster_level } = answer.into_inner();
         let member = |member: PeerMember| FirstMember {
             id: member.id,
             name: member.name,
             peer_urls: member.peer_urls,
             is_learner: member.is_learner,
         };
-        return Some(RunningCluster { cluster_id, members: members.into_iter().map(member).collect() });
+        let (members, level) = (members.into_iter().map(member).collect(), CommandLevel(cluster_level));
+        let running = RunningCluster { cluster_id, members, level };
+        if fits(&running) {
+            return Some(running);
+        }
+        first = first.or(Some(running));
     }
-    None
+    first
 }
 
 /// Whether the member that `hello` is for answers at one of these URLs itself. Its list may be old, and

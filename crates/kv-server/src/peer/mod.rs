@@ -23,7 +23,7 @@ mod queue; // what waits to be sent
 
 mod questions; // what members ask each other
 
-mod introduction; // members that the list does not hold yet
+mod introduction; // addresses that the list does not hold, or no longer
 
 mod confirming; // of this member, if its log was empty
 mod sending; // whole stores
@@ -35,7 +35,7 @@ mod server; // what the peer port answers
 mod port; // its connections
 
 pub(crate) use confirming::confirm;
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Levels};
 pub(crate) use inbox::Inbox;
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
 pub(crate) use port::serve;

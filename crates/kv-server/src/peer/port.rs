@@ -12,10 +12,10 @@ use hyper_util::service::TowerToHyperService;
 use super::connections::Connections;
 use super::context::{MESSAGE_BYTES_MAX, WINDOW_BYTES};
 use super::server::PeerServer;
-use crate::net::listen::{self, Permits};
-use crate::process::shutdown::Stop;
-use crate::tls::{Acceptor, Port, Stream};
-use crate::wire::Wire;
+use grpc_server::listen::{self, Permits};
+use process::shutdown::Stop;
+use transport::tls::{Acceptor, Port, Stream};
+use transport::wire::Wire;
 
 /// Streams of one connection: a lane, a probe, a question or two.
 const STREAMS_MAX: u32 = 32;

@@ -30,11 +30,11 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::link::dial_with;
 use crate::member::Checkpoints;
-use crate::metrics::{To, UnderWay};
-use crate::process::log::causes;
-use crate::process::runtime::yield_to_others;
-use crate::process::shutdown::{self, Stop, Stopper};
+use process::log::causes;
+use process::runtime::yield_to_others;
+use process::shutdown::{self, Stop, Stopper};
 use raft_node::SnapshotOutcome;
+use telemetry::metrics::{To, UnderWay};
 
 /// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them
 /// slower.

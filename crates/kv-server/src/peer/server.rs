@@ -23,13 +23,13 @@ use raft_node::LogPosition;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
-use super::context::{ENCODING, REMOVED, REMOVED_SAYS_A_LEARNER};
+use super::context::{REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
 use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
-use crate::metrics::{From, UnderWay};
-use crate::process::log::causes;
+use process::log::causes;
+use telemetry::metrics::{From, UnderWay};
 
 /// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
 /// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
@@ -187,8 +187,8 @@ impl PeerServer {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
         } else if standing(hello.from) == Standing::Removed {
             self.removed().to_owned()
-        } else if hello.encoding != ENCODING {
-            format!("message encoding {} is not {ENCODING}", hello.encoding)
+        } else if let Some(reason) = context.refusal(&hello, standing(hello.from)) {
+            reason
         } else {
             self.peers.check_address(&hello, self.greeter.as_ref().and_then(Greeter::source));
             if standing(hello.from) == Standing::Member {
@@ -209,9 +209,12 @@ impl PeerServer {
         if self.peers.context().roster.is_learner() { REMOVED_SAYS_A_LEARNER } else { REMOVED }
     }
 
-    /// Ends the stream of a member that was removed since it greeted.
+    /// Ends the stream of a member that was removed since it greeted, or is too old since.
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
         match self.standing_of_sender(from) {
+            Standing::Member if self.peers.context().levels.is_too_old(from) => {
+                Err(Status::failed_precondition("the cluster uses commands that this version does not know"))
+            }
             Standing::Member => Ok(()),
             Standing::Removed => Err(Status::failed_precondition(self.removed())),
             Standing::Unknown => Err(Status::failed_precondition("not a member of this cluster")),
@@ -294,8 +297,15 @@ impl Peer for PeerServer {
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
         self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
+        let roster = Arc::clone(&self.peers.context().roster);
+        let mut left = std::pin::pin!(roster.left(from));
         loop {
-            match batches.message().await {
+            let batch = tokio::select! {
+                batch = batches.message() => batch,
+                // At once: the leader that applied it sends nothing more that it could answer.
+                () = &mut left => return Err(Status::failed_precondition(self.removed())),
+            };
+            match batch {
                 Ok(Some(batch)) => {
                     self.check_is_member(from)?;
                     self.deliver(from, batch, &received)?;
@@ -398,14 +408,16 @@ impl Peer for PeerServer {
         let request = request.into_inner();
         self.greet_member(request.hello)?;
         let progress = self.inbox.progress_of(request.member_id).await;
-        let raft_node::Progress { matched, last_index } =
+        let raft_node::Progress { matched, applied, last_index } =
             progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;
-        Ok(Response::new(ProgressResponse { matched: matched.0, last_index: last_index.0 }))
+        let (matched, last_index) = (matched.0, last_index.0);
+        Ok(Response::new(ProgressResponse { matched, last_index, applied: Some(applied.0) }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        let cluster_id = self.peers.context().identity.cluster_id;
-        Ok(Response::new(MembersResponse { cluster_id, members: (self.members)() }))
+        let context = self.peers.context();
+        let (cluster_id, cluster_level) = (context.identity.cluster_id, context.levels.cluster.get().0);
+        Ok(Response::new(MembersResponse { cluster_id, members: (self.members)(), cluster_level }))
     }
 }
 

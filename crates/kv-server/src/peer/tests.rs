@@ -1,6 +1,7 @@
 //! Two members over real sockets, and what strangers get.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use raft_node::{
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use state_machine::CommandLevel;
 use testkit::process::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,15 +24,16 @@ use tonic::Code;
 use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::server::Members;
 use super::*;
-use crate::config::Urls;
-use crate::data_dir::{FORMAT, FirstMember, Identity};
 use crate::member::{Incoming, StagingPlace};
 use crate::member::{Reach, Roster, StoreThread};
-use crate::metrics::{From, To};
-use crate::net::listen::bind;
-use crate::process::shutdown::{self, Stop, Stopper};
-use crate::tls::Dialer;
-use crate::wire::Listener;
+use ::transport::tls::Dialer;
+use ::transport::wire::Listener;
+use config::Urls;
+use data_dir::bootstrap::RunningCluster;
+use data_dir::{FORMAT, FirstMember, Identity};
+use grpc_server::listen::bind;
+use process::shutdown::{self, Stop, Stopper};
+use telemetry::metrics::{From, To};
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,7 +78,8 @@ impl Inbox for Recorder {
     }
 
     fn progress_of(&self, member: u64) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
-        let progress = Progress { matched: LogIndex(member), last_index: LogIndex(10) };
+        let progress =
+            Progress { matched: LogIndex(member), applied: LogIndex::ZERO, last_index: LogIndex(10) };
         Box::pin(async move { (member == 3).then_some(progress) })
     }
 
@@ -118,12 +122,24 @@ fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
 }
 
 fn member_with(id: u64, members: Vec<FirstMember>, roster: Roster) -> TestMember {
+    member_advertising(id, members, roster, Vec::new())
+}
+
+fn member_advertising(
+    id: u64,
+    members: Vec<FirstMember>,
+    roster: Roster,
+    advertised: Vec<String>,
+) -> TestMember {
     let name = format!("m{id}");
     let identity =
         Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, joined: false, forced: None };
     let roster = Arc::new(roster);
     let (identity, dialer) = (Arc::new(identity), Dialer::default());
-    let context = Context { identity, roster, metrics: Arc::default(), dialer, fence: Arc::default() };
+    let context = Context {
+        advertised: advertised.into(),
+        ..Context::new(&identity, &roster, &Arc::default(), dialer, &Arc::default())
+    };
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
@@ -319,7 +335,7 @@ async fn strangers_are_refused_with_a_reason() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, peer_urls: String::new() };
+    let hello = |from| Hello { cluster_id: 7, from, to: 2, encoding: ENCODING, ..Hello::default() };
     let good = hello(1);
     let cases = [
         (Hello { cluster_id: 8, ..hello(1) }, "cluster ID mismatch: want 7, got 8"),
@@ -328,6 +344,12 @@ async fn strangers_are_refused_with_a_reason() {
         (hello(66), "the member has been permanently removed from the cluster"),
         (hello(2), "2 is not a member of this cluster"),
         (Hello { encoding: 99, ..hello(1) }, "message encoding 99 is not 1"),
+        (
+            Hello { cluster_level: CommandLevel::OWN.0 + 1, ..hello(1) },
+            "member 2: this version is too old for the cluster: it knows the commands of level 1, the \
+             cluster uses those of level 2; a downgrade is not possible, start the version of the other \
+             members",
+        ),
     ];
     for (hello, wanted) in cases {
         let status = client.probe(ProbeRequest { hello: Some(hello.clone()) }).await.unwrap_err();
@@ -366,7 +388,7 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     two.reach(&mut one, 1, "back").await;
     assert_eq!(
         one.peers.ask_progress(2, 3).await,
-        Some(Progress { matched: LogIndex(3), last_index: LogIndex(10) })
+        Some(Progress { matched: LogIndex(3), applied: LogIndex::ZERO, last_index: LogIndex(10) })
     );
     assert_eq!(one.peers.ask_progress(2, 4).await, None);
     // Number 66 was removed: the first member that it greets answers so.
@@ -409,14 +431,101 @@ async fn a_member_is_answered_at_an_address_that_the_list_does_not_hold_yet() {
     two.reach(&mut one, 1, "and the answer").await;
 }
 
+fn listed_at(id: u64, port: u16) -> FirstMember {
+    FirstMember { id, name: format!("m{id}"), peer_urls: vec![url(port)], is_learner: false }
+}
+
+#[tokio::test]
+async fn a_link_stays_where_a_member_was_until_it_answers_where_the_list_has_it() {
+    let ((listener, port), moved_to) = (listener(), testkit::port());
+    let ports = [(1, 1), (2, port)];
+    let (mut one, mut two) = (member(1, &ports), member(2, &ports));
+    serve(vec![(listener, None)], &two.server, &two.stop);
+    one.reach(&mut two, 2, "before").await;
+    while one.peers.active_since(2).is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let active_since = one.peers.active_since(2);
+    while one.seen.try_recv().is_ok() {}
+    for listed in [2, 3, moved_to] {
+        one.peers.set_members(vec![listed_at(1, 1), listed_at(2, listed)]);
+        one.peers.send(2, Lane::Bulk, Bytes::from(format!("listed at {listed}")));
+        while two.next_message().await.1 != format!("listed at {listed}") {}
+    }
+    assert_eq!((one.seen.try_recv().ok(), one.peers.active_since(2)), (None, active_since));
+    assert!(one.peers.ask_progress(2, 3).await.is_some(), "asked where it is");
+    // The connection breaks, and the member is still where it was.
+    two.stopper.stop();
+    while one.seen.recv().await != Some(Seen::Unreachable(2)) {}
+    let mut again = member(2, &ports);
+    let address = Urls::parse(&url(port)).unwrap();
+    serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
+    one.reach(&mut again, 2, "still there").await;
+    // It is at its new address as well, and then only there.
+    let mut moved = member(2, &ports);
+    let address = Urls::parse(&url(moved_to)).unwrap();
+    serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &moved.server, &moved.stop);
+    one.reach(&mut moved, 2, "moved").await;
+}
+
+#[tokio::test]
+async fn a_member_that_all_lists_have_elsewhere_is_answered_where_it_listens() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    // A wrong address, or one at which the member is not started yet.
+    let list = vec![listed_at(1, 1), listed_at(2, port_of_two)];
+    let roster = Roster::new(1, list.clone(), Box::new(|_| false));
+    let mut one = member_advertising(1, list, roster, vec![url(port)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let mut two = member(2, &[(1, 1), (2, port_of_two)]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    one.reach(&mut two, 2, "from a member that the list has elsewhere").await;
+    two.reach(&mut one, 1, "and the answer").await;
+    // The list is corrected to another wrong one.
+    two.peers.set_members(vec![listed_at(1, 2), listed_at(2, port_of_two)]);
+    two.peers.send(1, Lane::Bulk, Bytes::from_static(b"still"));
+    while one.next_message().await.1 != "still" {}
+}
+
+#[tokio::test]
+async fn a_member_that_was_removed_is_notified_before_it_says_anything() {
+    let ((listener, port), is_removed) = (listener(), Arc::new(AtomicBool::new(false)));
+    let list = vec![listed_at(1, port), listed_at(2, 1)];
+    let was_removed = Arc::clone(&is_removed);
+    let roster = Roster::new(1, list.clone(), Box::new(move |_| was_removed.load(Ordering::SeqCst)));
+    let mut one = member_with(1, list.clone(), roster);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let two = member(2, &[(1, port), (2, 1)]);
+    two.reach(&mut one, 1, "before").await;
+    is_removed.store(true, Ordering::SeqCst);
+    one.peers.set_members(list[..1].to_vec());
+    // Earlier than the next probe, which is due every five seconds.
+    let notified = tokio::time::timeout(Duration::from_secs(3), two.peers.context().roster.removed());
+    notified.await.expect("it hears of it at once");
+}
+
+#[tokio::test]
+async fn who_asks_for_the_members_goes_on_after_a_member_with_an_old_list() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let one = member(1, &[(1, port), (2, port_of_two)]);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let two = member(2, &[(1, port), (2, port_of_two), (9, 1)]);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    let urls = [url(1), url(port), url(port_of_two)];
+    for (wanted, found) in [(9, 3), (2, 2), (8, 2)] {
+        let lists = |running: &RunningCluster| running.members.iter().any(|member| member.id == wanted);
+        let running = running_cluster(&Dialer::default(), &urls, lists).await.expect("two members answer");
+        assert_eq!(running.members.len(), found, "the list that has {wanted}, or else the first");
+    }
+}
+
 #[tokio::test]
 async fn a_stranger_that_no_list_names_stays_one() {
     let (listener, port) = listener();
     let two = member(2, &[(2, port), (3, 1)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let (listener_of_nine, port_of_nine) = self::listener();
-    // It knows this cluster, but its own list has it elsewhere.
-    let nine = member(9, &[(2, port), (9, 1)]);
+    // It knows this cluster, but its own list does not have the member that it greets.
+    let nine = member(9, &[(3, port), (9, port_of_nine)]);
     serve(vec![(listener_of_nine, None)], &nine.server, &nine.stop);
     let urls = vec![format!("http://127.0.0.1:{port_of_nine}")];
     two.peers.introduce(9, urls).await;
@@ -512,7 +621,8 @@ async fn claim_silent_addresses(port: u16, silent: u16, have_places: Arc<tokio::
             have_places.notify_one();
         }
         let peer_urls = vec![format!("{}/{number}", url(silent)); 8].join(",");
-        let hello = Hello { cluster_id: 7, from: id, to: 2, encoding: ENCODING, peer_urls };
+        let hello =
+            Hello { cluster_id: 7, from: id, to: 2, encoding: ENCODING, peer_urls, ..Hello::default() };
         drop(client.probe(ProbeRequest { hello: Some(hello) }).await);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -748,7 +858,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
         .await
         .unwrap()
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() };
+    let hello = Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, ..Hello::default() };
     let first = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let batch = |count| MessageBatch { messages: vec![Bytes::new(); count], ..MessageBatch::default() };
     let most = batch(MessageBatch::MESSAGES_MAX);
@@ -773,11 +883,11 @@ async fn a_stranger_sends_no_snapshot() {
     let two = member(2, &[(1, 1), (2, port)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
+    let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, ..Hello::default() });
     let part = SnapshotPart { hello, chunk: Bytes::from_static(b"x"), ..SnapshotPart::default() };
     let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, peer_urls: String::new() });
+    let hello = Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, ..Hello::default() });
     for (message, code) in [
         (Bytes::new(), Code::InvalidArgument),
         (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),

@@ -10,20 +10,22 @@ use bytes::Bytes;
 use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
 use raft_node::{Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use state_machine::CommandLevel;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::introduction::{Introductions, Ticket, claimed, listed, vouches};
+use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, running_cluster};
 use super::questions::{hashes, recounts};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
-use crate::data_dir::FirstMember;
 use crate::member::{Asked, AskedDigest, AskedHash, AskedRecount, Checkpoints, Reach, Standing};
-use crate::metrics::To;
-use crate::process::shutdown::{self, Stop, Stopper};
+use data_dir::FirstMember;
+use data_dir::bootstrap::RunningCluster;
+use process::shutdown::{self, Stop, Stopper};
+use telemetry::metrics::To;
 
 /// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
 const URGENT_BYTES_MAX: usize = 1 << 20;
@@ -55,20 +57,20 @@ struct Connected {
 struct Lanes {
     urgent: Arc<Queue>,
     bulk: Arc<Queue>,
-    urls: Vec<String>,
+    addresses: Arc<watch::Sender<Addresses>>,
     /// The peer was heard: dial now rather than later.
     heard: Arc<Notify>,
     active_since: ActiveSince,
-    /// Ends the links when the member is removed, or moves.
+    /// Ends the links when the member is removed.
     end: (Stopper, Stop),
 }
 
 impl Lanes {
-    fn new(urls: Vec<String>) -> Lanes {
+    fn new(addresses: Addresses) -> Lanes {
         Lanes {
             urgent: Arc::new(Queue::new(URGENT_BYTES_MAX)),
             bulk: Arc::new(Queue::new(BULK_BYTES_MAX)),
-            urls,
+            addresses: Arc::new(watch::Sender::new(addresses)),
             heard: Arc::new(Notify::new()),
             active_since: ActiveSince::default(),
             end: shutdown::stop(),
@@ -79,7 +81,8 @@ impl Lanes {
 impl Peers {
     pub fn new(context: Context, checkpoints: Checkpoints) -> Peers {
         let others = context.roster.others().into_iter();
-        let lanes = others.map(|member| (member.id, Lanes::new(member.peer_urls))).collect();
+        let lanes = |urls| Lanes::new(Addresses::new(urls, Vec::new()));
+        let lanes = others.map(|member| (member.id, lanes(member.peer_urls))).collect();
         let senders = Senders::new(context.clone(), checkpoints);
         Peers {
             context,
@@ -104,7 +107,7 @@ impl Peers {
     fn dial(&self, to: u64, lanes: &Lanes) {
         let Some(Connected { inbox, stop, runtime }) = self.connected.get() else { return };
         for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
-            let route = Route { to, lane, urls: lanes.urls.clone() };
+            let route = Route { to, lane, addresses: Arc::clone(&lanes.addresses) };
             let place = (Arc::clone(queue), Arc::clone(&lanes.active_since));
             let link = Link::new(self.context.clone(), route, place, Arc::clone(inbox));
             let (heard, stop, end) = (Arc::clone(&lanes.heard), stop.clone(), lanes.end.1.clone());
@@ -117,8 +120,8 @@ impl Peers {
         }
     }
 
-    /// The members from now on: links are opened to new ones, closed to those that are gone, and changed for
-    /// those that have moved.
+    /// The members from now on: links are opened to new ones and closed to those that are gone. Those to
+    /// members that the list has elsewhere now stay until they answer there.
     pub fn set_members(&self, members: Vec<FirstMember>) {
         self.context.roster.replace(members);
         let is_removed = |id| self.context.roster.standing(id) == Standing::Removed;
@@ -131,23 +134,33 @@ impl Peers {
         // First, so that of two threads the later one goes by the newer state.
         let mut lanes = self.lanes.write();
         let others = self.context.roster.others().into_iter();
-        let mut wanted: HashMap<u64, Vec<String>> =
-            others.map(|member| (member.id, member.peer_urls)).collect();
-        wanted.extend(self.introductions.lock().urls());
+        let mut wanted: HashMap<u64, (Vec<String>, Vec<String>)> =
+            others.map(|member| (member.id, (member.peer_urls, Vec::new()))).collect();
+        for (id, claimed) in self.introductions.lock().urls() {
+            wanted.entry(id).or_default().1 = claimed;
+        }
         lanes.retain(|id, lanes| {
-            let stays = wanted.get(id) == Some(&lanes.urls);
+            let stays = wanted.contains_key(id);
             if !stays {
                 lanes.end.0.stop();
             }
             stays
         });
-        for (id, urls) in wanted {
-            if !lanes.contains_key(&id) && !urls.is_empty() {
-                let added = Lanes::new(urls);
+        for (id, (listed, claimed)) in wanted {
+            if let Some(lanes) = lanes.get(&id) {
+                lanes.addresses.send_if_modified(|addresses| addresses.follow(listed, claimed));
+            } else {
+                let added = Lanes::new(Addresses::new(listed, claimed));
                 self.dial(id, &added);
                 lanes.insert(id, added);
             }
         }
+    }
+
+    /// Where a member may be asked, the address where it answered last before the others.
+    pub fn urls(&self, id: u64) -> Vec<String> {
+        let lanes = self.lanes.read();
+        lanes.get(&id).map(|lanes| lanes.addresses.borrow().by_last_answer()).unwrap_or_default()
     }
 
     /// Whether `id` is not in the list, but known by its introduction.
@@ -164,7 +177,9 @@ impl Peers {
             return;
         }
         let Some(urls) = claimed(&hello.peer_urls, &self.context.roster.own_urls()) else { return };
-        let is_fine = |lanes: &Lanes| lanes.urls == urls || lanes.active_since.lock().is_some();
+        let is_fine = |lanes: &Lanes| {
+            lanes.active_since.lock().is_some() || holds_all(&lanes.addresses.borrow().all(), &urls)
+        };
         if self.lanes.read().get(&id).is_some_and(is_fine) {
             return;
         }
@@ -198,14 +213,15 @@ impl Peers {
         let Context { dialer, identity, roster, .. } = &self.context;
         let hello = self.context.hello(id);
         let claimed = dialer.to_claimed();
-        let running = running_cluster(&claimed, &urls).await;
-        if !running.is_some_and(|running| vouches(&running, identity, id, &urls))
+        let vouched = |running: &RunningCluster| vouches(running, identity, id);
+        let running = running_cluster(&claimed, &urls, vouched).await;
+        if !running.is_some_and(|running| vouched(&running))
             || !answers_as(&claimed, &urls, hello.clone()).await
         {
             return;
         }
-        let before = self.lanes.read().get(&id).map(|lanes| lanes.urls.clone()).unwrap_or_default();
-        let moves = !before.is_empty() && listed(&roster.members(), id) != urls;
+        let before = self.urls(id);
+        let moves = !before.is_empty() && !holds_all(&listed(&roster.members(), id), &urls);
         // Without TLS any server could have answered above. One that answers where the member was is as good.
         let stays = moves && answers_as(dialer, &before, hello).await;
         if !stays && self.hold(id, &urls) {
@@ -235,7 +251,7 @@ impl Peers {
             // First, so that the list is followed after this, or is read here as it will be followed.
             let mut introductions = self.introductions.lock();
             let listed = listed(&self.context.roster.members(), id);
-            let is_news = listed != urls && self.may_introduce(id);
+            let is_news = !holds_all(&listed, urls) && self.may_introduce(id);
             if is_news {
                 introductions.hold(id, urls.to_vec(), listed);
             } else {
@@ -247,16 +263,17 @@ impl Peers {
         is_news
     }
 
-    async fn progress(&self, leader: u64, learner: u64) -> Option<Progress> {
-        let urls = self.lanes.read().get(&leader)?.urls.clone();
-        for url in urls {
+    async fn progress(&self, leader: u64, member_id: u64) -> Option<Progress> {
+        for url in self.urls(leader) {
             let asked = async {
-                let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id: learner };
+                let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id };
                 dial(&self.context.dialer, &url).await.ok()?.progress(request).await.ok()
             };
             if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await {
-                let ProgressResponse { matched, last_index } = answer.into_inner();
-                return Some(Progress { matched: LogIndex(matched), last_index: LogIndex(last_index) });
+                let ProgressResponse { matched, last_index, applied } = answer.into_inner();
+                let [matched, applied, last_index] =
+                    [matched, applied.unwrap_or(matched), last_index].map(LogIndex);
+                return Some(Progress { matched, applied, last_index });
             }
         }
         None
@@ -279,25 +296,29 @@ impl Reach for Peers {
         *self.lanes.read().get(&member)?.active_since.lock()
     }
 
-    fn ask_progress(&self, leader: u64, learner: u64) -> Asked<'_> {
-        Box::pin(self.progress(leader, learner))
+    fn announced(&self, member: u64) -> Option<CommandLevel> {
+        self.active_since(member).and_then(|_| self.context.levels.announced(member))
+    }
+
+    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_> {
+        Box::pin(self.progress(leader, member))
     }
 
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_> {
-        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let urls = self.urls(member);
         let hello = Some(self.context.hello(member));
         let request = ChangesDigestRequest { hello, after: after.0, to: to.0 };
         Box::pin(async move { hashes::ask_digest(&self.context.dialer, &urls, request).await })
     }
 
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_> {
-        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let urls = self.urls(member);
         let hello = self.context.hello(member);
         Box::pin(async move { recounts::ask(&self.context.dialer, &urls, hello, span).await })
     }
 
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {
-        let urls = self.lanes.read().get(&member).map(|lanes| lanes.urls.clone()).unwrap_or_default();
+        let urls = self.urls(member);
         let hello = self.context.hello(member);
         Box::pin(async move { hashes::ask(&self.context.dialer, &urls, hello, at).await })
     }
@@ -305,6 +326,10 @@ impl Reach for Peers {
 
 impl Transport for Peers {
     fn send(&self, to: u64, lane: Lane, message: Bytes) {
+        // Its stream may be older than the cluster's level.
+        if self.context.levels.is_too_old(to) {
+            return;
+        }
         let lanes = self.lanes.read();
         let Some(lanes) = lanes.get(&to) else { return };
         let queue = match lane {
@@ -323,9 +348,10 @@ impl Transport for Peers {
         // Before that there is no Raft to report to, and a leader that was just elected offers again.
         let Some(Connected { inbox, stop, .. }) = self.connected.get() else { return };
         let to = offer.to;
-        let Some(urls) = self.lanes.read().get(&to).map(|lanes| lanes.urls.clone()) else {
+        let urls = self.urls(to);
+        if urls.is_empty() {
             return inbox.report_snapshot(to, SnapshotOutcome::Failed);
-        };
+        }
         let message = move |applied| offer.message(applied);
         self.senders.send(to, urls, Box::new(message), inbox, stop);
     }

@@ -112,7 +112,8 @@ impl FrameObserver for Keeps {
         if framed.len() > KEPT_BYTES_MAX && Asked::is_whole(framed) {
             let message = first_message(std::mem::take(framed).freeze());
             // The services' methods name one range at most, so that a refusal needs no search for it.
-            *seen = Asked::Subject(Subject::of(self.method, message, None));
+            // Transactions do not come here.
+            *seen = Asked::Subject(Subject::of(self.method, message, None, 0));
         }
     }
 }

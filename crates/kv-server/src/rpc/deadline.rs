@@ -21,7 +21,6 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::metadata::Known;
-use crate::errors;
 
 /// gRPC allows eight digits and a unit.
 const TEXT_BYTES_MAX: usize = 9;
@@ -43,7 +42,7 @@ pub fn of_text(timeout: Option<&[u8]>) -> Result<Option<Instant>, Status> {
     let Some(text) = timeout else { return Ok(None) };
     let is_text = |text: &&str| text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
     let text = str::from_utf8(text).ok().filter(is_text).unwrap_or_default();
-    let timeout = parsed(text).map_err(|reason| errors::malformed_timeout(&reason))?;
+    let timeout = parsed(text).map_err(|reason| grpc_errors::malformed_timeout(&reason))?;
     Ok(Some(Instant::now() + timeout.min(TIMEOUT_MAX)))
 }
 
@@ -81,7 +80,7 @@ pub async fn within<T>(
     mut work: Pin<&mut impl Future<Output = Result<T, Status>>>,
 ) -> Result<T, Status> {
     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-        return Err(errors::deadline_exceeded());
+        return Err(grpc_errors::deadline_exceeded());
     }
     let mut alarm: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|context| {
@@ -90,7 +89,7 @@ pub async fn within<T>(
         }
         let Some(deadline) = deadline else { return Poll::Pending };
         let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        alarm.as_mut().poll(context).map(|()| Err(errors::deadline_exceeded()))
+        alarm.as_mut().poll(context).map(|()| Err(grpc_errors::deadline_exceeded()))
     })
     .await
 }
@@ -100,7 +99,7 @@ pub fn limited(body: Body, deadline: Option<Instant>) -> Body {
     let Some(deadline) = deadline else { return body };
     ended_by(body, async move {
         sleep_until(deadline).await;
-        errors::deadline_exceeded()
+        grpc_errors::deadline_exceeded()
     })
 }
 

@@ -9,12 +9,11 @@ use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::metadata::Known;
-use crate::admission::ClientId;
 use crate::audit::{Call, Who};
-use crate::auth::{Caller, Credential, Origin};
-use crate::errors;
 use crate::member::Member;
-use crate::methods::{self, Access, State};
+use admission::ClientId;
+use auth::{Caller, Credential, Origin};
+use grpc_server::methods::{self, Access, State};
 
 /// Who makes a call: the connection that it came on, its address, and the token in its headers or its
 /// certificate.
@@ -32,7 +31,8 @@ impl Asker {
     pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &Known<'_>) -> Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
-        Asker { client: origin.client, address: origin.address, credential, certificate }
+        let client = member.auth.client(origin.client, &credential);
+        Asker { client, address: origin.address, credential, certificate }
     }
 
     /// Of a call that tonic hands over. The dispatcher has found both.
@@ -46,6 +46,12 @@ impl Asker {
         let Asker { address, credential, certificate, .. } = self;
         let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
         Some(log.begin(who, method))
+    }
+
+    /// The user that has shown who it is, as who shares.
+    pub fn user(&self) -> Option<u64> {
+        matches!(self.credential, Credential::Session(_) | Credential::Signed(_))
+            .then_some(self.client.caller)
     }
 
     /// The caller at this moment.
@@ -62,7 +68,7 @@ impl Default for Asker {
 
 /// Checks the metadata of a call of tonic's, and takes it apart.
 pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Status> {
-    check(member, request.metadata().as_ref()).map_err(errors::refused)?;
+    check(member, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
     Ok((Asker::of(&request), request.into_inner()))
 }
 
@@ -88,12 +94,12 @@ pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
 }
 
 /// Refuses a call that its caller may not make, for any message. Deny by default: each method has a rule in
-/// [`crate::methods`].
+/// [`grpc_server::methods`].
 pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
-        Access::User => asker.caller(member).await?.check_named().map_err(errors::refused),
-        Access::Root => asker.caller(member).await?.check_root().map_err(errors::refused),
+        Access::User => asker.caller(member).await?.check_named().map_err(grpc_errors::refused),
+        Access::Root => asker.caller(member).await?.check_root().map_err(grpc_errors::refused),
     }
 }
 

@@ -13,7 +13,6 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::guard;
-use crate::errors;
 use crate::member::Member;
 
 /// The methods as tonic calls them.
@@ -29,7 +28,7 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
 
 impl Health {
     fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
-        guard::check(&self.0, request.metadata().as_ref()).map_err(errors::refused)?;
+        guard::check(&self.0, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
         Ok(request.into_inner())
     }
 }
@@ -43,7 +42,7 @@ impl HealthMethods for Health {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         match serving(&self.admit(request)?.service) {
-            ServingStatus::ServiceUnknown => Err(errors::unknown_health_service()),
+            ServingStatus::ServiceUnknown => Err(grpc_errors::unknown_health_service()),
             status => Ok(Response::new(answer(status))),
         }
     }

@@ -3,7 +3,7 @@
 use api::{Kind, Method};
 use tonic::Status;
 
-use crate::errors::{self, RequestForm};
+use grpc_errors::RequestForm;
 
 /// The method that a service answers on `path`, or the refusal that names what is not there.
 pub fn resolve(path: &str) -> Result<Method, Status> {
@@ -13,12 +13,12 @@ pub fn resolve(path: &str) -> Result<Method, Status> {
 /// Refuses a path that is no part of the API.
 fn unknown(path: &str) -> Status {
     let Some((service, name)) = path.strip_prefix('/').unwrap_or(path).rsplit_once('/') else {
-        return errors::malformed_path(path);
+        return grpc_errors::malformed_path(path);
     };
     if Method::ALL.iter().any(|method| method.service() == service) {
-        errors::unknown_method(service, name)
+        grpc_errors::unknown_method(service, name)
     } else {
-        errors::unknown_service(service)
+        grpc_errors::unknown_service(service)
     }
 }
 

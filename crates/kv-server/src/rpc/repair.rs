@@ -13,7 +13,6 @@ use tonic::{Request, Response, Status};
 
 use super::guard;
 use super::metadata::Known;
-use crate::errors;
 use crate::member::{Member, give_up_leadership};
 
 /// The methods as tonic calls them.
@@ -23,13 +22,13 @@ pub struct Repair(pub Arc<Member>);
 impl RepairMethods for Repair {
     async fn reseed(&self, request: Request<ReseedRequest>) -> Result<Response<ReseedResponse>, Status> {
         let member = &self.0;
-        guard::check_any(member, &Known::of(request.metadata().as_ref())).map_err(errors::refused)?;
+        guard::check_any(member, &Known::of(request.metadata().as_ref())).map_err(grpc_errors::refused)?;
         let wanted = request.get_ref().member_id;
         if wanted != member.ids.member {
-            return Err(errors::not_this_member(member.ids.member, wanted));
+            return Err(grpc_errors::not_this_member(member.ids.member, wanted));
         }
         if !member.fence.is_up() {
-            return Err(errors::not_corrupt(wanted));
+            return Err(grpc_errors::not_corrupt(wanted));
         }
         let installed = member.fence.installed().0;
         if installed == 0 {
@@ -37,7 +36,7 @@ impl RepairMethods for Repair {
                 give_up_leadership(member).await;
             }
             if leads(member) {
-                return Err(errors::leads_alone(wanted));
+                return Err(grpc_errors::leads_alone(wanted));
             }
             member.raft.reseed();
         }

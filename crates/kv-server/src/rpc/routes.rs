@@ -24,11 +24,12 @@ use tower::Service;
 use super::guard::{self, Asker};
 use super::metadata::Known;
 use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods, repair};
-use crate::auth::Origin;
-use crate::errors::{self, RequestForm};
 use crate::member::{LeaderLoss, LeaseService, Member};
-use crate::net::client_port::PerConnection;
-use crate::process::shutdown::Stop;
+use ::auth::Origin;
+use grpc_errors::RequestForm;
+use grpc_server::client_port::PerConnection;
+use grpc_server::methods::CLUSTER_BYTES_MAX;
+use process::shutdown::Stop;
 
 /// Everything that is not hot, and the hot methods once more for calls that only tonic can read.
 #[derive(Clone)]
@@ -65,7 +66,7 @@ impl Grpc {
             .add_service(maintenance)
             .add_service(lease.max_decoding_message_size(bytes_max))
             .add_service(auth)
-            .add_service(cluster.max_decoding_message_size(bytes_max))
+            .add_service(cluster.max_decoding_message_size(bytes_max.min(CLUSTER_BYTES_MAX)))
             .add_service(lock)
             .add_service(election)
             .add_service(RepairServer::new(repair::Repair(Arc::clone(&member))))
@@ -106,8 +107,8 @@ impl Service<Request<Body>> for Grpc {
         }
         Box::pin(async move {
             let answer = pin!(async {
-                guard::check_intact(&member, method).map_err(errors::refused)?;
-                guard::authorize(&member, &asker, crate::methods::of(method).access).await?;
+                guard::check_intact(&member, method).map_err(grpc_errors::refused)?;
+                guard::authorize(&member, &asker, grpc_server::methods::of(method).access).await?;
                 routes.call(request).await.map_err(|never| match never {})
             });
             let response = match deadline::within(deadline, answer).await {
@@ -131,7 +132,7 @@ fn until_leader_is_lost(body: Body, loss: Option<LeaderLoss>) -> Body {
     let Some(loss) = loss else { return body };
     deadline::ended_by(body, async move {
         loss.lost().await;
-        errors::refused(Error::NoLeader)
+        grpc_errors::refused(Error::NoLeader)
     })
 }
 
@@ -139,5 +140,5 @@ fn until_leader_is_lost(body: Body, loss: Option<LeaderLoss>) -> Body {
 /// headers, where a call that went well has none.
 fn translated(headers: &HeaderMap, reading: RequestForm) -> Option<Status> {
     let status = Status::from_header_map(headers)?;
-    errors::as_grpc_go(&status, reading)
+    grpc_errors::as_grpc_go(&status, reading)
 }

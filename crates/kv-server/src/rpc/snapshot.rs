@@ -6,7 +6,7 @@
 //!
 //! * A file is of one moment. Writes go on meanwhile. Compactions take effect, but free no space until the
 //!   stream ends.
-//! * [`crate::admission::Admission::snapshots`] bounds how many there are. Each part is made on a blocking
+//! * [`admission::Admission::snapshots`] bounds how many there are. Each part is made on a blocking
 //!   thread within a turn of the reads, which is given back before the part is sent.
 //! * The next message is taken when the client has taken the one before. A client that takes nothing for a
 //!   minute is reset by the connection. One that takes less than [`BYTES_PER_SECOND_MIN`] is refused the
@@ -25,11 +25,10 @@ use state_machine::Failure;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::admission::{ClientId, Pass};
-use crate::errors;
-use crate::etcd_file::{ExportError, SnapshotFile};
 use crate::member::Member;
-use crate::process::version;
+use admission::{ClientId, Pass};
+use process::version;
+use snapshot_file::{ExportError, SnapshotFile};
 
 /// Bytes of a message, as in etcd.
 const MESSAGE_BYTES: usize = 32 << 10;
@@ -69,7 +68,7 @@ pub async fn stream(
     client: ClientId,
 ) -> Result<impl Stream<Item = Result<SnapshotResponse, Status>>, Status> {
     let admission = &member.admission;
-    let pass = admission.snapshots.enter(client, 1).await.map_err(|_| errors::reads_exhausted())?;
+    let pass = admission.snapshots.enter(client, 1).await.map_err(|_| grpc_errors::reads_exhausted())?;
     let store = member.store.clone();
     let plan = move |meter: &dyn Meter| SnapshotFile::plan(store.pin_history(), meter).map_err(failure);
     let file = admission.within(&admission.turns, client, plan).await?;
@@ -145,7 +144,7 @@ impl Sending {
     /// Makes the next part of the file, or notes that it has ended.
     async fn make_part(&mut self) -> Result<(), Status> {
         if is_too_slow(self.sent, self.began.elapsed()) {
-            return Err(errors::snapshot_too_slow(BYTES_PER_SECOND_MIN));
+            return Err(grpc_errors::snapshot_too_slow(BYTES_PER_SECOND_MIN));
         }
         let (mut file, mut hasher) =
             (self.file.take().expect("put back after each part"), std::mem::take(&mut self.hasher));

@@ -14,12 +14,11 @@ use tonic::Status;
 use super::guard::Asker;
 use super::metadata::Known;
 use super::{deadline, guard, lease, watch};
-use crate::auth::Origin;
-use crate::errors;
 use crate::member::{LeaseService, Member};
-use crate::methods::{self, Access, Serving, StreamMethod};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{Replies, Requests, StreamMethods};
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{Replies, Requests, StreamMethods};
+use grpc_server::methods::{self, Access, Serving, StreamMethod};
 
 /// Watch and LeaseKeepAlive. Cheap to clone.
 #[derive(Clone)]
@@ -62,9 +61,9 @@ impl Terms {
     fn of(member: &Member, known: &Known<'_>) -> Result<Terms, Status> {
         let deadline = deadline::of_field(known.timeout)?;
         if let Some(encoding) = known.encoding.filter(|encoding| *encoding != "identity") {
-            return Err(errors::compressed(encoding.to_str().unwrap_or_default()));
+            return Err(grpc_errors::compressed(encoding.to_str().unwrap_or_default()));
         }
-        guard::check_known(member, known).map_err(errors::refused)?;
+        guard::check_known(member, known).map_err(grpc_errors::refused)?;
         Ok(Terms { deadline, needs_leader: guard::needs_leader(known) })
     }
 }
@@ -97,8 +96,8 @@ impl StreamMethods for Streams {
             };
             tokio::select! {
                 biased;
-                () = lost => Err(errors::refused(Error::NoLeader)),
-                () = self.member.fence.raised() => Err(errors::refused(Error::Corrupt)),
+                () = lost => Err(grpc_errors::refused(Error::NoLeader)),
+                () = self.member.fence.raised() => Err(grpc_errors::refused(Error::Corrupt)),
                 status = self.method(call.method, call.access, &asker, (requests, replies)) => Ok(status),
             }
         });

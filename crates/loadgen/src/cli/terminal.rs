@@ -29,9 +29,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     // The file that a link leads to, not the link.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
+    // A name that no other user can have taken by a link.
+    name.push(format!(".{:016x}.new", rand::random::<u64>()));
     let new = path.with_file_name(name);
-    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+    let written = std::fs::File::create_new(&new)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&new, &path));
     if written.is_err() {
         // If it cannot be removed, it stays.
         let _ = std::fs::remove_file(&new);

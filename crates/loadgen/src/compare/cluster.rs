@@ -4,13 +4,13 @@
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::server::{Probe, with_parent};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Elections and first syncs included.
@@ -219,15 +219,12 @@ pub fn version_text(path: &Path) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// Creates a directory with a new name.
+/// Creates a directory with a new name, closed to other users.
 fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Relaxed);
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let path = parent.join(format!("loadgen-{}-{count}-{name}", std::process::id()));
-    std::fs::create_dir(&path)
-        .and_then(|()| path.canonicalize())
-        .map_err(|source| Error::Prepare { path, source })
+    let path = parent.join(format!("loadgen-{:016x}-{name}", rand::random::<u64>()));
+    let made = DirBuilder::new().mode(0o700).create(&path);
+    made.and_then(|()| path.canonicalize()).map_err(|source| Error::Prepare { path, source })
 }
 
 /// Ports that are free now: bound at the same time, so that all differ, then released for the members.

@@ -2,16 +2,19 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::regular::{open_regular, refused};
 use super::slots::{self, Slot, SlotStorage};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
 /// The name of the completion marker inside a received store.
 const MARKER: &str = "received";
+/// Far more than a marker has.
+const MARKER_BYTES_MAX: u64 = 4096;
 
 /// Position of the completely received store next to `store`; `None` if there is none. Called before `store`
 /// is opened, because the received store may have to be installed first.
@@ -92,12 +95,16 @@ impl SlotStorage for DirectorySlots {
 
     fn marker(&self, slot: Slot) -> Result<Option<Vec<u8>>> {
         let path = self.path(slot).join(MARKER);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
+        let mut bytes = Vec::new();
+        match open_regular(&path) {
+            Ok(file) => {
+                file.take(MARKER_BYTES_MAX).read_to_end(&mut bytes).map_err(refused("read", &path))?
+            }
             // Without a marker or a directory nothing was received completely.
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(refused("read", &path)(source)),
-        }
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(bytes))
     }
 
     fn marker_name(&self, slot: Slot) -> String {
@@ -131,10 +138,4 @@ pub(super) fn parent(path: &Path) -> Option<&Path> {
 /// Makes the names in a directory durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
-}
-
-/// The error for a failed operation of the file system.
-pub(crate) fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_path_buf();
-    move |source| Error::Io { attempt, path, source }
 }

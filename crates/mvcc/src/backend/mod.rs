@@ -10,6 +10,7 @@
 
 mod directories;
 mod memory;
+mod regular;
 mod sled;
 mod slots;
 
@@ -23,7 +24,7 @@ pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
 pub use self::sled::SledBackend;
 
-pub(crate) use self::directories::refused;
+pub(crate) use self::regular::{copy_regular, open_regular, refused};
 pub(crate) use self::sled::SEQUENCE_FILE;
 
 /// One atomic change of the catalogue. Keys are disjoint. No key is empty or begins with 0, which is reserved

@@ -14,7 +14,7 @@ use crate::block::{Block, BlockFiles, Body, Content, DeadList, Identity, OpenBlo
 use crate::changes::Change;
 use crate::checkpoint::{Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
-use crate::revision::Revision;
+use crate::revision::{REVISION_MAX, Revision};
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
 use crate::types::{LogPosition, Options};
 
@@ -104,7 +104,7 @@ impl Import {
         if self.last >= Some(record.revision) {
             return Some("revisions do not ascend");
         }
-        if main < 1 || u32::try_from(sub).is_err() {
+        if !(1..=REVISION_MAX).contains(&main) || u32::try_from(sub).is_err() {
             return Some("a revision is out of range");
         }
         if record.key.is_empty() {
@@ -114,6 +114,8 @@ impl Import {
             Body::Put { create, version, .. } if create < 1 || create > main || version < 1 => {
                 Some("a put is older than its key")
             }
+            // So no version passes the largest number before the revision does.
+            Body::Put { version, .. } if version > main => Some("more versions than revisions"),
             Body::Put { .. } | Body::Tombstone => None,
         }
     }
@@ -124,7 +126,7 @@ impl Import {
     pub fn finish(mut self, state: ImportedState) -> Result<()> {
         let ImportedState { applied, revision, compact_revision } = state;
         let is_reached = self.last.is_none_or(|last| last.main <= revision);
-        if revision < 1 || !is_reached || compact_revision > revision {
+        if !(1..=REVISION_MAX).contains(&revision) || !is_reached || compact_revision > revision {
             let reason = "its revisions do not fit together";
             return Err(Error::Refused { attempt: "import a store", reason });
         }

@@ -18,8 +18,9 @@ use raft::eraftpb::{Message, MessageType};
 use super::Core;
 use super::inquiry::{Confirmation, PeerState};
 use super::state::position;
+use crate::log::NO_PART_TAKEN;
 use crate::types::NUMBER_MAX;
-use crate::{LogIndex, NodeId, Role};
+use crate::{LogIndex, NodeId, Role, Term};
 
 /// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
 /// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
@@ -47,7 +48,9 @@ impl Core {
         if is_leader && !self.forget_progress(asker) {
             return None;
         }
-        let (term, last_index) = (self.term(), self.last_index());
+        // The term of a log that was made together with a store is that of no election.
+        let term = if self.took_part() { self.term() } else { Term(0) };
+        let last_index = self.last_index();
         let voters = self.settled_voters();
         Some(PeerState { term, last_index, is_leader, is_held: self.is_held(), voters })
     }
@@ -67,6 +70,7 @@ impl Core {
         if self.forgotten.contains_key(&peer) {
             return false;
         }
+        self.reports.retain(|member| member != peer);
         progress.matched = 0;
         progress.become_probe();
         self.forgotten.insert(peer, self.election_ticks);
@@ -79,6 +83,19 @@ impl Core {
             *ticks_left -= 1;
             *ticks_left > 0
         });
+    }
+
+    /// Whether this member has heard of an election or an entry since its log was made together with a store.
+    fn took_part(&self) -> bool {
+        self.raw.store().state.catch_up != Some(NO_PART_TAKEN)
+    }
+
+    /// From here on a restart asks no one, if `takes_part`: what the next job makes durable says so.
+    pub(super) fn note_part_taken(&mut self, takes_part: bool) {
+        if takes_part && !self.took_part() {
+            self.raw.mut_store().state.catch_up = None;
+            self.state_due = true;
+        }
     }
 
     pub(super) fn confirm(&mut self, confirmation: Confirmation) {
@@ -95,6 +112,12 @@ impl Core {
                 return;
             }
             Confirmation::CatchUp { until } => {
+                if !self.took_part() && until.index > LogIndex::ZERO {
+                    tracing::warn!(
+                        "the cluster has begun with another state than this member's: it is replaced"
+                    );
+                    self.give_state_up();
+                }
                 self.raw.mut_store().state.catch_up =
                     Some(until).filter(|until| until.index > LogIndex::ZERO);
                 let raft = &mut self.raw.raft;

@@ -38,6 +38,17 @@ use crate::{Fatal, LogIndex, Membership, NodeId, Progress, Role, StoreState};
 /// time.
 const CHANGES_WAITING_MAX: usize = 16;
 
+/// What a member reports of its state holds for so many election timeouts. It reports with each heartbeat.
+const REPORTED_TIMEOUTS: u32 = 3;
+
+/// Messages that carry such a report.
+fn may_report(message: &Message) -> bool {
+    match message.msg_type {
+        MessageType::MsgAppendResponse => !message.reject,
+        kind => kind == MessageType::MsgHeartbeatResponse,
+    }
+}
+
 impl Membership {
     /// As raft-rs writes it.
     pub(crate) fn to_conf(&self) -> ConfState {
@@ -121,6 +132,7 @@ impl Core {
         if self.role() == Role::Leader {
             return;
         }
+        self.reports.retain(|_| false);
         let changes = std::mem::take(&mut self.changes);
         if std::mem::take(&mut self.has_offered_office) {
             changes.into_iter().for_each(|change| self.keep_forwarded(change));
@@ -228,6 +240,7 @@ impl Core {
         self.snapshots.holds.retain(|id, _| stays(id));
         self.snapshots.storeless.retain(|id, _| stays(id));
         self.forgotten.retain(|id, _| stays(id));
+        self.reports.retain(|id| stays(&id));
         self.snapshots.trim_due = true;
         match self.role() {
             Role::Leader if !self.is_voter() => self.leave_office(),
@@ -360,10 +373,39 @@ impl Core {
         self.raw.raft.become_follower(term, raft::INVALID_ID);
     }
 
-    /// What this leader knows of a member's log. None if it does not lead, or knows no such member.
+    /// What this leader knows of a member's log and state. None if it does not lead, or knows no such member.
     pub fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let progress = self.raw.raft.prs().get(member).filter(|_| self.role() == Role::Leader)?;
-        Some(Progress { matched: LogIndex(progress.matched), last_index: self.last_index() })
+        let matched = LogIndex(progress.matched);
+        let applied = match self.reports.applied(member) {
+            _ if member == self.raw.raft.id => self.applied_state(),
+            Some(applied) => applied,
+            None if self.lacks_its_store(member) => LogIndex::ZERO,
+            None => matched,
+        };
+        Some(Progress { matched, applied, last_index: self.last_index() })
+    }
+
+    /// The entry that the machine's state reaches. 0 while it has no state, or is about to get another one.
+    fn applied_state(&self) -> LogIndex {
+        if self.has_its_state() { LogIndex(self.raw.raft.raft_log.applied) } else { LogIndex::ZERO }
+    }
+
+    /// Writes into acknowledgements, and into answers to heartbeats, what is applied here, and 1. Members
+    /// that do not know the hint ignore it; 0 is of a member that reports nothing.
+    pub(super) fn report_applied(&self, messages: &mut [Message]) {
+        for message in messages.iter_mut().filter(|message| may_report(message)) {
+            message.reject_hint = self.applied_state().next().0;
+        }
+    }
+
+    /// Notes what a member reports of its state.
+    pub(super) fn note_report(&mut self, message: &Message) {
+        let is_heard = self.role() == Role::Leader && message.term == self.term().0 && may_report(message);
+        if is_heard && message.reject_hint > 0 {
+            let applied = LogIndex(message.reject_hint - 1);
+            self.reports.note(message.from, applied, self.election_ticks * REPORTED_TIMEOUTS);
+        }
     }
 }
 

@@ -48,6 +48,7 @@ impl Core {
         self.note_vote(ready.hs(), number);
         let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut persisted);
+        self.report_applied(&mut persisted);
         let (promises, free): (Vec<_>, Vec<_>) =
             persisted.into_iter().partition(|message| self.promises_durability(message));
         turn.effects.send.extend(encode_all(free));
@@ -63,6 +64,7 @@ impl Core {
             self.raw.mut_store().state.hard = hard;
             self.state_due = true;
         }
+        self.note_part_taken(!entries.is_empty() || self.vote_unsynced == Some(number));
         let restart = (!ready.snapshot().is_empty()).then(|| self.restart(number, ready.snapshot()));
         // raft-rs reads the entries back from the store as soon as the ready is advanced.
         self.raw.mut_store().append(&entries);

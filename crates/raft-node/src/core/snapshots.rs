@@ -351,6 +351,10 @@ impl Core {
             return tracing::warn!("the state of this member cannot be replaced: no other member leads");
         }
         tracing::info!(handed = self.handed.0, "the state of this member will be replaced by the leader's");
+        self.give_state_up();
+    }
+
+    pub(super) fn give_state_up(&mut self) {
         self.snapshots.store = StoreState::Lost;
         self.snapshots.reseed_from = self.handed + 1;
         self.snapshots.ask_in = 0;

@@ -34,6 +34,7 @@ impl Core {
         let waited = self.disk.tick(self.unsynced.front().copied());
         self.tick_snapshots();
         self.tick_forgotten();
+        self.reports.tick();
         self.refusals.tick();
         self.term_budget.tick();
         if self.role() == Role::Leader {

@@ -189,6 +189,7 @@ impl Core {
 
     fn receive_valid(&mut self, from: NodeId, message: Message) {
         let (term, commit) = (self.term(), self.commit());
+        self.note_report(&message);
         match message.msg_type {
             MessageType::MsgPropose => self.receive_proposal(from, message),
             MessageType::MsgReadIndex if self.read_request_is_proof(from, &message) => {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * Version 2 is written by a member that once started with an empty log in a cluster that had begun before:
-//!   see [`crate::Inquiry`].
+//!   see [`crate::Inquiry`]. Position 0@0 is of a log that was made together with a store, and whose member
+//!   has taken no part yet.
 //!
 //! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two
 //!   leaders. They are synced before a vote is heard of.
@@ -35,6 +36,10 @@ pub(crate) struct DurableState {
     /// The member votes once its log reaches this index, or holds an entry of a later term.
     pub catch_up: Option<LogPosition>,
 }
+
+/// In place of a position to reach: the member has taken no part since its log was made together with a
+/// store.
+pub(crate) const NO_PART_TAKEN: LogPosition = LogPosition::new(0, 0);
 
 impl DurableState {
     pub fn encode(&self) -> Vec<u8> {
@@ -71,12 +76,12 @@ impl DurableState {
 }
 
 /// The state of a member whose log begins after `start`, which all voters have committed: they are given the
-/// same store. It has voted for no one.
+/// same store. It has voted for no one, and asks the others whether they have begun.
 pub fn state_after(start: LogPosition, voters: &[NodeId]) -> Vec<u8> {
     let hard = HardState { term: start.term.0, vote: 0, commit: start.index.0, ..HardState::default() };
     let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     conf.voters.sort_unstable();
-    DurableState { hard, conf, catch_up: None }.encode()
+    DurableState { hard, conf, catch_up: Some(NO_PART_TAKEN) }.encode()
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
     fn a_log_that_begins_after_a_store_has_a_state() {
         let state = DurableState::decode(&state_after(LogPosition::new(7, 3), &[9, 2])).unwrap();
         assert_eq!((state.hard.term, state.hard.vote, state.hard.commit), (3, 0, 7));
-        assert_eq!((state.conf.voters, state.catch_up), (vec![2, 9], None));
+        assert_eq!((state.conf.voters, state.catch_up), (vec![2, 9], Some(NO_PART_TAKEN)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use force::{ForceError, force_change};
 pub use found::Found;
 pub use persist::{Durable, PersistJob, Persisted, Receipt, Released, persist};
 
-pub(crate) use durable_state::DurableState;
+pub(crate) use durable_state::{DurableState, NO_PART_TAKEN};
 pub(crate) use found::durable_state;
 pub(crate) use persist::Restart;
 pub(crate) use store::{Archive, LogStore, restarted};

@@ -35,7 +35,6 @@ use raft::eraftpb::{Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use super::durable_state::DurableState;
-use crate::error::causes;
 use crate::wire::entry_type;
 use crate::{Fatal, LogIndex, LogPosition, Term};
 
@@ -344,7 +343,7 @@ impl Storage for LogStore {
         self.read(LogIndex(low), LogIndex(high), usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(
             |fatal| {
                 // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
-                tracing::error!(error = causes(&fatal), "the log cannot be read");
+                tracing::error!(error = base::causes(&fatal), "the log cannot be read");
                 self.failure.borrow_mut().get_or_insert(fatal);
                 StorageError::LogTemporarilyUnavailable.into()
             },

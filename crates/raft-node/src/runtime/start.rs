@@ -16,7 +16,6 @@ use super::replies::{Pump, replies};
 use super::shared::Shared;
 use super::threads::{run_apply, run_log};
 use crate::core::Setup;
-use crate::error::causes;
 use crate::log::Found;
 use crate::node::Applier;
 use crate::node::{Node, NodeSetup};
@@ -98,7 +97,7 @@ pub fn start<S: StateMachine, F: Fs>(
         return Err(StartError::AppliedBeyondLog { applied: applied.index, last });
     }
     let node = Node::open(&node_setup(&config), &config.voters, found, applied)
-        .map_err(|fatal| StartError::State { reason: causes(&fatal) })?;
+        .map_err(|fatal| StartError::State { reason: base::causes(&fatal) })?;
 
     let shared = Arc::new(Shared::new(config.id, &config.limits, (host, observer), on_fatal));
     shared.applied.store(applied.index.0, Ordering::SeqCst);

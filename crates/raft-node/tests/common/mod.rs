@@ -233,14 +233,31 @@ impl Cluster {
 
     /// Starts the member with empty disks. What its old process sent is lost.
     pub fn wipe(&mut self, id: u64) {
-        let count = self.members.len() as u64;
-        let old = self.members.remove(&id).unwrap();
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
         let found = Found::created(&wal);
+        self.replace(id, disk, wal, found, Book::default());
+    }
+
+    /// Starts the member with a log and a store that were made together, from a copy of other content.
+    pub fn import(&mut self, id: u64) {
+        let (disk, at) = (SimFs::new(), LogPosition::new(1, 1));
+        let mut wal = Wal::create(disk.clone(), Path::new(DIR), b"test", at, OPTIONS).unwrap();
+        wal.put_state(&raft_node::state_after(at, &self.members.keys().copied().collect::<Vec<_>>()));
+        wal.sync().unwrap();
+        drop(wal);
+        let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
+        let found = Found::opened(&wal, recovery);
+        let book = Book { lines: vec!["imported".to_owned()], applied: at, ..Book::default() };
+        self.replace(id, disk, wal, found, book);
+    }
+
+    fn replace(&mut self, id: u64, disk: SimFs, wal: Wal<SimFs>, found: Found<SimFs>, book: Book) {
+        let count = self.members.len() as u64;
+        let old = self.members.remove(&id).unwrap();
         self.empty_log = EmptyLog::Unconfirmed;
-        let begun = (Book::default(), StoreState::Whole, old.boots + 1);
+        let begun = (book, StoreState::Whole, old.boots + 1);
         let member = self.build(id, count, disk, wal, found, begun);
         self.wire.retain(|(from, message)| message.to != id && *from != id);
         self.streams.retain(|(from, _)| *from != id);

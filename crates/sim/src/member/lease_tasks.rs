@@ -58,6 +58,8 @@ pub(crate) enum Then {
         term: Term,
         ids: Vec<i64>,
     },
+    /// The level of commands is raised, or is not.
+    Raised,
     /// One of the things that an answer waits for is done.
     Answer {
         question: u64,

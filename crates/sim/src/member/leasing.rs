@@ -65,9 +65,11 @@ impl Leasing {
         *self.led.insert(LedTerm::begin(term, self.newest, self.boot_clock.at(now)))
     }
 
-    /// The lease clock of a term.
-    pub fn clock_at(&self, led: LedTerm, now: u64) -> i64 {
-        led.clock_at(self.boot_clock.at(now))
+    /// The lease clock of a term. When it is over, the newest that was applied: commands with it are refused.
+    pub fn clock_at(&mut self, term: Term, now: u64) -> i64 {
+        let (newest, boot) = (self.newest, self.boot_clock.at(now));
+        let led = self.led.as_mut().filter(|led| led.term == term);
+        led.map_or(newest.clock, |led| led.read(newest, boot))
     }
 
     /// The turns of the term that was begun last.

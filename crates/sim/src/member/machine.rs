@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use mvcc::{Backend, Maintainer, Options, Pressure, Staged, Store};
+use mvcc::{Maintainer, Pressure, Staged, Store};
 use raft_node::{Answer, Cost, Fatal, LogPosition, Membership, ReceiveSlot};
-use state_machine::{AuthTable, Genesis, LeaseTable, Outcome};
+use state_machine::{AuthTable, ClusterLevel, CommandLevel, LeaseTable, Outcome};
 
 use crate::oracle::Truth;
 use crate::panics::lock;
@@ -32,6 +32,7 @@ pub(crate) type SharedVault = Arc<Mutex<Vault>>;
 
 pub(crate) struct Machine {
     machine: state_machine::EtcdMachine,
+    known: CommandLevel,
     vault: SharedVault,
     truth: SharedTruth,
     /// Commands of the entry being applied.
@@ -42,29 +43,31 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Opens the store as its last checkpoint left it.
-    pub fn open(
-        backend: Box<dyn Backend>,
-        options: Options,
+    /// Of a member whose version knows the commands of a level.
+    pub fn new(
+        machine: state_machine::EtcdMachine,
+        maintainer: Maintainer,
         truth: SharedTruth,
-        genesis: &Genesis,
-    ) -> mvcc::Result<(Machine, Store, SharedVault)> {
-        let (writer, store, maintainer) = mvcc::open(backend, options)?;
-        let machine = state_machine::EtcdMachine::new(writer, genesis)
-            .expect("the disk gives back what was written, or an error");
+        known: CommandLevel,
+    ) -> (Machine, SharedVault) {
         let vault = Arc::new(Mutex::new(Vault { maintainer, slot: ReceiveSlot::default() }));
         let pressure = Pressure::Calm;
-        Ok((
-            Machine { machine, vault: vault.clone(), truth, commands: 0, installs: 0, pressure },
-            store,
-            vault,
-        ))
+        (Machine { machine, known, vault: vault.clone(), truth, commands: 0, installs: 0, pressure }, vault)
     }
 }
 
 impl Machine {
     pub fn leases(&self) -> &LeaseTable {
         self.machine.leases()
+    }
+
+    pub fn level(&self) -> &ClusterLevel {
+        self.machine.level()
+    }
+
+    fn check_level(&self, at: LogPosition) -> Result<(), Fatal> {
+        let found = self.machine.level().get();
+        self.truth.get().model.levels.check(at.index, found, self.known).map_err(Fatal::new)
     }
 
     pub fn users(&self) -> &AuthTable {
@@ -99,9 +102,9 @@ impl raft_node::StateMachine for Machine {
     }
 
     fn apply(&mut self, at: LogPosition, command: &Bytes, answer: Answer) -> Result<Option<Outcome>, Fatal> {
-        let outcome = self.machine.apply(at, command, answer);
+        let outcome = self.machine.apply(at, command, answer).map_err(Fatal::of)?;
         self.note_command(at, command)?;
-        outcome.map_err(Fatal::of)
+        Ok(outcome)
     }
 
     fn apply_change(
@@ -121,6 +124,7 @@ impl raft_node::StateMachine for Machine {
 
     fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
         self.pressure = self.machine.end_entry(at).map_err(Fatal::of)?;
+        self.check_level(at)?;
         let commands = std::mem::take(&mut self.commands);
         let (store, leases) = (self.machine.store(), self.machine.leases());
         self.truth.get().entry(at, commands, store, leases, self.machine.auth()).map_err(Fatal::new)
@@ -148,6 +152,7 @@ impl raft_node::StateMachine for Machine {
         vault.maintainer.install(staged).map_err(Fatal::of)?;
         drop(vault);
         self.machine.installed().map_err(Fatal::of)?;
+        self.check_level(at)?;
         (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);
         let mut truth = self.truth.get();
         truth.check_users(at.index, &self.machine.auth().state()).map_err(Fatal::new)?;

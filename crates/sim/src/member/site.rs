@@ -9,9 +9,9 @@ use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
     Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, LogIndex, LogPosition, Membership,
-    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, causes, persist,
+    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, persist,
 };
-use state_machine::Outcome;
+use state_machine::{CommandLevel, Outcome};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Reader, Wal};
 
@@ -39,6 +39,8 @@ pub(crate) enum Trouble {
     Disk(u64),
     /// The log of this member was damaged, and its start was refused.
     Damaged(u64),
+    /// The cluster uses commands that this member does not know.
+    TooOld(u64),
     Breach(Breach),
 }
 
@@ -129,6 +131,10 @@ pub(crate) struct Site {
     pub lost_log: Option<LogIndex>,
     /// Logs that were wiped: what they held had been acknowledged.
     wiped_logs: Vec<Reader<SimFs>>,
+    /// The commands that its version knows.
+    pub level: CommandLevel,
+    /// It was replaced by an older version, and not by a newer one since.
+    pub went_back: bool,
     flaw: Flaw,
     /// The disk before its newest sync, if it will forget that.
     forgetful: Option<SimFs>,
@@ -153,6 +159,8 @@ pub(crate) struct Up {
     pub inquiry: Option<Inquiry>,
     pub watching: Watching,
     pub leasing: Leasing,
+    /// What other members know, by the last that was heard of them.
+    pub announced: BTreeMap<u64, CommandLevel>,
     pub roster: Roster,
     /// What may wait, as in the process.
     pub entrance: Entrance,
@@ -228,9 +236,16 @@ impl Site {
             wiped: joins,
             lost_log: joins.then_some(LogIndex::ZERO),
             wiped_logs: Vec::new(),
+            level: CommandLevel::OWN,
+            went_back: false,
             flaw,
             forgetful: None,
         }
+    }
+
+    /// Its next start is that of another version.
+    pub fn be_of_level(&mut self, level: CommandLevel) {
+        (self.went_back, self.level) = (level < self.level && self.boots > 0, level);
     }
 
     /// The process or the machine dies, perhaps in the middle of writing. Returns how.
@@ -470,9 +485,12 @@ pub(crate) fn run_step<T>(
 
 /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
 fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
-    let text = format!("member {id}: {attempt} {}", causes(error));
+    let text = format!("member {id}: {attempt} {}", base::causes(error));
     if text.contains("(os error 5)") || text.contains("(os error 28)") {
         return Trouble::Disk(id);
+    }
+    if text.contains("this version is too old") {
+        return Trouble::TooOld(id);
     }
     text.into()
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, ChangeCheck, EmptyLog, Entrance, Found, Inquiry, LogSpan, Membership, Node, NodeSetup, Setup,
-    StoreChoice, StoreFound, StoreState, choose_store,
+    Applier, ChangeCheck, EmptyLog, Entrance, Fatal, Found, Inquiry, LogSpan, Membership, Node, NodeSetup,
+    Setup, StoreChoice, StoreFound, StoreState, choose_store,
 };
-use state_machine::Genesis;
+use state_machine::{EtcdMachine, Genesis};
 use wal::testing::SimFs;
 use wal::{LogIndex, Wal};
 
@@ -92,6 +92,7 @@ impl Site {
             inquiry,
             watching,
             leasing,
+            announced: BTreeMap::new(),
             roster: Roster::new(members, lacks_others),
             entrance: Entrance::new(&self.temper.limits),
             permits: BTreeMap::new(),
@@ -202,8 +203,13 @@ impl Site {
 
     fn open_store(&self, truth: &SharedTruth) -> Result<(Machine, Store, SharedVault), Trouble> {
         let disk = Box::new(self.store_disk.clone());
-        Machine::open(disk, self.store_options(), truth.clone(), &genesis(self.birth()))
-            .map_err(|error| self.store_trouble("open the store", &error))
+        let opened = mvcc::open(disk, self.store_options());
+        let (writer, store, maintainer) =
+            opened.map_err(|error| self.store_trouble("open the store", &error))?;
+        let machine = EtcdMachine::of_level(writer, &genesis(self.birth()), self.level)
+            .map_err(|error| self.fatal(&Fatal::of(error)))?;
+        let (machine, vault) = Machine::new(machine, maintainer, truth.clone(), self.level);
+        Ok((machine, store, vault))
     }
 
     pub fn store_options(&self) -> mvcc::Options {

@@ -14,6 +14,7 @@
 //! * All members have the same list of members at the same index, and their Raft counts by it.
 //! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of
 //!   them.
+//! * All members have the same level of commands at the same index, and none has one above its version's.
 //! * Terms, commit index, applied index and revisions never go back on a running member.
 //!
 //! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.

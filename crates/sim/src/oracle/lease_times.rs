@@ -5,6 +5,8 @@
 //! * A renewal is acknowledged only if the lease existed after it was asked for, and refused only if the
 //!   lease did not exist or its time was over.
 //! * A deadline moves only because of a renewal that a client asked for: a new leader resets none.
+//! * No lease clock is far ahead of the newest record: what a holder that renews whenever it is answered has
+//!   left is not used up by an outage. (Judged by `leases`.)
 //! * While the cluster is healthy, a lease is gone [`LATE`] after its TTL and the grace of decision 0040.
 //!
 //! Knows true time only. What the commands carry is judged by `leases`.
@@ -112,6 +114,7 @@ impl LeaseTimes {
                 }
             }
             LeaseChange::Revoked(id) => self.life(id)?.ended = Some(now),
+            LeaseChange::Outage(ms) => return Err(format!("{ms} ms without a record count for leases")),
             LeaseChange::Expired(id) => {
                 self.expired += 1;
                 let life = self.life(id)?;
@@ -179,7 +182,7 @@ impl LeaseTimes {
             return wrong("has more than its TTL");
         }
         let left = life.held_as_of(asked).saturating_sub(now);
-        let said = (remaining.ttl + 1).max(0) as u64 * SECOND + GRACE;
+        let said = (remaining.ttl + 1).max(0) as u64 * SECOND;
         if left > said && fitting.next().is_none() { wrong("has more time left") } else { Ok(()) }
     }
 
@@ -275,7 +278,7 @@ mod tests {
         times.renewed(7, 12_400 * MILLISECOND, 2).unwrap();
         times.now = 12_510 * MILLISECOND;
         // Recorded at 11 s: some 500 ms were left before the renewal.
-        let remaining = Remaining { ttl: -1, granted_ttl: 2 };
+        let remaining = Remaining { ttl: 0, granted_ttl: 2 };
         for (asked, is_caught) in [(12_450, false), (12_505, true)] {
             assert_eq!(times.remains(7, asked * MILLISECOND, remaining).is_err(), is_caught, "{asked}");
         }

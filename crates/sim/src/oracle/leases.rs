@@ -14,6 +14,8 @@ use crate::chance::fold_number;
 const TTL_MAX: i64 = 9_000_000_000;
 /// A lease expires so long after its deadline, in milliseconds (docs/decisions/0040).
 const GRACE: i64 = 500;
+/// A clock further ahead of the newest record counts time in which no renewal could be recorded.
+const AHEAD_MAX: i64 = 2_000;
 
 /// What a command did to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) enum LeaseChange {
     },
     Revoked(i64),
     Expired(i64),
+    /// A leader's clock, so many milliseconds after the newest that was recorded, counts an outage.
+    Outage(i64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +84,7 @@ impl LeaseModel {
 
     /// The leader of the entry's term records that these leases begin anew.
     pub fn renew(&mut self, renew: &LeaseRenew) {
+        self.check_clock(renew.now);
         self.clock = self.clock.max(renew.now);
         for id in &renew.ids {
             let Some(lease) = self.leases.get_mut(id) else { continue };
@@ -100,6 +105,7 @@ impl LeaseModel {
 
     /// Removes those of the leases whose time is over, and returns them in the order of their ids.
     pub fn expire(&mut self, now: i64, ids: &[i64]) -> Vec<i64> {
+        self.check_clock(now);
         let is_over = |id: &i64| {
             let deadline = self.leases.get(id).and_then(|lease| lease.deadline);
             deadline.is_some_and(|deadline| now >= deadline + GRACE)
@@ -112,6 +118,14 @@ impl LeaseModel {
             self.changes.push(LeaseChange::Expired(*id));
         }
         over
+    }
+
+    /// A leader that can record a renewal records its clock each second. If its clock is much later,
+    /// a holder that renewed whenever it was answered may lose its lease.
+    fn check_clock(&mut self, now: i64) {
+        if now > self.clock + AHEAD_MAX {
+            self.changes.push(LeaseChange::Outage(now - self.clock));
+        }
     }
 
     /// What every member must have at this point: its leases and its clock, as numbers.
@@ -139,13 +153,14 @@ mod tests {
         let renew = |now, ids: &[i64]| LeaseRenew { term: 1, now, ids: ids.to_vec(), granted: Some(3) };
         assert_eq!(leases.grant(LogIndex(3), 7, 2), Ok(2));
         assert_eq!(leases.grant(LogIndex(3), 7, 2), Err(Refusal::LeaseExists));
-        assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease without a deadline");
+        assert_eq!(leases.expire(2_000, &[7]), [0; 0], "a lease without a deadline");
         leases.renew(&LeaseRenew { granted: Some(2), ..renew(1_000, &[7]) });
-        assert_eq!(leases.expire(1_000_000, &[7]), [0; 0], "a lease that was granted after its record");
+        assert_eq!(leases.expire(3_000, &[7]), [0; 0], "a lease that was granted after its record");
         leases.renew(&renew(1_000, &[7, 8]));
         leases.renew(&renew(900, &[7]));
-        assert_eq!(leases.expire(3_499, &[7]), [0; 0]);
+        assert_eq!(leases.expire(3_000, &[7]), [0; 0]);
         leases.renew(&renew(1_001, &[7]));
+        leases.renew(&renew(3_001, &[]));
         assert_eq!(leases.expire(3_500, &[7]), [0; 0]);
         assert_eq!(leases.expire(3_501, &[7, 7, 9]), [7]);
         assert_eq!(leases.revoke(7), Err(Refusal::LeaseNotFound));
@@ -158,5 +173,9 @@ mod tests {
                 LeaseChange::Expired(7)
             ]
         );
+        leases.renew(&renew(5_001, &[]));
+        assert_eq!(leases.take_changes(), []);
+        leases.renew(&renew(7_002, &[]));
+        assert_eq!(leases.take_changes(), [LeaseChange::Outage(2_001)]);
     }
 }

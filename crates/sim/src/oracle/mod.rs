@@ -3,6 +3,7 @@
 mod laws; // what must never happen
 mod lease_times; // how long a lease must exist
 mod leases; // what commands make of leases
+mod levels; // which commands all members understand
 mod members; // what commands make of the members
 mod model; // the oracle
 mod refusal; // why a request is refused

@@ -20,6 +20,7 @@ use state_machine::command::{Caller, Kind};
 use state_machine::{Outcome, Response};
 
 use super::leases::LeaseModel;
+use super::levels::LevelModel;
 use super::members::MemberModel;
 use super::refusal::Refusal;
 use super::users::UserModel;
@@ -82,13 +83,15 @@ pub(crate) struct Model {
     pub leases: LeaseModel,
     pub members: MemberModel,
     pub users: UserModel,
+    pub levels: LevelModel,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let (changes, keys, leases) = (Vec::new(), BTreeMap::new(), LeaseModel::default());
         let (members, users) = (MemberModel::default(), UserModel::default());
-        Model { revision: 1, compact_revision: -1, changes, keys, leases, members, users }
+        let levels = LevelModel::default();
+        Model { revision: 1, compact_revision: -1, changes, keys, leases, members, users, levels }
     }
 }
 
@@ -160,6 +163,11 @@ impl Model {
                     Ok(token) => vec![AUTH, self.revision, digest_of_token(&token.unwrap_or_default())],
                     Err(refusal) => refused(refusal),
                 })
+            }
+            // Only its member hears the answer.
+            Kind::RaiseLevel(raise) => {
+                self.levels.apply(at.index, raise, &self.members.membership());
+                Ok(vec![0])
             }
             Kind::Alarm(_) | Kind::PublishMember(_) | Kind::SetDowngrade(_) => {
                 Err("a command that no client sent was applied".into())
@@ -401,7 +409,9 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
             let listed = members.iter().flat_map(|member| [member.id as i64, i64::from(member.is_learner)]);
             [MEMBERS].into_iter().chain(listed).collect()
         }
-        Ok(Response::Alarm(_) | Response::PublishMember | Response::SetDowngrade) => vec![0],
+        Ok(Response::Alarm(_) | Response::PublishMember | Response::SetDowngrade | Response::RaiseLevel) => {
+            vec![0]
+        }
         Ok(Response::Auth(header)) => vec![AUTH, revision(header), digest_of_token("")],
         Ok(Response::Authenticate(issued)) => {
             vec![AUTH, revision(&issued.header), digest_of_token(&issued.token)]

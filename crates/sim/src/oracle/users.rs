@@ -259,7 +259,7 @@ fn is_change(change: &Auth, before: &UserModel, after: &UserModel) -> bool {
 
 /// Commands that no client sends.
 fn is_of_members(kind: &Kind) -> bool {
-    matches!(kind, Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::PublishMember(_))
+    matches!(kind, Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::PublishMember(_) | Kind::RaiseLevel(_))
 }
 
 fn uses_of(kind: &Kind) -> Uses {

@@ -84,6 +84,7 @@ impl World {
                 self.count(Count::Tails);
             }
             Vice::Lane => self.break_lane(victim, chance),
+            Vice::Versions => self.change_version(victim, chance),
             Vice::Members => return self.change_members(chance),
         }
         Ok(())
@@ -166,7 +167,7 @@ impl World {
         self.comes_back(id);
     }
 
-    fn comes_back(&mut self, id: u64) {
+    pub(super) fn comes_back(&mut self, id: u64) {
         self.forget_requests(id);
         let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
         let down = self.chances.members.within(10 * MILLISECOND, down);
@@ -241,8 +242,12 @@ impl World {
         }
     }
 
+    /// Also of a learner, in a cluster of any size: no majority counts what it has.
     fn may_lose_disk(&self, id: u64) -> bool {
         let voters = self.voters();
+        if !voters.contains(&id) {
+            return self.may_lose_data(id);
+        }
         let others = voters.iter().filter(|other| **other != id);
         let empty = others.filter(|other| !self.see(**other).has_entries()).count() as u64;
         let is_minority = |count: u64| 2 * count < voters.len() as u64;
@@ -396,6 +401,7 @@ impl World {
             site.doomed = false;
             site.disarm();
         }
+        self.upgrade_all();
     }
 
     fn start_all(&mut self) -> Result<(), Trouble> {

@@ -122,6 +122,10 @@ pub(super) enum Happening {
         boot: u64,
         peer: u64,
     },
+    /// An operator tries to promote a learner that has started.
+    Promote {
+        to: u64,
+    },
     /// A member that knows that it was removed ends.
     Stop {
         to: u64,

@@ -36,7 +36,7 @@ impl World {
         if !self.see(id).joins() || up.inquiry.as_ref().is_none_or(|inquiry| inquiry.mismatches() == 0) {
             return Ok(());
         }
-        let newer = self.ask_who_is_in(id).filter(|members| is_in(members, id));
+        let newer = self.ask_who_is_in(id).map(|(members, _)| members).filter(|members| is_in(members, id));
         let Some(members) = newer.filter(|members| members != self.see(id).listed()) else { return Ok(()) };
         self.count(Count::ToldAnew);
         self.site(id).begin_inquiry_anew(members.clone());

@@ -94,8 +94,9 @@ impl World {
             return Ok(());
         }
         self.after(TURN, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+        self.raise_level(id);
         match self.leasing(id).led.filter(|led| led.term == term) {
-            Some(led) => self.work(id, led),
+            Some(led) => self.work(id, led.term),
             None if self.lease_tasks.is_beginning(id, term) => {}
             None => self.ask_for(id, Then::Lead { term }),
         }
@@ -103,11 +104,11 @@ impl World {
     }
 
     /// The turn itself: what it finds is proposed.
-    fn work(&mut self, id: u64, led: LedTerm) {
-        let (now, term) = (self.now, led.term);
+    fn work(&mut self, id: u64, term: Term) {
+        let now = self.now;
         loop {
             let leasing = self.leasing(id);
-            let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
+            let (clock, table) = (leasing.clock_at(term, now), leasing.table.clone());
             let work = leasing.turns().turn(clock, &table);
             if let Some(chosen) = work.record {
                 self.propose_for(id, chosen.record(term, clock), Then::Recorded { term });
@@ -122,7 +123,7 @@ impl World {
         }
     }
 
-    fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
+    pub(super) fn propose_for(&mut self, id: u64, kind: Kind, then: Then) {
         let task = self.lease_tasks.add(id, then);
         let command = numbered(command::encode(kind), task);
         if !self.site(id).up.as_mut().expect("it is up").propose(
@@ -162,7 +163,7 @@ impl World {
                     self.work_on(question, led);
                 }
             }
-            Then::Lead { .. } => {}
+            Then::Lead { .. } | Then::Raised => {}
             Then::LeadFor { question, .. } => self.reply(question, None),
             Then::Recorded { term } => {
                 let leasing = self.leasing(id);
@@ -172,8 +173,8 @@ impl World {
             }
             Then::Expired { term, ids } => {
                 let leasing = self.leasing(id);
-                if let Some(led) = leasing.led.filter(|led| led.term == term) {
-                    let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
+                if leasing.led.is_some_and(|led| led.term == term) {
+                    let (table, clock) = (leasing.table.clone(), leasing.clock_at(term, now));
                     match end {
                         End::Applied(Ok(Response::LeaseExpire(_))) => leasing.turns().expired(&ids, &table),
                         _ => leasing.turns().not_expired(&ids, clock),
@@ -244,7 +245,9 @@ impl World {
         let Some(Question { leader, question, .. }) = self.lease_tasks.question(number) else { return };
         let (leader, question) = (*leader, question.clone());
         let leasing = self.leasing(leader);
-        let (clock, table) = (leasing.clock_at(led, now), leasing.table.clone());
+        let (clock, table) = (leasing.clock_at(led.term, now), leasing.table.clone());
+        // As it is after its clock was read.
+        let led = leasing.led.filter(|newest| newest.term == led.term).unwrap_or(led);
         let batch = match question {
             LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, led, clock)),
             LeaseQuestion::Remaining(_) => None,
@@ -266,7 +269,7 @@ impl World {
         let Some(Question { leader, led: Some(led), .. }) = self.lease_tasks.question(number) else { return };
         let (leader, led) = (*leader, *led);
         let leasing = self.leasing(leader);
-        let (table, clock) = (leasing.table.clone(), leasing.clock_at(led, now));
+        let (table, clock) = (leasing.table.clone(), leasing.clock_at(led.term, now));
         let Some(question) = self.lease_tasks.question(number) else { return };
         let step = match (&mut question.batch, &question.question) {
             (Some(batch), _) => batch.next(&table),
@@ -294,7 +297,7 @@ impl World {
         let (leader, Some(led)) = (question.leader, question.led) else { return };
         question.waiting = u32::from(must_confirm) + u32::from(!record.is_empty());
         if !record.is_empty() {
-            let clock = self.leasing(leader).clock_at(led, now);
+            let clock = self.leasing(leader).clock_at(led.term, now);
             self.propose_for(leader, record.record(led.term, clock), Then::Answer { question: number });
         }
         if must_confirm {

@@ -20,6 +20,8 @@ mod faults; // what goes wrong
 mod inquiries; // of members whose log is empty
 mod members; // who they are, and how that changes
 
+mod levels; // versions of members
+
 mod leases; // the leaders' turns, and questions of clients
 mod steps; // what happens to a member
 mod streams; // snapshots on their way

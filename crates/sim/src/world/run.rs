@@ -54,6 +54,7 @@ impl World {
                 self.damage_found(id);
                 Ok(())
             }
+            Err(Trouble::TooOld(id)) => self.too_old(id),
             Err(Trouble::Breach(Breach(what))) => {
                 let seconds = self.now as f64 / SECOND as f64;
                 Err(Breach(format!("at {seconds:.3} s: {what}")))

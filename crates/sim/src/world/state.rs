@@ -134,6 +134,10 @@ impl World {
             absent: BTreeMap::new(),
             trace,
         };
+        for id in 1..=plan.members {
+            let level = world.first_level();
+            world.site(id).be_of_level(level);
+        }
         world.truth.get().begin(1..=plan.members);
         world.changes.begin(founders);
         world.report.stories = 1;
@@ -243,6 +247,7 @@ impl World {
             Happening::Lease { to, .. } => (24, *to),
             Happening::Vouch { to, .. } => (25, *to),
             Happening::Stop { to } => (26, *to),
+            Happening::Promote { to } => (27, *to),
             Happening::Reduce => (16, 0),
             Happening::Heal => (11, 0),
         };

@@ -22,6 +22,9 @@ use crate::plan::{MILLISECOND, SECOND};
 /// How often a stream breaks off between two chunks, of a thousand.
 const CUT: u64 = 15;
 
+/// Each so many streams, one is slow.
+const SLOW: u64 = 3;
+
 /// How often a member crashes soon after it has received a snapshot, of a thousand.
 const CRASHES: u64 = 250;
 
@@ -80,8 +83,10 @@ impl World {
         }
         match self.carry(number, &mut stream) {
             Ok(Carried::Chunk) => {
-                let delay_max = self.network.weather.delay_max.min(5 * MILLISECOND) + 200;
-                let delay = self.chances.streams.within(100, delay_max);
+                // Some stores are large: the log is there long before the state.
+                let is_slow = self.phase == Phase::Faults && number.is_multiple_of(SLOW);
+                let fast = self.network.weather.delay_max.min(5 * MILLISECOND) + 200;
+                let delay = self.chances.streams.within(100, if is_slow { 400 * MILLISECOND } else { fast });
                 self.after(delay, Happening::Stream { number });
                 self.streams.insert(number, stream);
                 Ok(())

@@ -52,7 +52,7 @@ pub(super) fn is_open(change: &AuthChange) -> bool {
 pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Error> {
     match change {
         Change::Enable(_) => enable(state),
-        Change::Disable(_) => Ok(disable(state)),
+        Change::Disable(_) => disable(state),
         // Changes no state: `issue`.
         Change::IssueToken(_) => Err(Error::NotCapable),
         Change::UserAdd(request) => add_user(state, request),
@@ -80,13 +80,12 @@ fn enable(state: &mut AuthState) -> Result<Effects, Error> {
     Ok(Effects::default())
 }
 
-fn disable(state: &mut AuthState) -> Effects {
+fn disable(state: &mut AuthState) -> Result<Effects, Error> {
     if !state.enabled {
-        return Effects::default();
+        return Ok(Effects::default());
     }
     state.enabled = false;
-    state.revision += 1;
-    Effects { voided: Voided::All, ..Effects::default() }
+    changed(state, Touched::default(), Voided::All)
 }
 
 /// Whether a token may be issued.
@@ -124,7 +123,7 @@ fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
         user.password = Bytes::copy_from_slice(&request.password_hash);
     }
     state.users_mut().insert(request.name.clone(), Arc::new(user));
-    Ok(changed_user(state, request.name))
+    changed(state, user_named(request.name), Voided::None)
 }
 
 fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
@@ -135,8 +134,7 @@ fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
         return Err(Error::UserNotFound);
     }
     state.users_mut().remove(&name);
-    let voided = Voided::OfUser(name.clone());
-    Ok(Effects { voided, ..changed_user(state, name) })
+    changed(state, user_named(name.clone()), Voided::OfUser(name))
 }
 
 fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effects, Error> {
@@ -145,8 +143,7 @@ fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effect
         true => Bytes::new(),
         false => Bytes::copy_from_slice(&request.password_hash),
     };
-    let voided = Voided::OfUser(request.name.clone());
-    Ok(Effects { voided, ..changed_user(state, request.name) })
+    changed(state, user_named(request.name.clone()), Voided::OfUser(request.name))
 }
 
 /// A role that the user has already changes nothing, the auth revision included.
@@ -159,7 +156,7 @@ fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Resu
         Ok(_) => Ok(Effects::default()),
         Err(at) => {
             state.user_mut(&request.user)?.roles.insert(at, request.role.clone());
-            Ok(changed_user(state, request.user.clone()))
+            changed(state, user_named(request.user.clone()), Voided::None)
         }
     }
 }
@@ -171,7 +168,7 @@ fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Re
     let user = state.users.get(&request.name).ok_or(Error::UserNotFound)?;
     let at = user.roles.binary_search(&request.role).map_err(|_| Error::RoleNotGranted)?;
     state.user_mut(&request.name)?.roles.remove(at);
-    Ok(changed_user(state, request.name.clone()))
+    changed(state, user_named(request.name.clone()), Voided::None)
 }
 
 fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
@@ -183,7 +180,7 @@ fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     }
     let role = Role { name: Bytes::copy_from_slice(name.as_bytes()), key_permission: Vec::new() };
     state.roles_mut().insert(name.clone(), Arc::new(role));
-    Ok(changed_role(state, name))
+    changed(state, role_named(name), Voided::None)
 }
 
 /// Every user loses the role.
@@ -202,9 +199,7 @@ fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
             users.push(user_name.clone());
         }
     }
-    let mut effects = changed_role(state, name);
-    effects.touched.users = users;
-    Ok(effects)
+    changed(state, Touched { users, roles: vec![name] }, Voided::None)
 }
 
 fn grant_permission(
@@ -221,7 +216,7 @@ fn grant_permission(
         Ok(at) => role.key_permission[at].perm_type = perm_type,
         Err(at) => role.key_permission.insert(at, Permission { perm_type, key, range_end }),
     }
-    Ok(changed_role(state, request.name))
+    changed(state, role_named(request.name), Voided::None)
 }
 
 fn revoke_permission(
@@ -231,7 +226,7 @@ fn revoke_permission(
     let role = state.roles.get(&request.role).ok_or(Error::RoleNotFound)?;
     let at = position(role, &request.key, &request.range_end).map_err(|_| Error::PermissionNotGranted)?;
     state.role_mut(&request.role)?.key_permission.remove(at);
-    Ok(changed_role(state, request.role.clone()))
+    changed(state, role_named(request.role.clone()), Voided::None)
 }
 
 /// Where the permission of exactly this range is, or would be.
@@ -246,12 +241,16 @@ fn is_range(key: &[u8], range_end: &[u8]) -> bool {
     !key.is_empty() && (range_end.is_empty() || range_end == b"\0" || key < range_end)
 }
 
-fn changed_user(state: &mut AuthState, name: String) -> Effects {
-    state.revision += 1;
-    Effects { touched: Touched { users: vec![name], roles: Vec::new() }, ..Effects::default() }
+/// Takes the next auth revision. After the last one nothing changes any more.
+fn changed(state: &mut AuthState, touched: Touched, voided: Voided) -> Result<Effects, Error> {
+    state.revision = state.revision.checked_add(1).ok_or(Error::NoSpace)?;
+    Ok(Effects { touched, voided })
 }
 
-fn changed_role(state: &mut AuthState, name: String) -> Effects {
-    state.revision += 1;
-    Effects { touched: Touched { users: Vec::new(), roles: vec![name] }, ..Effects::default() }
+fn user_named(name: String) -> Touched {
+    Touched { users: vec![name], roles: Vec::new() }
+}
+
+fn role_named(name: String) -> Touched {
+    Touched { users: Vec::new(), roles: vec![name] }
 }

@@ -99,7 +99,9 @@ impl Auth {
             Kind::Auth(change) if change::is_open(change) => Ok(()),
             Kind::Auth(_) | Kind::MemberChange(_) | Kind::SetDowngrade(_) => self.authorize_root(caller),
             // Commands of members.
-            Kind::PublishMember(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => Ok(()),
+            Kind::PublishMember(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::RaiseLevel(_) => {
+                Ok(())
+            }
         }
     }
 

@@ -92,6 +92,6 @@ pub(crate) fn of_command(kind: &Kind, visit: &mut Visit<'_>) -> Result<(), Error
         Kind::LeaseRevoke(request) => of_lease_keys(Access::Write, request.id, visit),
         Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseGrant(_) => Ok(()),
         Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::Auth(_) | Kind::MemberChange(_) => Ok(()),
-        Kind::SetDowngrade(_) => Ok(()),
+        Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => Ok(()),
     }
 }

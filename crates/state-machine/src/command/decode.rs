@@ -11,6 +11,8 @@
 //!   outermost message, and in the log a transaction is one level deeper.)
 //! * It accepts all that prost accepts, with the same result. Like prost it copies no keys and no values.
 //! * `TXN_LEVELS_MAX` bounds the recursion of validation, cost, apply, encoding and drop.
+//! * The service refuses a transaction of too many operations while it reads it: an operation of two bytes
+//!   would take 250 in memory. Apply has no such bound, so every entry of a log stays readable.
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, RequestOp, TxnRequest};
@@ -44,6 +46,9 @@ pub enum DecodeError {
     /// More than [`TXN_LEVELS_MAX`] nested transactions.
     #[error("transactions nested deeper than {TXN_LEVELS_MAX} levels")]
     TooDeep,
+    /// More operations than `--max-txn-ops` permits. Never returned to apply.
+    #[error("more operations than a transaction may have")]
+    TooMany,
 }
 
 impl From<prost::DecodeError> for DecodeError {
@@ -52,15 +57,50 @@ impl From<prost::DecodeError> for DecodeError {
     }
 }
 
+/// What is read of one transaction.
+struct Bounds {
+    /// Compares or operations of a branch, in the outermost transaction. Validation checks those of nested
+    /// ones.
+    list: usize,
+    /// Fields left to be read, at all levels.
+    fields: usize,
+}
+
+/// An operation is a field of its transaction, and has a field.
+const OP_FIELDS: usize = 2;
+
+/// All levels together may have as many operations as so many full lists have. etcd bounds each list alone:
+/// its limit of 128 permits 76,000 operations on three levels, which is 20 MB here, and a million on four.
+const LISTS_MAX: usize = 640;
+
+pub(super) fn fields_max(ops_max: usize) -> usize {
+    OP_FIELDS.saturating_mul(LISTS_MAX).saturating_mul(ops_max)
+}
+
+impl Bounds {
+    fn none() -> Bounds {
+        Bounds { list: usize::MAX, fields: usize::MAX }
+    }
+
+    fn of_txn(ops_max: usize) -> Bounds {
+        Bounds { list: ops_max, fields: fields_max(ops_max) }
+    }
+
+    fn count_field(&mut self) -> Result<(), DecodeError> {
+        self.fields = self.fields.checked_sub(1).ok_or(DecodeError::TooMany)?;
+        Ok(())
+    }
+}
+
 /// The field of the caller, which is none of the oneof.
 const CALLER: u32 = 13;
 /// The last field that this version knows.
-const LAST: u32 = 14;
+const LAST: u32 = 15;
 
 /// The command in an entry, and its caller. Their byte fields are slices of `bytes`.
 pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
     let mut caller: Option<Caller> = None;
-    let field = last_field(bytes, LAST, |tag, part| {
+    let field = last_field(bytes, LAST, &mut Bounds::none(), |tag, part| {
         if tag == CALLER {
             caller.get_or_insert_default().merge(part)?;
             return Ok(None);
@@ -71,7 +111,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
     let kind = match field.tag {
         1 => Kind::Put(field.message()?),
         2 => Kind::DeleteRange(field.message()?),
-        3 => Kind::Txn(nested(field)?),
+        3 => Kind::Txn(nested(field, Bounds::none())?),
         4 => Kind::Compact(field.message()?),
         5 => Kind::Alarm(field.message()?),
         6 => Kind::PublishMember(field.message()?),
@@ -82,14 +122,16 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
         11 => Kind::MemberChange(field.message()?),
         12 => Kind::Auth(field.message()?),
         14 => Kind::SetDowngrade(field.message()?),
+        15 => Kind::RaiseLevel(field.message()?),
         _ => return Err(DecodeError::UnknownKind),
     };
     Ok((kind, caller))
 }
 
-/// A transaction as a client sends it. Its byte fields are slices of `bytes`.
-pub(super) fn txn(bytes: Bytes) -> Result<TxnRequest, DecodeError> {
-    nested(Field { tag: 0, first: bytes, more: Vec::new() })
+/// A transaction as a client sends it, of at most `ops_max` operations in a list. Its byte fields are slices
+/// of `bytes`.
+pub(super) fn txn(bytes: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
+    nested(Field { tag: 0, first: bytes, more: Vec::new() }, Bounds::of_txn(ops_max))
 }
 
 /// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
@@ -114,10 +156,12 @@ impl Field {
 fn last_field(
     mut bytes: Bytes,
     tag_max: u32,
+    bounds: &mut Bounds,
     mut select: impl FnMut(u32, Bytes) -> Result<Option<Bytes>, prost::DecodeError>,
 ) -> Result<Option<Field>, DecodeError> {
     let mut last: Option<Field> = None;
     while !bytes.is_empty() {
+        bounds.count_field()?;
         let (tag, wire_type) = decode_key(&mut bytes)?;
         if tag > tag_max {
             skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
@@ -182,17 +226,23 @@ impl Level {
         }
     }
 
+    /// The length of the longest list.
+    fn longest(&self) -> usize {
+        self.txn.compare.len().max(self.txn.success.len()).max(self.txn.failure.len())
+    }
+
     /// Reads the next field.
-    fn step(&mut self) -> Result<Step, DecodeError> {
+    fn step(&mut self, bounds: &mut Bounds) -> Result<Step, DecodeError> {
         while self.rest.is_empty() {
             let Some(part) = self.parts.next() else { return Ok(Step::End) };
             self.rest = part;
         }
+        bounds.count_field()?;
         let (tag, wire_type) = decode_key(&mut self.rest)?;
         match tag {
             1 => self.txn.compare.push(Compare::decode(message_bytes(&mut self.rest, wire_type)?)?),
-            2 => return op(Branch::Success, message_bytes(&mut self.rest, wire_type)?),
-            3 => return op(Branch::Failure, message_bytes(&mut self.rest, wire_type)?),
+            2 => return op(Branch::Success, message_bytes(&mut self.rest, wire_type)?, bounds),
+            3 => return op(Branch::Failure, message_bytes(&mut self.rest, wire_type)?, bounds),
             _ => skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?,
         }
         Ok(Step::Nothing)
@@ -200,8 +250,8 @@ impl Level {
 }
 
 /// Reads an operation; a nested transaction is not read yet.
-fn op(branch: Branch, bytes: Bytes) -> Result<Step, DecodeError> {
-    let Some(field) = last_field(bytes, 4, |_, part| Ok(Some(part)))? else {
+fn op(branch: Branch, bytes: Bytes, bounds: &mut Bounds) -> Result<Step, DecodeError> {
+    let Some(field) = last_field(bytes, 4, bounds, |_, part| Ok(Some(part)))? else {
         return Ok(Step::Op(branch, RequestOp { request: None }));
     };
     let request = match field.tag {
@@ -214,11 +264,11 @@ fn op(branch: Branch, bytes: Bytes) -> Result<Step, DecodeError> {
 }
 
 /// Reads a transaction and everything in it, with a stack on the heap.
-fn nested(field: Field) -> Result<TxnRequest, DecodeError> {
+fn nested(field: Field, mut bounds: Bounds) -> Result<TxnRequest, DecodeError> {
     let mut around: Vec<Level> = Vec::new();
     let mut level = Level::new(field, Branch::Success);
     loop {
-        match level.step()? {
+        match level.step(&mut bounds)? {
             Step::Op(branch, op) => level.push(branch, op),
             Step::Enter(branch, field) => {
                 around.push(std::mem::replace(&mut level, Level::new(field, branch)));
@@ -232,6 +282,9 @@ fn nested(field: Field) -> Result<TxnRequest, DecodeError> {
                 let Level { txn, of, .. } = std::mem::replace(&mut level, outer);
                 level.push(of, RequestOp { request: Some(Request::RequestTxn(txn)) });
             }
+        }
+        if around.is_empty() && level.longest() > bounds.list {
+            return Err(DecodeError::TooMany);
         }
     }
 }

@@ -16,7 +16,7 @@ use api::command::Command;
 pub use api::command::command::Kind;
 pub use api::command::member_change::Change;
 pub use api::command::{AuthChange, Caller, LeaseExpire, LeaseRenew, MemberAdd, MemberChange};
-pub use api::command::{MemberUpdate, PublishMember, SetDowngrade};
+pub use api::command::{MemberUpdate, PublishMember, RaiseLevel, SetDowngrade};
 use api::etcdserverpb::TxnRequest;
 
 mod decode;
@@ -71,9 +71,15 @@ pub fn decode_with_caller(command: &Bytes) -> Result<Decoded, DecodeError> {
     decode::command(command.clone())
 }
 
-/// A transaction as a client sends it, decoded as apply will decode it.
-pub fn decode_txn(message: Bytes) -> Result<TxnRequest, DecodeError> {
-    decode::txn(message)
+/// A transaction as a client sends it, decoded as apply will decode it. One with a list of more than
+/// `ops_max` is refused before more of it is built, as is one of too many on all levels together.
+pub fn decode_txn(message: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
+    decode::txn(message, ops_max)
+}
+
+/// Operations of a transaction, counted twice, and compares, on all levels: more are refused.
+pub fn txn_fields_max(ops_max: usize) -> usize {
+    decode::fields_max(ops_max)
 }
 
 #[cfg(test)]

@@ -3,10 +3,24 @@
 //! Each command of the leader that carries the clock is an anchor: its value, and when this member applied
 //! it. The present time is the value and the boot time that has passed since. Apply comes after the leader
 //! read its clock, so the result is never ahead of the leader's.
+//!
+//! Time in which no renewal could be recorded does not count: an outage of the quorum, a pause of the
+//! process, a disk that is stuck. A leader that can record does so each second. So a new leader counts
+//! [`OUTAGE_COUNTED_MS`] since the newest record at most. A clock that is further ahead of it than
+//! [`UNRECORDED_MAX_MS`] goes on from the value that was read last, and begins as that of a new term does:
+//! what was recorded before covers no renewal.
 
 use std::time::Duration;
 
 use base::Term;
+
+use crate::lease::RENEWAL_GRACE_MS;
+
+/// What counts of an outage: no more than the grace, so a lease keeps the time that it had at the newest
+/// record. A renewal that the leader before answered from memory is covered by that as well.
+const OUTAGE_COUNTED_MS: i64 = RENEWAL_GRACE_MS;
+/// How far the clock of a leader may be ahead of the newest record: two of the pauses between records.
+const UNRECORDED_MAX_MS: i64 = 2_000;
 
 /// A value of the lease clock, and the boot time to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +42,8 @@ impl Anchor {
 pub struct LedTerm {
     pub term: Term,
     clock: Anchor,
+    /// The newest value that was read.
+    read: i64,
 }
 
 impl LedTerm {
@@ -36,18 +52,28 @@ impl LedTerm {
     /// so a member that applies a value of this term takes it as its anchor.
     pub fn begin(term: Term, newest: Anchor, now: Duration) -> LedTerm {
         if base::mutant("own-lease-clock") {
-            return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO } };
+            return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO }, read: 0 };
         }
-        let clock = newest.clock_at(now).max(newest.clock.saturating_add(1));
-        LedTerm { term, clock: Anchor { clock, boot: now } }
+        let counted = if base::mutant("outage-counts") { i64::MAX } else { OUTAGE_COUNTED_MS };
+        let clock = newest.clock_at(now).min(newest.clock.saturating_add(counted));
+        let clock = clock.max(newest.clock.saturating_add(1));
+        LedTerm { term, clock: Anchor { clock, boot: now }, read: clock }
     }
 
-    /// The lease clock at a boot time.
-    pub fn clock_at(&self, boot: Duration) -> i64 {
-        self.clock.clock_at(boot)
+    /// The lease clock at a boot time. `newest` is the newest anchor of this member.
+    pub fn read(&mut self, newest: Anchor, now: Duration) -> i64 {
+        let clock = self.clock.clock_at(now);
+        let is_unrecorded = clock > newest.clock.saturating_add(UNRECORDED_MAX_MS);
+        if is_unrecorded && !base::mutant("pause-counts") && !base::mutant("own-lease-clock") {
+            let clock = self.read.max(newest.clock.saturating_add(OUTAGE_COUNTED_MS));
+            self.clock = Anchor { clock, boot: now };
+        }
+        self.read = self.read.max(self.clock.clock_at(now));
+        self.read
     }
 
-    /// The lease clock at the beginning of the term: above every value that was recorded before it.
+    /// Where the lease clock began, in this term or when it was set back: at or above every value that was
+    /// recorded before it.
     pub fn began(&self) -> i64 {
         self.clock.clock
     }
@@ -94,10 +120,41 @@ mod tests {
     #[test]
     fn a_new_leader_goes_on_from_its_newest_anchor() {
         let newest = Anchor { clock: 7_000, boot: Duration::from_millis(500) };
-        let led = LedTerm::begin(Term(3), newest, Duration::from_millis(900));
-        for (boot, clock) in [(900, 7_400), (1_900, 8_400), (100, 7_400)] {
-            assert_eq!(led.clock_at(Duration::from_millis(boot)), clock, "{boot}");
+        let mut led = LedTerm::begin(Term(3), newest, Duration::from_millis(900));
+        for (boot, clock) in [(900, 7_400), (1_900, 8_400), (100, 8_400)] {
+            assert_eq!(led.read(newest, Duration::from_millis(boot)), clock, "{boot}");
         }
         assert_eq!(LedTerm::begin(Term(3), newest, newest.boot).began(), 7_001, "above what was recorded");
+    }
+
+    #[test]
+    fn a_new_leader_does_not_count_an_outage() {
+        let newest = Anchor { clock: 7_000, boot: Duration::from_millis(500) };
+        for (now, began) in [(999, 7_499), (1_000, 7_500), (11_000, 7_500), (86_400_000, 7_500)] {
+            assert_eq!(LedTerm::begin(Term(3), newest, Duration::from_millis(now)).began(), began, "{now}");
+        }
+    }
+
+    #[test]
+    fn a_leader_does_not_count_time_in_which_nothing_was_recorded() {
+        // When the clock is read, the newest record, and the clock.
+        for reads in [
+            // Records come each second, or a little less often.
+            vec![(0, 0, 1), (1_000, 0, 1_001), (1_990, 1_001, 1_991), (3_900, 1_991, 3_901)],
+            // A pause, short and long: the clock goes on where it was read last.
+            vec![(1_200, 0, 1_201), (1_900, 0, 1_901), (3_900, 1_001, 1_901), (4_000, 1_901, 2_001)],
+            vec![(1_200, 1_001, 1_201), (86_400_000, 1_001, 1_501), (86_400_500, 1_501, 2_001)],
+            // A disk is stuck: the clock stands until there is a record, and then runs.
+            vec![(1_900, 0, 1_901), (2_000, 0, 1_901), (2_300, 0, 1_901), (2_310, 0, 1_911)],
+            vec![(1_999, 0, 2_000), (9_000, 0, 2_000), (19_000, 0, 2_000), (19_100, 2_000, 2_100)],
+        ] {
+            let mut led = LedTerm::begin(Term(3), Anchor { clock: 0, boot: Duration::ZERO }, Duration::ZERO);
+            for (boot, newest, clock) in &reads {
+                let newest = Anchor { clock: *newest, boot: Duration::ZERO };
+                let read = led.read(newest, Duration::from_millis(*boot));
+                assert_eq!(read, *clock, "{boot} in {reads:?}");
+                assert!(led.began() <= read && read <= newest.clock + UNRECORDED_MAX_MS);
+            }
+        }
     }
 }

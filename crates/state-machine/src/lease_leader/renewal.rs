@@ -12,7 +12,7 @@
 
 use super::anchor::LedTerm;
 use super::chosen::Chosen;
-use crate::lease::{Lease, LeaseTable};
+use crate::lease::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 
 /// Ids that are looked up under one hold of the table's lock.
 const LOOKED_UP: usize = 256;
@@ -20,7 +20,7 @@ const LOOKED_UP: usize = 256;
 /// How long a lease still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
-    /// Seconds, cut to an integer; -1 if there is no such lease.
+    /// Seconds, cut to an integer; never less than a holder has for sure; -1 if there is no such lease.
     pub ttl: i64,
     pub granted_ttl: i64,
 }
@@ -33,8 +33,10 @@ pub fn remaining(table: &LeaseTable, ids: &[i64], now: i64) -> Vec<Remaining> {
 fn remaining_of(lease: Option<Lease>, now: i64) -> Remaining {
     let Some(lease) = lease else { return Remaining { ttl: -1, granted_ttl: 0 } };
     // A lease that is not recorded yet was granted a moment ago.
-    let left = lease.deadline.map_or(lease.ttl * 1000 - 1, |deadline| deadline - now);
-    Remaining { ttl: left / 1000, granted_ttl: lease.ttl }
+    let full = lease.ttl * 1000 - 1;
+    // With the grace: a renewal that was answered from memory may have begun its TTL so late.
+    let left = lease.deadline.map_or(full, |deadline| deadline + RENEWAL_GRACE_MS - now);
+    Remaining { ttl: left.clamp(0, full) / 1000, granted_ttl: lease.ttl }
 }
 
 /// What the leader does with a renewal.
@@ -336,16 +338,18 @@ mod tests {
     }
 
     #[test]
-    fn remaining_seconds_are_cut() {
+    fn remaining_seconds_are_cut_and_never_less_than_is_sure() {
         let lease = |deadline| Some(Lease { ttl: 10, deadline, granted: LogIndex::ZERO });
         for (lease, now, ttl, granted_ttl) in [
             (None, 0, -1, 0),
             (lease(None), 5_000, 9, 10),
-            (lease(Some(15_000)), 5_000, 10, 10),
-            (lease(Some(15_000)), 5_001, 9, 10),
-            (lease(Some(15_000)), 14_001, 0, 10),
+            (lease(Some(15_000)), 5_000, 9, 10),
+            // Renewed from memory at 5,490: it has 9 seconds until 6,490.
+            (lease(Some(15_000)), 6_490, 9, 10),
+            (lease(Some(15_000)), 6_501, 8, 10),
+            (lease(Some(15_000)), 14_501, 0, 10),
             (lease(Some(15_000)), 15_400, 0, 10),
-            (lease(Some(15_000)), 17_000, -2, 10),
+            (lease(Some(15_000)), 17_000, 0, 10),
         ] {
             assert_eq!(remaining_of(lease, now), Remaining { ttl, granted_ttl }, "{lease:?} at {now}");
         }

@@ -28,8 +28,8 @@ const RETRY_MS: i64 = 1_000;
 pub struct Turns {
     queue: ExpiryQueue,
     is_recording: bool,
-    /// When the clock was last handed out to be recorded.
-    recorded_at: i64,
+    /// Whether something was handed out to be recorded.
+    has_recorded: bool,
 }
 
 /// What the leader has to propose after a turn.
@@ -47,7 +47,7 @@ impl Turns {
     /// The turns of a term that begins.
     pub fn new(table: &LeaseTable) -> Turns {
         table.list_granted();
-        Turns { queue: ExpiryQueue::new(), is_recording: false, recorded_at: i64::MIN }
+        Turns { queue: ExpiryQueue::new(), is_recording: false, has_recorded: false }
     }
 
     /// One turn at `now`.
@@ -64,11 +64,12 @@ impl Turns {
             return None;
         }
         let chosen = Chosen::find(table, |table| table.unrecorded(RECORDED_MAX));
-        let is_clock_due = now >= self.recorded_at.saturating_add(CLOCK_EVERY_MS) && !table.is_empty();
-        if chosen.is_empty() && !is_clock_due {
+        // Since what was applied, not what was handed out: the clock stands until a record succeeds.
+        let is_due = !self.has_recorded || now >= table.clock().saturating_add(CLOCK_EVERY_MS);
+        if chosen.is_empty() && (!is_due || table.is_empty()) {
             return None;
         }
-        (self.is_recording, self.recorded_at) = (true, now);
+        (self.is_recording, self.has_recorded) = (true, true);
         Some(chosen)
     }
 

@@ -8,8 +8,8 @@ use mvcc::{LogPosition, MemoryBackend, Options};
 
 use super::World;
 use super::world::machine;
-use crate::command::{self, Kind};
-use crate::{Answer, EtcdMachine, Genesis, active_alarms, members};
+use crate::command::{self, Kind, RaiseLevel};
+use crate::{Answer, CommandLevel, EtcdMachine, Genesis, Response, active_alarms, level, members};
 
 fn member(id: u64) -> Member {
     Member { id, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
@@ -210,4 +210,72 @@ fn the_items_of_alarms_and_members_are_frozen() {
         (b"member/\0\0\0\0\0\0\0\x07", b"\x08\x07\x12\x02m1\x1a\x0ehttp://m7:2380\x22\x0ahttp://a:1"),
     ];
     assert_eq!(items, wanted);
+}
+
+fn raise(level: u32, members: &[u64]) -> Bytes {
+    command::encode(Kind::RaiseLevel(RaiseLevel { level, members: members.to_vec() }))
+}
+
+#[test]
+fn a_level_is_raised_only_by_a_command_that_counts_all_members_and_never_falls() {
+    let mut world = World::with_genesis(&genesis());
+    let cases = [
+        (1, &[7][..], Err(api::Error::NotCapable), 0),
+        (1, &[7, 300, 9][..], Ok(Response::RaiseLevel), 1),
+        (0, &[7, 300][..], Ok(Response::RaiseLevel), 1),
+        (1, &[][..], Err(api::Error::NotCapable), 1),
+    ];
+    for (level, members, outcome, reached) in cases {
+        assert_eq!(world.apply_unvalidated(&raise(level, members)), outcome, "{level} {members:?}");
+        assert_eq!(world.asked.level().get(), CommandLevel(reached), "{level} {members:?}");
+    }
+    world.assert_equal();
+}
+
+#[test]
+fn a_version_neither_applies_a_level_that_it_does_not_know_nor_opens_it() {
+    let backend = MemoryBackend::new();
+    let open = |known| {
+        let (writer, _, maintainer) = mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+        (EtcdMachine::of_level(writer, &genesis(), CommandLevel(known)), maintainer)
+    };
+    let at = LogPosition::new(1, 1);
+    let mut old = open(1).0.unwrap();
+    let refused = old.apply(at, &raise(2, &[7, 300]), Answer::Unwanted).unwrap_err().to_string();
+    assert!(
+        refused.contains("knows the commands of level 1, the cluster uses those of level 2"),
+        "{refused}"
+    );
+    assert_eq!(old.level().get(), CommandLevel(0), "nothing changed");
+    drop(old);
+    let (new, mut maintainer) = open(2);
+    let mut new = new.unwrap();
+    apply(&mut new, &[raise(2, &[7, 300])]);
+    maintainer.persist().unwrap();
+    drop((new, maintainer));
+    let refused = open(1).0.err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|text| text.contains("a downgrade is not possible")), "{refused:?}");
+    assert_eq!(open(2).0.unwrap().level().get(), CommandLevel(2), "read back");
+}
+
+#[test]
+fn a_leader_raises_the_level_when_every_member_has_announced_a_higher_one() {
+    let members = [member(7), member(300)];
+    let raised = |own, other: Option<u32>, cluster| {
+        let announced = |id| if id == 7 { Some(own) } else { other }.map(CommandLevel);
+        match level::raise(CommandLevel(cluster), &members, announced) {
+            Some(Kind::RaiseLevel(raise)) => Some((raise.level, raise.members)),
+            _ => None,
+        }
+    };
+    for (own, other, cluster, level) in [
+        (1, Some(1), 0, Some(1)),
+        (1, Some(0), 0, None),
+        (1, None, 0, None),
+        (3, Some(2), 1, Some(2)),
+        (1, Some(1), 1, None),
+    ] {
+        let wanted = level.map(|level| (level, vec![7, 300]));
+        assert_eq!(raised(own, other, cluster), wanted, "{own} {other:?} {cluster}");
+    }
 }

@@ -1,14 +1,16 @@
 //! Apply is total: any committed bytes have the same outcome on every machine, and the next command is
 //! applied.
 
-use api::command::PublishMember;
-use api::etcdserverpb::{AlarmRequest, CompactionRequest, Member, PutRequest};
+use api::command::auth_change::Kind as Change;
+use api::command::{AddUser, PublishMember};
+use api::etcdserverpb::{AlarmRequest, AuthRoleAddRequest, CompactionRequest, Member, PutRequest};
 use bytes::{BufMut, Bytes, BytesMut};
+use mvcc::REVISION_MAX;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::World;
-use crate::command::{self, Kind};
-use crate::{Genesis, members};
+use crate::command::{self, AuthChange, Kind};
+use crate::{AuthState, Genesis, members};
 
 /// A length-delimited field.
 pub fn field(tag: u32, content: &[u8]) -> Bytes {
@@ -95,5 +97,66 @@ fn numbers_out_of_range_are_refused_or_change_nothing() {
         let request = PutRequest { key: "a".into(), lease, ..PutRequest::default() };
         assert!(world.apply_unvalidated(&command::encode(Kind::Put(request))).is_err(), "{lease}");
     }
+    world.assert_equal();
+}
+
+#[test]
+fn a_command_that_would_pass_the_last_revision_is_refused_and_changes_nothing() {
+    let mut world = World::imported(REVISION_MAX - 4, &AuthState::default());
+    let before = "put a=1; grant 1 9; grant 2 9; put b=1 lease=1; put c=1 lease=2; renew 1 0 1 2; put d=1";
+    assert_eq!(world.play(before), format!("put r{}", REVISION_MAX));
+    let items = world.asked.store().items(b"");
+    for refused in [
+        "put a=2",
+        "put new=1",
+        "del a",
+        "del *",
+        "txn then { put a=2 }",
+        "txn if version(a)=9 then { range a } else { del a..z }",
+        "txn then { txn then { put a=2 } }",
+        "revoke 1",
+        "expire 1 60000 1 2",
+    ] {
+        assert_eq!(world.play(refused), "NoSpace", "{refused}");
+    }
+    assert_eq!(world.asked.store().items(b""), items);
+    for (served, answer) in [
+        ("range * count", format!("[] of 4 r{REVISION_MAX}")),
+        (
+            "txn then { range d }",
+            format!("yes r{REVISION_MAX} {{ [d=1@{0}.{0}.1] of 1 r{0} }}", REVISION_MAX),
+        ),
+        ("grant 3 9", format!("lease 3 9s r{REVISION_MAX}")),
+        ("renew 1 70000 1", "renewed".to_owned()),
+        ("alarm on nospace 1; alarm off nospace 1", format!("alarms [1:nospace] r{REVISION_MAX}")),
+        (&format!("compact {REVISION_MAX}"), format!("compact r{REVISION_MAX}")),
+    ] {
+        assert_eq!(world.play(served), answer, "{served}");
+    }
+}
+
+#[test]
+fn leases_expire_as_long_as_each_of_them_has_a_revision() {
+    let mut world = World::imported(REVISION_MAX - 3, &AuthState::default());
+    world.play("grant 1 9; grant 2 9; put b=1 lease=1; put c=1 lease=2; renew 1 0 1 2");
+    assert_eq!(world.play("expire 1 60000 1 2"), "expired 1");
+    assert_eq!(world.play("expire 1 60000 2"), "NoSpace");
+    assert_eq!(
+        world.play("range * keys"),
+        format!("[c=@{0}.{0}.1] of 1 r{1}", REVISION_MAX - 1, REVISION_MAX)
+    );
+}
+
+#[test]
+fn the_auth_revision_has_an_end_too() {
+    let mut world = World::imported(7, &AuthState { revision: u64::MAX, ..AuthState::default() });
+    for change in [
+        Change::RoleAdd(AuthRoleAddRequest { name: "reader".to_owned() }),
+        Change::UserAdd(AddUser { name: "anna".to_owned(), ..AddUser::default() }),
+    ] {
+        let kind = Kind::Auth(AuthChange { kind: Some(change) });
+        assert_eq!(world.apply_unvalidated(&command::encode(kind)), Err(api::Error::NoSpace));
+    }
+    assert!(world.apply_unvalidated(&put("a")).is_ok());
     world.assert_equal();
 }

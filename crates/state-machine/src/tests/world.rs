@@ -12,12 +12,13 @@ use api::etcdserverpb::response_op;
 use api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{Import, ImportedState, LogPosition, MemoryBackend, Options};
 
 use super::script::{Step, read};
 use crate::command::{self, Kind};
 use crate::{
-    Answer, EtcdMachine, Failure, Genesis, Outcome, Response, get, is_get, range, read_txn, validate,
+    Answer, AuthState, EtcdMachine, Failure, Genesis, Outcome, Response, get, is_get, range, read_txn,
+    validate,
 };
 
 /// etcd's default.
@@ -30,7 +31,11 @@ pub struct World {
 }
 
 pub fn machine(genesis: &Genesis) -> EtcdMachine {
-    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    opened(MemoryBackend::new(), genesis)
+}
+
+fn opened(backend: MemoryBackend, genesis: &Genesis) -> EtcdMachine {
+    let (writer, _, _) = mvcc::open(Box::new(backend), Options::default()).unwrap();
     EtcdMachine::new(writer, genesis).unwrap()
 }
 
@@ -41,6 +46,21 @@ impl World {
 
     pub fn with_genesis(genesis: &Genesis) -> Self {
         World { asked: machine(genesis), silent: machine(genesis), at: LogPosition::new(0, 1) }
+    }
+
+    /// Two machines that begin without keys at this revision, as after an import.
+    pub fn imported(revision: i64, auth: &AuthState) -> Self {
+        let at = LogPosition::new(1, 1);
+        let machine = || {
+            let backend = MemoryBackend::new();
+            let mut import = Import::begin(Box::new(backend.clone()), &Options::default()).unwrap();
+            for (item, value) in crate::auth_items(auth).unwrap() {
+                import.item(&item, &value).unwrap();
+            }
+            import.finish(ImportedState { applied: at, revision, compact_revision: -1 }).unwrap();
+            opened(backend, &Genesis::default())
+        };
+        World { asked: machine(), silent: machine(), at }
     }
 
     /// Runs every step and returns the result of the last one.
@@ -101,6 +121,7 @@ impl World {
             | Kind::PublishMember(_)
             | Kind::Auth(_)
             | Kind::SetDowngrade(_)
+            | Kind::RaiseLevel(_)
             | Kind::MemberChange(_) => {}
             Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {}
         }
@@ -185,6 +206,7 @@ fn show(response: &Response) -> String {
         Response::LeaseExpire(count) => format!("expired {count}"),
         Response::LeaseRenew => "renewed".to_owned(),
         Response::SetDowngrade => "downgrade set".to_owned(),
+        Response::RaiseLevel => "level raised".to_owned(),
         Response::Auth(header) => format!("auth {}", show_header(header)),
         Response::Authenticate(response) => format!("token {}", show_header(&response.header)),
         Response::Members(members) => format!("{} members", members.len()),

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::attacks::ground::Ground;
-use super::attacks::{flood, hoard, peers, socket, work};
+use super::attacks::{callers, flood, hoard, peers, socket, work};
 use super::preload::Preload;
 
 type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -59,10 +59,14 @@ pub static ATTACKS: &[Attack] = &[
         preload: work::TXN_PRELOAD,
         ..attack("wide-transactions", |ground| Box::pin(work::wide_transactions(ground)))
     },
+    attack("countless-operations", |ground| Box::pin(work::countless_operations(ground))),
     Attack {
         preload: work::HASH_PRELOAD,
         ..attack("hash-kv-resets", |ground| Box::pin(work::hash_kv(ground)))
     },
+    attack("dead-watches", |ground| Box::pin(callers::dead_watches(ground))),
+    attack("hoards-of-one-address", |ground| Box::pin(callers::of_one_address(ground))),
+    attack("hoards-of-100-addresses", |ground| Box::pin(callers::of_many_addresses(ground))),
     attack("large-puts", |ground| Box::pin(work::large_puts(ground))),
     attack("deadlines-in-stalls", |ground| Box::pin(work::deadlines_in_stalls(ground))),
     Attack { members_min: 3, ..attack("peer-garbage", |ground| Box::pin(peers::garbage(ground))) },

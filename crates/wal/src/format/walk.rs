@@ -61,6 +61,13 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(frame::decode(&seed, header, self.peek(header.frame_bytes())?))
     }
 
+    /// As `frame`, from bytes that are read again.
+    pub fn frame_again(&mut self) -> io::Result<Result<Frame<'_>, Flaw>> {
+        self.window.clear();
+        self.window_offset = self.offset;
+        self.frame()
+    }
+
     /// Moves past the frame at hand, whose header the caller has.
     pub fn pass(&mut self, header: &Header) {
         self.offset += header.frame_bytes() as u64;

@@ -7,7 +7,7 @@
 //! * What a stream holds of large responses is outside of the bound on bodies: nothing can be taken back of a
 //!   message that has begun. All streams together hold [`WatchLimits::handed_bytes_max`](crate::WatchLimits)
 //!   of it, or one response. Beyond it a stream gets no large response, and no part of a revision is made.
-//! * A client leaves as much of it free as it holds. Clients that wait have turns: one with many streams
+//! * A client leaves enough of it free for others. Clients that wait have turns: one with many streams
 //!   delays another by one response.
 //! * What waits is overtaken while its client holds something. A client that holds nothing can do nothing to
 //!   make room: neither a smaller response nor a part with a large event goes before what it waits for.
@@ -15,18 +15,22 @@
 //!   has come, and not before: streams that wait would drop each other's events without end.
 //! * The owner ends streams that hold theirs, or their turn, for long while others wait.
 
+use base::{ClientId, Held};
+
 use super::state::{Hub, Stream};
 use crate::held_back::Waiting;
 use crate::types::StreamId;
 
 impl Hub {
     /// Whether streams of a client may hold so many more bytes of large responses.
-    pub(super) fn has_room_outside(&self, owner: u64, bytes: usize) -> bool {
+    pub(super) fn has_room_outside(&self, owner: ClientId, bytes: usize) -> bool {
         let outside = self.bodies.outside();
         // What its streams share counts for each of them there, and once here.
         let held = self.owners.held(owner).min(outside);
+        let by_caller = self.owners.held_by_caller(owner).min(outside);
         let all = outside + self.granted_bytes;
-        all == 0 || all + held + bytes <= self.limits.handed_bytes_max
+        let held = Held { total: (all + bytes) as u64, connection: held as u64, caller: by_caller as u64 };
+        all == 0 || held.leaves_enough(self.limits.handed_bytes_max as u64)
     }
 
     /// Whether a part can be made for some stream.
@@ -96,7 +100,7 @@ impl Hub {
     }
 
     /// The next stream that waits and may go on, and its client.
-    pub(super) fn next_to_resume(&self) -> Option<(u64, Waiting)> {
+    pub(super) fn next_to_resume(&self) -> Option<(ClientId, Waiting)> {
         for (_, owner, waiting) in self.held_back.in_turn() {
             if self.slot(waiting.stream).is_none() || self.has_room_outside(owner, waiting.bytes) {
                 return Some((owner, waiting));

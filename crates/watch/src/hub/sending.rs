@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
+use base::ClientId;
+
 use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
 use super::state::{CLOSED, Hub, Standing, Stream};
 use crate::types::StreamId;
@@ -22,11 +24,11 @@ impl Hub {
     /// Opens a stream of a separate client.
     pub fn open(&mut self, now: Duration) -> StreamId {
         // Numbers of clients are small.
-        self.open_of(u64::MAX - u64::from(self.generation), now)
+        self.open_of(ClientId::alone(u64::MAX - u64::from(self.generation)), now)
     }
 
     /// Opens a stream of a client. Its streams share what one client may use of the limits.
-    pub fn open_of(&mut self, owner: u64, now: Duration) -> StreamId {
+    pub fn open_of(&mut self, owner: ClientId, now: Duration) -> StreamId {
         self.owners.add_stream(owner);
         self.generation = self.generation.wrapping_add(1).max(CLOSED + 1);
         // A multiplicative hash spreads the numbers.
@@ -120,12 +122,12 @@ impl Hub {
     /// Whether the stream has room for answers. Otherwise the owner reads no request of the stream until it
     /// has taken parcels.
     ///
-    /// A client leaves as much of the room that all clients share as it has.
+    /// A client leaves enough of the room that all clients share.
     pub fn accepts(&self, stream: StreamId) -> bool {
         let Some(slot) = self.slot(stream) else { return true };
         let Stream { outbox, owner, .. } = &self.streams[slot];
-        let is_full = self.sizes.answers + self.owners.answers(*owner) >= self.limits.answers_total_max;
-        let max = if is_full { self.limits.answers_always } else { self.limits.answers_max };
+        let has_share = self.owners.may_answer(*owner, self.limits.answers_total_max);
+        let max = if has_share { self.limits.answers_max } else { self.limits.answers_always };
         outbox.sizes().answers < max
     }
 
@@ -307,7 +309,7 @@ impl Hub {
             if *granted_bytes > 0 {
                 continue; // Its turn has come. Otherwise streams could drop each other's events without end.
             }
-            let (bytes, streams) = clients.entry(*owner).or_default();
+            let (bytes, streams) = clients.entry(owner.caller).or_default();
             *bytes += outbox.bytes();
             streams.push_back((*stall, *slot));
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base::ClientId;
 use mvcc::{Follower, Store};
 
 use super::outbox::{Bodies, Outbox, Sizes};
@@ -73,7 +74,7 @@ pub(super) const CLOSED: u32 = 0;
 pub(super) struct Stream {
     pub generation: u32,
     /// The client.
-    pub owner: u64,
+    pub owner: ClientId,
     /// Watchers by watch id. Ordered, so that their order is the same in each run.
     pub watchers: BTreeMap<i64, u32>,
     /// The next id that the hub chooses, if it is free.

@@ -53,7 +53,7 @@ pub(crate) enum Content {
 
 /// Large bytes of a parcel that a stream was handed.
 #[derive(Clone, Debug)]
-pub struct Held(Weak<Count>);
+pub struct Held(Weak<Count<[Arc<AtomicUsize>; 2]>>);
 
 impl Held {
     /// Whether the stream has dropped them all.
@@ -88,12 +88,12 @@ impl Parcel {
         }
     }
 
-    /// Has its events counted in `sum` until they are dropped. `None` if it has none.
-    pub(crate) fn hold(&mut self, sum: Arc<AtomicUsize>) -> Option<Held> {
+    /// Has its events counted in these sums until they are dropped. `None` if it has none.
+    pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<Held> {
         let (Content::Events { body, .. } | Content::Part { body, .. }) = &mut self.content else {
             return None;
         };
-        let count = Arc::new(Count::new(body.len(), sum));
+        let count = Arc::new(Count::new(body.len(), sums));
         let noticed = Held(Arc::downgrade(&count));
         *body = counted(std::mem::take(body), count);
         Some(noticed)

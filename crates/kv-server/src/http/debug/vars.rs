@@ -8,8 +8,8 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value, json};
 
 use super::super::handler::{Http, response};
-use crate::config::shown;
-use crate::metrics::resident_bytes;
+use config::shown;
+use telemetry::metrics::resident_bytes;
 
 /// Arguments of the process. Passwords are left out.
 pub(super) fn command_line() -> Vec<String> {

@@ -7,7 +7,6 @@ use http::Response;
 use tonic::{Code, Status};
 
 use super::budget::{ANSWER_BYTES_MAX, Budget, Held};
-use crate::errors;
 
 /// The answers of one call.
 pub(super) struct Answers {
@@ -41,9 +40,9 @@ impl Answers {
             }
         };
         if length > ANSWER_BYTES_MAX {
-            return Err(errors::answer_too_large(ANSWER_BYTES_MAX as u64));
+            return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
         }
-        let held = budget.answer(length).await;
+        let held = budget.answer(length).await?;
         self.read.reserve((PREFIX_BYTES + length).saturating_sub(self.read.len()));
         while self.read.len() < PREFIX_BYTES + length {
             self.receive().await?;

@@ -3,8 +3,11 @@
 //! Small ones are free: the number of calls is bounded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use admission::{Bounds, ClientId, Gate, Pass};
 
 /// Bytes of a message below which nothing is counted.
 pub(super) const FREE_BYTES: usize = 4 << 10;
@@ -19,27 +22,46 @@ pub(super) const ANSWER_BYTES_MAX: usize = BYTES_MAX / ANSWER_FACTOR;
 const REQUEST_FACTOR: usize = 4;
 const UNIT_BYTES: usize = 1 << 10;
 
-/// Counts in KiB.
-pub(super) struct Budget(Arc<Semaphore>);
+/// Time that an answer waits for others to be taken.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What all calls share. Counts in KiB.
+pub(super) fn gate() -> Arc<Gate> {
+    let capacity = (BYTES_MAX / UNIT_BYTES) as u64;
+    Gate::new(Bounds {
+        capacity,
+        reserve: 0,
+        light_max: capacity,
+        waiting_max: usize::MAX, // Calls are bounded.
+        waiting_weight_max: u64::MAX,
+        wait_max: WAIT_MAX,
+    })
+}
+
+/// The budget of a client.
+#[derive(Clone)]
+pub(super) struct Budget {
+    gate: Arc<Gate>,
+    client: ClientId,
+}
 
 /// Counted bytes, until it is dropped.
 #[derive(Default)]
 #[must_use]
-pub(super) struct Held(Option<OwnedSemaphorePermit>);
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget(Arc::new(Semaphore::new(BYTES_MAX / UNIT_BYTES)))
-    }
-}
+pub(super) struct Held(Option<Pass>);
 
 impl Budget {
-    /// Waits until an answer of `bytes`, at most [`ANSWER_BYTES_MAX`], may be held. First come, first served.
-    pub async fn answer(&self, bytes: usize) -> Held {
+    pub fn new(gate: &Arc<Gate>, client: ClientId) -> Budget {
+        Budget { gate: Arc::clone(gate), client }
+    }
+
+    /// Waits until an answer of `bytes`, at most [`ANSWER_BYTES_MAX`], may be held.
+    pub async fn answer(&self, bytes: usize) -> Result<Held, Status> {
         if bytes <= FREE_BYTES {
-            return Held(None);
+            return Ok(Held(None));
         }
-        Held(Arc::clone(&self.0).acquire_many_owned(units(bytes, ANSWER_FACTOR)).await.ok())
+        let entered = self.gate.enter(self.client, units(bytes, ANSWER_FACTOR)).await;
+        entered.map(|pass| Held(Some(pass))).map_err(|_| grpc_errors::reads_exhausted())
     }
 
     /// Counts a request that has grown to `bytes`. False if there is no room: requests do not wait, since
@@ -49,21 +71,28 @@ impl Budget {
             return true;
         }
         let wanted = units(bytes, REQUEST_FACTOR);
-        let had = held.0.as_ref().map_or(0, |permit| u32::try_from(permit.num_permits()).unwrap_or(u32::MAX));
-        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(wanted.saturating_sub(had)) else {
-            return false;
-        };
         match &mut held.0 {
-            Some(permit) => permit.merge(more),
-            none => *none = Some(more),
+            Some(pass) => match wanted.saturating_sub(pass.weight()) {
+                0 => true,
+                more => pass.try_grow(more),
+            },
+            none => {
+                *none = self.gate.try_enter(self.client, wanted);
+                none.is_some()
+            }
         }
-        true
     }
 }
 
-fn units(bytes: usize, factor: usize) -> u32 {
-    let units = bytes.saturating_mul(factor).min(BYTES_MAX).div_ceil(UNIT_BYTES);
-    u32::try_from(units).unwrap_or(u32::MAX)
+impl Held {
+    /// Whether the caller has to give up what is incomplete: others came.
+    pub fn is_over_share(&self) -> bool {
+        self.0.as_ref().is_some_and(Pass::is_over_share)
+    }
+}
+
+fn units(bytes: usize, factor: usize) -> u64 {
+    bytes.saturating_mul(factor).min(BYTES_MAX).div_ceil(UNIT_BYTES) as u64
 }
 
 #[cfg(test)]
@@ -72,19 +101,36 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_refused_and_answers_wait_when_nothing_is_left() {
-        let budget = Budget::default();
+        let gate = gate();
+        let used = || gate.gauges().0 as usize * UNIT_BYTES;
+        let [budget, other] = [1, 2].map(|client| Budget::new(&gate, ClientId::alone(client)));
         let (mut first, mut second) = (Held::default(), Held::default());
         assert!(budget.request(&mut first, FREE_BYTES));
-        assert_eq!(budget.0.available_permits() * UNIT_BYTES, BYTES_MAX);
+        assert_eq!(used(), 0);
         for bytes in [FREE_BYTES + 1, 1 << 20, 1 << 20] {
             assert!(budget.request(&mut first, bytes));
         }
-        assert_eq!(budget.0.available_permits() * UNIT_BYTES, BYTES_MAX - (4 << 20), "counted once");
-        let answer = budget.answer(ANSWER_BYTES_MAX - (1 << 20)).await;
-        assert!(!budget.request(&mut second, 2 << 20));
+        assert_eq!(used(), 4 << 20, "counted once");
+        let answer = other.answer(ANSWER_BYTES_MAX - (1 << 20)).await.unwrap();
+        assert!(!other.request(&mut second, 2 << 20));
         assert!(futures_util::FutureExt::now_or_never(budget.answer(ANSWER_BYTES_MAX)).is_none());
         drop((answer, first));
-        let _all = budget.answer(ANSWER_BYTES_MAX).await;
-        assert_eq!(budget.0.available_permits(), 0);
+        let _all = budget.answer(ANSWER_BYTES_MAX).await.unwrap();
+        assert_eq!(used(), BYTES_MAX);
+    }
+
+    #[test]
+    fn requests_of_one_address_leave_room_to_others_on_any_number_of_connections() {
+        let gate = gate();
+        let request = |caller, connection| {
+            let (budget, mut held) = (Budget::new(&gate, ClientId { caller, connection }), Held::default());
+            budget.request(&mut held, 3 << 20).then_some(held)
+        };
+        let mut hoard: Vec<Held> = (0..1000).filter_map(|connection| request(1, connection)).collect();
+        assert_eq!(hoard.len(), 16, "three quarters");
+        let others: Vec<Held> = (2..100).filter_map(|caller| request(caller, 1000 + caller)).collect();
+        assert_eq!(others.len(), 5);
+        hoard.retain(|held| !held.is_over_share());
+        assert!(request(100, 2000).is_some(), "shares shrink as others come");
     }
 }

@@ -35,36 +35,45 @@ use std::sync::Arc;
 use api::{JsonForm, Kind};
 use axum::extract::Request;
 use axum::response::Response;
-use http::Method;
+use http::{HeaderMap, Method};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 
-use crate::admission::blocking;
-use crate::net::inner::Inner;
+use admission::{ClientId, Gate, Holder, InUse, Places, Share, Shares, blocking};
 use budget::Budget;
+use grpc_server::inner::Inner;
 use refusal::refused;
 
 pub(crate) use head::is_upgrade;
 
-/// Calls open at one time, streams included. One more is refused. Each may have 64 KiB of answers unread.
+/// Calls open at one time, streams included, shared between clients. One more is refused. Each may have 64
+/// KiB of answers unread.
 const CALLS_MAX: usize = 2048;
-/// Websockets open at one time. Each may hold a message that is not complete.
+/// What each connection may always have of them.
+const CALLS_ALWAYS: usize = 4;
+/// Websockets open at one time. Each may hold a message that is not complete. One more displaces one of a
+/// caller with more, or is refused.
 const WEBSOCKETS_MAX: usize = 128;
 
-/// JSON of more bytes is read and written where it delays no other task: 3 MB of empty objects take 200 ms.
+/// JSON of more bytes is read and written where it delays no other task.
 const AT_ONCE_BYTES_MAX: usize = 64 << 10;
-/// Such conversions at one time. 3 MB of empty objects take 300 MB while they are read.
+/// Such conversions at one time. 3 MB of empty strings take 32 MB while they are read.
 const CONVERSIONS_MAX: usize = 2;
 
 /// What the calls of the gateway share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gateway {
-    budget: Arc<Budget>,
-    calls: Arc<Semaphore>,
-    websockets: Arc<Semaphore>,
+    budget: Arc<Gate>,
+    calls: Arc<Shares>,
+    websockets: Arc<Places>,
     conversions: Arc<Semaphore>,
     message_bytes_max: usize,
+    txn_ops_max: usize,
+    client_of: Arc<ClientOf>,
 }
+
+/// Who shares: the user of a call with these headers, if it shows one, in place of the address.
+pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Sync;
 
 /// One call, with what it needs.
 #[derive(Clone)]
@@ -73,17 +82,24 @@ struct Call {
     form: JsonForm,
     inner: Inner,
     gateway: Gateway,
+    budget: Budget,
     /// Counts the call until its last part is dropped.
-    _turns: Arc<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
+    _turns: Arc<(Share, Option<OwnedSemaphorePermit>, Option<InUse>)>,
 }
 
 impl Gateway {
-    /// Requests may have `message_bytes_max` bytes when they are encoded.
-    pub fn new(message_bytes_max: usize) -> Gateway {
-        let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        let websockets = Arc::new(Semaphore::new(WEBSOCKETS_MAX));
-        let conversions = Arc::new(Semaphore::new(CONVERSIONS_MAX));
-        Gateway { budget: Arc::default(), calls, websockets, conversions, message_bytes_max }
+    /// Requests may have `message_bytes_max` bytes when they are encoded, and a list of a transaction
+    /// `txn_ops_max` operations.
+    pub fn new(message_bytes_max: usize, txn_ops_max: usize, client_of: Arc<ClientOf>) -> Gateway {
+        Gateway {
+            budget: budget::gate(),
+            calls: Shares::new(CALLS_MAX, CALLS_ALWAYS),
+            websockets: Places::new(WEBSOCKETS_MAX),
+            conversions: Arc::new(Semaphore::new(CONVERSIONS_MAX)),
+            message_bytes_max,
+            txn_ops_max,
+            client_of,
+        }
     }
 
     /// What `convert` makes of a message of `bytes`.
@@ -125,14 +141,17 @@ impl Gateway {
             return refused(Code::Internal, "the gateway has no connection to the services");
         };
         let too_many = || refused(Code::ResourceExhausted, "etcdserver: too many requests");
-        if !inner.enter() {
+        let client = (self.client_of)(inner.client(), request.headers());
+        if !inner.enter(client.caller) {
             return too_many();
         }
+        let in_use = inner.holder().map(Holder::begin);
         // First that of the connection: who waits for it takes none of what all connections share.
         let of_connection = inner.turn().await;
-        let Ok(of_all) = Arc::clone(&self.calls).try_acquire_owned() else { return too_many() };
-        let _turns = Arc::new((of_all, of_connection));
-        let call = Call { _turns, method, form: JsonForm::of_method(method), inner, gateway: self };
+        let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
+        let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
+        let budget = Budget::new(&self.budget, client);
+        let call = Call { _turns, budget, method, form, inner, gateway: self };
         match method.kind() {
             Kind::Unary => call.unary(request).await,
             Kind::ServerStream => call.server_stream(request).await,
@@ -147,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_message_is_converted_where_it_delays_no_other_task() {
-        let (gateway, here) = (Gateway::new(1), std::thread::current().id());
+        let (gateway, here) = (Gateway::new(1, 1, Arc::new(|client, _| client)), std::thread::current().id());
         for (bytes, is_here) in [(AT_ONCE_BYTES_MAX, true), (AT_ONCE_BYTES_MAX + 1, false)] {
             let thread = gateway.converted(bytes, || Ok(std::thread::current().id())).await.unwrap();
             assert_eq!(thread == here, is_here, "{bytes}");

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use api::Method;
 
-use crate::methods;
+use grpc_server::methods;
 
 /// The method of a path such as `/v3/kv/put`.
 pub(super) fn method(path: &str) -> Option<Method> {

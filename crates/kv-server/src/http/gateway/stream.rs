@@ -17,7 +17,7 @@ use super::head::head;
 use super::values::Values;
 use super::write::{Slow, Writer};
 use super::{Call, refusal, write};
-use crate::net::inner;
+use grpc_server::inner;
 
 impl Call {
     /// A call with one request.
@@ -51,7 +51,7 @@ impl Call {
             Ok(response) => Answers::new(response),
             Err(error) => return refusal::stream_status(&lost(&error)),
         };
-        let first = match answers.next(&self.gateway.budget).await {
+        let first = match answers.next(&self.budget).await {
             Ok(message) => message,
             Err(status) if status.code() == Code::Ok => return Response::new(Body::empty()),
             Err(status) => return refusal::stream_status(&status),
@@ -84,7 +84,7 @@ impl Call {
                 Err(status) if status.code() == Code::Ok => return Ok(()),
                 Err(status) => return writer.write(refusal::last_line(&status).into()).await,
             }
-            next = answers.next(&self.gateway.budget).await;
+            next = answers.next(&self.budget).await;
         }
     }
 
@@ -95,7 +95,7 @@ impl Call {
 }
 
 async fn forward(call: Call, mut values: Values, mut requests: SendStream<Bytes>) {
-    while let Ok(Some(value)) = values.next(&call.gateway.budget).await {
+    while let Ok(Some(value)) = values.next(&call.budget).await {
         let Ok(message) = call.message(value).await else { break };
         if inner::send(&mut requests, message, false).await.is_err() {
             return;

@@ -1,19 +1,21 @@
 //! A call with one request and one answer.
 
-use api::JsonError;
 use api::grpc::{self, PREFIX_BYTES};
+use api::{Error, JsonError, JsonForm, Method};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
+use state_machine::command;
 use tonic::{Code, Status};
 
 use super::answers::{Answers, Message, lost};
 use super::head::head;
 use super::values::Values;
 use super::{Call, refusal, write};
-use crate::net::inner;
+use grpc_server::inner;
+use grpc_server::methods::CLUSTER_BYTES_MAX;
 
 /// Base64 takes four bytes for three, and names and numbers the rest.
 const JSON_FACTOR: usize = 2;
@@ -29,8 +31,8 @@ impl Call {
     async fn call(self, request: Request) -> Result<Response, Status> {
         let answer = self.begin(request).await?;
         let mut answers = Answers::new(answer.await.map_err(|error| lost(&error))?);
-        let Message { bytes, held } = answers.next(&self.gateway.budget).await?;
-        match answers.next(&self.gateway.budget).await {
+        let Message { bytes, held } = answers.next(&self.budget).await?;
+        match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
             Err(status) => return Err(status),
             Ok(_) => return Err(Status::internal("a unary call had two answers")),
@@ -53,7 +55,7 @@ impl Call {
     /// The message of the first object; an empty body stands for an empty one.
     async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
-        let value = values.next(&self.gateway.budget).await?;
+        let value = values.next(&self.budget).await?;
         self.message(value.unwrap_or_else(|| Bytes::from_static(b"{}"))).await
     }
 
@@ -62,7 +64,11 @@ impl Call {
     }
 
     fn json_bytes_max(&self) -> usize {
-        self.gateway.message_bytes_max.saturating_mul(JSON_FACTOR)
+        let message_bytes_max = match self.method.service() {
+            "etcdserverpb.Cluster" => self.gateway.message_bytes_max.min(CLUSTER_BYTES_MAX),
+            _ => self.gateway.message_bytes_max,
+        };
+        message_bytes_max.saturating_mul(JSON_FACTOR)
     }
 
     /// The JSON of an answer.
@@ -75,7 +81,11 @@ impl Call {
     /// The message that a JSON object stands for, with its prefix.
     pub(super) async fn message(&self, json: Bytes) -> Result<Bytes, Status> {
         let (form, json_bytes) = (self.form, json.len());
-        let convert = move || form.request(&json).map_err(|error| malformed(&error));
+        let objects_max = match self.method {
+            Method::KvTxn => command::txn_fields_max(self.gateway.txn_ops_max).saturating_add(1),
+            _ => usize::MAX,
+        };
+        let convert = move || message(form, &json, objects_max);
         let message = self.gateway.converted(json_bytes, convert).await?;
         let prefix = grpc::prefix(message.len()).ok_or_else(|| Status::resource_exhausted("4 GiB"))?;
         let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
@@ -83,6 +93,15 @@ impl Call {
         prefixed.extend_from_slice(&message);
         Ok(prefixed.freeze())
     }
+}
+
+/// The message of `json`. One of more objects is a transaction of too many operations: in memory, each takes
+/// a hundred times its two bytes. Base64 has no braces.
+fn message(form: JsonForm, json: &[u8], objects_max: usize) -> Result<Vec<u8>, Status> {
+    if json.len() / 2 > objects_max && json.iter().filter(|byte| **byte == b'{').count() > objects_max {
+        return Err(grpc_errors::refused(Error::TooManyOps));
+    }
+    form.request(json).map_err(|error| malformed(&error))
 }
 
 fn malformed(error: &JsonError) -> Status {
@@ -96,4 +115,22 @@ fn malformed(error: &JsonError) -> Status {
 /// An answer that our own services made, and that is not what the descriptors say.
 fn unreadable(error: &JsonError) -> Status {
     Status::internal(format!("an answer without a JSON form: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_of_too_many_objects_is_refused_before_it_is_built() {
+        let form = JsonForm::of_method(Method::KvTxn);
+        for (ops, taken) in [(0, true), (7, true), (8, false), (1 << 20, false)] {
+            let json = format!(r#"{{"success":[{}{{}}]}}"#, "{},".repeat(ops));
+            let message = message(form, json.as_bytes(), 9);
+            assert_eq!(message.is_ok(), taken, "{ops}");
+            if let Err(status) = message {
+                assert_eq!(status.message(), Error::TooManyOps.message());
+            }
+        }
+    }
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
 use super::budget::{Budget, Held};
-use crate::errors;
 
 /// Time for one object to arrive: from its first byte on, or from the beginning of a call that needs it.
 const OBJECT_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks whether the caller of an incomplete object is over its share.
+const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Objects and arrays inside one another. Each takes stack while it is read; etcd's limit is 10,000.
 const DEPTH_MAX: usize = 64;
 
@@ -61,10 +62,10 @@ impl Values {
                 return Ok((!rest.is_empty()).then_some(rest));
             }
             if self.read.len() > self.bytes_max {
-                return Err(errors::too_large(self.read.len(), self.bytes_max));
+                return Err(grpc_errors::too_large(self.read.len(), self.bytes_max));
             }
             if !budget.request(&mut self.held, self.read.len()) {
-                return Err(errors::too_many_request_bytes());
+                return Err(grpc_errors::too_many_request_bytes());
             }
             if !self.read.is_empty() {
                 deadline.get_or_insert_with(|| Instant::now() + OBJECT_WITHIN);
@@ -74,19 +75,30 @@ impl Values {
     }
 
     async fn receive(&mut self, deadline: Option<Instant>) -> Result<(), Status> {
-        let frame = match deadline {
-            Some(deadline) => timeout_at(deadline, self.body.frame()).await,
-            None => Ok(self.body.frame().await),
+        let frame = async {
+            loop {
+                if let Ok(frame) = timeout(SHARE_LOOK_EVERY, self.body.frame()).await {
+                    return Ok(frame);
+                }
+                if self.held.is_over_share() {
+                    return Err(grpc_errors::too_many_request_bytes());
+                }
+            }
         };
-        match frame {
-            Ok(Some(Ok(frame))) => {
+        let frame = match deadline {
+            Some(deadline) => {
+                timeout_at(deadline, frame).await.map_err(|_| grpc_errors::incomplete_too_long())?
+            }
+            None => frame.await,
+        };
+        match frame? {
+            Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
                     self.read.extend_from_slice(data);
                 }
             }
-            Ok(Some(Err(_))) => return Err(Status::new(Code::InvalidArgument, "unexpected EOF")),
-            Ok(None) => self.has_ended = true,
-            Err(_) => return Err(errors::incomplete_too_long()),
+            Some(Err(_)) => return Err(Status::new(Code::InvalidArgument, "unexpected EOF")),
+            None => self.has_ended = true,
         }
         Ok(())
     }
@@ -131,12 +143,16 @@ impl Border {
 mod tests {
     use super::*;
 
+    fn budget() -> Budget {
+        Budget::new(&super::super::budget::gate(), Default::default())
+    }
+
     /// The objects of a body that arrives in pieces.
     async fn objects(pieces: &[&'static str]) -> Result<Vec<String>, Status> {
         let pieces: Vec<Result<Bytes, std::convert::Infallible>> =
             pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
         let mut values = Values::new(Body::from_stream(tokio_stream::iter(pieces)), 64);
-        let (budget, mut found) = (Budget::default(), Vec::new());
+        let (budget, mut found) = (budget(), Vec::new());
         while let Some(value) = values.next(&budget).await? {
             found.push(String::from_utf8(value.to_vec()).unwrap());
         }
@@ -184,7 +200,7 @@ mod tests {
             let begun = Instant::now();
             let body = Body::from_stream(each_second(piece));
             let mut values = if first_is_due { Values::due(body, 64) } else { Values::new(body, 64) };
-            let budget = Budget::default();
+            let budget = budget();
             let next = tokio::time::timeout(10 * OBJECT_WITHIN, values.next(&budget)).await;
             assert_eq!(next.is_ok(), ends, "{piece:?}, {first_is_due}");
             if let Ok(next) = next {

@@ -4,8 +4,9 @@
 //!   headers, so the token comes in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other
 //!   headers are left out.
 //! * The call ends when the client closes the websocket, and the websocket when the call has ended.
-//! * At most [`super::WEBSOCKETS_MAX`] are open, and a message has at most [`MESSAGE_BYTES_MAX`]. An answer
-//!   is passed on in the pieces in which it comes, as fragments of one message.
+//! * At most [`super::WEBSOCKETS_MAX`] are open, shared between callers, and a message has at most
+//!   [`MESSAGE_BYTES_MAX`]. An answer is passed on in the pieces in which it comes, as fragments of one
+//!   message.
 //! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both
 //!   are looked for from the beginning of the call: its answer may not begin before the client says more.
 //! * While the call takes no request, nothing is read, and so no answer to a ping is seen. Such a client is
@@ -45,6 +46,8 @@ use tonic::Code;
 use super::Gateway;
 use super::refusal::refused;
 use super::turns::{TURN_BYTES, Turns};
+use admission::Holder;
+use grpc_server::inner::Inner;
 
 /// Bytes of one message: with all websockets in use 128 MiB.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -78,13 +81,16 @@ impl Gateway {
             return bad_handshake();
         };
         let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else { return bad_handshake() };
-        let Ok(place) = Arc::clone(&self.websockets).try_acquire_owned() else {
+        let Some(inner) = request.extensions().get::<Inner>() else { return bad_handshake() };
+        let holder = inner.holder().map_or_else(Holder::new, Arc::clone);
+        let caller = (self.client_of)(inner.client(), &call_headers(request.headers())).caller;
+        let Some(place) = self.websockets.take(caller, &holder) else {
             return refused(Code::ResourceExhausted, "etcdserver: too many requests");
         };
         let protocol = request.headers().get(SEC_WEBSOCKET_PROTOCOL).cloned();
         let call = call(request);
         tokio::spawn(async move {
-            let _place = place;
+            let (_place, _in_use) = (place, holder.begin());
             // An error is the client's, which is gone.
             let Ok(upgraded) = upgrade.await else { return };
             let config = WebSocketConfig::default()
@@ -94,7 +100,10 @@ impl Gateway {
                 .max_write_buffer_size(WRITE_BYTES_MAX);
             let socket =
                 Socket::from_raw_socket(Turns::new(TokioIo::new(upgraded)), Role::Server, Some(config)).await;
-            serve(socket, self, call).await;
+            tokio::select! {
+                () = serve(socket, self, call) => {}
+                () = holder.displaced() => {}
+            }
         });
         switched(&key, protocol.as_ref())
     }
@@ -126,12 +135,14 @@ fn switched(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response {
 /// The call that the request stands for, without a body: its path, its connection and its token.
 fn call(request: Request) -> Request {
     let (mut parts, _) = request.into_parts();
-    let token = token(&parts.headers);
-    (parts.method, parts.headers) = (Method::POST, HeaderMap::new());
-    if let Some(token) = token.and_then(|token| HeaderValue::try_from(format!("{BEARER} {token}")).ok()) {
-        parts.headers.insert(AUTHORIZATION, token);
-    }
+    (parts.method, parts.headers) = (Method::POST, call_headers(&parts.headers));
     Request::from_parts(parts, Body::empty())
+}
+
+/// Its headers: the token.
+fn call_headers(headers: &HeaderMap) -> HeaderMap {
+    let token = token(headers).and_then(|token| HeaderValue::try_from(format!("{BEARER} {token}")).ok());
+    token.map(|token| (AUTHORIZATION, token)).into_iter().collect()
 }
 
 /// That of the cookie goes before that of the protocols.

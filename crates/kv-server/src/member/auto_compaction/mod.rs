@@ -14,9 +14,9 @@ use state_machine::command::{self, Kind};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::handle::{Member, ProposeError};
-use crate::config::Retention;
-use crate::process::log::causes;
-use crate::process::shutdown::Stop;
+use config::Retention;
+use process::log::causes;
+use process::shutdown::Stop;
 use schedule::Schedule;
 
 /// Starts what `retention` asks for. It ends with `stop`.

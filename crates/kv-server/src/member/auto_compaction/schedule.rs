@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::config::Retention;
+use config::Retention;
 
 /// A retention above an hour is applied once an hour.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);

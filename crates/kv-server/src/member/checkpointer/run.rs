@@ -9,7 +9,7 @@ use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
 use super::requests::{CheckpointerShared, Install, Listener};
-use crate::metrics::{Metrics, Purpose, UnderWay};
+use telemetry::metrics::{Metrics, Purpose, UnderWay};
 
 /// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
 const COMPACT_KEYS_MAX: usize = 1000;

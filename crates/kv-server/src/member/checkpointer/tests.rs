@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::requests::CheckpointerShared;
 use super::*;
-use crate::metrics::Metrics;
+use telemetry::metrics::Metrics;
 
 /// What happened, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::checkpoints::Checkpoints;
 use super::requests::CheckpointerShared;
 use super::run::Checkpointer;
-use crate::metrics::Metrics;
+use telemetry::metrics::Metrics;
 
 /// The thread itself; dropping it leaves it running.
 pub struct StoreThread {

@@ -24,9 +24,9 @@ use mvcc::{KvHash, LogIndex};
 use tokio::time::sleep;
 
 use super::handle::{Member, ProposeError};
-use crate::config::CorruptionChecks;
-use crate::process::log::causes;
-use crate::process::shutdown::Stop;
+use config::CorruptionChecks;
+use process::log::causes;
+use process::shutdown::Stop;
 use verdict::{PeerHash, Verdict};
 
 pub(crate) use named::give_up_leadership;

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use super::named::named;
 use super::verdict::{self, Verdict};
 use crate::member::handle::Member;
-use crate::process::log::causes;
+use process::log::causes;
 
 /// Records and bytes of one part: a few milliseconds.
 const PART: RecountBounds = RecountBounds { records: 4096, raw_bytes: 2 << 20 };

@@ -43,10 +43,10 @@ impl LeaderLeases {
 
     /// The term that this member leads. The first call in a term waits until everything of earlier terms is
     /// applied.
-    pub async fn leading(&self, asker: RequestOrigin) -> Result<LedTerm, LeaseError> {
+    pub async fn leading(&self, asker: RequestOrigin) -> Result<Term, LeaseError> {
         let before = self.led_term().ok_or(LeaseError::NotLeader)?;
-        if let Some(led) = self.known(before) {
-            return Ok(led);
+        if self.has_begun(before) {
+            return Ok(before);
         }
         self.raft.read_point_of(asker).await?;
         if self.led_term() != Some(before) {
@@ -54,15 +54,15 @@ impl LeaderLeases {
         }
         let begun = LedTerm::begin(before, self.anchored.newest(), boot_time());
         let mut term = self.term.lock();
-        match *term {
-            // Another call was faster.
-            Some(led) if led.term == before => Ok(led),
-            Some(_) | None => Ok(*term.insert(begun)),
+        // Unless another call was faster.
+        if term.is_none_or(|led| led.term != before) {
+            *term = Some(begun);
         }
+        Ok(before)
     }
 
-    fn known(&self, term: Term) -> Option<LedTerm> {
-        (*self.term.lock()).filter(|led| led.term == term)
+    fn has_begun(&self, term: Term) -> bool {
+        self.term.lock().is_some_and(|led| led.term == term)
     }
 
     /// The term of this member, if it leads.
@@ -71,21 +71,29 @@ impl LeaderLeases {
         (status.leader == Some(self.member)).then_some(status.term)
     }
 
+    /// The lease clock of a term, and the term as it is after the clock was read.
+    pub fn read_clock(&self, term: Term) -> Result<(LedTerm, i64), LeaseError> {
+        let mut newest = self.term.lock();
+        let led = newest.as_mut().filter(|led| led.term == term).ok_or(LeaseError::NotLeader)?;
+        let clock = led.read(self.anchored.newest(), boot_time());
+        Ok((*led, clock))
+    }
+
     /// Renews leases and returns the TTL of each, or 0 if there is no such lease. Renewals come in batches, a
     /// few at a time.
     pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
-        let led = self.leading(RequestOrigin::Member).await?;
-        let now = led.clock_at(boot_time());
+        let term = self.leading(RequestOrigin::Member).await?;
+        let (led, now) = self.read_clock(term)?;
         let mut batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
         loop {
             match batch.next(&self.table) {
                 RenewalStep::Require { record, must_confirm } => {
                     let is_empty = record.is_empty();
                     let (recorded, confirmed) = tokio::join!(
-                        async { if is_empty { Ok(()) } else { self.record(led, record).await } },
+                        async { if is_empty { Ok(()) } else { self.record(term, record).await } },
                         async {
                             if must_confirm {
-                                self.confirm(led.term, RequestOrigin::Member).await
+                                self.confirm(term, RequestOrigin::Member).await
                             } else {
                                 Ok(())
                             }
@@ -104,9 +112,10 @@ impl LeaderLeases {
 
     /// How long leases still have: a question of a client.
     pub async fn remaining(&self, ids: &[i64]) -> Result<Vec<Remaining>, LeaseError> {
-        let led = self.leading(RequestOrigin::Client).await?;
-        self.confirm(led.term, RequestOrigin::Client).await?;
-        Ok(remaining(&self.table, ids, led.clock_at(boot_time())))
+        let term = self.leading(RequestOrigin::Client).await?;
+        self.confirm(term, RequestOrigin::Client).await?;
+        let (_, now) = self.read_clock(term)?;
+        Ok(remaining(&self.table, ids, now))
     }
 
     /// No other member led when this call began, and everything that was committed then is applied.
@@ -116,16 +125,18 @@ impl LeaderLeases {
     }
 
     /// Records that leases, which were just found, have their full TTL from now on.
-    pub async fn record(&self, led: LedTerm, chosen: Chosen) -> Result<(), LeaseError> {
-        let command = command::encode(chosen.record(led.term, led.clock_at(boot_time())));
+    pub async fn record(&self, term: Term, chosen: Chosen) -> Result<(), LeaseError> {
+        let (_, now) = self.read_clock(term)?;
+        let command = command::encode(chosen.record(term, now));
         match self.propose(command).await? {
             Response::LeaseRenew => Ok(()),
             other => unreachable!("a renewal was answered with {other:?}"),
         }
     }
 
-    /// Revokes those of the leases whose time is over at `now`, and returns how many those were.
-    pub async fn expire(&self, term: Term, now: i64, ids: Vec<i64>) -> Result<usize, LeaseError> {
+    /// Revokes those of the leases whose time is over, and returns how many those were.
+    pub async fn expire(&self, term: Term, ids: Vec<i64>) -> Result<usize, LeaseError> {
+        let (_, now) = self.read_clock(term)?;
         let command = command::encode(Kind::LeaseExpire(LeaseExpire { term: term.0, now, ids }));
         match self.propose(command).await? {
             Response::LeaseExpire(count) => {

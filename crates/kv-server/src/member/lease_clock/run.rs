@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
-use raft_node::RequestOrigin;
-use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Turns};
+use raft_node::{RequestOrigin, Term};
+use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, Turns};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::anchor::boot_time;
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
-use crate::process::shutdown::Stop;
+use process::shutdown::Stop;
 
 /// Commands under way. When there are so many, the turn waits for one of them. Two: while one is applied, the
 /// next one is synced. With eight, puts waited twice as long, and 100,000 leases were gone after 1.0 s, not 1.9
@@ -26,7 +25,7 @@ enum Done {
 
 /// One term of a leader.
 struct LeaderTerm {
-    led: LedTerm,
+    term: Term,
     turns: Turns,
     commands: JoinSet<Done>,
 }
@@ -41,9 +40,9 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
             turns.tick().await;
             match leases.leading(RequestOrigin::Member).await {
                 Ok(led) => {
-                    if term.as_ref().is_none_or(|term| term.led != led) {
+                    if term.as_ref().is_none_or(|term| term.term != led) {
                         let turns = Turns::new(&leases.table);
-                        term = Some(LeaderTerm { led, turns, commands: JoinSet::new() });
+                        term = Some(LeaderTerm { term: led, turns, commands: JoinSet::new() });
                     }
                     if let Some(term) = &mut term {
                         term.work(&leases, &expired).await;
@@ -70,11 +69,12 @@ impl LeaderTerm {
             while let Some(done) = self.commands.try_join_next() {
                 self.note(leases, done.ok());
             }
-            let now = self.led.clock_at(boot_time());
+            // Otherwise the term is over.
+            let Ok((_, now)) = leases.read_clock(self.term) else { return };
             let work = self.turns.turn(now, &leases.table);
             if let Some(chosen) = work.record {
-                let (leases, led) = (Arc::clone(leases), self.led);
-                self.commands.spawn(async move { Done::Recorded(leases.record(led, chosen).await) });
+                let (leases, term) = (Arc::clone(leases), self.term);
+                self.commands.spawn(async move { Done::Recorded(leases.record(term, chosen).await) });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND) {
                 while self.commands.len() >= COMMANDS_MAX {
@@ -91,9 +91,9 @@ impl LeaderTerm {
     }
 
     fn expire(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter, ids: Vec<i64>) {
-        let (leases, led, expired) = (Arc::clone(leases), self.led, expired.clone());
+        let (leases, term, expired) = (Arc::clone(leases), self.term, expired.clone());
         self.commands.spawn(async move {
-            let result = leases.expire(led.term, led.clock_at(boot_time()), ids.clone()).await;
+            let result = leases.expire(term, ids.clone()).await;
             expired.inc_by(*result.as_ref().unwrap_or(&0) as u64);
             Done::Expired { ids, result: result.map(drop) }
         });
@@ -113,7 +113,9 @@ impl LeaderTerm {
             Some(Done::Expired { ids, result: Ok(()) }) => self.turns.expired(&ids, &leases.table),
             Some(Done::Expired { ids, result: Err(error) }) => {
                 tracing::debug!(%error, leases = ids.len(), "leases were not revoked; trying again");
-                self.turns.not_expired(&ids, self.led.clock_at(boot_time()));
+                if let Ok((_, now)) = leases.read_clock(self.term) {
+                    self.turns.not_expired(&ids, now);
+                }
             }
         }
     }

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
-use crate::admission::{ClientId, Share, Shares};
-use crate::process::shutdown::Stop;
+use admission::{ClientId, Share, Shares};
+use process::shutdown::Stop;
 
 /// Renewals in one batch: its answer takes at most 10 bytes for each.
 const BATCH_MAX: usize = 1_024;
@@ -204,12 +204,27 @@ impl LeaseService {
         }
     }
 
+    /// Asks the leader, and gives up when another member leads or none does: a leader that is paused or cut
+    /// off answers late or never.
     async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
-        match self.leader.raft.status().leader {
-            None => Err(LeaseError::NoLeader),
-            Some(leader) if leader == self.member => answer_here(&self.leader, question).await,
-            Some(leader) => self.link.ask(leader, question).await,
+        let leader = self.leader.raft.status().leader.ok_or(LeaseError::NoLeader)?;
+        let asked = async {
+            match leader == self.member {
+                true => answer_here(&self.leader, question).await,
+                false => self.link.ask(leader, question).await,
+            }
+        };
+        tokio::select! {
+            answers = asked => answers,
+            () = until_changed(|| self.leader.raft.status().leader, leader) => Err(LeaseError::NotLeader),
         }
+    }
+}
+
+/// Waits until `leader` is not this member any more.
+async fn until_changed(leader: impl Fn() -> Option<u64>, asked: u64) {
+    while leader() == Some(asked) || base::mutant("asks-a-deposed-leader") {
+        sleep(RETRY_EVERY).await;
     }
 }
 
@@ -264,6 +279,16 @@ mod tests {
             let began = Instant::now();
             let batch = self.batches.next().await.unwrap();
             (batch.len(), began.elapsed().as_millis())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_under_way_is_given_up_when_another_member_leads_or_none() {
+        for next in [None, Some(2)] {
+            let began = Instant::now();
+            let leader = || if began.elapsed() < Duration::from_secs(1) { Some(1) } else { next };
+            let ended = timeout_at(began + Duration::from_secs(2), until_changed(leader, 1)).await;
+            assert!(ended.is_ok() && began.elapsed() <= Duration::from_secs(1) + RETRY_EVERY, "{next:?}");
         }
     }
 

@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
-use crate::metrics::Metrics;
-use crate::process::runtime::yield_to_others;
-use crate::process::shutdown::{self, Stop, Stopper};
+use process::runtime::yield_to_others;
+use process::shutdown::{self, Stop, Stopper};
+use telemetry::metrics::Metrics;
 
 /// Chunks between the network and the disk. Two let both work at the same time; more would only be memory.
 const CHUNKS_MAX: usize = 2;

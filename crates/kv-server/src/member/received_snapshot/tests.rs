@@ -54,7 +54,7 @@ fn fixture() -> Fixture {
     };
     let fatal = Arc::new(Mutex::new(None));
     let reported = Arc::clone(&fatal);
-    let on_fatal = move |error: Fatal| *reported.lock() = Some(raft_node::causes(&error));
+    let on_fatal = move |error: Fatal| *reported.lock() = Some(base::causes(&error));
     let incoming = Incoming::new(Box::new(place), Arc::default(), Arc::new(on_fatal));
     Fixture { incoming, is_used, is_full, fatal }
 }

@@ -6,7 +6,7 @@
 //!
 //! Does not know the hub.
 
-use crate::auth::Caller;
+use auth::Caller;
 
 /// A pass under way.
 pub(super) struct Review {

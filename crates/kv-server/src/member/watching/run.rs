@@ -13,8 +13,8 @@ use super::outbox::Outbox;
 use super::review::Review;
 use super::stream::{Content, Mail, StreamShared, WatchRequest};
 use super::waker::Until;
-use crate::admission::ClientId;
-use crate::auth::Caller;
+use admission::ClientId;
+use auth::Caller;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
 const MAIL_PER_TURN: usize = 256;
@@ -160,7 +160,7 @@ impl Run {
         if outbox.is_closed.load(SeqCst) {
             return;
         }
-        let id = self.hub.open_of(client.0, self.began.elapsed());
+        let id = self.hub.open_of(client, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
         self.streams
             .insert(id, Stream { outbox, places_kept: 0, review: None, held: Vec::new(), turn_since: None });
@@ -289,7 +289,7 @@ mod tests {
     /// A stream that watches all keys from the first revision on.
     fn reader(run: &mut Run, client: u64) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::new());
-        run.open(Arc::clone(&outbox), ClientId(client));
+        run.open(Arc::clone(&outbox), ClientId::alone(client));
         let range_end = b"\0".as_slice().into();
         let request = CreateRequest { range_end, start_revision: 1, ..CreateRequest::default() };
         run.request(&outbox, WatchRequest::Create(request));
@@ -363,7 +363,7 @@ mod tests {
         let (mailbox, mail) = mpsc::channel(8);
         let mut run = Run::new(Hub::new(store, WatchLimits::default()), mail, Arc::default());
         let outbox = Arc::new(Outbox::new());
-        run.open(Arc::clone(&outbox), ClientId(1));
+        run.open(Arc::clone(&outbox), ClientId::alone(1));
         let mut create = |watch_id, key: &'static str| {
             let request = CreateRequest { key: key.into(), watch_id, ..CreateRequest::default() };
             run.request(&outbox, WatchRequest::Create(request));

@@ -11,8 +11,8 @@ use watch::{CreateRequest, Parcel, Stats};
 
 use super::outbox::{Outbox, Read};
 use super::waker::Waker;
-use crate::admission::ClientId;
-use crate::auth::Caller;
+use admission::ClientId;
+use auth::Caller;
 
 /// Requests that wait for the hub: some milliseconds of its work. A stream that finds the mailbox full waits.
 pub(super) const MAILBOX_MAX: usize = 4096;

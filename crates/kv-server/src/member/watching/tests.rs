@@ -11,8 +11,8 @@ use watch::{CreateRequest, Encoder, Parcel, WatchLimits};
 
 use super::outbox::{HANDED_BYTES_MAX, REQUESTS_MAX};
 use super::*;
-use crate::admission::ClientId;
-use crate::auth::Caller;
+use admission::ClientId;
+use auth::Caller;
 
 struct Bench {
     writer: Writer,
@@ -35,7 +35,7 @@ impl Bench {
     }
 
     async fn stream(&self) -> WatchStream {
-        let stream = self.thread.watching().open(ClientId(1)).await.unwrap();
+        let stream = self.thread.watching().open(ClientId::alone(1)).await.unwrap();
         request(&stream, everything()).await;
         stream
     }
@@ -151,7 +151,7 @@ async fn a_stop_ends_the_thread_and_refuses_streams() {
     let bench = Bench::new();
     let (stream, watching) = (bench.stream().await, bench.thread.watching());
     bench.thread.stop();
-    assert_eq!(watching.open(ClientId(1)).await.err(), Some(WatchStopped));
+    assert_eq!(watching.open(ClientId::alone(1)).await.err(), Some(WatchStopped));
     stream.place().await;
     assert_eq!(stream.request(WatchRequest::Progress).await, Err(WatchStopped));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data_dir::FORMAT;
+use data_dir::FORMAT;
 
 fn member(id: u64, url: &str) -> FirstMember {
     FirstMember { id, name: String::new(), peer_urls: vec![url.to_owned()], is_learner: false }
@@ -10,7 +10,7 @@ fn urls(url: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_list_vouches_for_a_member_of_this_cluster_at_its_url_only() {
+fn a_list_vouches_for_a_member_of_this_cluster_wherever_it_has_it() {
     let identity = Identity {
         format: FORMAT,
         cluster_id: 7,
@@ -25,24 +25,25 @@ fn a_list_vouches_for_a_member_of_this_cluster_at_its_url_only() {
         (8, vec![member(1, "a"), member(9, "x")], false),
         (7, vec![member(2, "a"), member(9, "x")], false),
         (7, vec![member(1, "a"), member(8, "x")], false),
-        (7, vec![member(1, "a"), member(9, "y")], false),
+        (7, vec![member(1, "a"), member(9, "y")], true),
         (7, vec![], false),
     ];
     for (cluster_id, members, wanted) in cases {
-        let running = RunningCluster { cluster_id, members };
-        assert_eq!(vouches(&running, &identity, 9, &urls("x")), wanted, "{running:?}");
+        let running = RunningCluster { cluster_id, members, level: state_machine::CommandLevel(0) };
+        assert_eq!(vouches(&running, &identity, 9), wanted, "{running:?}");
     }
 }
 
 #[test]
-fn an_introduction_ends_when_the_list_says_something_new_of_the_member() {
+fn an_introduction_ends_when_the_list_has_the_address_or_no_longer_the_member() {
     // The list at the introduction, the list later, whether the member is introduced still.
     let cases = [
         (vec![], vec![], true),
         (vec![], vec![member(3, "c")], true),
         (vec![], vec![member(9, "x")], false),
-        (vec![], vec![member(9, "y")], false),
+        (vec![], vec![member(9, "y")], true),
         (vec![member(9, "old")], vec![member(9, "old"), member(3, "c")], true),
+        (vec![member(9, "old")], vec![member(9, "new")], true),
         (vec![member(9, "old")], vec![member(9, "x")], false),
         (vec![member(9, "old")], vec![], false),
     ];
@@ -99,5 +100,22 @@ fn a_claim_is_asked_only_within_its_bounds_and_only_inside_tls_if_this_member_is
         let urls = claimed(&claim, &own);
         assert_eq!(urls.as_ref().map(Vec::len), wanted, "{urls:?}");
         assert!(urls.is_none_or(|urls| urls.join(",") == claim));
+    }
+}
+
+#[test]
+fn a_hello_says_where_a_member_listens_by_its_list_and_by_its_flags() {
+    let text = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>();
+    let many: Vec<String> = (0..URLS_MAX).map(|port| format!("http://a:{port}")).collect();
+    for (own, advertised, wanted) in [
+        (text(&["http://a:1"]), text(&["http://a:1"]), "http://a:1".to_owned()),
+        (text(&["http://new:1"]), text(&["http://a:1"]), "http://new:1,http://a:1".to_owned()),
+        (text(&["https://new:1"]), text(&["http://a:1"]), "https://new:1".to_owned()),
+        (text(&["http://new:1"]), text(&["unix://a:1"]), "http://new:1".to_owned()),
+        (many.clone(), text(&["http://b:1"]), many.join(",")),
+    ] {
+        let said = claim(&own, &advertised);
+        assert_eq!(said, wanted);
+        assert!(claimed(&said, &own).is_some());
     }
 }

@@ -11,14 +11,15 @@ use api::peer::{
 };
 use futures_util::future::join_all;
 use mvcc::{KvHash, LogIndex, SpanDigest};
+use state_machine::CommandLevel;
 use tonic::Status;
 
 use super::ask_in_turn;
-use crate::data_dir::Identity;
 use crate::member::Hasher;
-use crate::peer::context::ENCODING;
+use crate::peer::context::hello;
 use crate::peer::link::{Client, answers_as};
-use crate::tls::Dialer;
+use data_dir::Identity;
+use transport::tls::Dialer;
 
 /// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
 const HASH_WITHIN: Duration = Duration::from_secs(120);
@@ -39,18 +40,17 @@ pub(in crate::peer) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryH
 ///
 /// A member that starts as well has bound its port and answers nothing: on it a hash would be waited for in
 /// vain, and so would a whole cluster that starts. It is left out when it does not answer a probe.
-pub async fn at_start(dialer: &Dialer, identity: &Identity, members: &[Member], at: i64) -> Answers {
+pub async fn at_start(
+    dialer: &Dialer,
+    identity: &Identity,
+    (members, level): (&[Member], CommandLevel),
+    at: i64,
+) -> Answers {
     let own = members.iter().find(|member| member.id == identity.member_id);
     let own_urls = own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default();
     let others = members.iter().filter(|member| member.id != identity.member_id);
     let asked = others.map(|other| {
-        let hello = Hello {
-            cluster_id: identity.cluster_id,
-            from: identity.member_id,
-            to: other.id,
-            encoding: ENCODING,
-            peer_urls: own_urls.clone(),
-        };
+        let hello = hello(identity, other.id, own_urls.clone(), level);
         async move {
             if answers_as(dialer, &other.peer_ur_ls, hello.clone()).await {
                 return (other.id, ask(dialer, &other.peer_ur_ls, hello, at).await);

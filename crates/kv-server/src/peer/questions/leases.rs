@@ -21,15 +21,19 @@ const IDS_MAX: usize = 2_048;
 /// again, perhaps with another leader.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
+/// Where a member may be asked.
+type UrlsOf = Box<dyn Fn(u64) -> Vec<String> + Send + Sync>;
+
 /// Asks other members when they lead.
 pub struct LeaseLink {
     context: Context,
+    urls: UrlsOf,
     connection: Mutex<Option<(u64, Client)>>,
 }
 
 impl LeaseLink {
-    pub fn new(context: Context) -> Arc<LeaseLink> {
-        Arc::new(LeaseLink { context, connection: Mutex::new(None) })
+    pub fn new(context: Context, urls: UrlsOf) -> Arc<LeaseLink> {
+        Arc::new(LeaseLink { context, urls, connection: Mutex::new(None) })
     }
 
     async fn client(&self, leader: u64) -> Option<Client> {
@@ -39,10 +43,8 @@ impl LeaseLink {
         {
             return Some(client.clone());
         }
-        let members = self.context.roster.members();
-        let member = members.iter().find(|member| member.id == leader)?;
-        for url in &member.peer_urls {
-            if let Ok(client) = dial(&self.context.dialer, url).await {
+        for url in (self.urls)(leader) {
+            if let Ok(client) = dial(&self.context.dialer, &url).await {
                 return Some(connection.insert((leader, client)).1.clone());
             }
         }

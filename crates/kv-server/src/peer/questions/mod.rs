@@ -9,8 +9,8 @@ use std::time::Duration;
 use tonic::{Response, Status};
 
 use super::link::{Client, dial};
-use crate::process::log::causes;
-use crate::tls::Dialer;
+use process::log::causes;
+use transport::tls::Dialer;
 
 /// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
 /// no answer.

@@ -12,7 +12,7 @@ use tonic::Status;
 use super::ask_in_turn;
 use crate::member::Hasher;
 use crate::peer::link::Client;
-use crate::tls::Dialer;
+use transport::tls::Dialer;
 
 /// Time for one part: its blocks may have to be read from a slow disk.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

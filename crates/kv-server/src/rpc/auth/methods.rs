@@ -11,9 +11,8 @@ use state_machine::{AuthState, USER_NAME_BYTES_MAX};
 use tonic::{Request, Response as Reply, Status};
 
 use super::{Auth, permissions};
-use crate::auth::{COST_MAX, Caller, is_affordable};
-use crate::errors;
 use crate::rpc::header;
+use auth::{COST_MAX, Caller, is_affordable};
 
 #[tonic::async_trait]
 impl AuthMethods for Auth {
@@ -63,7 +62,7 @@ impl AuthMethods for Auth {
         let (asker, AuthUserAddRequest { name, password, options, .. }) = self.admit(request)?;
         // What could not be stored does not wait for its hash: a thousand such names may be long.
         if name.len() > USER_NAME_BYTES_MAX {
-            return Err(errors::refused(Error::RequestTooLarge));
+            return Err(grpc_errors::refused(Error::RequestTooLarge));
         }
         let password_hash = match &options {
             Some(options) if options.no_password => Bytes::new(),
@@ -79,7 +78,7 @@ impl AuthMethods for Auth {
     ) -> Result<Reply<AuthUserGetResponse>, Status> {
         let (asker, request) = self.admit(request)?;
         let state = self.state_for(&asker, |_, caller| caller.user() == Some(&request.name)).await?;
-        let user = state.users.get(&request.name).ok_or(Error::UserNotFound).map_err(errors::refused)?;
+        let user = state.users.get(&request.name).ok_or(Error::UserNotFound).map_err(grpc_errors::refused)?;
         let header = header::newest(&self.member);
         Ok(Reply::new(AuthUserGetResponse { header, roles: user.roles.clone() }))
     }
@@ -112,7 +111,7 @@ impl AuthMethods for Auth {
         let (asker, request) = self.admit(request)?;
         let AuthUserChangePasswordRequest { name, password, hashed_password } = request;
         if name.len() > USER_NAME_BYTES_MAX {
-            return Err(errors::refused(Error::UserNotFound));
+            return Err(grpc_errors::refused(Error::UserNotFound));
         }
         let password_hash = match password.is_empty() {
             false => {
@@ -121,9 +120,9 @@ impl AuthMethods for Auth {
             }
             true => {
                 let decoded = base64::engine::general_purpose::STANDARD.decode(hashed_password);
-                let hash = decoded.map_err(|_| errors::malformed_hash())?;
+                let hash = decoded.map_err(|_| grpc_errors::malformed_hash())?;
                 if !is_affordable(&hash) {
-                    return Err(errors::costly_hash(COST_MAX));
+                    return Err(grpc_errors::costly_hash(COST_MAX));
                 }
                 hash.into()
             }
@@ -170,7 +169,7 @@ impl AuthMethods for Auth {
             user.is_some_and(|user| user.roles.contains(&request.role))
         };
         let state = self.state_for(&asker, has_role).await?;
-        let perm = permissions(&state, &request.role).map_err(errors::refused)?;
+        let perm = permissions(&state, &request.role).map_err(grpc_errors::refused)?;
         Ok(Reply::new(AuthRoleGetResponse { header: header::newest(&self.member), perm }))
     }
 

@@ -22,9 +22,8 @@ use tonic::{Request, Status};
 
 use super::guard::{self, Asker};
 use super::header;
-use crate::auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
-use crate::errors;
 use crate::member::{Member, ProposeError};
+use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
 
 /// How often a password is verified again because users or roles changed meanwhile.
 const TRIES_MAX: usize = 10;
@@ -36,9 +35,9 @@ pub struct Auth {
 
 fn hash_error(error: HashError) -> Status {
     match error {
-        HashError::TooMany => errors::refused(Error::TooManyRequests),
-        HashError::TooLong => errors::password_too_long(),
-        HashError::Failed => errors::no_hash(),
+        HashError::TooMany => grpc_errors::refused(Error::TooManyRequests),
+        HashError::TooLong => grpc_errors::password_too_long(),
+        HashError::Failed => grpc_errors::no_hash(),
     }
 }
 
@@ -58,14 +57,14 @@ impl Auth {
 
     /// The newest state.
     async fn state(&self) -> Result<Arc<AuthState>, Status> {
-        self.member.read_point().await.map_err(errors::read_point)?;
+        self.member.read_point().await.map_err(grpc_errors::read_point)?;
         Ok(self.member.auth.table.state())
     }
 
     /// As `state`, for a method of root. The caller is looked at in that state too.
     async fn state_for_root(&self, asker: &Asker) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
-        asker.caller(&self.member).await?.check_root().map_err(errors::refused)?;
+        asker.caller(&self.member).await?.check_root().map_err(grpc_errors::refused)?;
         Ok(state)
     }
 
@@ -81,7 +80,7 @@ impl Auth {
             Err(error)
                 if matches!(error, Error::PermissionDenied | Error::UserNotFound)
                     && is_own(&state, &caller) => {}
-            checked => checked.map_err(errors::refused)?,
+            checked => checked.map_err(grpc_errors::refused)?,
         }
         Ok(state)
     }
@@ -103,7 +102,7 @@ impl Auth {
                 Ok(verified) => return verified,
             }
         }
-        Err(errors::refused(Error::AuthOldRevision))
+        Err(grpc_errors::refused(Error::AuthOldRevision))
     }
 
     /// One try. `AuthOldRevision` if users or roles have changed since `state`.
@@ -114,13 +113,13 @@ impl Auth {
         name: &str,
         password: &Decisive,
     ) -> Result<Result<AuthenticateResponse, Status>, ProposeError> {
-        let refused = |error| Ok(Err(errors::refused(error)));
+        let refused = |error| Ok(Err(grpc_errors::refused(error)));
         if !state.enabled {
             return refused(Error::AuthNotEnabled);
         }
         let Some(user) = state.users.get(name) else { return refused(Error::AuthFailed) };
         if user.options.as_ref().is_some_and(|options| options.no_password) {
-            return Ok(Err(errors::no_password_user()));
+            return Ok(Err(grpc_errors::no_password_user()));
         }
         if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
             return refused(Error::TooManyRequests);
@@ -161,7 +160,7 @@ impl Auth {
         let auth = &self.member.auth;
         let signed = match &auth.tokens {
             Tokens::Simple => return Ok(None),
-            Tokens::None => return Ok(Some(Err(errors::refused(Error::AuthFailed)))),
+            Tokens::None => return Ok(Some(Err(grpc_errors::refused(Error::AuthFailed)))),
             Tokens::Jwt(signed) => signed.issue(name, state.revision, SystemTime::now()),
         };
         if auth.table.revision() != state.revision || !auth.is_enabled() {
@@ -169,8 +168,8 @@ impl Auth {
         }
         Ok(Some(match signed {
             Ok(token) => Ok(AuthenticateResponse { header: header::newest(&self.member), token }),
-            Err(SignError::VerifyOnly) => Err(errors::verify_only_key()),
-            Err(SignError::Failed) => Err(errors::unsigned_token()),
+            Err(SignError::VerifyOnly) => Err(grpc_errors::verify_only_key()),
+            Err(SignError::Failed) => Err(grpc_errors::unsigned_token()),
         }))
     }
 

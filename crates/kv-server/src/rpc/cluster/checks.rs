@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use api::Error;
 use api::etcdserverpb::Member;
-use raft_node::Progress;
 
 /// A member counts as healthy after so long without a break: etcd's figure.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
@@ -18,6 +17,8 @@ pub(super) struct View<'a> {
     pub own: u64,
     /// How long a member has answered without a break.
     pub active_for: &'a dyn Fn(u64) -> Option<Duration>,
+    /// Members that the leader finds out of sync: their vote counts, and their state is with others.
+    pub out_of_sync: &'a [u64],
 }
 
 impl View<'_> {
@@ -25,11 +26,15 @@ impl View<'_> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
-    /// Voters that are healthy, this member included.
+    /// Voters that are healthy and in sync, this member included.
     fn healthy(&self) -> usize {
         let is_healthy =
             |id| id == self.own || (self.active_for)(id).is_some_and(|active| active > HEALTHY_AFTER);
-        self.voters().filter(|member| is_healthy(member.id)).count()
+        self.voters().filter(|member| is_healthy(member.id) && self.is_in_sync(member.id)).count()
+    }
+
+    fn is_in_sync(&self, id: u64) -> bool {
+        !self.out_of_sync.contains(&id)
     }
 }
 
@@ -61,8 +66,8 @@ pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
     if rest().filter(is_started).count() < quorum(rest().count()) {
         return Err(Error::MemberNotEnoughStarted);
     }
-    // A member that does not answer is no loss.
-    if id != view.own && (view.active_for)(id).is_none() {
+    // A member that does not answer, or has no state, is no loss.
+    if (id != view.own && (view.active_for)(id).is_none()) || !view.is_in_sync(id) {
         return Ok(());
     }
     let count = view.voters().count();
@@ -78,24 +83,15 @@ pub(super) fn may_promote(view: &View<'_>) -> Result<(), Error> {
     if started + 1 < quorum(count + 1) { Err(Error::MemberNotEnoughStarted) } else { Ok(()) }
 }
 
-/// A learner is in sync when it has nine tenths of the leader's log, as in etcd.
-pub(super) fn is_in_sync(progress: Progress) -> Result<(), Error> {
-    let Progress { matched, last_index } = progress;
-    let is_behind = u128::from(matched.0) * 10 < u128::from(last_index.0) * 9;
-    if is_behind { Err(Error::LearnerNotReady) } else { Ok(()) }
-}
-
 #[cfg(test)]
 mod tests {
-    use raft_node::LogIndex;
-
     use super::*;
 
-    /// `1 2? ~3 4! 5+`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4 is
-    /// started and does not answer, 5 answers since five seconds. This member is 1.
+    /// `1 2? ~3 4! 5+ 6-`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4
+    /// is started and does not answer, 5 answers since five seconds, 6 is not in sync. This member is 1.
     fn judged(members: &str, check: impl Fn(&View<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let member = |word: &str| {
-            let id = word.trim_matches(['~', '?', '!', '+']).parse().unwrap();
+            let id = word.trim_matches(['~', '?', '!', '+', '-']).parse().unwrap();
             let name = if word.ends_with('?') { String::new() } else { word.to_owned() };
             Member { id, name, is_learner: word.starts_with('~'), ..Member::default() }
         };
@@ -106,17 +102,21 @@ mod tests {
             let seconds = if word.ends_with('+') { 5 } else { 10 };
             (!word.ends_with(['!', '?'])).then_some(Duration::from_secs(seconds))
         };
-        check(&View { members: &listed, own: 1, active_for: &active_for })
+        let marked = words.iter().zip(&listed).filter(|(word, _)| word.ends_with('-'));
+        let out_of_sync: Vec<u64> = marked.map(|(_, member)| member.id).collect();
+        check(&View { members: &listed, own: 1, active_for: &active_for, out_of_sync: &out_of_sync })
     }
 
     #[test]
     fn changes_that_would_stop_the_cluster_are_refused() {
         use Error::{MemberNotEnoughStarted as NotStarted, Unhealthy};
-        let add: [(&str, bool, Result<(), Error>); 9] = [
+        let add: [(&str, bool, Result<(), Error>); 11] = [
             ("1", false, Ok(())),
             ("1 2?", false, Err(NotStarted)),
             ("1 2", false, Ok(())),
             ("1 2!", false, Err(Unhealthy)),
+            ("1 2-", false, Err(Unhealthy)),
+            ("1 2 3 4 5-", false, Ok(())),
             ("1 2!", true, Err(Unhealthy)),
             ("1 2 3!", false, Err(Unhealthy)),
             ("1 2 3+", false, Err(Unhealthy)),
@@ -126,7 +126,7 @@ mod tests {
         for (members, is_learner, wanted) in add {
             assert_eq!(judged(members, |view| may_add(view, is_learner)), wanted, "add to {members}");
         }
-        let remove: [(&str, u64, Result<(), Error>); 12] = [
+        let remove: [(&str, u64, Result<(), Error>); 18] = [
             ("1", 1, Err(NotStarted)),
             ("1 2", 1, Ok(())),
             ("1 2", 2, Ok(())),
@@ -138,6 +138,13 @@ mod tests {
             ("1 2 3+", 3, Err(Unhealthy)), // It answers: the member counts, and is not healthy.
             ("1 2 3 4 5+", 5, Ok(())),
             ("1 ~2", 2, Ok(())),
+            // The state would leave with the member.
+            ("1 2-", 1, Err(Unhealthy)),
+            ("1 2-", 2, Ok(())),
+            ("1 2 3-", 2, Err(Unhealthy)),
+            ("1 2 3-", 3, Ok(())),
+            ("1- 2", 2, Err(Unhealthy)),
+            ("1- 2 3", 1, Ok(())),
             ("1 2", 9, Ok(())), // The state machine says that it is not there.
         ];
         for (members, id, wanted) in remove {
@@ -146,13 +153,5 @@ mod tests {
         for (members, wanted) in [("1 ~2", Ok(())), ("1 3? ~2", Ok(())), ("1 3? 4? ~2", Err(NotStarted))] {
             assert_eq!(judged(members, may_promote), wanted, "promote in {members}");
         }
-    }
-
-    #[test]
-    fn a_learner_is_in_sync_with_nine_tenths() {
-        let sync = |matched, last_index| {
-            is_in_sync(Progress { matched: LogIndex(matched), last_index: LogIndex(last_index) })
-        };
-        assert_eq!([sync(90, 100), sync(0, 0), sync(89, 100)], [Ok(()), Ok(()), Err(Error::LearnerNotReady)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Cluster: who the members are, and changes of that.
 //!
 //! * This member judges whether a change is wise (`checks`). The state machine judges whether it is possible.
-//! * Which learner is in sync, only the leader knows; another member asks it.
+//! * Which member is in sync, only the leader knows; another member asks it.
 
 mod checks; // whether a change would stop the cluster
 
@@ -15,6 +15,7 @@ use api::etcdserverpb::{
     MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse,
     MemberUpdateRequest, MemberUpdateResponse,
 };
+use futures_util::future::join_all;
 use raft_node::Progress;
 use state_machine::Response as Outcome;
 use state_machine::command::{Change, MemberAdd, MemberUpdate};
@@ -23,11 +24,10 @@ use tonic::{Request, Response, Status};
 use self::checks::View;
 use super::guard::{self, Asker};
 use super::header;
-use crate::config::Urls;
-use crate::data_dir::added_member_id;
-use crate::errors;
 use crate::member::Member;
-use crate::metrics::Reason;
+use config::Urls;
+use data_dir::added_member_id;
+use telemetry::metrics::Reason;
 
 /// The methods as tonic calls them.
 pub struct Cluster(pub Arc<Member>);
@@ -39,21 +39,39 @@ impl Cluster {
 
     /// Refuses a member that is not one of the cluster.
     fn check_known(&self, id: u64) -> Result<(), Status> {
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
         let is_known = members.iter().any(|member| member.id == id);
-        if is_known { Ok(()) } else { Err(errors::refused(Error::MemberNotFound)) }
+        if is_known { Ok(()) } else { Err(grpc_errors::refused(Error::MemberNotFound)) }
     }
 
     /// Refuses what `check` finds unwise, if this member is configured to check.
-    fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
+    async fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
         if !self.0.reconfiguration.is_strict {
             return Ok(());
         }
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
+        let out_of_sync = self.out_of_sync(&members).await?;
         let now = Instant::now();
         let active_for = |id| self.0.reach.active_since(id).map(|since| now.saturating_duration_since(since));
-        let view = View { members: &members, own: self.0.ids.member, active_for: &active_for };
-        check(&view).map_err(errors::refused)
+        let view = View {
+            members: &members,
+            own: self.0.ids.member,
+            active_for: &active_for,
+            out_of_sync: &out_of_sync,
+        };
+        check(&view).map_err(grpc_errors::refused)
+    }
+
+    /// Voters that the leader finds out of sync. An error if it answers for none.
+    async fn out_of_sync(&self, members: &[MemberEntry]) -> Result<Vec<u64>, Status> {
+        let voters = members.iter().filter(|member| !member.is_learner);
+        let asked = voters.map(async |member| self.progress_of(member.id).await.map(|it| (member.id, it)));
+        let (known, unknown): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().partition(Result::is_ok);
+        let known: Vec<(u64, Progress)> = known.into_iter().flatten().collect();
+        match unknown.into_iter().find_map(Result::err) {
+            Some(error) if known.is_empty() => Err(error),
+            _ => Ok(known.iter().filter(|(_, it)| !it.is_in_sync()).map(|(id, _)| *id).collect()),
+        }
     }
 
     /// All members after the change.
@@ -67,27 +85,29 @@ impl Cluster {
 
     async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
         self.check_known(id)?;
-        checks::is_in_sync(self.progress_of(id).await?).map_err(errors::refused)?;
-        self.judge(checks::may_promote)?;
+        if !self.progress_of(id).await?.is_in_sync() {
+            return Err(grpc_errors::refused(Error::LearnerNotReady));
+        }
+        self.judge(checks::may_promote).await?;
         self.change(asker, Change::Promote(id)).await
     }
 
-    /// How far the learner is, as the leader says.
-    async fn progress_of(&self, learner: u64) -> Result<Progress, Status> {
+    /// How far the member is, as the leader says.
+    async fn progress_of(&self, id: u64) -> Result<Progress, Status> {
         let member = &self.0;
-        let leader = member.status().leader.ok_or_else(|| errors::refused(Error::NoLeader))?;
+        let leader = member.status().leader.ok_or_else(|| grpc_errors::refused(Error::NoLeader))?;
         let progress = if leader == member.ids.member {
-            member.raft.progress_of(learner).await
+            member.raft.progress_of(id).await
         } else {
-            member.reach.ask_progress(leader, learner).await
+            member.reach.ask_progress(leader, id).await
         };
-        progress.ok_or_else(|| errors::refused(Error::Timeout))
+        progress.ok_or_else(|| grpc_errors::refused(Error::Timeout))
     }
 }
 
 /// The URLs of a member, sorted.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
-    let bad = || errors::refused(Error::MemberBadURLs);
+    let bad = || grpc_errors::refused(Error::MemberBadURLs);
     let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;
     let can_be_dialled = urls.iter().all(|url| !url.host().is_empty());
     if can_be_dialled { Ok(urls.texts()) } else { Err(bad()) }
@@ -100,9 +120,9 @@ impl ClusterMethods for Cluster {
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
         if self.admit(request)?.1.linearizable {
-            self.0.read_point().await.map_err(errors::read_point)?;
+            self.0.read_point().await.map_err(grpc_errors::read_point)?;
         }
-        let members = self.0.members().map_err(errors::record)?;
+        let members = self.0.members().map_err(grpc_errors::record)?;
         Ok(Response::new(MemberListResponse { header: header::without_revision(&self.0), members }))
     }
 
@@ -112,7 +132,7 @@ impl ClusterMethods for Cluster {
     ) -> Result<Response<MemberAddResponse>, Status> {
         let (asker, MemberAddRequest { peer_ur_ls, is_learner }) = self.admit(request)?;
         let peer_urls = peer_urls(&peer_ur_ls)?;
-        self.judge(|view| checks::may_add(view, is_learner))?;
+        self.judge(|view| checks::may_add(view, is_learner)).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = added_member_id(peer_urls.iter().map(String::as_str), now);
         let learners_max = self.0.reconfiguration.learners_max;
@@ -128,7 +148,7 @@ impl ClusterMethods for Cluster {
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let (asker, request) = self.admit(request)?;
         let id = request.id;
-        self.judge(|view| checks::may_remove(view, id))?;
+        self.judge(|view| checks::may_remove(view, id)).await?;
         let members = self.change(&asker, Change::Remove(id)).await?;
         Ok(Response::new(MemberRemoveResponse { header: header::without_revision(&self.0), members }))
     }

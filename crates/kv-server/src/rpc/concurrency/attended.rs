@@ -6,13 +6,11 @@
 
 use std::time::Duration;
 
+use process::shutdown::Stop;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::Instant;
 use tonic::Status;
-
-use crate::errors;
-use crate::process::shutdown::Stop;
 
 /// How long a task tries to finish. The leases that the services grant themselves have ended by then.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
@@ -32,8 +30,8 @@ impl Attendance {
         tokio::select! {
             biased;
             done = work => done,
-            _ = &mut self.client_gone => Err(errors::cancelled()),
-            () = self.stop.stopped() => Err(errors::stopped()),
+            _ = &mut self.client_gone => Err(grpc_errors::cancelled()),
+            () = self.stop.stopped() => Err(grpc_errors::stopped()),
         }
     }
 
@@ -56,7 +54,7 @@ impl Attendance {
     pub fn check(&mut self) -> Result<(), Status> {
         match self.client_gone.try_recv() {
             Err(TryRecvError::Empty) => Ok(()),
-            Ok(()) | Err(TryRecvError::Closed) => Err(errors::cancelled()),
+            Ok(()) | Err(TryRecvError::Closed) => Err(grpc_errors::cancelled()),
         }
     }
 }
@@ -70,7 +68,7 @@ where
     let (present, client_gone) = oneshot::channel();
     let done = tokio::spawn(work(Attendance { client_gone, stop })).await;
     drop(present); // Held until here: dropping this future earlier notifies the task.
-    done.unwrap_or_else(|error| Err(errors::unfinished(&error)))
+    done.unwrap_or_else(|error| Err(grpc_errors::unfinished(&error)))
 }
 
 #[cfg(test)]
@@ -79,7 +77,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::process::shutdown;
+    use process::shutdown;
 
     /// A call that waits for ever, and reports how its task ends.
     fn waiting(stop: Stop, report: mpsc::Sender<String>) -> impl Future<Output = Result<(), Status>> {
@@ -116,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_call_has_begun_is_finished_though_the_member_is_busy() {
-        let busy = || errors::refused(api::Error::TooManyRequests);
+        let busy = || grpc_errors::refused(api::Error::TooManyRequests);
         // Attempts that fail, attempts that are made, seconds that it takes, whether the member stops, and
         // whether the client waits.
         for (failures, attempts, seconds, stops, waits) in [

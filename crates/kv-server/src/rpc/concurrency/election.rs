@@ -18,8 +18,7 @@ use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::observe;
-use super::waiting::{Waiting, until_first};
-use crate::errors;
+use super::waiting::{Waiting, until_owned};
 use crate::member::Member;
 use crate::rpc::guard;
 
@@ -68,7 +67,7 @@ async fn campaign(
     };
     drop(value);
     let leads = match proclaimed {
-        Ok(()) => attendance.during(until_first(&inner, &prefix, created)).await,
+        Ok(()) => attendance.during(until_owned(&inner, &prefix, (&key, created))).await.map(drop),
         Err(status) => Err(status),
     };
     let known = match leads {
@@ -96,7 +95,7 @@ async fn proclaim(
         failure: Vec::new(),
     };
     let response = inner.txn(request).await?;
-    if response.succeeded { Ok(response) } else { Err(errors::not_elected()) }
+    if response.succeeded { Ok(response) } else { Err(grpc_errors::not_elected()) }
 }
 
 #[tonic::async_trait]
@@ -115,7 +114,7 @@ impl ElectionMethods for Election {
 
     async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Reply<ProclaimResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let leader = request.leader.ok_or_else(errors::leader_missing)?;
+        let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
         let lease = inner.lease(leader.lease).await?;
         let response = proclaim(&inner, &leader, lease, request.value).await?;
         Ok(Reply::new(ProclaimResponse { header: response.header }))
@@ -124,7 +123,7 @@ impl ElectionMethods for Election {
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Reply<LeaderResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let first = inner.range(Prefix::of(&request.name).first_created()).await?;
-        let Some(kv) = first.kvs.into_iter().next() else { return Err(errors::no_elected_leader()) };
+        let Some(kv) = first.kvs.into_iter().next() else { return Err(grpc_errors::no_elected_leader()) };
         Ok(Reply::new(LeaderResponse { header: first.header, kv: Some(kv) }))
     }
 
@@ -137,7 +136,7 @@ impl ElectionMethods for Election {
     /// A key that was created at another revision is left alone, which is no error.
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let leader = request.leader.ok_or_else(errors::leader_missing)?;
+        let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
         if leader.lease == 0 {
             // etcd grants a lease here, which nothing uses. Its refusal comes first.
             inner.check_named().await?;

@@ -13,11 +13,10 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::keys;
-use crate::admission::ClientId;
-use crate::errors;
 use crate::member::Member;
 use crate::rpc::guard::Asker;
 use crate::rpc::{kv, lease};
+use admission::ClientId;
 
 /// The time to live of leases that these services grant, in seconds: etcd's. They are not kept alive.
 const LEASE_TTL: i64 = 60;
@@ -42,19 +41,19 @@ impl Inner {
     /// Linearizable.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         let answered = kv::range(&self.member, &self.asker, request).await;
-        answered.map(|answered| answered.response).map_err(errors::passed_on)
+        answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         let answered = kv::txn(&self.member, &self.asker, request, None).await;
-        answered.map(|answered| answered.response).map_err(errors::passed_on)
+        answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
     }
 
     /// Deletes one key.
     pub async fn delete(&self, key: Bytes) -> Result<Option<ResponseHeader>, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
         let answered = kv::delete_range(&self.member, &self.asker, request).await;
-        answered.map(|answered| answered.response.header).map_err(errors::passed_on)
+        answered.map(|answered| answered.response.header).map_err(grpc_errors::passed_on)
     }
 
     /// Deletes a key while it is the one that was created at this revision.
@@ -70,8 +69,8 @@ impl Inner {
 
     /// Refuses a caller who could not be granted a lease.
     pub async fn check_named(&self) -> Result<(), Status> {
-        let caller = self.asker.caller(&self.member).await.map_err(errors::passed_on)?;
-        caller.check_named().map_err(errors::refused).map_err(errors::passed_on)
+        let caller = self.asker.caller(&self.member).await.map_err(grpc_errors::passed_on)?;
+        caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
     }
 
     /// The lease that was named, or a new one where none was.
@@ -79,8 +78,11 @@ impl Inner {
         if named != 0 {
             return Ok(named);
         }
+        // Where the method is called by its name, its caller is checked before.
+        self.check_named().await?;
         let request = LeaseGrantRequest { ttl: LEASE_TTL, id: 0 };
-        let granted = lease::grant(&self.member, &self.asker, request).await.map_err(errors::passed_on)?;
+        let granted =
+            lease::grant(&self.member, &self.asker, request).await.map_err(grpc_errors::passed_on)?;
         Ok(granted.id)
     }
 }

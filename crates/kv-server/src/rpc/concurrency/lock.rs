@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::request_op::Request as Op;
-use api::etcdserverpb::{RangeResponse, TxnRequest};
 use api::v3lockpb::lock_server::Lock as LockMethods;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
 use bytes::Bytes;
@@ -12,8 +12,7 @@ use tonic::{Request, Response as Reply, Status};
 use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
-use super::waiting::{Waiting, until_first};
-use crate::errors;
+use super::waiting::{Waiting, until_owned};
 use crate::member::Member;
 use crate::rpc::guard;
 
@@ -54,11 +53,10 @@ async fn lock(
     let owns = found(&response, 1).is_none_or(|owner| owner.create_revision == created);
     let locked = match owns {
         true => Ok(LockResponse { header: response.header, key: key.clone() }),
-        false => match attendance.during(turn(&inner, &prefix, &key, created)).await {
-            Ok(held) if held.kvs.is_empty() => return Err(errors::session_expired()),
-            Ok(held) => Ok(LockResponse { header: held.header, key: key.clone() }),
-            Err(status) => Err(status),
-        },
+        false => {
+            let held = attendance.during(until_owned(&inner, &prefix, (&key, created))).await;
+            held.map(|held| LockResponse { header: held.header, key: key.clone() })
+        }
     };
     let locked = match locked {
         // A key that was there before this call is left to the call that put it.
@@ -69,12 +67,6 @@ async fn lock(
         attendance.finish(|| inner.delete_created(&key, created)).await;
     }
     locked
-}
-
-/// Waits until the key is the first one. Returns the key, or nothing if it is gone.
-async fn turn(inner: &Inner, prefix: &Prefix, key: &Bytes, created: i64) -> Result<RangeResponse, Status> {
-    until_first(inner, prefix, created).await?;
-    inner.range(keys::get(key)).await
 }
 
 #[tonic::async_trait]

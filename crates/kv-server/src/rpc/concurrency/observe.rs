@@ -25,8 +25,8 @@ use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
 use super::waiting::too_many;
-use crate::admission::Share;
 use crate::audit::Subject;
+use admission::Share;
 
 /// The responses to one observer.
 pub fn leaders(

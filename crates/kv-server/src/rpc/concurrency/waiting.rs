@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::etcdserverpb::RangeResponse;
 use api::mvccpb::event::EventType;
 use bytes::Bytes;
 use tonic::Status;
@@ -9,10 +10,9 @@ use watch::CreateRequest;
 
 use super::follow::{Broken, Follow};
 use super::inner::{Inner, revision};
-use super::keys::Prefix;
-use crate::admission::{ClientId, Share, Shares};
-use crate::errors;
-use crate::process::shutdown::Stop;
+use super::keys::{self, Prefix};
+use admission::{ClientId, Share, Shares};
+use process::shutdown::Stop;
 
 /// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are
 /// refused.
@@ -45,11 +45,28 @@ impl Waiting {
 /// Returns when no key below the name was created before this revision: at once for the first.
 ///
 /// Keys that are created later do not matter, so each round leaves fewer keys.
-pub async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(), Status> {
+async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(), Status> {
     loop {
         let before = inner.range(prefix.last_created_before(created)).await?;
         let Some(last) = before.kvs.first() else { return Ok(()) };
         until_deleted(inner, last.key.clone(), revision(before.header.as_ref()) + 1).await?;
+    }
+}
+
+/// Waits until the key, which was created at this revision, is the first one. Returns the key. It may be
+/// gone, or be a later one of the same lease: its caller owns nothing.
+pub async fn until_owned(
+    inner: &Inner,
+    prefix: &Prefix,
+    (key, created): (&Bytes, i64),
+) -> Result<RangeResponse, Status> {
+    until_first(inner, prefix, created).await?;
+    let held = inner.range(keys::get(key)).await?;
+    let is_there = held.kvs.first().is_some_and(|kv| kv.create_revision == created);
+    if is_there || base::mutant("owner-without-lease") {
+        Ok(held)
+    } else {
+        Err(grpc_errors::session_expired())
     }
 }
 
@@ -69,13 +86,13 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
     match follow.await {
         Ok(()) | Err(Broken::Compacted) => Ok(()),
         Err(Broken::Refused) => Err(too_many()),
-        Err(Broken::Stopped) => Err(errors::stopped()),
+        Err(Broken::Stopped) => Err(grpc_errors::stopped()),
     }
 }
 
 /// A call, or its watcher, beyond a limit.
 pub fn too_many() -> Status {
-    errors::passed_on(errors::refused(api::Error::TooManyRequests))
+    grpc_errors::passed_on(grpc_errors::refused(api::Error::TooManyRequests))
 }
 
 #[cfg(test)]
@@ -84,11 +101,11 @@ mod tests {
 
     #[test]
     fn a_call_beyond_the_bound_is_refused() {
-        let (_stopper, stop) = crate::process::shutdown::stop();
+        let (_stopper, stop) = process::shutdown::stop();
         let waiting = Waiting { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
-        let (client, name) = (ClientId(1), Bytes::from_static(b""));
+        let (client, name) = (ClientId::alone(1), Bytes::from_static(b""));
         let place = waiting.enter(client, &name).unwrap();
-        for (client, name) in [(client, name.clone()), (ClientId(2), vec![b'n'; CALL_BYTES].into())] {
+        for (client, name) in [(client, name.clone()), (ClientId::alone(2), vec![b'n'; CALL_BYTES].into())] {
             let refused = waiting.enter(client, &name).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::Unknown);
             assert_eq!(refused.message(), "etcdserver: too many requests");

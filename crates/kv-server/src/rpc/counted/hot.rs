@@ -9,11 +9,11 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::auth::Origin;
-use crate::metrics::{CallInProgress, Metrics, SlowCalls};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow};
-use crate::traces::CallSpan;
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow};
+use telemetry::metrics::{CallInProgress, Metrics, SlowCalls};
+use telemetry::traces::CallSpan;
 
 /// Hot methods with their calls counted.
 #[derive(Clone)]
@@ -59,6 +59,10 @@ impl<H: HotMethods + Sync> HotMethods for CountedHot<H> {
 
     fn deadline(call: &Self::Call) -> Option<Instant> {
         H::deadline(&call.inner)
+    }
+
+    fn user(call: &Self::Call) -> Option<u64> {
+        H::user(&call.inner)
     }
 
     fn answer_now(&self, call: &Self::Call, message: &Bytes, send: &mut SendNow<'_>) -> bool {

@@ -14,11 +14,11 @@ use http::{HeaderMap, Request, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::auth::Origin;
-use crate::metrics::{CallInProgress, Metrics, SlowCalls};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::GrpcService;
 use crate::rpc::observed::{FrameObserver, Observed};
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::GrpcService;
+use telemetry::metrics::{CallInProgress, Metrics, SlowCalls};
 
 /// gRPC services with their calls counted.
 #[derive(Clone)]

@@ -6,11 +6,11 @@ use api::Method;
 use http::HeaderMap;
 use tonic::Status;
 
-use crate::auth::Origin;
-use crate::metrics::{CallInProgress, Metrics};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{MessageObserver, Replies, Requests, StreamMethods};
-use crate::traces::CallSpan;
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{MessageObserver, Replies, Requests, StreamMethods};
+use telemetry::metrics::{CallInProgress, Metrics};
+use telemetry::traces::CallSpan;
 
 /// Streams with their calls and messages counted.
 #[derive(Clone)]

@@ -13,10 +13,9 @@ use bytes::Bytes;
 use state_machine::Failure;
 use tonic::Status;
 
-use crate::admission::{ClientId, Pass};
-use crate::admission::{PAIR_BYTES, SMALL_BYTES};
-use crate::errors;
 use crate::member::Member;
+use admission::{ClientId, Pass};
+use admission::{PAIR_BYTES, SMALL_BYTES};
 
 /// An answer of so many bytes is not counted: the command and its bookkeeping take as much.
 const UNCOUNTED_BYTES: u64 = 4 << 10;
@@ -64,7 +63,7 @@ pub async fn admit(
             return Ok(None);
         }
         let pass = member.admission.answers.enter(client, bytes).await;
-        return pass.map(Some).map_err(|_| errors::reads_exhausted());
+        return pass.map(Some).map_err(|_| grpc_errors::reads_exhausted());
     }
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| {

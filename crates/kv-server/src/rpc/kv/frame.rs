@@ -5,8 +5,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
 
-use crate::errors;
-
 /// gRPC's frame: not compressed, the length in four bytes, the message.
 pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
     let bytes = message.encoded_len();
@@ -18,7 +16,7 @@ pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
 
 /// The frame's first five bytes, for a message of `bytes`.
 pub(super) fn prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
-    grpc::prefix(bytes).ok_or_else(|| errors::too_large_to_send(bytes))
+    grpc::prefix(bytes).ok_or_else(|| grpc_errors::too_large_to_send(bytes))
 }
 
 #[cfg(test)]

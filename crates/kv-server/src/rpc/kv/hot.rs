@@ -8,7 +8,7 @@ use api::{Error, Method};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
-use state_machine::command;
+use state_machine::command::{self, DecodeError};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -16,16 +16,19 @@ use super::frame::framed;
 use super::large::LargeAnswer;
 use super::methods;
 use super::now;
-use crate::admission::{Answered, charged};
-use crate::auth::Origin;
-use crate::errors;
 use crate::member::Member;
-use crate::methods::{HotMethod, Serving};
-use crate::net::client_port::PerConnection;
-use crate::net::http2::{HotAnswer, HotMethods, Room, SendNow};
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::Known;
 use crate::rpc::{deadline, guard, header};
+use admission::{Answered, blocking, charged};
+use auth::Origin;
+use grpc_server::client_port::PerConnection;
+use grpc_server::http2::{HotAnswer, HotMethods, Room, SendNow};
+use grpc_server::methods::{HotMethod, Serving};
+
+/// A longer transaction is decoded on a blocking thread: it may have thousands of operations. Other messages
+/// are a few fields.
+const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
 
 /// Put, Range, Txn, DeleteRange. Cheap to clone: one per connection.
 #[derive(Clone)]
@@ -47,16 +50,28 @@ impl Hot {
 
     /// Reads the request, and then judges its metadata: in this order, as etcd does.
     fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> Result<T, Status> {
-        let request = T::decode(message).map_err(|_| errors::malformed(errors::RequestForm::Unary))?;
-        metadata.map_err(errors::refused)?;
+        let request =
+            T::decode(message).map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Unary))?;
+        metadata.map_err(grpc_errors::refused)?;
         Ok(request)
     }
 
-    /// As `admit`, with the decoder that apply uses, which bounds nesting.
-    fn admit_txn(metadata: Result<(), Error>, message: Bytes) -> Result<TxnRequest, Status> {
-        let request = command::decode_txn(message).map_err(|error| errors::undecodable(&error))?;
-        metadata.map_err(errors::refused)?;
-        Ok(request)
+    /// As `admit`, with the decoder that apply uses, which bounds nesting. It refuses what has too many
+    /// operations while it reads, which etcd does after it has looked at the metadata.
+    async fn admit_txn(
+        metadata: Result<(), Error>,
+        message: Bytes,
+        ops_max: usize,
+    ) -> Result<TxnRequest, Status> {
+        let decoded = match message.len() <= DECODED_HERE_BYTES_MAX {
+            true => command::decode_txn(message, ops_max),
+            // In a box, so that the future of every other call stays small.
+            false => Box::pin(blocking(move || command::decode_txn(message, ops_max))).await?,
+        };
+        if !matches!(decoded, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
+            metadata.map_err(grpc_errors::refused)?;
+        }
+        decoded.map_err(|error| grpc_errors::undecodable(&error))
     }
 }
 
@@ -78,7 +93,9 @@ impl HotMethods for Hot {
     /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
     /// accept.
     fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<HotCall> {
-        let Serving::Hot(method) = crate::methods::of(Method::of_path(path)?).serving else { return None };
+        let Serving::Hot(method) = grpc_server::methods::of(Method::of_path(path)?).serving else {
+            return None;
+        };
         let known = Known::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;
@@ -98,6 +115,10 @@ impl HotMethods for Hot {
 
     fn deadline(call: &HotCall) -> Option<Instant> {
         call.deadline.as_ref().ok().copied().flatten()
+    }
+
+    fn user(call: &HotCall) -> Option<u64> {
+        call.asker.user()
     }
 
     /// A serializable range of one key. One that is audited or sampled is left to `call`.
@@ -179,7 +200,8 @@ impl Hot {
                 }
             }
             HotMethod::Txn => {
-                answer(methods::txn(member, asker, Self::admit_txn(metadata, message)?, Some(room)).await?)
+                let request = Self::admit_txn(metadata, message, member.limits.txn_ops_max).await?;
+                answer(methods::txn(member, asker, request, Some(room)).await?)
             }
             HotMethod::DeleteRange => {
                 answer(methods::delete_range(member, asker, Self::admit(metadata, message)?).await?)

@@ -25,14 +25,13 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::frame::prefix;
-use crate::admission::{Caller, blocking};
-use crate::admission::{ClientId, Pass};
-use crate::auth::Caller as Reader;
-use crate::errors;
 use crate::member::Member;
-use crate::metrics::Metrics;
-use crate::net::http2::{LongAnswer, Part, PartRoom};
 use crate::rpc::{deadline, header};
+use admission::{Caller, blocking};
+use admission::{ClientId, Pass};
+use auth::Caller as Reader;
+use grpc_server::http2::{LongAnswer, Part, PartRoom};
+use telemetry::metrics::Metrics;
 
 /// A store of scattered keys is read as a whole for each window: nine times for a million keys with values of
 /// 256 bytes.
@@ -139,11 +138,11 @@ impl LargeAnswer {
         work: impl FnOnce(&dyn Meter) -> Result<T, Failure> + Send + 'static,
     ) -> Result<(T, Pass), Status> {
         let turn = self.member.admission.windows.enter(self.client, 1).await;
-        let turn = turn.map_err(|_| errors::reads_exhausted())?;
+        let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
         let caller = Caller::default();
         let gone = caller.gone();
         let done = blocking(move || (work(&gone), turn)).await?;
-        done.0.map(|made| (made, done.1)).map_err(errors::read)
+        done.0.map(|made| (made, done.1)).map_err(grpc_errors::read)
     }
 }
 
@@ -205,10 +204,10 @@ impl LargeAnswer {
         let (store, request) = (self.member.store.clone(), std::mem::take(&mut self.request));
         if self.member.admission.memory.is_short() {
             self.member.admission.memory.note_refused();
-            return Err(errors::reads_exhausted());
+            return Err(grpc_errors::reads_exhausted());
         }
         let places = self.member.admission.places.enter(self.client, self.keys * FOUND_BYTES).await;
-        let mut places = places.map_err(|_| errors::reads_exhausted())?;
+        let mut places = places.map_err(|_| grpc_errors::reads_exhausted())?;
         // The turn ends here: the client has not said yet that it takes anything.
         let found = self.in_turn(move |meter| {
             let range = LargeRange::find(&store, &request, meter)?;
@@ -218,7 +217,7 @@ impl LargeAnswer {
         let ((range, places), _turn) = found.await?;
         // The permissions under which it was begun must still be those.
         let unchanged = self.reader.check_unchanged(self.member.auth.table.revision());
-        unchanged.map_err(errors::refused)?;
+        unchanged.map_err(grpc_errors::refused)?;
         let begun = Begun::new(&self.member, range, places)?;
         let bytes = begun.pairs_end() + begun.after.len() as u64;
         self.begun = Some(Arc::new(begun));

@@ -5,7 +5,7 @@
 //!   in etcd.
 //! * A read: validation, a read point unless it is serializable, the store.
 //! * What may touch many keys, or hold much, is admitted first and read on a blocking thread:
-//!   [`crate::admission`].
+//!   [`admission`].
 //! * A range whose answer is large is not held as a whole: [`super::large`].
 //!
 //! One put: the command is encoded once; no lock, no task.
@@ -34,14 +34,13 @@ use tonic::{Request, Response as Reply, Status};
 use super::answers;
 use super::large::LargeAnswer;
 use super::width::{WHOLE_BYTES_MAX, Width, is_quick, keys_of_txn, width};
-use crate::admission::{Answered, ClientId, SMALL_BYTES, Share, Small};
-use crate::auth::Caller;
-use crate::errors;
 use crate::member::Member;
-use crate::net::http2::Room;
 use crate::rpc::guard::{self, Asker};
 use crate::rpc::header;
 use crate::rpc::metadata::Known;
+use admission::{Answered, ClientId, SMALL_BYTES, Share, Small};
+use auth::Caller;
+use grpc_server::http2::Room;
 
 pub async fn put(
     member: &Arc<Member>,
@@ -51,7 +50,7 @@ pub async fn put(
     let valid = validate::put(&request);
     let caller = permitted(member, asker, valid, |visit| needs_of_put(&request, visit)).await?;
     check_quota(member, validate::put_cost(&request)).await?;
-    valid.map_err(errors::refused)?;
+    valid.map_err(grpc_errors::refused)?;
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
         true => Box::pin(answers::admit(member, asker.client, answers::of_put(&request))).await?,
@@ -71,7 +70,7 @@ pub async fn delete_range(
     asker: &Asker,
     request: DeleteRangeRequest,
 ) -> Result<Answered<DeleteRangeResponse>, Status> {
-    validate::delete_range(&request).map_err(errors::refused)?;
+    validate::delete_range(&request).map_err(grpc_errors::refused)?;
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
     member.metrics.keys.deletes.inc();
     let memory = match request.prev_kv {
@@ -94,7 +93,7 @@ pub async fn txn(
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<Answered<TxnResponse>, Status> {
-    validate::txn(&request, member.limits.txn_ops_max).map_err(errors::refused)?;
+    validate::txn(&request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
     check_quota(member, validate::txn_cost(&request)).await?;
     member.metrics.keys.txns.inc();
@@ -122,19 +121,19 @@ async fn read_only_txn(
     room: Option<Room<'_>>,
 ) -> Result<Answered<TxnResponse>, Status> {
     if !validate::is_serializable(&request) {
-        member.read_point().await.map_err(errors::read_point)?;
+        member.read_point().await.map_err(grpc_errors::read_point)?;
     }
     if let Some(room) = room {
         room.wait().await;
     }
     let caller = asker.caller(member).await?;
-    needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(errors::refused)?;
+    needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(grpc_errors::refused)?;
     if is_quick(member, keys_of_txn(member, &request)) {
         match read_txn(&member.store, &request, &Small::default()) {
             Err(Failure::Interrupted) => {} // More than is answered from here.
             answer => {
                 check_unchanged(member, &caller)?;
-                return answer.map(Answered::small).map_err(errors::read);
+                return answer.map(Answered::small).map_err(grpc_errors::read);
             }
         }
     }
@@ -190,15 +189,15 @@ pub async fn range_or_large(
 /// What comes before the store is looked at.
 async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> Result<Caller, Status> {
     if !request.serializable {
-        guard::check_voter(member).map_err(errors::refused)?;
+        guard::check_voter(member).map_err(grpc_errors::refused)?;
     }
-    validate::range(request).map_err(errors::refused)?;
+    validate::range(request).map_err(grpc_errors::refused)?;
     member.metrics.keys.ranges.inc();
     if !request.serializable {
-        member.read_point().await.map_err(errors::read_point)?;
+        member.read_point().await.map_err(grpc_errors::read_point)?;
     }
     let caller = asker.caller(member).await?;
-    check_range(member, &caller, request).map_err(errors::refused)?;
+    check_range(member, &caller, request).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
 
@@ -214,7 +213,7 @@ pub(super) fn check_range(member: &Member, caller: &Caller, request: &RangeReque
 
 /// After a read: the permissions under which it was begun must still be those.
 fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
-    caller.check_unchanged(member.auth.table.revision()).map_err(errors::refused)
+    caller.check_unchanged(member.auth.table.revision()).map_err(grpc_errors::refused)
 }
 
 async fn read_range(
@@ -226,15 +225,15 @@ async fn read_range(
     let mut answered = match width {
         Width::One if is_get(&request) => {
             let mut response = RangeResponse::default();
-            get(&member.store, &request, &mut response).map_err(errors::read)?;
+            get(&member.store, &request, &mut response).map_err(grpc_errors::read)?;
             Answered::small(response)
         }
         Width::One => {
-            Answered::small(state_machine::range(&member.store, &request, &()).map_err(errors::read)?)
+            Answered::small(state_machine::range(&member.store, &request, &()).map_err(grpc_errors::read)?)
         }
         Width::Narrow => match state_machine::range(&member.store, &request, &Small::default()) {
             Err(Failure::Interrupted) => Box::pin(read_wide(member, asker, request, 2 * SMALL_BYTES)).await?,
-            answer => Answered::small(answer.map_err(errors::read)?),
+            answer => Answered::small(answer.map_err(grpc_errors::read)?),
         },
         Width::Wide { bytes } => Box::pin(read_wide(member, asker, request, bytes)).await?,
         Width::Large { .. } => Box::pin(read_wide(member, asker, request, WHOLE_BYTES_MAX)).await?,
@@ -270,7 +269,7 @@ pub async fn compact(
     if physical {
         // The sender ends with the store thread, and that with the process.
         let done = finished.wait_for(|finished| *finished >= revision).await;
-        done.map_err(|_| errors::refused(Error::Stopped))?;
+        done.map_err(|_| grpc_errors::refused(Error::Stopped))?;
     }
     header::fill(member, &mut response.header);
     Ok(response)
@@ -288,9 +287,9 @@ async fn permitted(
     if matches!(caller, Ok(Caller::Unchecked)) {
         return caller;
     }
-    valid.map_err(errors::refused)?;
+    valid.map_err(grpc_errors::refused)?;
     let caller = caller?;
-    caller.check_named().map_err(errors::refused)?;
+    caller.check_named().map_err(grpc_errors::refused)?;
     let check = |caller: &Caller| {
         needs(&mut |need| match need {
             Need::Keys(..) => caller.check(&member.store, need),
@@ -301,9 +300,9 @@ async fn permitted(
         return Ok(caller);
     }
     // This member may lag: what was granted before the call began counts.
-    Box::pin(member.read_point()).await.map_err(errors::read_point)?;
+    Box::pin(member.read_point()).await.map_err(grpc_errors::read_point)?;
     let caller = asker.caller(member).await?;
-    check(&caller).map_err(errors::refused)?;
+    check(&caller).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
 
@@ -326,7 +325,7 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
         return Ok(());
     }
     Box::pin(member.raise_no_space()).await.map_err(Status::from)?;
-    Err(errors::refused(Error::NoSpace))
+    Err(grpc_errors::refused(Error::NoSpace))
 }
 
 /// The chunks of a streamed range, each read when the client has room for it. The memory of a chunk is
@@ -380,7 +379,7 @@ impl KvMethods for Kv {
 
     async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
         let known = Known::of(request.metadata().as_ref());
-        guard::check_any(&self.0, &known).map_err(errors::refused)?;
+        guard::check_any(&self.0, &known).map_err(grpc_errors::refused)?;
         let (asker, request) = (Asker::of(&request), request.into_inner());
         range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
     }
@@ -390,13 +389,14 @@ impl KvMethods for Kv {
         request: Request<RangeRequest>,
     ) -> Result<Reply<Self::RangeStreamStream>, Status> {
         let (asker, request) = self.admit(request)?;
-        validate::range_stream(&request).map_err(errors::stream)?;
+        validate::range_stream(&request).map_err(grpc_errors::stream)?;
         self.0.metrics.keys.ranges.inc();
         if !request.serializable {
-            self.0.read_point().await.map_err(errors::read_point)?;
+            self.0.read_point().await.map_err(grpc_errors::read_point)?;
         }
         let caller = asker.caller(&self.0).await?;
-        needs_of_range(&request, &mut |need| caller.check(&self.0.store, need)).map_err(errors::refused)?;
+        needs_of_range(&request, &mut |need| caller.check(&self.0.store, need))
+            .map_err(grpc_errors::refused)?;
         let bytes = request.key.len() + request.range_end.len();
         let share = self.0.admission.stream_keys(asker.client, bytes)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);

@@ -12,11 +12,11 @@ use state_machine::{get, is_get, validate};
 
 use super::frame::prefix;
 use super::methods::check_range;
-use crate::auth::Caller;
 use crate::member::Member;
-use crate::net::http2::SendNow;
 use crate::rpc::guard::Asker;
 use crate::rpc::header;
+use auth::Caller;
+use grpc_server::http2::SendNow;
 
 /// A larger answer waits for its connection in any case. Bounds the buffer of a thread.
 const ANSWER_BYTES_MAX: usize = 16 << 10;

@@ -13,8 +13,8 @@ use api::etcdserverpb::{RangeRequest, TxnRequest};
 use mvcc::{Fetch, KeyRange, RangeOptions};
 use state_machine::LargeRange;
 
-use crate::admission::{PAIR_BYTES, Small};
 use crate::member::Member;
+use admission::{PAIR_BYTES, Small};
 
 /// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
 /// where a separate thread would cost as much again. A page of a thousand keys, and the one after it, which

@@ -20,10 +20,9 @@ use super::super::header;
 use super::super::kv::framed;
 use super::unanswered::unanswered;
 use crate::audit::Subject;
-use crate::auth::Unresolved;
-use crate::errors;
 use crate::member::{LeaseService, Member, Renewed};
-use crate::net::http2::{Replies, Requests};
+use auth::Unresolved;
+use grpc_server::http2::{Replies, Requests};
 
 /// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
 /// without pause put 4,800 renewals before one of another stream, some 5 batches.
@@ -69,7 +68,7 @@ pub async fn keep_alive(
             next = waiting.next().now_or_never().flatten();
         }
         if replies.send(answers.freeze()).await.is_err() {
-            return errors::cancelled();
+            return grpc_errors::cancelled();
         }
         if let Some(status) = failed {
             return status;
@@ -104,8 +103,8 @@ impl KeepAlive {
     ) -> Result<KeepAlive, Status> {
         message.advance(PREFIX_BYTES);
         let request = LeaseKeepAliveRequest::decode(message);
-        let id = request.map_err(|_| errors::malformed(errors::RequestForm::Stream))?.id;
-        let checked = check_renewal(member, asker, id).map_err(errors::refused);
+        let id = request.map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Stream))?.id;
+        let checked = check_renewal(member, asker, id).map_err(grpc_errors::refused);
         if let Some(call) = asker.audited(member, Method::LeaseKeepAlive) {
             call.end_of(Subject::renewal(id), checked.as_ref().map(|()| None));
         }

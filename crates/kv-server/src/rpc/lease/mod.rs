@@ -27,10 +27,9 @@ use tonic::{Request, Response as Reply, Status, Streaming};
 use super::guard::{self, Asker};
 use super::header;
 use super::kv::check_quota;
-use crate::admission::{Answered, ClientId, Small};
-use crate::auth::Caller;
-use crate::errors;
 use crate::member::{LeaseService, Member, ProposeError};
+use admission::{Answered, ClientId, Small};
+use auth::Caller;
 pub use keep_alive::keep_alive;
 use unanswered::unanswered;
 
@@ -103,12 +102,12 @@ impl Lease {
         let remaining = self.leases.remaining(request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
-            self.member.read_point().await.map_err(errors::read_point)?;
+            self.member.read_point().await.map_err(grpc_errors::read_point)?;
             let caller = asker.caller(&self.member).await?;
-            caller.check_named().map_err(errors::refused)?;
+            caller.check_named().map_err(grpc_errors::refused)?;
             let (store, id) = (self.member.store.clone(), request.id);
             // Looks at few keys, so that a caller who may not read them all does not have them listed.
-            caller.check(&store, Need::KeysOfLease(Access::Read, id)).map_err(errors::refused)?;
+            caller.check(&store, Need::KeysOfLease(Access::Read, id)).map_err(grpc_errors::refused)?;
             let reader = caller.clone();
             let read = move |meter: &dyn Meter| {
                 let keys = store.keys_of_lease(id, meter)?;
@@ -117,7 +116,7 @@ impl Lease {
             };
             let found = self.read(asker.client, read).await?;
             (keys, memory) = (found.response, found.memory);
-            caller.check_unchanged(self.member.auth.table.revision()).map_err(errors::refused)?;
+            caller.check_unchanged(self.member.auth.table.revision()).map_err(grpc_errors::refused)?;
         }
         let response = LeaseTimeToLiveResponse {
             header: header::newest(&self.member),
@@ -138,7 +137,7 @@ impl Lease {
     ) -> Result<Answered<T>, Status> {
         match read(&Small::default()) {
             Err(Failure::Interrupted) => {}
-            read => return read.map(Answered::small).map_err(errors::read),
+            read => return read.map(Answered::small).map_err(grpc_errors::read),
         }
         let (response, memory) = self.member.admission.read(client, 0, read).await?;
         Ok(Answered { response, memory: Some(memory) })
@@ -205,7 +204,7 @@ impl LeaseMethods for Lease {
         &self,
         _request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Reply<KeepAlives>, Status> {
-        Err(errors::unknown_method("etcdserverpb.Lease", "LeaseKeepAlive"))
+        Err(grpc_errors::unknown_method("etcdserverpb.Lease", "LeaseKeepAlive"))
     }
 
     async fn lease_time_to_live(
@@ -222,7 +221,7 @@ impl LeaseMethods for Lease {
     ) -> Result<Reply<LeaseLeasesResponse>, Status> {
         let (asker, _) = guard::admit(&self.member, request)?;
         let caller = asker.caller(&self.member).await?;
-        caller.check_named().map_err(errors::refused)?;
+        caller.check_named().map_err(grpc_errors::refused)?;
         let (store, table) = (self.member.store.clone(), self.leases.table().clone());
         let listed = self.read(asker.client, move |meter| list(&store, &caller, &table, meter)).await?;
         let response = LeaseLeasesResponse { header: header::newest(&self.member), leases: listed.response };

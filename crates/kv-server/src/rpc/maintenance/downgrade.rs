@@ -3,19 +3,17 @@
 //! An enabled downgrade is recorded and shown by Status. It changes nothing else here: there is no older
 //! format of the store, and no older version of a member that could join.
 
+use crate::member::Member;
+use crate::rpc::guard::Asker;
+use crate::rpc::header;
 use api::Error;
 use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeInfo, DowngradeRequest, DowngradeResponse};
+use process::version;
 use state_machine::command::Kind;
 use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;
-
-use crate::errors;
-use crate::member::Member;
-use crate::process::version;
-use crate::rpc::guard::Asker;
-use crate::rpc::header;
 
 /// A version without its patch level, which does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +38,14 @@ pub(super) async fn execute(
             record(member, asker, format!("{major}.{minor}.0")).await?;
         }
         Ok(DowngradeAction::Cancel) => {
-            member.read_point().await.map_err(errors::read_point)?;
+            member.read_point().await.map_err(grpc_errors::read_point)?;
             // etcd logs a cancel of nothing and reports success.
             match current(member)? {
                 Some(_) => record(member, asker, String::new()).await?,
                 None => tracing::warn!(error = %Error::NoInflightDowngrade, "failed to cancel downgrade"),
             }
         }
-        Err(_) => return Err(errors::unknown_downgrade_action()),
+        Err(_) => return Err(grpc_errors::unknown_downgrade_action()),
     }
     Ok(DowngradeResponse { header: header::newest(member), version: version::CLUSTER_SHORT.to_owned() })
 }
@@ -62,19 +60,19 @@ pub(super) fn shown(member: &Member) -> Result<DowngradeInfo, Status> {
 
 /// The version to go to, if a downgrade to it may begin.
 async fn validate(member: &Member, version: &str) -> Result<Version, Status> {
-    let target = parse(version).ok_or_else(|| errors::refused(Error::WrongDowngradeVersionFormat))?;
-    member.read_point().await.map_err(errors::read_point)?;
+    let target = parse(version).ok_or_else(|| grpc_errors::refused(Error::WrongDowngradeVersionFormat))?;
+    member.read_point().await.map_err(grpc_errors::read_point)?;
     if target != TARGET {
-        return Err(errors::refused(Error::InvalidDowngradeTargetVersion));
+        return Err(grpc_errors::refused(Error::InvalidDowngradeTargetVersion));
     }
     match current(member)? {
-        Some(_) => Err(errors::refused(Error::DowngradeInProcess)),
+        Some(_) => Err(grpc_errors::refused(Error::DowngradeInProcess)),
         None => Ok(target),
     }
 }
 
 fn current(member: &Member) -> Result<Option<String>, Status> {
-    downgrade_target(&member.store).map_err(|fatal: ApplyError| errors::record(fatal))
+    downgrade_target(&member.store).map_err(|fatal: ApplyError| grpc_errors::record(fatal))
 }
 
 async fn record(member: &Member, asker: &Asker, target_version: String) -> Result<(), Status> {

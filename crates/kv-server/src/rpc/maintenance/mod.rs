@@ -20,14 +20,13 @@ use state_machine::command::Kind;
 use state_machine::{Failure, Response};
 use tonic::{Request, Response as Reply, Status};
 
-use crate::admission::ClientId;
-use crate::errors;
 use crate::member::Member;
-use crate::metrics::UnderWay;
-use crate::process::version;
 use crate::rpc::guard::{self, Asker};
 use crate::rpc::metadata::Known;
 use crate::rpc::{header, snapshot};
+use admission::ClientId;
+use process::version;
+use telemetry::metrics::UnderWay;
 
 /// Active alarms beyond which clients add none. etcd takes any member id and any kind, and so any number of
 /// them. Each is an item that every member keeps in memory and in its catalogue. Seven members have 14 alarms
@@ -40,7 +39,7 @@ pub struct Maintenance(pub Arc<Member>);
 fn status(member: &Member) -> Result<StatusResponse, Status> {
     let raft = member.status();
     let size = member.store.size();
-    let alarms = member.alarms().map_err(errors::record)?;
+    let alarms = member.alarms().map_err(grpc_errors::record)?;
     let no_leader = raft.leader.is_none().then(|| Error::NoLeader.message().to_owned());
     Ok(StatusResponse {
         header: header::newest(member),
@@ -92,12 +91,12 @@ async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<
         Ok(AlarmAction::Get) => caller.check_named(),
         Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => caller.check_root(),
     }
-    .map_err(errors::refused)?;
+    .map_err(grpc_errors::refused)?;
     if AlarmAction::try_from(request.action).is_err() {
-        return Err(errors::unknown_alarm_action());
+        return Err(grpc_errors::unknown_alarm_action());
     }
-    if is_beyond_alarms_max(&request, &member.alarms().map_err(errors::record)?) {
-        return Err(errors::refused(Error::TooManyRequests));
+    if is_beyond_alarms_max(&request, &member.alarms().map_err(grpc_errors::record)?) {
+        return Err(grpc_errors::refused(Error::TooManyRequests));
     }
     match member.propose(&caller, Kind::Alarm(request)).await.map_err(Status::from)? {
         Response::Alarm(mut response) => {
@@ -117,22 +116,22 @@ async fn hash(member: &Member, client: ClientId, at: i64) -> Result<KvHash, Stat
 
 async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
     if member.status().leader != Some(member.ids.member) {
-        return Err(errors::refused(Error::NotLeader));
+        return Err(grpc_errors::refused(Error::NotLeader));
     }
-    let members = member.members().map_err(errors::record)?;
+    let members = member.members().map_err(grpc_errors::record)?;
     if !members.iter().any(|member| member.id == target && !member.is_learner) {
-        return Err(errors::refused(Error::BadLeaderTransferee));
+        return Err(grpc_errors::refused(Error::BadLeaderTransferee));
     }
     if target == member.ids.member {
         return Ok(());
     }
-    member.raft.transfer_leadership(target).await.map_err(errors::transfer)
+    member.raft.transfer_leadership(target).await.map_err(grpc_errors::transfer)
 }
 
 impl Maintenance {
     /// As `admit`, for what learners answer as well.
     fn admit_any<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::check_any(&self.0, &Known::of(request.metadata().as_ref())).map_err(errors::refused)?;
+        guard::check_any(&self.0, &Known::of(request.metadata().as_ref())).map_err(grpc_errors::refused)?;
         Ok((Asker::of(&request), request.into_inner()))
     }
 
@@ -202,7 +201,7 @@ impl MaintenanceMethods for Maintenance {
         let began = Instant::now();
         let _running = UnderWay::new(&disk.defragments_running);
         if !self.0.checkpoints.defragment().await {
-            return Err(errors::refused(Error::Stopped));
+            return Err(grpc_errors::refused(Error::Stopped));
         }
         disk.defragment_seconds.observe(began.elapsed().as_secs_f64());
         Ok(Reply::new(DefragmentResponse { header: None }))

@@ -11,10 +11,9 @@ use tonic::Status;
 use watch::{CreateRequest, Encoder};
 
 use crate::audit::Subject;
-use crate::errors;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::net::http2::{Replies, Requests, StreamGone};
 use crate::rpc::guard::Asker;
+use grpc_server::http2::{Replies, Requests, StreamGone};
 
 /// Bytes that are encoded at once, at most: a socket takes them in one write, and others have their turn
 /// after it.
@@ -24,7 +23,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: Replies) -> Status {
     let stream = match member.watching.open(asker.client).await {
         Ok(stream) => stream,
-        Err(WatchStopped) => return errors::stopped(),
+        Err(WatchStopped) => return grpc_errors::stopped(),
     };
     tokio::select! {
         biased;
@@ -43,7 +42,7 @@ async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status 
     let Some(mut changes) = member.auth.changes.clone() else { return std::future::pending().await };
     while changes.changed().await.is_ok() {
         if let Err(WatchStopped) = review_now(member, asker, stream).await {
-            return errors::stopped();
+            return grpc_errors::stopped();
         }
     }
     std::future::pending().await
@@ -68,18 +67,18 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
             match Message::decode(message) {
                 Ok(Message { request_union: Some(union) }) => break request(member, asker, union).await,
                 Ok(Message { request_union: None }) => {}
-                Err(_) => return errors::malformed(errors::RequestForm::Stream),
+                Err(_) => return grpc_errors::malformed(grpc_errors::RequestForm::Stream),
             }
         };
         if let Err(WatchStopped) = stream.request(request).await {
-            return errors::stopped();
+            return grpc_errors::stopped();
         }
         // The review of a change that came meanwhile may have been ahead of a new watcher.
         if member.auth.changes.is_some()
             && known != auth_version(member)
             && let Err(WatchStopped) = review_now(member, asker, stream).await
         {
-            return errors::stopped();
+            return grpc_errors::stopped();
         }
     }
 }
@@ -116,7 +115,7 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
 async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
     let caller = asker.caller(member).await?;
     let need = Need::Keys(Access::Read, request.keys());
-    caller.check(&member.store, need).map_err(errors::refused)
+    caller.check(&member.store, need).map_err(grpc_errors::refused)
 }
 
 /// A status as Go prints it, which is what etcd gives as a reason.
@@ -135,7 +134,7 @@ pub(super) async fn deliver(
     tokio::select! {
         biased;
         status = send(stream, encoder, term, replies) => status,
-        () = stream.ended() => errors::watch_broken(),
+        () = stream.ended() => grpc_errors::watch_broken(),
     }
 }
 
@@ -155,16 +154,16 @@ async fn send(
         // No more than the client takes now, and one message: what waits is in the hub's bounds.
         let bytes_max = match replies.room(CHUNK_BYTES).await {
             Ok(granted) => granted,
-            Err(StreamGone) => return errors::cancelled(),
+            Err(StreamGone) => return grpc_errors::cancelled(),
         };
         encoder.encode(term(), bytes_max, &mut frames);
         for bytes in frames.drain(..) {
             if let Err(StreamGone) = replies.send(bytes).await {
-                return errors::cancelled();
+                return grpc_errors::cancelled();
             }
         }
         if encoder.is_broken() {
-            return errors::watch_broken();
+            return grpc_errors::watch_broken();
         }
     }
 }

@@ -17,9 +17,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::serve::deliver;
-use crate::admission::ClientId;
 use crate::member::{WatchRequest, WatchThread, Watching};
-use crate::net::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
+use admission::ClientId;
+use grpc_server::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
 
 /// More than the window of a client that reads nothing.
 const LARGE_BYTES: usize = 1 << 20;
@@ -41,7 +41,7 @@ impl StreamMethods for Watched {
     }
 
     async fn serve(&self, is_ended: bool, _requests: Requests, replies: Replies) -> Status {
-        let stream = self.watching.open(ClientId(1)).await.unwrap();
+        let stream = self.watching.open(ClientId::alone(1)).await.unwrap();
         let (key, range_end) = (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let request = CreateRequest { key, range_end, start_revision: 1, ..CreateRequest::default() };
         stream.place().await;

@@ -16,7 +16,7 @@ use crate::core::event::{Committed, CoreTurn, Event, Payload, Setup};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
-use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, StoreState, Term};
+use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, Progress, StoreState, Term};
 
 /// Small, so that a few long commands fill a segment.
 const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
@@ -112,6 +112,7 @@ impl Cluster {
             ["status"] => self.voters.clone().into_iter().for_each(|member| self.status(member)),
             ["status", members @ ..] => ids(members).into_iter().for_each(|member| self.status(member)),
             ["log", member] => self.log(id(member)),
+            ["progress", member, of] => self.progress(id(member), id(of)),
             ["wire"] => {
                 for (from, sent) in std::mem::take(&mut self.wire) {
                     self.print(&show::message(&show::decoded(from, &sent)));
@@ -519,6 +520,18 @@ impl Cluster {
             core.commit(),
             member.applied.index
         );
+        self.print(&line);
+    }
+
+    fn progress(&mut self, id: u64, of: u64) {
+        let line = match self.member(id).core.progress_of(of) {
+            None => format!("{id}: knows nothing of {of}"),
+            Some(progress) => {
+                let Progress { matched, applied, last_index } = progress;
+                let sync = if progress.is_in_sync() { "in sync" } else { "out of sync" };
+                format!("{id}: {of} has {matched} and has applied {applied} of {last_index}: {sync}")
+            }
+        };
         self.print(&line);
     }
 

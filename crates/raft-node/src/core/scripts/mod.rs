@@ -32,6 +32,7 @@
 //! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
 //! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
 //! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
+//! | `progress 1 2` | what leader 1 knows of member 2 |
 //! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
 //! | `quiet COMMAND` | no output |
 //!

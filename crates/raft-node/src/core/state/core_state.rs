@@ -9,10 +9,11 @@ use raft::{RawNode, StateRole};
 use super::disk_stall::DiskStall;
 use super::logger::logger;
 use super::raft_config::raft_config;
+use super::reports::Reports;
 use super::snapshots::Snapshots;
 use super::validate::{Refusals, TermBudget};
 use crate::core::event::Setup;
-use crate::log::LogStore;
+use crate::log::{LogStore, NO_PART_TAKEN};
 use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     pub(in crate::core) leaderless_ticks: u32,
     pub(in crate::core) refusals: Refusals,
     pub(in crate::core) term_budget: TermBudget,
+    /// Of the other members' states, while this one leads.
+    pub(in crate::core) reports: Reports,
     /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
     pub(in crate::core) forgotten: BTreeMap<NodeId, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
@@ -108,7 +111,10 @@ impl Core {
         if setup.store == StoreState::Lost && voters == [setup.id] {
             return Err(Fatal::new("no other member has the state that this member's store has lost"));
         }
-        let is_unconfirmed = begins_unconfirmed(setup, !fresh, &voters);
+        let was_imported =
+            store.state.catch_up == Some(NO_PART_TAKEN) && !base::mutant("imported-member-votes");
+        let took_part = !fresh && !was_imported;
+        let is_unconfirmed = begins_unconfirmed(setup, took_part, &voters);
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
             .map_err(|error| Fatal::caused("build the Raft core", error))?;
         let mut core = Core {
@@ -147,6 +153,7 @@ impl Core {
             leaderless_ticks: 0,
             refusals: Refusals::default(),
             term_budget: TermBudget::default(),
+            reports: Reports::default(),
             forgotten: BTreeMap::new(),
             is_unconfirmed,
         };
@@ -205,9 +212,9 @@ impl Core {
 }
 
 /// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
-fn begins_unconfirmed(setup: &Setup, has_state: bool, voters: &[NodeId]) -> bool {
+fn begins_unconfirmed(setup: &Setup, took_part: bool, voters: &[NodeId]) -> bool {
     !base::mutant("wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
-        && !has_state
+        && !took_part
         && voters != [setup.id]
 }

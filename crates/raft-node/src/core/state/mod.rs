@@ -6,6 +6,7 @@ mod validate; // what a peer's message must satisfy
 
 mod logger; // raft-rs' lines as tracing events
 mod raft_config; // how raft-rs is set up
+mod reports; // what other members have applied
 
 mod core_state; // the state itself
 

@@ -1,18 +1,20 @@
 //! Changes of the members: proposed at any member, sometimes while another is under way.
 //!
-//! As the process judges them before it proposes: enough voters have started, and a learner is in sync. The operator
-//! of a story also reckons with changes that were not answered: they may be applied later, and the process, like
-//! etcd, judges by the list of the present alone.
+//! As the process judges them before it proposes: enough voters are in sync, and a learner that is promoted.
+//! The operator of a story also reckons with changes that were not answered: they may be applied later, and
+//! the process, like etcd, judges by the list of the present alone.
 
 use raft_node::{Event, LogPosition, Membership, RequestOrigin};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
 use state_machine::{Outcome, ROOT, Response};
 
+use super::super::happening::{Happening, Phase};
 use super::super::state::World;
 use crate::chance::{Chance, fold};
 use crate::count::Count;
 use crate::member::{BootClock, Origin, Site, Travel, Trouble, peer_url};
 use crate::oracle::{Breach, Truth, summary_of};
+use crate::plan::MILLISECOND;
 use crate::requests::{CHANGES, Proposed, RequestId, numbered};
 
 /// Members that a story adds at most: each costs a store and a log.
@@ -22,6 +24,8 @@ const MEMBERS_MAX: usize = 7;
 const LEARNERS_MAX: u64 = 2;
 /// How often, of a thousand, a change is proposed while another is under way.
 const AT_ONCE: u64 = 400;
+/// How often, of a thousand attempts, an operator gives up who promotes a learner as soon as it is in sync.
+const EAGERNESS_LOST: u64 = 30;
 
 impl World {
     /// Whether the members of this story change.
@@ -42,10 +46,7 @@ impl World {
 
     /// One change, or two at once.
     pub(in crate::world) fn change_members(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
-        let voters = self.voters();
-        // An operator repairs a member before anything else.
-        let is_damaged = |id: &u64| self.see(*id).lacks_data() && !self.see(*id).is_fresh;
-        if self.ids().iter().any(is_damaged) || voters.is_empty() {
+        if self.must_repair() {
             return Ok(());
         }
         let waits = self.changes.proposed.values().any(|proposed| !proposed.is_over);
@@ -53,6 +54,30 @@ impl World {
             self.change_one(chance)?;
         }
         if chance.per_mille(AT_ONCE) { self.change_one(chance) } else { Ok(()) }
+    }
+
+    /// An operator repairs a voter before anything else. That a learner lacks its state is for the cluster to
+    /// know.
+    fn must_repair(&self) -> bool {
+        let voters = self.voters();
+        let is_damaged = |id: &u64| self.see(*id).lacks_data() && !self.see(*id).is_fresh;
+        voters.iter().any(is_damaged) || voters.is_empty()
+    }
+
+    /// A learner that has just started is promoted as soon as it may be.
+    pub(in crate::world) fn promote_eagerly(&mut self, id: u64) -> Result<(), Trouble> {
+        let is_learner = self.truth.get().model.members.membership().learners.contains(&id);
+        if self.phase != Phase::Faults || !is_learner || self.chances.changes.per_mille(EAGERNESS_LOST) {
+            return Ok(());
+        }
+        match self.leader().filter(|_| !self.must_repair() && self.is_in_sync(id)) {
+            Some(leader) => self.propose_member_change(leader, Change::Promote(id)),
+            None => {
+                let later = self.chances.changes.within(MILLISECOND, 100 * MILLISECOND);
+                self.after(later, Happening::Promote { to: id });
+                Ok(())
+            }
+        }
     }
 
     fn change_one(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
@@ -98,7 +123,7 @@ impl World {
         let may_add = count < MEMBERS_MAX && self.sites.len() as u64 <= self.plan.members + JOINERS_MAX;
         let all: Vec<u64> = members.voters.iter().chain(&members.learners).copied().collect();
         let (unstarted, removed) = self.may_follow();
-        let is_started = |id: &&u64| !self.see(**id).is_fresh && !removed.contains(id);
+        let is_started = |id: &&u64| self.is_in_sync(**id) && !removed.contains(id);
         let started = |voters: &[u64]| voters.iter().filter(is_started).count();
         let quorum = |count: usize| (count + unstarted) / 2 + 1;
         // Only the second of all voters may be one that the others cannot do without.
@@ -143,18 +168,19 @@ impl World {
     /// A new id, and a place for the member that will have it.
     fn add(&mut self, is_learner: bool) -> Change {
         let id = self.sites.len() as u64 + 1;
+        let level = self.first_level();
         self.sites.push(Site::new(id, self.plan.flaw, &self.temper, Origin::Joined(None)));
+        self.site(id).be_of_level(level);
         let mut chance = Chance::stream(self.plan.seed, &format!("boot clock {id}"));
         self.boot_clocks.push(BootClock::new(&mut chance));
         let peer_urls = vec![peer_url(id, 0)];
         Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max: LEARNERS_MAX })
     }
 
-    /// Nine tenths of the leader's log, as in etcd.
-    fn is_in_sync(&self, learner: u64) -> bool {
+    /// As the leader says.
+    fn is_in_sync(&self, member: u64) -> bool {
         let leader = self.leader().and_then(|leader| self.see(leader).up.as_ref());
-        let progress = leader.and_then(|up| up.node.progress_of(learner));
-        progress.is_some_and(|progress| progress.matched.0 * 10 >= progress.last_index.0 * 9)
+        leader.and_then(|up| up.node.progress_of(member)).is_some_and(|progress| progress.is_in_sync())
     }
 
     pub(in crate::world) fn change_answered(

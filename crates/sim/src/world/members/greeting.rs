@@ -20,14 +20,21 @@ impl World {
 
     /// Whether the member `to` answers what `from` asks outside of Raft.
     pub(in crate::world) fn answers(&self, from: u64, to: u64) -> bool {
-        self.see(to).up.is_some() && self.standing(to, from) == Standing::Member
+        self.see(to).up.is_some()
+            && self.standing(to, from) == Standing::Member
+            && self.understand_each_other(from, to)
     }
 
     /// Whether the member `to` takes messages of `from`. A removed one is notified. One that it does not know
     /// is asked who is in the cluster.
     pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
-            Standing::Member | Standing::Vouched => return true,
+            Standing::Member | Standing::Vouched => {
+                let level = self.see(from).level;
+                let understood = self.understand_each_other(from, to);
+                self.site(to).up.as_mut().expect("it runs").announced.insert(from, level);
+                return understood;
+            }
             Standing::Removed if self.network.reaches(to, from) => self.plan_stop(from),
             Standing::Removed => {}
             Standing::Unknown => {

@@ -66,6 +66,21 @@ impl World {
         Ok(())
     }
 
+    /// A state before a vote: a learner that is promoted has one, and so have most of the voters that a
+    /// removal leaves. Otherwise the removed member, which is wiped as it is notified, may have been the last
+    /// one with what was acknowledged.
+    pub(super) fn check_states(&self, before: &Membership, after: &Membership) -> Result<(), Breach> {
+        let has_state = |id: &u64| !self.see(*id).wiped;
+        let holders = after.voters.iter().filter(|id| has_state(id)).count();
+        // One that lost its disks just now is known as the one before.
+        let is_without = |id: &u64| before.learners.contains(id) && !has_state(id) && self.see(*id).is_fresh;
+        let has_lost_voters = before.voters.iter().any(|id| !after.voters.contains(id));
+        if after.voters.iter().any(is_without) || (has_lost_voters && 2 * holders <= after.voters.len()) {
+            return Err(format!("{holders} of {after:?} have a state; before, they were {before:?}").into());
+        }
+        Ok(())
+    }
+
     /// A leader puts no change into its log while one before it is not applied.
     pub(in crate::world) fn check_one_at_a_time(&self, id: u64) -> Result<(), Breach> {
         let site = self.see(id);

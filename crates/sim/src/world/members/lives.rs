@@ -5,6 +5,8 @@
 
 use raft_node::{Event, Membership};
 
+use state_machine::CommandLevel;
+
 use super::super::happening::Happening;
 use super::super::state::World;
 use crate::count::Count;
@@ -37,29 +39,34 @@ impl World {
         if !self.changes_members() {
             return Some(None);
         }
-        let running = self.ask_who_is_in(id);
+        let (running, cluster) = self.ask_who_is_in(id).unzip();
         if let Origin::Joined(None) = self.see(id).origin {
             let Some(members) = running.filter(|members| is_in(members, id)) else {
                 let later = self.chances.changes.within(50 * MILLISECOND, SECOND / 2);
                 self.after(later, Happening::Restart { to: id });
                 return None;
             };
+            if self.joiner_is_too_old(id, cluster.unwrap_or_default()) {
+                return None;
+            }
             self.site(id).origin = Origin::Joined(Some(members.clone()));
             self.count(Count::Joins);
+            self.after(MILLISECOND, Happening::Promote { to: id });
             return Some(Some(members));
         }
         Some(running)
     }
 
-    /// The list of a member that runs and is reached.
-    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<Membership> {
+    /// The list of a member that runs and is reached, and the cluster's level.
+    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
         let mut others = self.ids();
         others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
         if others.is_empty() {
             return None;
         }
         let other = *self.chances.changes.pick(&others);
-        membership_in(&self.see(other).up.as_ref()?.store).ok()
+        let up = self.see(other).up.as_ref()?;
+        Some((membership_in(&up.store).ok()?, up.applier.machine().level().get()))
     }
 
     pub(super) fn both_ways(&self, one: u64, other: u64) -> bool {
@@ -76,15 +83,16 @@ impl World {
         let up = self.site(id).up.as_mut().expect("it has applied something");
         up.roster.replace(membership.clone());
         self.site(id).handle(Event::Membership(membership))?;
-        self.place_members();
+        self.place_members()?;
         Ok(())
     }
 
     /// Members that were added since the last look are started; those that were removed are counted.
-    fn place_members(&mut self) {
+    fn place_members(&mut self) -> Result<(), Breach> {
         let after = self.truth.get().model.members.membership();
         let before = std::mem::replace(&mut self.changes.placed, after.clone());
         self.count_changes(&before, &after);
+        self.check_states(&before, &after)?;
         let listed = |members: &Membership| -> Vec<u64> {
             members.voters.iter().chain(&members.learners).copied().collect()
         };
@@ -101,6 +109,7 @@ impl World {
                 self.count(Count::LeadersRemoved);
             }
         }
+        Ok(())
     }
 
     pub(super) fn plan_stop(&mut self, id: u64) {

@@ -74,6 +74,7 @@ impl World {
                 self.vouch(to, boot, peer);
                 Ok(())
             }
+            Happening::Promote { to } => self.promote_eagerly(to),
             Happening::Stop { to } => {
                 self.stop(to);
                 Ok(())

@@ -91,12 +91,21 @@ impl Ground {
         S: Fn(Ground) -> F + Clone + Send + 'static,
         F: Future<Output = io::Result<()>> + Send + 'static,
     {
+        self.keep_numbered(attackers, move |ground, _| session(ground)).await;
+    }
+
+    /// As `keep`, of attackers that know their number.
+    pub async fn keep_numbered<S, F>(&self, attackers: usize, session: S)
+    where
+        S: Fn(Ground, usize) -> F + Clone + Send + 'static,
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
         let mut crew = JoinSet::new();
-        for _ in 0..attackers {
+        for number in 0..attackers {
             let (ground, session) = (self.clone(), session.clone());
             crew.spawn(async move {
                 while Instant::now() < ground.ends {
-                    if session(ground.clone()).await.is_err() {
+                    if session(ground.clone(), number).await.is_err() {
                         ground.ledger.add_break();
                     }
                     tokio::time::sleep(REST).await;

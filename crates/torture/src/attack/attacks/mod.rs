@@ -2,6 +2,7 @@
 
 pub(super) mod ground; // what attackers know and share
 
+pub(super) mod callers; // connections of one address, or of many
 pub(super) mod flood; // many small frames
 pub(super) mod hoard; // streams and answers that stay in memory
 pub(super) mod peers; // strangers on the peer port

@@ -103,7 +103,9 @@ async fn stream_of_garbage(ground: Ground) -> io::Result<()> {
         from: roles.from,
         to: roles.to,
         encoding: 1,
-        peer_urls: String::new(),
+        // Enough for any cluster.
+        command_level: u32::MAX,
+        ..Hello::default()
     };
     let hello = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let feed = async {

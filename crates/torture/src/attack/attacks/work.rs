@@ -63,6 +63,17 @@ async fn wide_session(ground: Ground) -> io::Result<()> {
     transactions(&ground, &[requests::wide_txn().into()], WIDE_PER_SECOND).await
 }
 
+const COUNTLESS_ATTACKERS: usize = 2;
+const COUNTLESS_PER_SECOND: u64 = 10;
+
+pub async fn countless_operations(ground: Ground) {
+    ground.keep(COUNTLESS_ATTACKERS, countless_session).await;
+}
+
+async fn countless_session(ground: Ground) -> io::Result<()> {
+    transactions(&ground, &[requests::countless_txn().into()], COUNTLESS_PER_SECOND).await
+}
+
 async fn transactions(ground: &Ground, bodies: &[Bytes], per_second: u64) -> io::Result<()> {
     let mut session = Session::open(ground.client_port()).await?;
     let mut pace = Pace::new(per_second);

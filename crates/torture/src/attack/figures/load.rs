@@ -3,6 +3,7 @@
 //! * A call has its moment, and its latency counts from that moment: a stall delays all calls that were due
 //!   in it.
 //! * A failed call counts with the latency of its timeout.
+//! * Some of the clients make large puts, puts through the gateway, and probes, each on a new connection.
 //! * A put refused for lack of quota is an answer: etcd gives the same one.
 
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use std::time::Duration;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::attack::http2::connection::dial;
 use crate::attack::http2::requests;
 use crate::failure::{Attempt, Result};
 
@@ -27,6 +30,14 @@ const CLIENTS_PER_CONNECTION: u32 = 10;
 const CALL_EVERY: Duration = Duration::from_millis(200);
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const VALUE: &[u8] = &[b'v'; 64];
+/// Not taken at once: it counts against what all bodies share.
+const LARGE_VALUE: &[u8] = &[b'v'; 48 << 10];
+/// One of so many clients makes large puts, one calls the gateway, and one is a probe.
+const KIND_EVERY: u32 = 25;
+const GATEWAY_PUT: &str = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                           Content-Length: 25\r\n\r\n{\"key\":\"aA==\",\"value\":\"\"}";
+const QUOTA: &str = "database space exceeded";
+const PROBE: &str = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// One healthy call.
 #[derive(Clone, Debug)]
@@ -56,7 +67,7 @@ impl HealthyLoad {
                 // Spread over the interval, so that the load is even.
                 let first = began + CALL_EVERY * number / CLIENTS;
                 let kv = KvClient::new(channel.clone());
-                clients.push(tokio::spawn(call_regularly(kv, number, first, Arc::clone(&stop))));
+                clients.push(tokio::spawn(call_regularly((kv, port), number, first, Arc::clone(&stop))));
             }
         }
         Ok(HealthyLoad { stop, clients })
@@ -75,7 +86,7 @@ impl HealthyLoad {
 }
 
 async fn call_regularly(
-    mut kv: KvClient<Channel>,
+    (mut kv, port): (KvClient<Channel>, u16),
     number: u32,
     first: Instant,
     stop: Arc<AtomicBool>,
@@ -87,8 +98,12 @@ async fn call_regularly(
         tokio::time::sleep_until(due).await;
         let is_put = samples.len() % 2 == 0;
         let called = async {
+            let kind = number % KIND_EVERY;
+            if kind == 1 || kind == 2 {
+                return ask(port, if kind == 1 { GATEWAY_PUT } else { PROBE }).await;
+            }
             if is_put {
-                let value = Bytes::from_static(VALUE);
+                let value = Bytes::from_static(if kind == 0 { LARGE_VALUE } else { VALUE });
                 kv.put(PutRequest { key: key.clone(), value, ..PutRequest::default() }).await.map(drop)
             } else {
                 kv.range(RangeRequest { key: key.clone(), ..RangeRequest::default() }).await.map(drop)
@@ -112,5 +127,22 @@ async fn call_regularly(
 }
 
 fn is_quota(status: &Status) -> bool {
-    status.message().contains("database space exceeded")
+    status.message().contains(QUOTA)
+}
+
+/// One request on a new connection.
+async fn ask(port: u16, request: &str) -> std::result::Result<(), Status> {
+    let answer = async {
+        let mut stream = dial(port).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = tokio::time::timeout(CALL_TIMEOUT, answer).await;
+    match answer.map_err(|_| Status::deadline_exceeded("no answer"))? {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200 ") || answer.contains(QUOTA) => Ok(()),
+        Ok(answer) => Err(Status::unavailable(answer.lines().next().unwrap_or("no answer").to_owned())),
+        Err(error) => Err(Status::unavailable(error.to_string())),
+    }
 }

@@ -13,6 +13,8 @@ const P99_TIMES_MAX: u32 = 5;
 /// … and after it twice; both only above [`Findings::p99_floor`].
 const NORMAL_TIMES_MAX: u32 = 2;
 const RSS_GROWTH_BYTES_MAX: u64 = 256 << 20;
+/// Files that a store opens meanwhile.
+const DESCRIPTOR_GROWTH_MAX: u64 = 64;
 /// The latencies must be normal again after this time; what is left of an attack is measured then.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
@@ -182,6 +184,10 @@ impl Outcome {
         if self.normal_after_seconds.is_none() {
             faults.push("not normal in time".to_owned());
         }
+        let [before, left] = self.descriptors;
+        if left > before + DESCRIPTOR_GROWTH_MAX {
+            faults.push("descriptors".to_owned());
+        }
         if self.lost > 0 {
             faults.push("lost calls".to_owned());
         }
@@ -247,11 +253,12 @@ mod tests {
     #[test]
     fn each_verdict_can_fail() {
         type Change = fn(&mut Findings);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
             ("", |_| {}),
             ("the attack did nothing", |f| f.acts = 0),
             ("the process ended", |f| f.ended = Some("signal 9".to_owned())),
             ("memory", |f| f.usages.rss_bytes_peak = RSS_GROWTH_BYTES_MAX + 1),
+            ("descriptors", |f| f.usages.left.descriptors = DESCRIPTOR_GROWTH_MAX + 1),
             ("lost calls", |f| f.lost = 1),
             ("not normal in time", |f| {
                 let over = f.times.over;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -34,8 +34,15 @@ pub struct RawConnection {
 }
 
 pub async fn dial(port: u16) -> io::Result<TcpStream> {
-    let dialled =
-        tokio::time::timeout(GREETING_WITHIN, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
+    dial_from(port, Ipv4Addr::LOCALHOST).await
+}
+
+/// Dials from an address of this machine.
+pub async fn dial_from(port: u16, source: Ipv4Addr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    let dialling = socket.connect((Ipv4Addr::LOCALHOST, port).into());
+    let dialled = tokio::time::timeout(GREETING_WITHIN, dialling).await;
     let stream = dialled.map_err(|_| io::ErrorKind::TimedOut)??;
     stream.set_nodelay(true)?;
     Ok(stream)

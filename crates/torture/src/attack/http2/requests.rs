@@ -25,6 +25,8 @@ const SUCCESS: u8 = 2 << 3 | 2;
 const REQUEST_TXN: u8 = 4 << 3 | 2;
 /// Largest request by default, and room for what etcd counts besides.
 const REQUEST_BYTES_MAX: usize = (3 << 20) / 2 - 1024;
+/// Largest message by default.
+const MESSAGE_BYTES_MAX: usize = 2 << 20;
 /// Operations of one transaction by default.
 const OPERATIONS_MAX: usize = 128;
 
@@ -101,6 +103,11 @@ pub fn wide_txn() -> Vec<u8> {
         op(Request::RequestTxn(txn((0..width).map(|group| leaf(number * width + group)).collect())))
     };
     txn((0..width).map(middle).collect()).encode_to_vec()
+}
+
+/// A million operations without a request, two bytes each, in the largest message.
+pub fn countless_txn() -> Vec<u8> {
+    [SUCCESS, 0].repeat(MESSAGE_BYTES_MAX / 2)
 }
 
 /// A put of `bytes` bytes, or the largest that is allowed.

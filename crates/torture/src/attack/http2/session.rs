@@ -7,6 +7,7 @@ use bytes::Bytes;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{Method, Request, Version};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::connection::dial;
@@ -21,9 +22,13 @@ pub struct Session {
 
 impl Session {
     pub async fn open(port: u16) -> io::Result<Session> {
+        Session::over(dial(port).await?).await
+    }
+
+    pub async fn over(stream: TcpStream) -> io::Result<Session> {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
-        let (sender, connection) = builder.handshake(dial(port).await?).await.map_err(io::Error::other)?;
+        let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Session { sender, driver })
     }

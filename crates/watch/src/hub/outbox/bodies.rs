@@ -59,7 +59,7 @@ impl Bodies {
         if !self.is_large(bytes.len()) {
             return Bytes::from(bytes);
         }
-        let count = Count::new(bytes.len(), Arc::clone(&self.large));
+        let count = Count::new(bytes.len(), [Arc::clone(&self.large)]);
         counted(bytes, count)
     }
 

@@ -1,0 +1,464 @@
+//! A gate: bounded use of one resource, shared fairly between clients.
+//!
+//! ```text
+//!   enter ──fits, and is next──▶ Pass ──dropped──▶ next of the ring
+//!      └──else──▶ line of this client ──ring of clients, one each in turn──▶ Pass
+//! ```
+//!
+//! * A pass has a weight; the weights of all passes never exceed the capacity.
+//! * A client that holds passes shares by the rule of [`Shares`], with all connections of its caller. One
+//!   pass is always allowed, for each caller.
+//! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
+//!   weight above what they may take counts as all of it.
+//! * Light and heavy passes wait in separate lanes. In a lane, clients are served in turn, one pass each, and
+//!   the passes of one client in the order of arrival.
+//! * A light pass that does not fit makes the light ones after it wait. A heavy one that does not fit
+//!   *drains* the gate: other heavy passes wait, and light ones get the reserve only. A drain ends after
+//!   `DRAIN_MAX`, since a pass may be held by a client that does not read. Then others overtake for
+//!   `REST_FACTOR` times as long.
+//! * Waiting is bounded in number, in weight and in time, and one client may use three quarters of the
+//!   bounds. When all clients together reach a bound, the newest waiter of the client that waits for most is
+//!   refused. That may be the new caller.
+//! * A caller that goes away leaves its line at once.
+//! * Weights may be bytes of memory. Then a pass is also granted by the [`MemoryLimit`]. While that grants
+//!   nothing, a client that holds or waits for something already is refused.
+//!
+//! Entering without waiting costs one uncontended lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{ClientId, Held, Shares};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+mod bounds; // what a gate allows
+mod waiting; // who waits, and who is refused
+
+use super::memory::MemoryLimit;
+pub use bounds::Bounds;
+use waiting::Waiting;
+
+/// Time that the gate is drained for heavy passes without a break: reads that are under way end within it.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// A drain is followed by so many times its length without one: heavy passes are delayed a fifth of the time.
+const REST_FACTOR: u32 = 4;
+/// A pass above this part of the capacity is large.
+const LARGE_PART: u64 = 4;
+/// Those who wait look whether a drain has to end, this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// A bound on waiting was reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+/// See the module's head.
+pub struct Gate {
+    bounds: Bounds,
+    /// Grants weights that are bytes.
+    memory: Option<Arc<MemoryLimit>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    used: Used,
+    waiting: Waiting<Pass>,
+    drain: Drain,
+}
+
+/// Weight of the passes that are out.
+#[derive(Default)]
+struct Used {
+    all: Shares,
+    /// Of light passes.
+    light: u64,
+}
+
+/// Whether heavy passes may be overtaken.
+#[derive(Clone, Copy, Default)]
+enum Drain {
+    #[default]
+    Idle,
+    Since(Instant),
+    /// Not before this moment again.
+    RestUntil(Instant),
+}
+
+/// A right to use the resource. Dropping it admits the next.
+#[derive(Debug)]
+pub struct Pass {
+    gate: Arc<Gate>,
+    client: ClientId,
+    weight: u64,
+}
+
+/// Leaves the line if its caller goes away before it was served.
+struct InLine<'a> {
+    gate: &'a Arc<Gate>,
+    client: ClientId,
+    ticket: u64,
+}
+
+impl Gate {
+    pub fn new(bounds: Bounds) -> Arc<Gate> {
+        assert!(bounds.reserve < bounds.capacity, "a reserve is part of the capacity");
+        assert!(bounds.light_max <= bounds.weight_max(), "a light pass is no heavier than a heavy one");
+        Arc::new(Gate { bounds, memory: None, state: Mutex::default() })
+    }
+
+    /// Of weights that are bytes, under a limit.
+    pub fn of_memory(bounds: Bounds, limit: &Arc<MemoryLimit>) -> Arc<Gate> {
+        let memory = limit.is_on().then(|| Arc::clone(limit));
+        Arc::new(Gate { memory, ..Arc::into_inner(Gate::new(bounds)).expect("no other owner has it") })
+    }
+
+    /// The weight of the heaviest pass.
+    pub fn weight_max(&self) -> u64 {
+        self.bounds.weight_max()
+    }
+
+    /// Weight of the passes that are out, and the number of callers that wait.
+    pub fn gauges(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.used.all.total(), state.waiting.len())
+    }
+
+    /// Waits for a pass of this weight.
+    pub async fn enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Result<Pass, Refused> {
+        let (client, weight) = (self.sharing(client), weight.clamp(1, self.bounds.weight_max()));
+        let (_in_line, mut pass) = {
+            let mut state = self.state.lock();
+            let may_pass = state.passes_now(&self.bounds, client, weight);
+            if may_pass && self.grants(weight) {
+                state.used.add(&self.bounds, client, weight);
+                return Ok(Pass { gate: Arc::clone(self), client, weight });
+            }
+            let is_short = self.is_short();
+            if may_pass || is_short {
+                self.note_refused();
+            }
+            if (is_short && state.has(client)) || !state.waiting.make_room(&self.bounds, client, weight) {
+                return Err(Refused);
+            }
+            let (to, pass) = oneshot::channel();
+            let ticket = state.waiting.queue(&self.bounds, client, weight, to);
+            // Finds what the gate waits for now, and whether it has to be drained.
+            let gone = self.admit(&mut state);
+            drop(state);
+            drop(gone);
+            (InLine { gate: self, client, ticket }, pass)
+        };
+        let end = Instant::now() + self.bounds.wait_max;
+        let step = if self.bounds.reserve > 0 { LOOK_AGAIN } else { self.bounds.wait_max };
+        loop {
+            let look_again = end.min(Instant::now() + step);
+            match timeout_at(look_again, &mut pass).await {
+                Ok(pass) => return pass.map_err(|_| Refused),
+                Err(_) if look_again == end => return Err(Refused),
+                Err(_) => self.end_late_drain(),
+            }
+        }
+    }
+
+    /// A pass that need not wait.
+    pub fn try_enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Option<Pass> {
+        let client = self.sharing(client);
+        let mut state = self.state.lock();
+        if weight > self.bounds.weight_max()
+            || !state.passes_now(&self.bounds, client, weight)
+            || !self.grants(weight)
+        {
+            return None;
+        }
+        state.used.add(&self.bounds, client, weight);
+        Some(Pass { gate: Arc::clone(self), client, weight })
+    }
+
+    /// Who shares: each connection for itself where a heavy pass is most of the capacity. One would keep out
+    /// all light ones of its caller, and they it.
+    fn sharing(&self, client: ClientId) -> ClientId {
+        if self.bounds.reserve > 0 { ClientId::alone(client.connection) } else { client }
+    }
+
+    fn grants(&self, weight: u64) -> bool {
+        self.memory.as_ref().is_none_or(|memory| memory.grant(weight))
+    }
+
+    fn note_refused(&self) {
+        if let Some(memory) = &self.memory {
+            memory.note_refused();
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_short())
+    }
+
+    /// Serves those who wait for memory, if there is some now.
+    pub fn look_again(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let gone = self.admit(&mut state);
+        drop(state);
+        drop(gone);
+    }
+
+    /// Gives passes to those who are next. What is returned was given to callers that have gone; it must be
+    /// dropped after the lock.
+    fn admit(self: &Arc<Self>, state: &mut State) -> Vec<Pass> {
+        let mut gone = Vec::new();
+        if state.is_calm() {
+            return gone;
+        }
+        let now = Instant::now();
+        if state.drain.is_late(now) {
+            state.drain.end(now);
+            // The next drain is for another client.
+            state
+                .waiting
+                .heavy
+                .postpone(|client, weight| state.used.fits_share(&self.bounds, client, weight));
+        }
+        self.admit_heavy(state, now, &mut gone);
+        self.admit_light(state, &mut gone);
+        gone
+    }
+
+    fn admit_heavy(self: &Arc<Self>, state: &mut State, now: Instant, gone: &mut Vec<Pass>) {
+        let (mut place, mut is_blocked) = (0, false);
+        while let Some((client, weight)) = state.waiting.heavy.first_at(place) {
+            if !state.used.fits_share(&self.bounds, client, weight) {
+                place += 1; // Its own passes make room for it; no other client has to wait for that.
+            } else if state.fits_capacity(&self.bounds, weight) {
+                if !self.grants(weight) {
+                    is_blocked = true; // What other passes give back of the gate does not help.
+                    break;
+                }
+                gone.extend(self.serve(state, weight, place));
+            } else {
+                is_blocked = true;
+                if state.drain.begin(now) {
+                    break;
+                }
+                place += 1;
+            }
+        }
+        state.waiting.heavy.is_blocked = is_blocked;
+        if !is_blocked {
+            state.drain.end(now);
+        }
+    }
+
+    fn admit_light(self: &Arc<Self>, state: &mut State, gone: &mut Vec<Pass>) {
+        let (mut place, mut is_blocked) = (0, false);
+        while let Some((client, weight)) = state.waiting.light.first_at(place) {
+            if !state.used.fits_share(&self.bounds, client, weight) {
+                place += 1;
+            } else if state.fits_capacity(&self.bounds, weight) && self.grants(weight) {
+                gone.extend(self.serve(state, weight, place));
+            } else {
+                is_blocked = true;
+                break;
+            }
+        }
+        state.waiting.light.is_blocked = is_blocked;
+    }
+
+    /// Gives its pass to the first waiter at this place of a ring. Returns it if the caller has gone.
+    fn serve(self: &Arc<Self>, state: &mut State, weight: u64, place: usize) -> Option<Pass> {
+        let (client, waiter) = state.waiting.take(self.bounds.is_light(weight), place);
+        state.used.add(&self.bounds, client, weight);
+        waiter.to.send(Pass { gate: Arc::clone(self), client, weight }).err()
+    }
+
+    /// Lets heavy passes overtake again if the gate has been drained for too long.
+    fn end_late_drain(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.drain.is_late(Instant::now()) {
+            let gone = self.admit(&mut state);
+            drop(state);
+            drop(gone);
+        }
+    }
+}
+
+impl State {
+    /// Whether the client holds or waits for something.
+    fn has(&self, client: ClientId) -> bool {
+        self.used.all.held(client) > 0 || self.waiting.has(client)
+    }
+
+    /// Whether there is nothing to admit, and nothing to forget.
+    fn is_calm(&self) -> bool {
+        let is_blocked = self.waiting.light.is_blocked || self.waiting.heavy.is_blocked;
+        self.waiting.len() == 0 && !is_blocked && matches!(self.drain, Drain::Idle)
+    }
+
+    /// Whether a caller need not wait: nothing of what waits comes before it.
+    fn passes_now(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
+        let lane = if bounds.is_light(weight) { &self.waiting.light } else { &self.waiting.heavy };
+        let comes_later = lane.is_blocked && (bounds.is_light(weight) || self.drain.is_on());
+        !comes_later
+            && !lane.has(client)
+            && self.used.fits_share(bounds, client, weight)
+            && self.fits_capacity(bounds, weight)
+    }
+
+    fn fits_capacity(&self, bounds: &Bounds, weight: u64) -> bool {
+        let fits_class = if bounds.is_light(weight) {
+            !self.drain.is_on() || self.used.light + weight <= bounds.reserve
+        } else {
+            self.used.all.total() - self.used.light + weight <= bounds.weight_max()
+        };
+        fits_class && self.used.all.total() + weight <= bounds.capacity
+    }
+}
+
+impl Used {
+    /// Whether the client leaves enough free then. One pass is always allowed, for each caller.
+    fn fits_share(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
+        let held = self.all.with(client, weight);
+        let connection = Held { caller: held.connection, ..held };
+        if held.connection > weight && !connection.leaves_enough(bounds.capacity) {
+            return false;
+        }
+        // A large one would wait until its caller holds nothing: it waits for room instead, as others do.
+        let counted = if weight > bounds.capacity / LARGE_PART { 0 } else { weight };
+        let caller = Held { connection: 0, ..self.all.with(client, counted) };
+        held.caller == weight || caller.leaves_enough(bounds.capacity)
+    }
+
+    fn add(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
+        self.light += if bounds.is_light(weight) { weight } else { 0 };
+        self.all.add(client, weight);
+    }
+
+    fn remove(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
+        self.light -= if bounds.is_light(weight) { weight } else { 0 };
+        self.all.remove(client, weight);
+    }
+}
+
+impl Drain {
+    fn is_on(&self) -> bool {
+        matches!(self, Drain::Since(_))
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        matches!(self, Drain::Since(since) if now >= *since + DRAIN_MAX)
+    }
+
+    /// True if the gate is drained from now on, or already.
+    fn begin(&mut self, now: Instant) -> bool {
+        match self {
+            Drain::Since(_) => true,
+            Drain::RestUntil(end) if now < *end => false,
+            Drain::Idle | Drain::RestUntil(_) => {
+                *self = Drain::Since(now);
+                true
+            }
+        }
+    }
+
+    fn end(&mut self, now: Instant) {
+        match self {
+            Drain::Since(since) => {
+                let lasted = now.duration_since(*since).min(DRAIN_MAX);
+                *self = Drain::RestUntil(now + REST_FACTOR * lasted);
+            }
+            Drain::RestUntil(end) if now >= *end => *self = Drain::Idle,
+            Drain::Idle | Drain::RestUntil(_) => {}
+        }
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        if !state.waiting.leave(self.client, self.ticket) {
+            return;
+        }
+        // The one that left may have been what others waited for.
+        let gone = self.gate.admit(&mut state);
+        drop(state);
+        drop(gone);
+    }
+}
+
+impl Pass {
+    pub fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// Whether others wait for what is held.
+    pub fn is_wanted(&self) -> bool {
+        let state = self.gate.state.lock();
+        state.waiting.light.is_blocked || state.waiting.heavy.is_blocked
+    }
+
+    /// Whether others wait for it, or other calls of the same caller, whose share it uses up.
+    pub fn is_wanted_by_any(&self) -> bool {
+        let Waiting { light, heavy, .. } = &self.gate.state.lock().waiting;
+        light.is_blocked || heavy.is_blocked || light.has_of(self.client) || heavy.has_of(self.client)
+    }
+
+    /// Whether the caller should give back what it does not use: others came.
+    pub fn is_over_share(&self) -> bool {
+        let state = self.gate.state.lock();
+        state.used.all.with(self.client, 0).is_over(self.gate.bounds.capacity, state.used.all.callers())
+    }
+
+    /// Gives back what exceeds `weight`.
+    pub fn shrink_to(&mut self, weight: u64) {
+        let weight = weight.max(1);
+        if weight < self.weight {
+            let before = std::mem::replace(&mut self.weight, weight);
+            self.release(before, Some(weight));
+        }
+    }
+
+    /// Takes `more` weight without waiting, if there is room. Passes that grow delay those who wait, and no
+    /// longer than they are held.
+    pub fn try_grow(&mut self, more: u64) -> bool {
+        let mut state = self.gate.state.lock();
+        let (bounds, weight) = (&self.gate.bounds, self.weight + more);
+        state.used.remove(bounds, self.client, self.weight);
+        let fits = state.used.fits_share(bounds, self.client, weight)
+            && state.fits_capacity(bounds, weight)
+            && self.gate.grants(more);
+        if fits {
+            self.weight = weight;
+        }
+        state.used.add(bounds, self.client, self.weight);
+        fits
+    }
+
+    /// Gives back `before`, and keeps some of it or nothing.
+    fn release(&self, before: u64, kept: Option<u64>) {
+        let bounds = &self.gate.bounds;
+        let mut state = self.gate.state.lock();
+        state.used.remove(bounds, self.client, before);
+        if let Some(kept) = kept {
+            state.used.add(bounds, self.client, kept);
+        }
+        let gone = self.gate.admit(&mut state);
+        drop(state);
+        drop(gone);
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.release(self.weight, None);
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gate").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

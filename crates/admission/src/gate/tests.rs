@@ -1,0 +1,356 @@
+//! Who passes, in which order, and who is refused.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use tokio::time::timeout;
+
+use super::*;
+
+const FIRST: ClientId = ClientId::alone(1);
+const SECOND: ClientId = ClientId::alone(2);
+
+fn bounds() -> Bounds {
+    Bounds {
+        capacity: 10,
+        reserve: 0,
+        light_max: 10,
+        waiting_max: 4,
+        waiting_weight_max: 30,
+        wait_max: Duration::from_secs(3600),
+    }
+}
+
+type Entering<'a> = Pin<Box<dyn Future<Output = Result<Pass, Refused>> + 'a>>;
+
+fn enter(gate: &Arc<Gate>, client: ClientId, weight: u64) -> Entering<'_> {
+    Box::pin(gate.enter(client, weight))
+}
+
+fn poll(entering: &mut Entering<'_>) -> Poll<Result<Pass, Refused>> {
+    pin!(entering).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[track_caller]
+fn passed(entering: &mut Entering<'_>) -> Pass {
+    match poll(entering) {
+        Poll::Ready(Ok(pass)) => pass,
+        other => panic!("no pass: {other:?}"),
+    }
+}
+
+/// Polled once, so that it stands in its line.
+#[track_caller]
+fn waits(entering: &mut Entering<'_>) {
+    assert!(poll(entering).is_pending(), "it has to wait");
+}
+
+#[tokio::test]
+async fn a_client_leaves_room_for_others() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, FIRST, 5));
+    let mut more = enter(&gate, FIRST, 5);
+    waits(&mut more);
+    let other = passed(&mut enter(&gate, SECOND, 5));
+    drop(other);
+    waits(&mut more);
+    drop(held);
+    drop(passed(&mut more));
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
+#[tokio::test]
+async fn clients_that_wait_are_served_in_turn() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, ClientId::alone(3), 10));
+    let mut of_first: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 6)).collect();
+    of_first.iter_mut().for_each(waits);
+    let mut of_second = enter(&gate, SECOND, 6);
+    waits(&mut of_second);
+    drop(held);
+    let one = passed(&mut of_first[0]);
+    waits(&mut of_first[1]);
+    waits(&mut of_second);
+    drop(one);
+    let other = passed(&mut of_second);
+    waits(&mut of_first[1]);
+    drop(other);
+    drop(passed(&mut of_first[1]));
+    drop(passed(&mut of_first[2]));
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_pass_that_does_not_fit_is_not_overtaken_and_one_beyond_the_capacity_is_held_alone() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, FIRST, 1));
+    let mut heavy = enter(&gate, SECOND, 99);
+    waits(&mut heavy);
+    let mut light = enter(&gate, ClientId::alone(3), 1);
+    waits(&mut light);
+    drop(held);
+    let alone = passed(&mut heavy);
+    assert_eq!(alone.weight(), 10);
+    waits(&mut light);
+    drop(alone);
+    drop(passed(&mut light));
+}
+
+#[tokio::test]
+async fn waiting_is_bounded_in_number_and_weight() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, FIRST, 10));
+    let mut heavy: Vec<_> = (2..5).map(|client| enter(&gate, ClientId::alone(client), 10)).collect();
+    heavy.iter_mut().for_each(waits);
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 10)), Poll::Ready(Err(Refused))), "too heavy together");
+    drop(heavy);
+    let mut light: Vec<_> = (2..6).map(|client| enter(&gate, ClientId::alone(client), 1)).collect();
+    light.iter_mut().for_each(waits);
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "too many");
+    drop(held);
+    light.iter_mut().for_each(|light| drop(passed(light)));
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_makes_room_at_once() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, FIRST, 6));
+    let mut heavy = enter(&gate, SECOND, 10);
+    waits(&mut heavy);
+    let mut light = enter(&gate, ClientId::alone(3), 1);
+    waits(&mut light);
+    drop(heavy);
+    let light = passed(&mut light);
+    // One that was served and never looked.
+    let mut unseen = enter(&gate, SECOND, 10);
+    waits(&mut unseen);
+    drop((held, light));
+    assert_eq!(gate.gauges(), (10, 0));
+    drop(unseen);
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
+#[tokio::test]
+async fn waiting_is_bounded_in_time() {
+    let gate = Gate::new(Bounds { wait_max: Duration::from_millis(1), ..bounds() });
+    let _held = passed(&mut enter(&gate, FIRST, 10));
+    assert_eq!(gate.enter(SECOND, 1).await.err(), Some(Refused));
+    assert_eq!(gate.gauges(), (10, 0));
+}
+
+#[tokio::test]
+async fn a_pass_grows_while_there_is_room_and_shrinks() {
+    let gate = Gate::new(bounds());
+    let mut one = passed(&mut enter(&gate, FIRST, 1));
+    assert!(one.try_grow(8), "alone in its share");
+    assert!(!one.try_grow(2), "beyond the capacity");
+    let mut heavy = enter(&gate, SECOND, 5);
+    waits(&mut heavy);
+    one.shrink_to(5);
+    let mut other = passed(&mut heavy);
+    assert!(!other.try_grow(1), "nothing is left");
+    drop(one);
+    assert!(other.try_grow(5));
+    drop(other);
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
+/// Twenty, of which four are left to passes of two and less.
+fn with_reserve() -> Bounds {
+    Bounds { capacity: 20, reserve: 4, light_max: 2, waiting_weight_max: u64::MAX, ..bounds() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn light_passes_go_on_while_a_heavy_one_waits() {
+    let gate = Gate::new(with_reserve());
+    let _unread = passed(&mut enter(&gate, FIRST, 3));
+    let mut everything = enter(&gate, SECOND, 99);
+    waits(&mut everything);
+    for client in 3..9 {
+        drop(passed(&mut enter(&gate, ClientId::alone(client), 2)));
+    }
+    assert_eq!(gate.gauges(), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heavy_pass_that_cannot_be_served_delays_other_heavy_ones_for_a_fifth_of_the_time() {
+    let gate = Gate::new(with_reserve());
+    let _unread = passed(&mut enter(&gate, FIRST, 3));
+    let mut everything = enter(&gate, SECOND, 99);
+    waits(&mut everything);
+    let began = Instant::now();
+    let mut served = 0;
+    while began.elapsed() < Duration::from_secs(100) {
+        tokio::select! {
+            pass = gate.enter(ClientId::alone(3), 5) => drop(pass.unwrap()),
+            _ = &mut everything => panic!("there is no room for it"),
+        }
+        served += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(served > 600, "served {served} of 1000 times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heavy_pass_is_served_although_lighter_ones_never_cease() {
+    let gate = Gate::new(with_reserve());
+    // Of six at a time one is always held; each is held for a second.
+    for client in 1..=6 {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(client * 150)).await;
+            while let Ok(pass) = gate.enter(ClientId::alone(client), 1 + 3 * (client % 2)).await {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                drop(pass);
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let served = timeout(Duration::from_secs(15), gate.enter(ClientId::alone(7), 99)).await;
+    assert!(matches!(served, Ok(Ok(_))), "a drain leaves no other heavy pass");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heavy_passes_are_served_in_turn_although_one_of_them_cannot_be() {
+    let gate = Gate::new(with_reserve());
+    let _unread = passed(&mut enter(&gate, FIRST, 3));
+    let mut everything = enter(&gate, SECOND, 99);
+    waits(&mut everything);
+    // Of these two one is always held, so that a third fits only if the gate is drained for it.
+    for client in 3..5 {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(client * 400)).await;
+            while let Ok(pass) = gate.enter(ClientId::alone(client), 4).await {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                drop(pass);
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let mut third = pin!(timeout(Duration::from_secs(25), gate.enter(ClientId::alone(5), 13)));
+    tokio::select! {
+        _ = &mut everything => panic!("there is no room for it"),
+        served = &mut third => assert!(matches!(served, Ok(Ok(_))), "it fits next to what is not read"),
+    }
+}
+
+#[tokio::test]
+async fn who_can_be_served_at_once_is_not_refused_because_others_wait_for_their_share() {
+    let gate = Gate::new(bounds());
+    let _held = passed(&mut enter(&gate, FIRST, 6));
+    let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 4)).collect();
+    greedy.iter_mut().for_each(waits);
+    // The bound of all is reached by two clients.
+    let held = passed(&mut enter(&gate, SECOND, 3));
+    let mut fourth = enter(&gate, SECOND, 4);
+    waits(&mut fourth);
+    drop(passed(&mut enter(&gate, ClientId::alone(3), 1)));
+    drop(held);
+}
+
+#[tokio::test]
+async fn when_too_many_wait_the_client_with_the_most_is_refused() {
+    let gate = Gate::new(bounds());
+    let held = passed(&mut enter(&gate, ClientId::alone(9), 10));
+    let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 1)).collect();
+    greedy.iter_mut().for_each(waits);
+    let mut second = enter(&gate, SECOND, 1);
+    waits(&mut second);
+    let mut third = enter(&gate, ClientId::alone(3), 1);
+    waits(&mut third);
+    assert!(
+        matches!(poll(&mut greedy[2]), Poll::Ready(Err(Refused))),
+        "the newest of the client with the most"
+    );
+    waits(&mut greedy[0]);
+    waits(&mut greedy[1]);
+    // Then all have about the same, and it is the newcomer's turn to be refused.
+    assert!(matches!(poll(&mut enter(&gate, SECOND, 1)), Poll::Ready(Err(Refused))));
+    drop(held);
+    drop((passed(&mut greedy[0]), passed(&mut greedy[1]), passed(&mut second), passed(&mut third)));
+}
+
+#[tokio::test]
+async fn when_too_much_weight_waits_the_client_with_the_most_is_refused() {
+    let gate = Gate::new(Bounds { waiting_max: 40, ..bounds() });
+    let _held = passed(&mut enter(&gate, ClientId::alone(9), 10));
+    let mut greedy: Vec<_> = (0..5).map(|_| enter(&gate, FIRST, 4)).collect();
+    greedy.iter_mut().for_each(waits);
+    let mut second = enter(&gate, SECOND, 10);
+    waits(&mut second);
+    let mut third = enter(&gate, ClientId::alone(3), 6);
+    waits(&mut third);
+    let refused = greedy.iter_mut().filter_map(|entering| match poll(entering) {
+        Poll::Ready(Err(Refused)) => Some(()),
+        _ => None,
+    });
+    assert_eq!(refused.count(), 2, "room for six is made by two of four");
+    waits(&mut second);
+}
+
+#[tokio::test]
+async fn one_client_cannot_use_up_what_may_wait() {
+    let gate = Gate::new(bounds());
+    let _held = passed(&mut enter(&gate, ClientId::alone(9), 10));
+    let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 1)).collect();
+    greedy.iter_mut().for_each(waits);
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "three quarters");
+    waits(&mut enter(&gate, SECOND, 1));
+}
+
+#[tokio::test]
+async fn what_memory_does_not_allow_waits_and_a_client_that_has_something_is_refused() {
+    const MIB: u64 = 1 << 20;
+    let limit = Arc::new(MemoryLimit::new(Some(160 * MIB)));
+    limit.note(100 * MIB);
+    let gate = Gate::of_memory(
+        Bounds { capacity: 1 << 30, light_max: 1 << 30, waiting_weight_max: 1 << 40, ..bounds() },
+        &limit,
+    );
+    let mut held = passed(&mut enter(&gate, FIRST, 36 * MIB));
+    assert!(limit.is_short() && !held.try_grow(8 * MIB) && held.try_grow(MIB));
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 4 * MIB)), Poll::Ready(Err(Refused))), "it has some");
+    let mut other = enter(&gate, SECOND, 8 * MIB);
+    waits(&mut other);
+    assert!(matches!(poll(&mut enter(&gate, SECOND, MIB)), Poll::Ready(Err(Refused))), "it waits already");
+    limit.note(136 * MIB);
+    gate.look_again();
+    waits(&mut other);
+    drop(held);
+    waits(&mut other); // What was freed is seen with a sample.
+    limit.note(110 * MIB);
+    limit.note(110 * MIB);
+    gate.look_again();
+    drop(passed(&mut other));
+    assert_eq!(limit.refused(), 3);
+}
+
+#[tokio::test]
+async fn a_caller_with_many_connections_delays_another_by_one_pass_and_its_waiters_are_refused_first() {
+    let gate = Gate::new(Bounds {
+        capacity: 8,
+        light_max: 8,
+        waiting_max: 100,
+        waiting_weight_max: 1000,
+        ..bounds()
+    });
+    let of = |caller, connection| ClientId { caller, connection };
+    let mut held: Vec<Pass> = (0..7).filter_map(|connection| gate.try_enter(of(1, connection), 1)).collect();
+    assert_eq!(held.len(), 6, "three quarters");
+    held.extend((2..4).map(|caller| gate.try_enter(ClientId::alone(caller), 1).unwrap()));
+    let mut hoard: Vec<_> = (100..200).map(|connection| enter(&gate, of(1, connection), 1)).collect();
+    hoard.iter_mut().for_each(waits);
+    let mut other = enter(&gate, ClientId::alone(9), 1);
+    waits(&mut other);
+    assert!(matches!(poll(&mut enter(&gate, of(1, 300), 1)), Poll::Ready(Err(Refused))));
+    let refused = hoard.iter_mut().filter_map(|entering| match poll(entering) {
+        Poll::Ready(outcome) => Some(outcome.is_err()),
+        Poll::Pending => None,
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [true]);
+    held.drain(..2);
+    drop(passed(&mut other));
+}

@@ -1,0 +1,19 @@
+//! Admission: what clients may make this process hold and do at one time.
+
+mod memory; // what --memory-limit leaves
+
+mod gate; // passes of a weight, shared between clients
+mod shares; // what each client may hold
+
+mod places; // connections, of which new ones displace others
+
+mod reads; // the gates of a member, for reads and large commands
+
+pub use base::ClientId;
+pub use gate::Pass;
+pub use gate::{Bounds, Gate};
+pub use memory::follow as follow_memory;
+pub use memory::{MemoryLimit, SMALL_GRANT_BYTES};
+pub use places::{Holder, InUse, Place, Places};
+pub use reads::{Admission, Answered, Caller, PAIR_BYTES, SMALL_BYTES, Small, blocking, charged};
+pub use shares::{Share, Shares};

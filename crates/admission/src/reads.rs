@@ -1,0 +1,373 @@
+//! Admission: what reads and large commands may hold in memory together, and how many run at a time.
+//!
+//! ```text
+//!   small read ──at most 1 MiB──▶ calling task
+//!        └─more─▶ memory ──▶ turn ──▶ blocking thread, metered ──▶ answer; its memory is given back when it was sent
+//!                   ▲                    │
+//!                   └──more was needed───┘
+//! ```
+//!
+//! * A read that does not fit into the calling task's bound enters the gate of memory first, then that of
+//!   turns, and runs on a blocking thread under a meter. Memory is taken from the gate before it is
+//!   allocated: the meter asks for more when a read outgrows what it entered with. If there is no room, the
+//!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
+//! * A read that alone needs more than the whole budget is refused, with the limit in its text.
+//! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
+//!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
+//! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
+//!   then.
+//! * Gates share between connections. Each has a bound on waiting; beyond it a read is refused.
+//!
+//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take
+//! a few MiB each.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::ClientId;
+use bytes::Bytes;
+use mvcc::{Error, Meter};
+use state_machine::Failure;
+use tonic::Status;
+
+use super::gate::{Bounds, Gate, Pass};
+use super::memory::MemoryLimit;
+use super::shares::{Share, Shares};
+use telemetry::metrics::{Stage, timed};
+
+/// Answers held whole: pairs while they are read, and their encoded form until it is sent.
+pub const ANSWER_BYTES: u64 = 144 << 20;
+/// The part of it that answers above [`ANSWER_LIGHT_MAX`] leave free. One answer takes 128 MiB at most: a
+/// range of 1 MiB values takes twice its size, so it may have some 60 MiB.
+const ANSWER_RESERVE: u64 = 16 << 20;
+/// Previous values, pages and chunks of streamed ranges are below this: twice etcd's default maximum of a
+/// request.
+const ANSWER_LIGHT_MAX: u64 = 4 << 20;
+/// A read enters with no more than this. Estimates multiply keys by the mean size of a record, which is far
+/// too much for ranges without values. A read that needs more takes it while it runs.
+const ESTIMATE_MAX: u64 = 32 << 20;
+/// Places of keys in large ranges, at 12 bytes each after 32 while they are found.
+const PLACE_BYTES: u64 = 32 << 20;
+/// The part of it that ranges above [`PLACE_LIGHT_MAX`] leave free. A larger range counts as all the rest.
+const PLACE_RESERVE: u64 = 4 << 20;
+/// 32,768 keys: a large range of so few has values of 1 KiB and more.
+const PLACE_LIGHT_MAX: u64 = 1 << 20;
+/// Reads that run at one time, each on a thread: more than the cores of a small machine, since a cold block
+/// waits for the disk.
+const READS_AT_ONCE: u64 = 4;
+/// Hashes of the whole history at one time. One takes a core and reads every block.
+const HASHES_AT_ONCE: u64 = 2;
+/// Parts of the state that are recounted at a time. One leader asks for one.
+const RECOUNTS_AT_ONCE: u64 = 1;
+/// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
+/// space by compactions while it lasts.
+const SNAPSHOTS_AT_ONCE: u64 = 2;
+/// Snapshots that may wait: a cluster has few operators and backup programs.
+const SNAPSHOTS_WAITING_MAX: usize = 16;
+/// Large ranges that are found, or hold a window of 32 MiB. Three, so that one connection leaves some to
+/// others.
+const WINDOWS_AT_ONCE: u64 = 3;
+/// A large range that was begun is not refused: its client ends it by a deadline, or by a reset.
+const WINDOW_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Callers that may wait for a turn or for memory. More are refused with RESOURCE_EXHAUSTED.
+const WAITING_MAX: usize = 1024;
+/// Hashes that may wait: monitoring asks each member once a minute at most.
+const HASHES_WAITING_MAX: usize = 64;
+/// Time that a read waits before it is refused: far above what a busy member needs, and the deadline of most
+/// clients.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Bytes that a read may hold in the calling task.
+pub const SMALL_BYTES: u64 = 1 << 20;
+/// What a pair takes in memory beyond its key and value while it is read and encoded.
+pub const PAIR_BYTES: u64 = 256;
+/// Memory is taken in such steps while a read grows.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Commands above this length are large: see [`Admission::command`].
+const LARGE_COMMAND_BYTES: usize = 4 << 10;
+/// Large commands that are proposed and not yet answered. The proposal budget of `raft-node` is 16 MiB: at
+/// least 4 MiB of it are left to small commands.
+const COMMAND_BYTES: u64 = 12 << 20;
+/// Large commands that wait to be proposed, in bytes; they are in memory already.
+const COMMAND_BYTES_WAITING_MAX: u64 = 64 << 20;
+
+/// Keys in the requests of streamed ranges, each of which is kept until its client has taken the last chunk.
+const STREAM_KEY_BYTES: usize = 32 << 20;
+/// What each connection may always have of it.
+const STREAM_KEY_BYTES_ALWAYS: usize = 64 << 10;
+
+/// The gates of one member.
+#[derive(Debug)]
+pub struct Admission {
+    pub memory: Arc<MemoryLimit>,
+    stream_keys: Arc<Shares>,
+    pub answers: Arc<Gate>,
+    pub places: Arc<Gate>,
+    pub windows: Arc<Gate>,
+    pub turns: Arc<Gate>,
+    pub hashes: Arc<Gate>,
+    pub recounts: Arc<Gate>,
+    pub snapshots: Arc<Gate>,
+    pub commands: Arc<Gate>,
+}
+
+impl Admission {
+    /// `command_wait_max` is the time that a large command may wait to be proposed.
+    pub fn new(command_wait_max: Duration, memory: Arc<MemoryLimit>) -> Self {
+        // What is held by clients that do not read has a reserve. The rest is given back by this member
+        // alone.
+        let alike = |capacity| Bounds {
+            capacity,
+            reserve: 0,
+            light_max: capacity,
+            waiting_max: WAITING_MAX,
+            waiting_weight_max: u64::MAX,
+            wait_max: WAIT_MAX,
+        };
+        let with_reserve = |capacity, reserve, light_max| Bounds { reserve, light_max, ..alike(capacity) };
+        Admission {
+            stream_keys: Shares::new(STREAM_KEY_BYTES, STREAM_KEY_BYTES_ALWAYS),
+            answers: Gate::of_memory(with_reserve(ANSWER_BYTES, ANSWER_RESERVE, ANSWER_LIGHT_MAX), &memory),
+            places: Gate::of_memory(with_reserve(PLACE_BYTES, PLACE_RESERVE, PLACE_LIGHT_MAX), &memory),
+            windows: Gate::new(Bounds {
+                waiting_max: usize::MAX, // Streams are bounded, and so are the places that each holds.
+                wait_max: WINDOW_WAIT_MAX,
+                ..alike(WINDOWS_AT_ONCE)
+            }),
+            turns: Gate::new(alike(READS_AT_ONCE)),
+            hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
+            recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(RECOUNTS_AT_ONCE) }),
+            snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
+            commands: Gate::new(Bounds {
+                waiting_max: usize::MAX, // Their bytes are bounded.
+                waiting_weight_max: COMMAND_BYTES_WAITING_MAX,
+                wait_max: command_wait_max,
+                ..alike(COMMAND_BYTES)
+            }),
+            memory,
+        }
+    }
+
+    /// Serves those who wait for memory.
+    pub fn look_again(&self) {
+        self.answers.look_again();
+        self.places.look_again();
+    }
+
+    /// Room for a command of this length among the proposals. A small one needs none. A large one waits for
+    /// its turn instead of filling the budget that all share.
+    pub async fn command(&self, client: ClientId, bytes: usize) -> Result<Option<Pass>, Status> {
+        if bytes <= LARGE_COMMAND_BYTES {
+            return Ok(None);
+        }
+        let entering = timed(Stage::Admission, self.commands.enter(client, bytes as u64));
+        let pass = Box::pin(entering).await;
+        pass.map(Some).map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))
+    }
+
+    /// Room for the keys of a streamed range, until its last chunk was taken.
+    pub fn stream_keys(&self, client: ClientId, bytes: usize) -> Result<Share, Status> {
+        self.stream_keys.take(client, bytes).ok_or_else(grpc_errors::reads_exhausted)
+    }
+
+    /// Bytes for a window of a large range that should have `wanted`: fewer if little memory is left, but
+    /// `least`. Three windows and what else is granted between two samples fit into what is left.
+    pub fn window(&self, wanted: usize, least: usize) -> usize {
+        let left =
+            self.memory.left().map_or(usize::MAX, |left| usize::try_from(left / 8).unwrap_or(usize::MAX));
+        let bytes = wanted.min(left.max(least));
+        self.memory.grant(bytes as u64);
+        bytes
+    }
+
+    /// Does `read` on a blocking thread, with as much memory as it needs; `estimate` saves attempts. The
+    /// memory comes back with the answer, to be held as long as the answer is.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        client: ClientId,
+        estimate: u64,
+        read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
+    ) -> Result<(T, Pass), Status> {
+        let read = Arc::new(read);
+        let mut wanted = estimate.clamp(STEP_BYTES, ESTIMATE_MAX);
+        loop {
+            let memory = timed(Stage::Admission, self.answers.enter(client, wanted)).await;
+            let memory = memory.map_err(|_| grpc_errors::reads_exhausted())?;
+            let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
+            let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
+            let caller = Caller::default();
+            let (meter, read) = (Allowance::new(memory, &caller), Arc::clone(&read));
+            let done = blocking(move || {
+                let _turn = turn;
+                let answer = read(&meter);
+                (answer, meter.wanted.get(), meter.memory.into_inner())
+            });
+            match timed(Stage::Read, done).await? {
+                (Ok(answer), _, memory) => return Ok((answer, memory)),
+                (Err(Failure::Interrupted), more, memory) => {
+                    if more > self.answers.weight_max() {
+                        return Err(grpc_errors::answer_too_large(self.answers.weight_max()));
+                    }
+                    wanted = more.max(2 * memory.weight());
+                }
+                (Err(failure), ..) => return Err(grpc_errors::read(failure)),
+            }
+        }
+    }
+
+    /// Does `work` that holds no answer on a blocking thread, within a turn of `gate`.
+    pub async fn within<T: Send + 'static>(
+        &self,
+        gate: &Arc<Gate>,
+        client: ClientId,
+        work: impl FnOnce(&dyn Meter) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = timed(Stage::Admission, gate.enter(client, 1)).await;
+        let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
+        let caller = Caller::default();
+        let gone = caller.gone();
+        let done = blocking(move || {
+            let _turn = turn;
+            work(&gone)
+        });
+        timed(Stage::Read, done).await?.map_err(grpc_errors::read)
+    }
+}
+
+/// Runs `work` where it delays no other task.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| grpc_errors::task(&error))
+}
+
+/// An answer with the memory that it takes.
+pub struct Answered<T> {
+    pub response: T,
+    /// None if it is small.
+    pub memory: Option<Pass>,
+}
+
+impl<T> Answered<T> {
+    pub fn small(response: T) -> Self {
+        Answered { response, memory: None }
+    }
+}
+
+/// A frame that gives its memory back when its last byte was sent.
+pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
+    struct Charged {
+        frame: Bytes,
+        _memory: Pass,
+    }
+    impl AsRef<[u8]> for Charged {
+        fn as_ref(&self) -> &[u8] {
+            &self.frame
+        }
+    }
+    let Some(mut memory) = memory else { return frame };
+    memory.shrink_to(frame.len() as u64);
+    Bytes::from_owner(Charged { frame, _memory: memory })
+}
+
+/// Held by the task that waits for a read; dropping it ends the read.
+#[derive(Default)]
+pub struct Caller {
+    gone: Arc<AtomicBool>,
+}
+
+impl Caller {
+    pub fn gone(&self) -> Gone {
+        Gone(Arc::clone(&self.gone))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends a read whose caller has gone, and bounds nothing else.
+pub struct Gone(Arc<AtomicBool>);
+
+impl Meter for Gone {
+    fn hold(&self, _pairs: u64, _bytes: u64) -> mvcc::Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Memory of one read on a blocking thread.
+struct Allowance {
+    memory: RefCell<Pass>,
+    used: Cell<u64>,
+    /// The most that was ever needed.
+    wanted: Cell<u64>,
+    gone: Gone,
+}
+
+impl Allowance {
+    fn new(memory: Pass, caller: &Caller) -> Self {
+        let (used, wanted) = (Cell::new(0), Cell::new(0));
+        Allowance { memory: RefCell::new(memory), used, wanted, gone: caller.gone() }
+    }
+}
+
+impl Meter for Allowance {
+    fn hold(&self, pairs: u64, bytes: u64) -> mvcc::Result<()> {
+        self.gone.check()?;
+        self.used.set(self.used.get() + bytes + pairs * PAIR_BYTES);
+        let used = self.used.get();
+        self.wanted.set(self.wanted.get().max(used));
+        let mut memory = self.memory.borrow_mut();
+        let more = used.saturating_sub(memory.weight());
+        if more == 0 || memory.try_grow(more.max(STEP_BYTES)) || memory.try_grow(more) {
+            return Ok(());
+        }
+        Err(Error::Interrupted)
+    }
+
+    fn held(&self) -> u64 {
+        self.used.get()
+    }
+
+    fn release_to(&self, held: u64) {
+        self.used.set(held);
+    }
+}
+
+/// Bounds a read in the calling task.
+#[derive(Default)]
+pub struct Small {
+    used: Cell<u64>,
+    holds: Cell<u32>,
+}
+
+/// Holds of the store's lock, of 1000 steps each, that a read in the calling task takes: a millisecond or
+/// two. A read that looks at more goes on as a wide one: a page after many deleted keys, a count of
+/// millions.
+const HOLDS_IN_TASK_MAX: u32 = 32;
+
+impl Meter for Small {
+    fn hold(&self, pairs: u64, bytes: u64) -> mvcc::Result<()> {
+        self.used.set(self.used.get() + bytes + pairs * PAIR_BYTES);
+        if self.used.get() > SMALL_BYTES { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn check(&self) -> mvcc::Result<()> {
+        self.holds.set(self.holds.get() + 1);
+        if self.holds.get() > HOLDS_IN_TASK_MAX { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn held(&self) -> u64 {
+        self.used.get()
+    }
+
+    fn release_to(&self, held: u64) {
+        self.used.set(held);
+    }
+}
+
+#[cfg(test)]
+#[path = "reads_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! JSON Web Tokens (RFC 7519), signed and verified as etcd does.
+//!
+//! * A token names its user, the auth revision at which it was issued, and when it ends. No member keeps it:
+//!   each verifies it with the same key.
+//! * Only the configured method is accepted; the head of a token does not choose it.
+//! * A member with a public key alone verifies tokens and issues none.
+//!
+//! Knows no users, and reads no clock.
+
+mod method; // etcd's names of methods
+
+mod der; // elements of DER
+mod keys; // from files to keys
+mod signing; // signatures of each method
+
+mod claims; // what a token says
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::json;
+
+use config::JwtOptions;
+
+pub use self::claims::Claims;
+pub use self::keys::KeyError;
+use self::keys::{Files, Keys};
+use self::method::Method;
+
+/// Why there is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignError {
+    /// This member has a public key alone.
+    VerifyOnly,
+    /// The library refused, or random numbers are missing.
+    Failed,
+}
+
+/// Signs and verifies tokens with one method and one key.
+#[derive(Debug)]
+pub struct Jwt {
+    method: Method,
+    keys: Keys,
+    ttl: Duration,
+}
+
+impl Jwt {
+    /// Reads the files of keys.
+    pub fn load(options: &JwtOptions) -> Result<Jwt, KeyError> {
+        if !options.unknown.is_empty() {
+            tracing::warn!(keys = ?options.unknown, "unknown JWT options");
+        }
+        Jwt::new(&options.sign_method, options.ttl, &Files::read(options)?)
+    }
+
+    fn new(method: &str, ttl: Duration, files: &Files) -> Result<Jwt, KeyError> {
+        let method = Method::of_name(method).ok_or(KeyError::Method)?;
+        Ok(Jwt { method, keys: Keys::of(method, files)?, ttl })
+    }
+
+    /// A token that ends its time to live after `now`.
+    pub fn sign(&self, user: &str, revision: u64, now: SystemTime) -> Result<String, SignError> {
+        let signer = self.keys.signer.as_ref().ok_or(SignError::VerifyOnly)?;
+        let ends = now.checked_add(self.ttl).map_or(u64::MAX, unix_seconds);
+        let head = json!({ "alg": self.method.name(), "typ": "JWT" });
+        let claims = json!({ "username": user, "revision": revision, "exp": ends });
+        let part = |value: &serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let mut token = format!("{}.{}", part(&head), part(&claims));
+        let signature = signer.sign(token.as_bytes()).ok_or(SignError::Failed)?;
+        token.push('.');
+        token.push_str(&URL_SAFE_NO_PAD.encode(signature));
+        Ok(token)
+    }
+
+    /// A token that is valid at `now` if its signature is right. Cheap: the signature is not looked at.
+    pub fn read<'a>(&self, token: &'a str, now: SystemTime) -> Option<Unverified<'a>> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (head, claims) = signed.split_once('.')?;
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
+        let head: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&decode(head)?).ok()?;
+        if head.get("alg")?.as_str()? != self.method.name() {
+            return None;
+        }
+        let claims = Claims::of(&decode(claims)?).filter(|claims| claims.is_valid_at(unix_seconds(now)))?;
+        Some(Unverified { claims, message: signed, signature: decode(signature)? })
+    }
+
+    /// What the token says, if its signature is right. Takes a millisecond with the dearest methods.
+    pub fn verify(&self, token: Unverified<'_>) -> Option<Claims> {
+        let is_right = self.keys.verifier.is_right(token.message.as_bytes(), &token.signature);
+        is_right.then_some(token.claims)
+    }
+
+    /// Whether verifying costs much more than the rest of a small request.
+    pub fn is_dear(&self) -> bool {
+        !matches!(self.method, Method::Hmac(_))
+    }
+}
+
+/// A token whose signature was not looked at.
+pub struct Unverified<'a> {
+    pub claims: Claims,
+    message: &'a str,
+    signature: Vec<u8>,
+}
+
+/// Whole seconds, rounded down.
+pub fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests;
+
+/// One key of each method, for tests of what uses them.
+#[cfg(test)]
+pub mod testing {
+    pub use super::tests::first as jwt;
+}

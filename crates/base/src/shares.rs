@@ -1,0 +1,162 @@
+//! The rule by which clients share a bound, and who holds how much of it.
+//!
+//! * A connection leaves at least as much free as it holds. So the first takes a half of the bound at most, a
+//!   second one a quarter.
+//! * All connections of one caller leave at least a third of what they hold: a quarter of the bound is left
+//!   for others, however many connections a caller opens.
+//! * A caller is over its share while little is free and it holds more than a part of the bound that is equal
+//!   for all. What it holds and does not use should be given up then: shares shrink as others come.
+//!
+//! The caller of a connection is its user, or its address without one.
+//!
+//! Knows no clock and no lock, and does not know what is shared.
+
+use std::collections::HashMap;
+
+/// What all connections of a caller hold may be so many times what they leave.
+const CALLER_FACTOR: u64 = 3;
+/// Little is free when less than this part of the bound is.
+const FREE_PART: u64 = 4;
+
+/// Who shares: a connection, and its caller. Numbers of connections are never used twice in one run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ClientId {
+    pub caller: u64,
+    pub connection: u64,
+}
+
+impl ClientId {
+    /// A connection that is the only one of its caller.
+    pub const fn alone(number: u64) -> ClientId {
+        ClientId { caller: number, connection: number }
+    }
+}
+
+/// Sums of what is held, with what is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub total: u64,
+    pub caller: u64,
+    pub connection: u64,
+}
+
+impl Held {
+    /// Whether a connection and its caller leave enough free of a bound.
+    pub fn leaves_enough(&self, bound: u64) -> bool {
+        let Some(free) = bound.checked_sub(self.total) else { return false };
+        let of_caller = self.caller.saturating_add(self.connection.saturating_mul(CALLER_FACTOR + 1));
+        let is_alone = self.caller == self.connection;
+        self.connection <= free && (is_alone || of_caller <= free.saturating_mul(CALLER_FACTOR))
+    }
+
+    /// Whether the caller should give back what it does not use, while so many callers hold something.
+    pub fn is_over(&self, bound: u64, callers: usize) -> bool {
+        bound.saturating_sub(self.total) < bound / FREE_PART && self.caller > bound / (callers as u64 + 1)
+    }
+}
+
+/// A bound on nothing in particular, and what each client holds.
+#[derive(Debug, Default)]
+pub struct Shares {
+    total: u64,
+    connections: HashMap<ClientId, u64>,
+    callers: HashMap<u64, u64>,
+}
+
+impl Shares {
+    /// What is held, and would be with `weight` more for a client.
+    pub fn with(&self, client: ClientId, weight: u64) -> Held {
+        Held {
+            total: self.total + weight,
+            caller: self.callers.get(&client.caller).map_or(0, |held| *held) + weight,
+            connection: self.held(client) + weight,
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// What a client holds.
+    pub fn held(&self, client: ClientId) -> u64 {
+        self.connections.get(&client).map_or(0, |held| *held)
+    }
+
+    /// Callers that hold something.
+    pub fn callers(&self) -> usize {
+        self.callers.len()
+    }
+
+    pub fn add(&mut self, client: ClientId, weight: u64) {
+        if weight > 0 {
+            self.total += weight;
+            *self.connections.entry(client).or_default() += weight;
+            *self.callers.entry(client.caller).or_default() += weight;
+        }
+    }
+
+    /// Gives back what was added.
+    pub fn remove(&mut self, client: ClientId, weight: u64) {
+        if weight > 0 {
+            self.total -= weight;
+            subtract(&mut self.connections, client, weight);
+            subtract(&mut self.callers, client.caller, weight);
+        }
+    }
+}
+
+/// What holds nothing is forgotten.
+fn subtract<K: Eq + std::hash::Hash>(held: &mut HashMap<K, u64>, key: K, weight: u64) {
+    let own = held.get_mut(&key).expect("what is given back was held");
+    *own -= weight;
+    if *own == 0 {
+        held.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes all that these clients get, one after the other.
+    fn fill(bound: u64, clients: impl Iterator<Item = ClientId>) -> (Shares, Vec<u64>) {
+        let mut shares = Shares::default();
+        let taken = clients.map(|client| {
+            while shares.with(client, 1).leaves_enough(bound) {
+                shares.add(client, 1);
+            }
+            shares.held(client)
+        });
+        let taken = taken.collect();
+        (shares, taken)
+    }
+
+    #[test]
+    fn a_caller_with_any_number_of_connections_leaves_a_quarter() {
+        let of = |caller| move |connection| ClientId { caller, connection };
+        let (mut shares, taken) = fill(64, (0..1000).map(of(1)).chain((0..10).map(of(2))));
+        assert_eq!((&taken[..6], taken[..1000].iter().sum::<u64>()), (&[32, 8, 4, 2, 1, 0][..], 47));
+        assert_eq!(taken[1000..1003], [8, 2, 1], "of the rest");
+        shares.remove(of(1)(0), 32);
+        assert_eq!((shares.total(), shares.callers()), (26, 2));
+    }
+
+    #[test]
+    fn a_caller_alone_on_each_connection_leaves_as_much_as_it_holds() {
+        assert_eq!(fill(64, (0..6).map(ClientId::alone)).1, [32, 16, 8, 4, 2, 1]);
+    }
+
+    #[test]
+    fn a_share_shrinks_as_others_come() {
+        let held = |total, caller| Held { total, caller, connection: 0 };
+        for (total, caller, callers, is_over) in [
+            (75, 75, 1, false),
+            (76, 76, 1, true),
+            (76, 38, 1, false),
+            (100, 10, 9, false),
+            (100, 10, 10, true),
+        ] {
+            assert_eq!(held(total, caller).is_over(100, callers), is_over, "{caller} of {total}, {callers}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The log, as flags describe it: level, format, outputs and rotation. Errors carry etcd's texts.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::flags::Flags;
+use process::log::{LogFormat, LogOutput, LogSettings, Rotation};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const MEGABYTE: u64 = 1 << 20;
+/// Of a file, if the configuration does not say it.
+const MEGABYTES: u64 = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogSettingsError {
+    #[error("unrecognized level: \"{0}\"")]
+    Level(String),
+    #[error("unknown log format: {0}, supported values json, console")]
+    Format(String),
+    #[error("unknown logger option {0:?}")]
+    Logger(String),
+    #[error("multi logoutput for \"default\" is not supported yet")]
+    Default,
+    #[error("open sink \"\": open : no such file or directory")]
+    Empty,
+    #[error("--log-outputs requires a single file path when --log-rotate-config-json is defined")]
+    Rotation,
+    #[error("improperly formatted log rotation config: {0}")]
+    RotationSyntax(String),
+    #[error("invalid log rotation config: {0}")]
+    RotationValue(String),
+}
+
+/// The value of `--log-rotation-config-json`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RotationConfig {
+    /// Megabytes of a file.
+    maxsize: u64,
+    /// Days that a backup is kept.
+    maxage: u32,
+    maxbackups: u32,
+    localtime: bool,
+    compress: bool,
+}
+
+/// How to log, known before anything else is.
+pub fn log_settings(flags: &Flags) -> Result<LogSettings, LogSettingsError> {
+    let level = match flags.log_level.as_deref().unwrap_or("info") {
+        "debug" => tracing::Level::DEBUG,
+        "info" => tracing::Level::INFO,
+        "warn" => tracing::Level::WARN,
+        // Nothing is logged above error: a panic or a fatal end is an error that was the last one.
+        "error" | "dpanic" | "panic" | "fatal" => tracing::Level::ERROR,
+        other => return Err(LogSettingsError::Level(other.to_owned())),
+    };
+    let format = match flags.log_format.as_deref().unwrap_or("json") {
+        "json" => LogFormat::Json,
+        "console" => LogFormat::Console,
+        other => return Err(LogSettingsError::Format(other.to_owned())),
+    };
+    if let Some(other) = flags.log.logger.as_ref().filter(|logger| *logger != "zap") {
+        return Err(LogSettingsError::Logger(other.clone()));
+    }
+    let outputs = outputs(flags.log.log_outputs.as_deref().unwrap_or("default"))?;
+    let rotation = match flags.log.enable_log_rotation {
+        Some(true) => Some(rotation(flags, &outputs)?),
+        _ => None,
+    };
+    Ok(LogSettings { level, format, outputs, rotation })
+}
+
+fn outputs(text: &str) -> Result<Vec<LogOutput>, LogSettingsError> {
+    let mut outputs = Vec::new();
+    for name in text.split(',') {
+        let output = match name {
+            "" => return Err(LogSettingsError::Empty),
+            "default" if text != "default" => return Err(LogSettingsError::Default),
+            "default" | "stderr" => LogOutput::Stderr,
+            "stdout" => LogOutput::Stdout,
+            "systemd/journal" => LogOutput::Journal,
+            path => LogOutput::File(path.into()),
+        };
+        if !outputs.contains(&output) {
+            outputs.push(output);
+        }
+    }
+    Ok(outputs)
+}
+
+fn rotation(flags: &Flags, outputs: &[LogOutput]) -> Result<Rotation, LogSettingsError> {
+    let files = outputs.iter().filter(|output| matches!(output, LogOutput::File(_))).count();
+    if files > 1 || (files == 0 && outputs.len() == 1) {
+        return Err(LogSettingsError::Rotation);
+    }
+    let config: RotationConfig = match flags.log.log_rotation_config_json.as_deref() {
+        None => RotationConfig::default(),
+        Some(text) => serde_json::from_str(text).map_err(|error| {
+            let reason = error.to_string();
+            if error.is_data() {
+                LogSettingsError::RotationValue(reason)
+            } else {
+                LogSettingsError::RotationSyntax(reason)
+            }
+        })?,
+    };
+    let megabytes = if config.maxsize == 0 { MEGABYTES } else { config.maxsize };
+    Ok(Rotation {
+        bytes_max: megabytes.saturating_mul(MEGABYTE),
+        age_max: (config.maxage > 0).then(|| DAY * config.maxage),
+        backups_max: config.maxbackups as usize,
+        compresses: config.compress,
+        wants_local_times: config.localtime,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Parsed, parse};
+
+    fn settings(words: &[&str]) -> Result<LogSettings, LogSettingsError> {
+        match parse(words.iter().map(Into::into), []) {
+            Ok(Parsed::Flags(flags, _)) => log_settings(&flags),
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn outputs_and_rotation_are_those_of_the_flags() {
+        let defaults = settings(&[]).unwrap();
+        assert_eq!((defaults.outputs, defaults.rotation), (vec![LogOutput::Stderr], None));
+        let all = settings(&["--logger=zap", "--log-outputs=stderr,stdout,/x/a.log,stderr,systemd/journal"]);
+        let file = LogOutput::File("/x/a.log".into());
+        let wanted = [LogOutput::Stderr, LogOutput::Stdout, file, LogOutput::Journal];
+        assert_eq!(all.unwrap().outputs, wanted);
+        let rotating = |json| settings(&["--log-outputs=a", "--enable-log-rotation", json]).unwrap().rotation;
+        let whole = Rotation { bytes_max: 100 << 20, ..Rotation::default() };
+        assert_eq!(rotating("--enable-log-rotation=true"), Some(whole));
+        let json =
+            "--log-rotation-config-json={\"maxsize\":1,\"maxage\":2,\"maxbackups\":3,\"compress\":true}";
+        let wanted = Rotation {
+            bytes_max: 1 << 20,
+            age_max: Some(DAY * 2),
+            backups_max: 3,
+            compresses: true,
+            wants_local_times: false,
+        };
+        assert_eq!(rotating(json), Some(wanted));
+        // Read only where it counts, as in etcd.
+        assert_eq!(settings(&["--log-rotation-config-json={"]).unwrap().rotation, None);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_refused_in_etcds_words() {
+        const SINGLE: &str =
+            "--log-outputs requires a single file path when --log-rotate-config-json is defined";
+        let rotate = "--enable-log-rotation";
+        let json = "--log-rotation-config-json";
+        let cases: [(&[&str], &str); 9] = [
+            (&["--log-level=loud"], "unrecognized level: \"loud\""),
+            (&["--log-format=xml"], "unknown log format: xml, supported values json, console"),
+            (&["--logger=foo"], "unknown logger option \"foo\""),
+            (&["--log-outputs=default,stderr"], "multi logoutput for \"default\" is not supported yet"),
+            (&["--log-outputs="], "open sink \"\": open : no such file or directory"),
+            (&[rotate], SINGLE),
+            (&[rotate, "--log-outputs=a,b"], SINGLE),
+            (
+                &[rotate, "--log-outputs=a", json, "{\"maxsize\""],
+                "improperly formatted log rotation config: EOF while parsing an object at line 1 column 10",
+            ),
+            (
+                &[rotate, "--log-outputs=a", json, "{\"maxsize\":\"x\"}"],
+                "invalid log rotation config: invalid type: string \"x\", expected u64 at line 1 column 14",
+            ),
+        ];
+        for (words, wanted) in cases {
+            assert_eq!(settings(words).expect_err(wanted).to_string(), wanted);
+        }
+    }
+}

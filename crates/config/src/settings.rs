@@ -1,0 +1,577 @@
+//! The settings of one member: flags with their defaults, checked against each other.
+//!
+//! * A `Settings` can be run: every URL can be bound or dialled, every interval fits the others.
+//! * Errors carry etcd's texts, so that a search for them finds etcd's answers.
+//!
+//! Knows nothing of what lies on disk: whether the initial cluster matters at all is decided in `bootstrap`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::audit::{self, AuditSettings, InvalidAudit};
+use super::auth::{self, AuthSettings, InvalidAuthOptions};
+use super::corruption::{self, CorruptionChecks, InvalidInterval};
+use super::discovery::{Discovery, DiscoverySettingsError};
+use super::flags::{ClusterState, FeatureGate, Flags, feature_gates};
+use super::log::LogSettingsError;
+use super::retention::{Retention, RetentionError};
+use super::tls::{Listened, TlsSettings, TlsSettingsError};
+use super::traces::{self, InvalidTraces};
+use super::url::{Url, Urls};
+use telemetry::traces::TraceSettings;
+
+pub const DEFAULT_NAME: &str = "default";
+const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
+const DEFAULT_PEER_URL: &str = "http://localhost:2380";
+const DEFAULT_TOKEN: &str = "etcd-cluster";
+const LEARNERS_MAX: u64 = 1;
+const HEARTBEAT_MS: u64 = 100;
+const ELECTION_MS: u64 = 1000;
+/// Longer than this, and a cluster would stand still for minutes after losing its leader.
+const ELECTION_MS_MAX: u64 = 50_000;
+const SNAPSHOT_COUNT: u64 = 10_000;
+const SNAPSHOT_CATCH_UP_ENTRIES: u64 = 5000;
+const QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
+const TXN_OPS_MAX: u64 = 128;
+const REQUEST_BYTES_MAX: u64 = 3 * 512 * 1024;
+/// Enough for 1000 callers on one connection. etcd sets no limit, so one connection can hold any amount of
+/// memory.
+const STREAMS_MAX: u32 = 1000;
+/// These three are etcd's.
+const PING_SPACING_MIN: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2 * 60 * 60);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// etcd's.
+const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
+const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// etcd's.
+const SLOW_CALL: Duration = Duration::from_millis(300);
+const SLOW_APPLY: Duration = Duration::from_millis(100);
+/// Each is six series, and 16 counters of some 150 bytes in each of 12 sketches: 3 MiB in all.
+const METRICS_TOP_MAX: u64 = 100;
+/// An empty member takes some 40 MiB; an eighth of the limit is not given to requests.
+const MEMORY_LIMIT_MIN: u64 = 128 << 20;
+/// What a gRPC message may have around the request inside it.
+const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// One member's configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub name: String,
+    /// The name, if it was given; a default name is not compared with the directory's.
+    pub name_given: Option<String>,
+    pub data_dir: PathBuf,
+    /// Where the log lies, if not in the data directory.
+    pub wal_dir: Option<PathBuf>,
+    pub listen_client_urls: Urls,
+    /// HTTP of clients; empty if it is served with gRPC.
+    pub listen_client_http_urls: Urls,
+    /// Metrics and health alone; may be empty.
+    pub listen_metrics_urls: Urls,
+    /// Whether other processes may listen on the same ports.
+    pub shares_ports: bool,
+    pub advertise_client_urls: Urls,
+    pub listen_peer_urls: Urls,
+    pub advertise_peer_urls: Urls,
+    pub initial: Initial,
+    /// Who says what the initial cluster is, if it was not given.
+    pub discovery: Option<Discovery>,
+    /// Whether all other members of the data directory's cluster are removed at the start.
+    pub force_new_cluster: bool,
+    pub reconfiguration: Reconfiguration,
+    pub clock: Clock,
+    /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
+    pub snapshot_count: u64,
+    /// Log entries kept before the last checkpoint, so that a slow follower needs no snapshot.
+    pub snapshot_catch_up_entries: u64,
+    pub limits: MemberLimits,
+    pub connections: Connections,
+    pub auth: AuthSettings,
+    pub audit: Option<AuditSettings>,
+    /// How many of the largest clients and key prefixes are shown; 0 counts none.
+    pub metrics_top: usize,
+    /// Bytes of memory above which large requests wait or are refused.
+    pub memory_limit: Option<u64>,
+    pub corruption: CorruptionChecks,
+    /// All of etcd's, also those that have no effect.
+    pub feature_gates: Vec<FeatureGate>,
+    /// Time between two progress notifications of a watch stream, as given.
+    pub watch_progress_interval: Option<Duration>,
+    /// A unary call that takes longer is logged.
+    pub slow_call: Duration,
+    /// An entry of the log that takes longer to apply is logged.
+    pub slow_apply: Duration,
+    /// Whether profiles are served.
+    pub enable_pprof: bool,
+    /// Whether the calls of each method are timed in etcd's buckets.
+    pub metrics_extensive: bool,
+    pub traces: Option<TraceSettings>,
+    pub tls: TlsSettings,
+    /// History that is kept, unless it is all.
+    pub retention: Option<Retention>,
+    /// Origins of scripts that may use plain HTTP, as given: a list, or `*`.
+    pub cors: String,
+    /// Hosts that requests of plain HTTP may name, as given: a list, or `*`.
+    pub host_whitelist: String,
+    /// Whether the JSON gateway is served.
+    pub enable_grpc_gateway: bool,
+}
+
+/// What a member that starts for the first time believes of its cluster.
+#[derive(Clone, Debug)]
+pub struct Initial {
+    /// `NAME=URL,…` as given; read only on a first start.
+    pub cluster: String,
+    /// Whether it was given, or is the default.
+    pub cluster_given: bool,
+    pub state: ClusterState,
+    pub token: String,
+}
+
+/// How changes of the members are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconfiguration {
+    /// Whether a change that would leave the cluster unable to commit is refused.
+    pub is_strict: bool,
+    pub learners_max: u64,
+}
+
+/// The cluster's pulse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    pub heartbeat: Duration,
+    pub election: Duration,
+}
+
+/// What a client may ask for at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberLimits {
+    pub txn_ops_max: usize,
+    pub request_bytes_max: usize,
+    /// Bytes of store above which writes are refused. Negative: never, as the flag says it.
+    pub quota_bytes: i64,
+    /// Shortest TTL of a lease, in seconds: one and a half election timeouts, as in etcd.
+    pub lease_ttl_min: i64,
+}
+
+/// What one client connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Streams open at one time.
+    pub streams_max: u32,
+    /// Pings of a client that come faster than this are too many; zero allows any.
+    pub ping_spacing_min: Duration,
+    /// Silence after which the client is asked whether it is still there; zero asks never.
+    pub keepalive_interval: Duration,
+    /// Time it has to answer.
+    pub keepalive_timeout: Duration,
+}
+
+/// Flags that contradict each other or ask for what does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error("expected IP in URL for binding ({0})")]
+    Bind(String),
+    #[error("cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}")]
+    BindTwice(String),
+    #[error("--advertise-client-urls is required when --listen-client-urls is set explicitly")]
+    AdvertiseMissing,
+    #[error(
+        "--advertise-client-urls \"{0}\" must be in the format \"host:port\", \"unix:/path/to/socket\" or \
+         \"unixs:/path/to/socket\" (unexpected empty host ({0}))"
+    )]
+    AdvertiseClient(String),
+    #[error("--initial-advertise-peer-urls \"{0}\" must be \"host:port\" (unexpected empty host ({0}))")]
+    AdvertisePeer(String),
+    #[error("--heartbeat-interval must be >0 (set to 0ms)")]
+    HeartbeatZero,
+    #[error("--election-timeout must be >0 (set to 0ms)")]
+    ElectionZero,
+    #[error(
+        "--election-timeout[{election_ms}ms] should be at least as 5 times as \
+         --heartbeat-interval[{heartbeat_ms}ms]"
+    )]
+    ElectionShort { election_ms: u64, heartbeat_ms: u64 },
+    #[error("--election-timeout[{0}ms] is too long, and should be set less than 50000ms")]
+    ElectionLong(u64),
+    #[error(transparent)]
+    Log(#[from] LogSettingsError),
+    #[error(
+        "--max-request-bytes[{given}] is too large, and should be at most {max}: \
+         a request must fit into one entry of the log"
+    )]
+    RequestBytes { given: u64, max: usize },
+    #[error(transparent)]
+    Audit(#[from] InvalidAudit),
+    #[error("--metrics-top[{0}] is too large, and should be at most {METRICS_TOP_MAX}")]
+    MetricsTop(u64),
+    #[error("--memory-limit[{0}] is too small, and should be at least {MEMORY_LIMIT_MIN}")]
+    MemoryLimit(u64),
+    #[error(transparent)]
+    Corruption(#[from] InvalidInterval),
+    #[error(transparent)]
+    Traces(#[from] InvalidTraces),
+    #[error("--auth-token: {0}")]
+    AuthToken(InvalidAuthOptions),
+    #[error(transparent)]
+    Tls(#[from] TlsSettingsError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoverySettingsError),
+    #[error(transparent)]
+    Retention(#[from] RetentionError),
+    #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
+    LocalCluster(&'static str),
+    #[error("--local-cluster must be 1, 3 or 5, not {0}")]
+    LocalClusterSize(u64),
+}
+
+impl Settings {
+    /// Everything a member needs, from what was said and the defaults.
+    pub fn from_flags(flags: &Flags) -> Result<Settings, SettingsError> {
+        let name = flags.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        let advertise_peer_urls = or_default(&flags.initial_advertise_peer_urls, DEFAULT_PEER_URL);
+        let listen_client_urls = or_default(&flags.listen_client_urls, DEFAULT_CLIENT_URL);
+        let listen_peer_urls = or_default(&flags.listen_peer_urls, DEFAULT_PEER_URL);
+        let cluster = initial_cluster(flags, &name, &advertise_peer_urls);
+        let dials_https = cluster.contains("=https:") || cluster.contains("=unixs:");
+        let listen_client_http_urls = flags.listen.listen_client_http_urls.clone().unwrap_or_default();
+        let listen_metrics_urls = flags.listen.listen_metrics_urls.clone().unwrap_or_default();
+        let listened = Listened {
+            client: &listen_client_urls,
+            client_http: &listen_client_http_urls,
+            metrics: &listen_metrics_urls,
+            peer: &listen_peer_urls,
+        };
+        let tls = TlsSettings::from_flags(&flags.tls, listened, dials_https)?;
+        let settings = Settings {
+            data_dir: flags.data_dir.clone().unwrap_or_else(|| format!("{name}.kv-server")).into(),
+            wal_dir: flags.wal_dir.clone().filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            listen_client_urls,
+            listen_client_http_urls,
+            listen_metrics_urls,
+            shares_ports: flags.listen.socket_reuse_port.unwrap_or(false),
+            advertise_client_urls: or_default(&flags.advertise_client_urls, DEFAULT_CLIENT_URL),
+            listen_peer_urls,
+            initial: Initial {
+                cluster,
+                cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
+                state: flags.initial_cluster_state.unwrap_or(ClusterState::New),
+                token: flags.initial_cluster_token.clone().unwrap_or_else(|| DEFAULT_TOKEN.to_owned()),
+            },
+            discovery: Discovery::from_flags(flags)?,
+            force_new_cluster: flags.force_new_cluster.unwrap_or(false),
+            reconfiguration: Reconfiguration {
+                is_strict: flags.strict_reconfig_check.unwrap_or(true),
+                learners_max: flags.max_learners.unwrap_or(LEARNERS_MAX),
+            },
+            clock: clock(flags)?,
+            snapshot_count: positive_or(flags.snapshot_count, SNAPSHOT_COUNT),
+            snapshot_catch_up_entries: positive_or(flags.snapshot_catchup_entries, SNAPSHOT_CATCH_UP_ENTRIES),
+            limits: limits(flags, &clock(flags)?)?,
+            connections: connections(flags),
+            auth: auth::of(flags).map_err(SettingsError::AuthToken)?,
+            audit: audit::of(flags)?,
+            metrics_top: metrics_top(flags)?,
+            memory_limit: memory_limit(flags)?,
+            corruption: corruption::of(flags)?,
+            feature_gates: feature_gates(flags.feature_gates.as_deref().unwrap_or_default()),
+            watch_progress_interval: flags.watch_progress_notify_interval.filter(|given| !given.is_zero()),
+            slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
+            slow_apply: flags.log.warning_apply_duration.unwrap_or(SLOW_APPLY),
+            // As in etcd, debugging includes profiles.
+            enable_pprof: flags.log.enable_pprof == Some(true) || flags.log_level.as_deref() == Some("debug"),
+            // etcd takes every other value for basic.
+            metrics_extensive: flags.log.metrics.as_deref() == Some("extensive"),
+            traces: traces::of(&flags.traces)?,
+            tls,
+            retention: Retention::parse(
+                flags.auto_compaction_mode.as_deref(),
+                flags.auto_compaction_retention.as_deref(),
+            )?,
+            cors: flags.cors.clone().unwrap_or_else(|| "*".to_owned()),
+            host_whitelist: flags.host_whitelist.clone().unwrap_or_else(|| "*".to_owned()),
+            enable_grpc_gateway: flags.enable_grpc_gateway.unwrap_or(true),
+            advertise_peer_urls,
+            name_given: flags.name.clone(),
+            name,
+        };
+        settings.check_urls(flags.listen_client_urls.is_some() && flags.advertise_client_urls.is_none())?;
+        Ok(settings)
+    }
+
+    fn check_urls(&self, advertise_missing: bool) -> Result<(), SettingsError> {
+        let for_http = || self.listen_client_http_urls.iter();
+        let clients =
+            || self.listen_client_urls.iter().chain(for_http()).chain(self.listen_metrics_urls.iter());
+        let bound = || self.listen_peer_urls.iter().chain(clients());
+        let is_bound = |url: &Url| url.scheme().is_unix() || url.bind_address().is_some();
+        if let Some(url) = bound().find(|url| !is_bound(url)) {
+            return Err(SettingsError::Bind(url.to_string()));
+        }
+        if let Some(url) = for_http().find(|url| self.listen_client_urls.iter().any(|other| other.is_at(url)))
+        {
+            return Err(SettingsError::BindTwice(url.to_string()));
+        }
+        if let Some(url) = self.advertise_client_urls.iter().find(|url| url.host().is_empty()) {
+            return Err(SettingsError::AdvertiseClient(url.to_string()));
+        }
+        if let Some(url) = self.advertise_peer_urls.iter().find(|url| url.host().is_empty()) {
+            return Err(SettingsError::AdvertisePeer(url.to_string()));
+        }
+        if advertise_missing { Err(SettingsError::AdvertiseMissing) } else { Ok(()) }
+    }
+
+    /// How long the server waits for its own cluster before it answers "timed out": etcd's formula.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.clock.election
+    }
+}
+
+impl Settings {
+    /// Time between two progress notifications of a watch stream. One that is too short is made longer, as in
+    /// etcd.
+    pub fn watch_progress_interval(&self) -> Duration {
+        match self.watch_progress_interval {
+            Some(given) if given < WATCH_PROGRESS_INTERVAL_MIN => {
+                tracing::warn!(
+                    min_watch_progress_notify_interval = ?WATCH_PROGRESS_INTERVAL_MIN,
+                    "adjusting watch progress notify interval to minimum period"
+                );
+                WATCH_PROGRESS_INTERVAL_MIN
+            }
+            Some(given) => given,
+            None => WATCH_PROGRESS_INTERVAL,
+        }
+    }
+}
+
+impl MemberLimits {
+    /// Largest gRPC message taken from a client.
+    pub fn message_bytes_max(&self) -> usize {
+        self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
+    }
+}
+
+fn or_default(urls: &Option<Urls>, default: &str) -> Urls {
+    urls.clone().unwrap_or_else(|| Urls::parse(default).expect("the default URLs are well-formed"))
+}
+
+fn positive_or(value: Option<u64>, default: u64) -> u64 {
+    value.filter(|value| *value > 0).unwrap_or(default)
+}
+
+/// Without flags about the cluster, a member is alone in its cluster.
+fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls) -> String {
+    let alone = |url: &Url| format!("{name}={url}");
+    flags
+        .initial_cluster
+        .clone()
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
+}
+
+fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
+    let heartbeat_ms = flags.heartbeat_interval.unwrap_or(HEARTBEAT_MS);
+    let election_ms = flags.election_timeout.unwrap_or(ELECTION_MS);
+    if heartbeat_ms == 0 {
+        return Err(SettingsError::HeartbeatZero);
+    }
+    if election_ms == 0 {
+        return Err(SettingsError::ElectionZero);
+    }
+    if election_ms < heartbeat_ms.saturating_mul(5) {
+        return Err(SettingsError::ElectionShort { election_ms, heartbeat_ms });
+    }
+    if election_ms > ELECTION_MS_MAX {
+        return Err(SettingsError::ElectionLong(election_ms));
+    }
+    Ok(Clock { heartbeat: Duration::from_millis(heartbeat_ms), election: Duration::from_millis(election_ms) })
+}
+
+fn limits(flags: &Flags, clock: &Clock) -> Result<MemberLimits, SettingsError> {
+    let given = flags.max_request_bytes.unwrap_or(REQUEST_BYTES_MAX);
+    let max = raft_node::RaftLimits::COMMAND_BYTES_MAX;
+    let request_bytes_max = usize::try_from(given).ok().filter(|bytes| *bytes <= max);
+    Ok(MemberLimits {
+        txn_ops_max: usize::try_from(flags.max_txn_ops.unwrap_or(TXN_OPS_MAX)).unwrap_or(usize::MAX),
+        request_bytes_max: request_bytes_max.ok_or(SettingsError::RequestBytes { given, max })?,
+        quota_bytes: flags.quota_backend_bytes.filter(|bytes| *bytes != 0).unwrap_or(QUOTA_BYTES),
+        lease_ttl_min: lease_ttl_min(clock.election),
+    })
+}
+
+fn lease_ttl_min(election: Duration) -> i64 {
+    i64::try_from((3 * election.as_millis()).div_ceil(2_000)).unwrap_or(i64::MAX)
+}
+
+fn metrics_top(flags: &Flags) -> Result<usize, SettingsError> {
+    match flags.metrics_top.unwrap_or_default() {
+        entries @ 0..=METRICS_TOP_MAX => Ok(usize::try_from(entries).expect("at most 100")),
+        entries => Err(SettingsError::MetricsTop(entries)),
+    }
+}
+
+fn memory_limit(flags: &Flags) -> Result<Option<u64>, SettingsError> {
+    match flags.memory_limit.filter(|bytes| *bytes != 0) {
+        Some(bytes) if bytes < MEMORY_LIMIT_MIN => Err(SettingsError::MemoryLimit(bytes)),
+        limit => Ok(limit),
+    }
+}
+
+fn connections(flags: &Flags) -> Connections {
+    Connections {
+        streams_max: flags.max_concurrent_streams.unwrap_or(STREAMS_MAX),
+        ping_spacing_min: flags.grpc_keepalive_min_time.unwrap_or(PING_SPACING_MIN),
+        keepalive_interval: flags.grpc_keepalive_interval.unwrap_or(KEEPALIVE_INTERVAL),
+        keepalive_timeout: flags.grpc_keepalive_timeout.unwrap_or(KEEPALIVE_TIMEOUT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Parsed, parse};
+
+    fn settings(line: &str) -> Result<Settings, SettingsError> {
+        match parse(line.split_whitespace().map(Into::into), []) {
+            Ok(Parsed::Flags(flags, _)) => Settings::from_flags(&flags),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_said_makes_a_member_of_its_own_on_etcds_ports() {
+        let settings = settings("").unwrap();
+        assert_eq!(settings.initial.cluster, "default=http://localhost:2380");
+        assert_eq!(settings.data_dir, PathBuf::from("default.kv-server"));
+        assert_eq!(settings.limits.quota_bytes, 2_147_483_648);
+        assert_eq!(settings.limits.message_bytes_max(), 1_572_864 + 524_288);
+        assert_eq!(settings.request_timeout(), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn hashes_are_compared_as_etcds_flags_say() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (line, wanted) in [
+            ("", (false, None, None)),
+            ("--corrupt-check-time=0s --compact-hash-check-time=5s", (false, None, None)),
+            (
+                "--corrupt-check-time=2s --feature-gates=CompactHashCheck=true",
+                (false, seconds(2), seconds(60)),
+            ),
+            ("--feature-gates=AllAlpha=true --compact-hash-check-time=5s", (true, None, seconds(5))),
+            ("--feature-gates=AllAlpha=true,InitialCorruptCheck=false", (false, None, seconds(60))),
+            ("--feature-gates=InitialCorruptCheck=true,AllAlpha=false", (true, None, None)),
+        ] {
+            let checks = settings(line).unwrap().corruption;
+            assert_eq!((checks.at_start, checks.interval, checks.compaction_interval), wanted, "{line}");
+        }
+        let refused = settings("--compact-hash-check-time=0s").unwrap_err().to_string();
+        assert_eq!(refused, "--compact-hash-check-time must be >0 (set to 0s)");
+    }
+
+    #[test]
+    fn a_name_names_the_directory_and_the_cluster() {
+        let settings =
+            settings("--name a --initial-advertise-peer-urls http://b:2,http://a:1 --quota-backend-bytes -1")
+                .unwrap();
+        assert_eq!(settings.initial.cluster, "a=http://a:1,a=http://b:2");
+        assert_eq!(settings.data_dir, PathBuf::from("a.kv-server"));
+        assert_eq!(settings.limits.quota_bytes, -1);
+    }
+
+    #[test]
+    fn the_interval_of_progress_notifications_is_etcds() {
+        for (line, wanted) in [
+            ("", Duration::from_secs(600)),
+            ("--watch-progress-notify-interval 0", Duration::from_secs(600)),
+            ("--watch-progress-notify-interval 1ms", Duration::from_millis(100)),
+            ("--watch-progress-notify-interval=5s", Duration::from_secs(5)),
+        ] {
+            assert_eq!(settings(line).unwrap().watch_progress_interval(), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn listeners_beside_the_client_port_are_none_unless_named() {
+        let of = |line| {
+            let settings = settings(line).unwrap();
+            (
+                settings.listen_client_http_urls.texts(),
+                settings.listen_metrics_urls.texts(),
+                settings.shares_ports,
+            )
+        };
+        assert_eq!(of(""), (vec![], vec![], false));
+        assert_eq!(of("--listen-client-http-urls= --listen-metrics-urls="), (vec![], vec![], false));
+        let (http, metrics) = ("http://127.0.0.1:1", "http://127.0.0.1:2");
+        let line =
+            format!("--listen-client-http-urls {http} --listen-metrics-urls {metrics} --socket-reuse-port");
+        assert_eq!(of(&line), (vec![http.to_owned()], vec![metrics.to_owned()], true));
+    }
+
+    #[test]
+    fn contradictions_are_refused_in_etcds_words() {
+        let cases = [
+            (
+                "--listen-client-urls http://example.com:2379 --advertise-client-urls http://example.com:2379",
+                "expected IP in URL for binding (http://example.com:2379)",
+            ),
+            (
+                "--listen-client-urls http://127.0.0.1:2379",
+                "--advertise-client-urls is required when --listen-client-urls is set explicitly",
+            ),
+            (
+                "--advertise-client-urls http://:2379",
+                "--advertise-client-urls \"http://:2379\" must be in the format \"host:port\", \
+                 \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" \
+                 (unexpected empty host (http://:2379))",
+            ),
+            (
+                "--initial-advertise-peer-urls http://:2380",
+                "--initial-advertise-peer-urls \"http://:2380\" must be \"host:port\" \
+                 (unexpected empty host (http://:2380))",
+            ),
+            ("--heartbeat-interval 0", "--heartbeat-interval must be >0 (set to 0ms)"),
+            (
+                "--election-timeout 400",
+                "--election-timeout[400ms] should be at least as 5 times as --heartbeat-interval[100ms]",
+            ),
+            (
+                "--election-timeout 60000",
+                "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
+            ),
+            (
+                "--max-request-bytes 16777216",
+                "--max-request-bytes[16777216] is too large, and should be at most 16777183: \
+                 a request must fit into one entry of the log",
+            ),
+            (
+                "--listen-client-http-urls http://127.0.0.1:2379,http://localhost:2379",
+                "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url \
+                 http://localhost:2379",
+            ),
+            ("--listen-client-http-urls http://a:1", "expected IP in URL for binding (http://a:1)"),
+            (
+                "--listen-metrics-urls http://example.com:1",
+                "expected IP in URL for binding (http://example.com:1)",
+            ),
+            (
+                "--listen-client-http-urls https://127.0.0.1:1",
+                "TLS key/cert (--cert-file, --key-file) must be provided for client url https://127.0.0.1:1 with \
+                 HTTPS scheme",
+            ),
+            (
+                "--listen-metrics-urls https://127.0.0.1:1",
+                "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url",
+            ),
+            (
+                "--listen-client-urls unixs://s --advertise-client-urls unixs://s",
+                "TLS key/cert (--cert-file, --key-file) must be provided for client url unixs://s with HTTPS scheme",
+            ),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(settings(line).expect_err(line).to_string(), wanted, "{line}");
+        }
+    }
+}

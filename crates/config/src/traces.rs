@@ -1,0 +1,79 @@
+//! Which calls are traced, and where the traces go: `--enable-distributed-tracing` and what belongs to it.
+
+use super::flags::TraceFlags;
+use telemetry::traces::TraceSettings;
+
+/// etcd's; where a collector on the same machine listens.
+const ADDRESS: &str = "localhost:4317";
+/// etcd's, so that queries over its traces find these.
+const SERVICE_NAME: &str = "etcd";
+const MILLION: i64 = 1_000_000;
+
+/// In etcd's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTraces {
+    #[error("distributed tracing configurition is not valid: (tracing sampling rate must be positive)")]
+    Negative,
+    #[error(
+        "distributed tracing configurition is not valid: (tracing sampling rate must be less than {MILLION})"
+    )]
+    TooMany,
+}
+
+/// The traces of a command line, if they are on. What is said about traces that are off is not looked at.
+pub fn of(flags: &TraceFlags) -> Result<Option<TraceSettings>, InvalidTraces> {
+    if !flags.enable_distributed_tracing.unwrap_or(false) {
+        return Ok(None);
+    }
+    let per_million = flags.distributed_tracing_sampling_rate.unwrap_or(0);
+    if per_million < 0 {
+        return Err(InvalidTraces::Negative);
+    }
+    if per_million > MILLION {
+        return Err(InvalidTraces::TooMany);
+    }
+    let text = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
+    Ok(Some(TraceSettings {
+        address: text(&flags.distributed_tracing_address, ADDRESS),
+        service_name: text(&flags.distributed_tracing_service_name, SERVICE_NAME),
+        instance_id: flags.distributed_tracing_instance_id.clone().filter(|id| !id.is_empty()),
+        sampled: per_million as f64 / MILLION as f64,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_refused_in_etcds_words_and_only_if_traces_are_on() {
+        let rate = |enabled, rate| {
+            of(&TraceFlags {
+                enable_distributed_tracing: Some(enabled),
+                distributed_tracing_sampling_rate: Some(rate),
+                ..TraceFlags::default()
+            })
+        };
+        for (given, wanted) in [
+            (
+                -1,
+                Err(
+                    "distributed tracing configurition is not valid: (tracing sampling rate must be positive)",
+                ),
+            ),
+            (
+                1_000_001,
+                Err(
+                    "distributed tracing configurition is not valid: (tracing sampling rate must be less than \
+                     1000000)",
+                ),
+            ),
+            (1_000_000, Ok(1.0)),
+            (0, Ok(0.0)),
+        ] {
+            let read = rate(true, given).map(|on| on.unwrap().sampled).map_err(|error| error.to_string());
+            assert_eq!(read, wanted.map_err(str::to_owned));
+            assert_eq!(rate(false, given), Ok(None));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! From settings and a directory to an identity and its log.
+//!
+//! ```text
+//!   identity  log      then
+//!   ────────  ───────  ─────────────────────────────────────────────────────────
+//!   none      none     first start, or one more member: make the log, then write the identity; Raft takes no part before peers confirm it
+//!   none      blank    a first start that was cut short: go on with it
+//!   none      entries  refused: whose entries?
+//!   there     there    restart; both must name the same member
+//!   there     none     refused: a member that forgot its votes must not vote again
+//! ```
+//!
+//! * An imported store comes with a log that begins after it, made by [`establish_after_import`].
+//! * The identity is written last: it says that everything before it is in place.
+//! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force`]).
+//! * Members that were given the same flags compute the same ids without talking.
+
+mod force; // --force-new-cluster
+mod join; // a running cluster
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use wal::{LogPosition, RealFs, Recovery, Wal};
+
+pub use force::{Company, begin_with_log, company, force_alone};
+pub use join::{JoinError, RunningCluster};
+
+use crate::directory::Directory;
+use crate::identity::{FORMAT, FirstMember, Identity, IdentityError};
+use crate::ids;
+use crate::timed_fs::TimedFs;
+use config::ClusterState;
+use config::Settings;
+use config::{UrlError, Urls};
+use process::log::causes;
+
+/// A member that may start: who it is, and its opened log.
+#[derive(Debug)]
+pub struct Established {
+    pub identity: Identity,
+    pub log: Wal<TimedFs>,
+    pub recovery: Recovery,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    #[error("error setting up initial cluster")]
+    Url(#[from] UrlError),
+    #[error("error setting up initial cluster: empty URL given for \"{0}\"")]
+    EmptyUrl(String),
+    #[error("couldn't find local name \"{0}\" in the initial cluster configuration")]
+    NameMissing(String),
+    #[error("initial cluster {0} has duplicate url")]
+    DuplicateUrl(String),
+    #[error(
+        "--initial-cluster has {cluster} but missing from --initial-advertise-peer-urls={advertised} \
+         (resolved urls: \"{advertised_resolved}\" != \"{cluster_resolved}\")"
+    )]
+    UrlsDiffer { cluster: String, advertised: String, cluster_resolved: String, advertised_resolved: String },
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("data directory {} belongs to member \"{found}\", not to \"{wanted}\"", path.display())]
+    OtherMember { path: PathBuf, found: String, wanted: String },
+    #[error(
+        "the log of member {member:x} is missing from {}: without it the member could vote twice; \
+         restore the log, or remove the data directory and let the cluster take in a new member",
+        path.display()
+    )]
+    LogLost { member: u64, path: PathBuf },
+    #[error(
+        "member {member:x} has already been bootstrapped, says member {peer:x}: with an empty data directory it \
+         could vote twice"
+    )]
+    BornBefore { member: u64, peer: u64 },
+    #[error("{} holds data but no identity.json: it is not known whose", .0.display())]
+    IdentityLost(PathBuf),
+    #[error(
+        "the import into {} is not finished: run `kv-server import --live` again with the same flags, or remove \
+         the directory",
+        .0.display()
+    )]
+    ImportUnfinished(PathBuf),
+    #[error("the log in {} belongs to another member", .0.display())]
+    OtherLog(PathBuf),
+    #[error("make this member the only one")]
+    Force(#[from] raft_node::ForceError),
+    #[error(
+        "--force-new-cluster has made member {member:x} the only one at an earlier start, and others have been added \
+         since: remove the flag. If those are lost too, remove \"forced\" from {} to force it again",
+        identity.display()
+    )]
+    ForcedBefore { member: u64, identity: PathBuf },
+    #[error("the Raft state in the log cannot be read: {0}")]
+    RaftState(String),
+    #[error("open the log")]
+    Log(#[from] wal::Error),
+}
+
+fn log_options() -> wal::Options {
+    wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() }
+}
+
+/// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
+/// knows this member from an earlier life. One that joins a running cluster asks these URLs who is in it,
+/// until an answer fits.
+pub fn establish(
+    settings: &Settings,
+    directory: &Directory,
+    fs: TimedFs,
+    remembers: impl FnOnce(&Identity) -> Option<u64>,
+    running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
+) -> Result<Established, BootstrapError> {
+    let options = log_options();
+    let log_exists = Wal::exists(&fs, directory.wal_dir())?;
+    if let Some(identity) = Identity::read(&directory.identity_path())? {
+        check_belongs(&identity, settings, directory.path())?;
+        if !log_exists {
+            let path = directory.wal_dir().to_owned();
+            return Err(BootstrapError::LogLost { member: identity.member_id, path });
+        }
+        let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
+        check_log(&identity, &recovery, directory)?;
+        return Ok(Established { identity, log, recovery });
+    }
+    if directory.live_import_path().exists() {
+        return Err(BootstrapError::ImportUnfinished(directory.path().to_owned()));
+    }
+    let joins = settings.initial.state == ClusterState::Existing;
+    let identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
+    if directory.store_dir().exists() {
+        return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
+    }
+    if let Some(peer) = remembers(&identity).filter(|_| !joins) {
+        return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
+    }
+    if !log_exists {
+        Wal::create(
+            fs.clone(),
+            directory.wal_dir(),
+            &identity.log_identity(),
+            LogPosition::default(),
+            options,
+        )?;
+    }
+    let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
+    check_log(&identity, &recovery, directory)?;
+    if recovery.state.is_some() || recovery.last != recovery.start {
+        return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
+    }
+    identity.write(&directory.identity_path())?;
+    Ok(Established { identity, log, recovery })
+}
+
+/// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
+/// the store.
+pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
+
+/// Makes the log and the identity of a member whose imported store is in place. Its next start is a restart,
+/// at which the others must confirm that they have not begun without it.
+pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Result<(), BootstrapError> {
+    let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
+    let state = raft_node::state_after(IMPORTED_AT, &voters);
+    let (fs, options) = (RealFs, log_options());
+    let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), IMPORTED_AT, options)?;
+    log.put_state(&state);
+    log.sync()?;
+    drop(log);
+    Ok(identity.write(&directory.identity_path())?)
+}
+
+/// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the
+/// cluster is ignored, as in etcd: members may have been added, removed or moved since.
+fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Result<(), BootstrapError> {
+    if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
+        let (path, found) = (path.to_owned(), identity.name.clone());
+        return Err(BootstrapError::OtherMember { path, found, wanted: wanted.clone() });
+    }
+    // Who forces a new cluster may name the one that it becomes.
+    if settings.force_new_cluster {
+        return Ok(());
+    }
+    if !settings.initial.cluster_given || settings.initial.state == ClusterState::Existing {
+        return Ok(());
+    }
+    let error = match first_identity(settings) {
+        Ok(described) if described.cluster_id == identity.cluster_id => return Ok(()),
+        Ok(described) => format!("it describes cluster {:x}", described.cluster_id),
+        Err(error) => causes(&error),
+    };
+    tracing::warn!(
+        directory = %path.display(),
+        cluster = format!("{:x}", identity.cluster_id),
+        error,
+        "--initial-cluster is ignored: the data directory belongs to a cluster"
+    );
+    Ok(())
+}
+
+fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) -> Result<(), BootstrapError> {
+    if recovery.identity == identity.log_identity() {
+        return Ok(());
+    }
+    Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
+}
+
+/// The identity of a member that was added to a running cluster: what the flags say, as far as the others say
+/// the same.
+fn joined_identity(
+    settings: &Settings,
+    running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
+) -> Result<Identity, BootstrapError> {
+    let (cluster, _) = cluster_and_own(settings)?;
+    let others = cluster.iter().filter(|(name, _)| **name != settings.name);
+    let urls: Vec<String> = others.flat_map(|(_, urls)| urls.texts()).collect();
+    let joined = |running: &RunningCluster| join::identity(&settings.name, &cluster, running.clone());
+    let running = running(&urls, &|running| joined(running).is_ok()).ok_or(JoinError::NoCluster)?;
+    Ok(joined(&running)?)
+}
+
+fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
+    let cluster = parse_cluster(&settings.initial.cluster)?;
+    let own =
+        cluster.get(&settings.name).ok_or_else(|| BootstrapError::NameMissing(settings.name.clone()))?;
+    check_own_urls(settings, own)?;
+    let own = own.clone();
+    Ok((cluster, own))
+}
+
+/// The identity that the flags describe.
+pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
+    let (cluster, own) = cluster_and_own(settings)?;
+    let token = &settings.initial.token;
+    let mut members: Vec<FirstMember> = cluster
+        .iter()
+        .map(|(name, urls)| FirstMember {
+            id: ids::member_id(urls.iter().map(|url| url.as_str()), token),
+            name: name.clone(),
+            peer_urls: urls.texts(),
+            is_learner: false,
+        })
+        .collect();
+    members.sort_by_key(|member| member.id);
+    Ok(Identity {
+        format: FORMAT,
+        cluster_id: ids::cluster_id(members.iter().map(|member| member.id)),
+        member_id: ids::member_id(own.iter().map(|url| url.as_str()), token),
+        name: settings.name.clone(),
+        members,
+        joined: false,
+        forced: None,
+    })
+}
+
+/// `a=http://…,a=http://…,b=http://…`: a name may come more than once.
+fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
+    let mut texts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (name, url) = part.split_once('=').unwrap_or((part, ""));
+        if url.is_empty() {
+            return Err(BootstrapError::EmptyUrl(name.to_owned()));
+        }
+        texts.entry(name).or_default().push(url);
+    }
+    let mut cluster = BTreeMap::new();
+    for (name, urls) in texts {
+        cluster.insert(name.to_owned(), Urls::collect(urls.into_iter())?);
+    }
+    let mut all: Vec<&str> = cluster.values().flat_map(|urls| urls.iter().map(|url| url.as_str())).collect();
+    all.sort_unstable();
+    if all.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(BootstrapError::DuplicateUrl(text.to_owned()));
+    }
+    Ok(cluster)
+}
+
+/// The peer URLs of this member in the initial cluster must be those that it advertises, by text or by
+/// address.
+fn check_own_urls(settings: &Settings, own: &Urls) -> Result<(), BootstrapError> {
+    let advertised = &settings.advertise_peer_urls;
+    if own == advertised {
+        return Ok(());
+    }
+    let resolve = |urls: &Urls| {
+        let mut resolved: Vec<String> = urls.iter().map(|url| url.resolved()).collect();
+        resolved.sort();
+        resolved.join(",")
+    };
+    let (cluster_resolved, advertised_resolved) = (resolve(own), resolve(advertised));
+    if cluster_resolved == advertised_resolved {
+        return Ok(());
+    }
+    let name = &settings.name;
+    let cluster = own.iter().map(|url| format!("{name}={url}")).collect::<Vec<_>>().join(",");
+    let advertised = advertised.to_string();
+    Err(BootstrapError::UrlsDiffer { cluster, advertised, cluster_resolved, advertised_resolved })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+use super::*;
+use config::flags::{Parsed, parse};
+
+fn settings(line: &str) -> Settings {
+    match parse(line.split_whitespace().map(Into::into), []) {
+        Ok(Parsed::Flags(flags, _)) => Settings::from_flags(&flags).expect(line),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_lone_member_is_the_one_that_etcd_would_be() {
+    let identity = first_identity(&settings("")).unwrap();
+    assert_eq!(format!("{:x}", identity.member_id), "8e9e05c52164694d");
+    assert_eq!(format!("{:x}", identity.cluster_id), "cdf818194e3a8c32");
+}
+
+#[test]
+fn members_with_the_same_flags_agree_on_everything_but_themselves() {
+    let cluster = "--initial-cluster c=http://h:3,a=http://h:1,b=http://h:2,a=http://h:4";
+    let identity = |name: &str, urls: &str| {
+        first_identity(&settings(&format!("--name {name} --initial-advertise-peer-urls {urls} {cluster}")))
+            .unwrap()
+    };
+    let (a, b) = (identity("a", "http://h:4,http://h:1"), identity("b", "http://h:2"));
+    assert_eq!((&a.members, a.cluster_id), (&b.members, b.cluster_id));
+    assert_ne!(a.member_id, b.member_id);
+    assert!(a.members.windows(2).all(|pair| pair[0].id < pair[1].id));
+}
+
+#[test]
+fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
+    let cases = [
+        (
+            "--name y --initial-cluster x=http://127.0.0.1:1",
+            "couldn't find local name \"y\" in the initial cluster configuration",
+        ),
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:2 --initial-advertise-peer-urls http://127.0.0.1:1",
+            "--initial-cluster has x=http://127.0.0.1:2 but missing from \
+             --initial-advertise-peer-urls=http://127.0.0.1:1 \
+             (resolved urls: \"http://127.0.0.1:1\" != \"http://127.0.0.1:2\")",
+        ),
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1",
+            "initial cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1 has duplicate url",
+        ),
+        (
+            "--name x --initial-cluster x=ftp://127.0.0.1:1",
+            "error setting up initial cluster: URL scheme must be http, https, unix, or unixs: ftp://127.0.0.1:1",
+        ),
+        ("--name x --initial-cluster x", "error setting up initial cluster: empty URL given for \"x\""),
+    ];
+    for (line, wanted) in cases {
+        assert_eq!(causes(&first_identity(&settings(line)).expect_err(line)), wanted, "{line}");
+    }
+}
+
+#[test]
+fn own_urls_may_be_spelled_differently_if_they_mean_the_same() {
+    let line =
+        "--name x --initial-cluster x=http://localhost:1 --initial-advertise-peer-urls http://127.0.0.1:1";
+    first_identity(&settings(line)).unwrap();
+}
+
+#[test]
+fn a_restart_ignores_what_the_flags_say_of_the_cluster_but_not_another_name() {
+    let own = "--initial-advertise-peer-urls http://127.0.0.1:1";
+    let identity =
+        first_identity(&settings(&format!("--name x --initial-cluster x=http://127.0.0.1:1 {own}")));
+    let identity = identity.unwrap();
+    let cases = [
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:1 --initial-advertise-peer-urls http://127.0.0.1:2",
+            true,
+        ),
+        ("--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:2", true),
+        ("--name x --initial-cluster y=http://127.0.0.1:2", true),
+        ("--name x --initial-cluster nonsense", true),
+        ("--name x", true),
+        ("", true),
+        ("--name y", false),
+    ];
+    for (line, wanted) in cases {
+        let checked = check_belongs(&identity, &settings(line), Path::new("data"));
+        assert_eq!(checked.is_ok(), wanted, "{line}: {checked:?}");
+    }
+}

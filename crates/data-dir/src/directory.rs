@@ -1,0 +1,198 @@
+//! The data directory of one member, locked by one process at a time.
+//!
+//! ```text
+//!   NAME.kv-server/          0700
+//!     LOCK                   held with flock while the process runs
+//!     identity.json          cluster and member; written once
+//!     live-import.json       how far `import --live` has come; without an identity, the directory is not finished
+//!     wal/                   the log, unless --wal-dir says elsewhere
+//!     store/                 checkpoints of the key space
+//!     store.incoming/        a store that the leader sends, until it takes the place of the other
+//!     store.damaged-N/       a store that could not be opened, set aside
+//! ```
+//!
+//! * Nothing is created, and nothing read, before the lock is held.
+//! * A directory that etcd made is never touched, not even by a lock file.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use process::files;
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    wal_dir: PathBuf,
+    /// The locks live as long as these files are open.
+    _lock: File,
+    _wal_lock: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("{} is a data directory of etcd; kv-server needs another one", .0.display())]
+    Etcd(PathBuf),
+    #[error(
+        "data directory {} is locked by another process: each member needs a separate --data-dir; \
+         --local-cluster 3 runs three members on one machine",
+        .0.display()
+    )]
+    Locked(PathBuf),
+    #[error("log directory {} is locked by another process", .0.display())]
+    LogLocked(PathBuf),
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl Directory {
+    /// Takes the directory, making it first if need be.
+    pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
+        if path.join("member").exists() {
+            return Err(DirectoryError::Etcd(path.to_owned()));
+        }
+        create_private(path)?;
+        let lock = lock(path)?;
+        let wal_dir = match wal_dir {
+            Some(dir) => dir.to_owned(),
+            None => Directory::wal_in(path),
+        };
+        create_private(&wal_dir)?;
+        // The directory itself: a log that lies elsewhere may be named by two data directories.
+        let wal_lock = try_lock(File::open(&wal_dir), &wal_dir, &wal_dir, DirectoryError::LogLocked)?;
+        warn_if_open_to_others(path);
+        Ok(Directory { path: path.to_owned(), wal_dir, _lock: lock, _wal_lock: wal_lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn identity_path(&self) -> PathBuf {
+        self.path.join("identity.json")
+    }
+
+    pub fn live_import_path(&self) -> PathBuf {
+        Directory::live_import_in(&self.path)
+    }
+
+    /// Where `import --live` records how far the data directory `path` is.
+    pub fn live_import_in(path: &Path) -> PathBuf {
+        path.join("live-import.json")
+    }
+
+    pub fn wal_dir(&self) -> &Path {
+        &self.wal_dir
+    }
+
+    pub fn store_dir(&self) -> PathBuf {
+        Directory::store_in(&self.path)
+    }
+
+    /// Where the log of the data directory `path` lies, unless `--wal-dir` is given.
+    pub fn wal_in(path: &Path) -> PathBuf {
+        path.join("wal")
+    }
+
+    /// Where the store of the data directory `path` lies.
+    pub fn store_in(path: &Path) -> PathBuf {
+        path.join("store")
+    }
+}
+
+/// Makes a directory that is closed to others, and its name durable: a power cut that forgot the name would
+/// forget all that was acknowledged inside. Synced also when it was there already, since who made it may have
+/// been killed in between.
+fn create_private(path: &Path) -> Result<(), DirectoryError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let io_error = |attempt, path: &Path| {
+        let path = path.to_owned();
+        move |source| DirectoryError::Io { attempt, path, source }
+    };
+    if !parent.exists() {
+        create_private(parent)?;
+    }
+    let existed = match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => true,
+        created => created.map(|()| false).map_err(io_error("create directory", path))?,
+    };
+    match File::open(parent).and_then(|parent| parent.sync_all()) {
+        // Another user made the directory, in one that this user may not list; that user has to sync its
+        // name.
+        Err(error) if existed && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(io_error("sync directory", parent)),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let lock_path = path.join("LOCK");
+    try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
+}
+
+/// Locks `file` at `path` for `directory` while it is open; `taken` is the error if another process holds it.
+fn try_lock(
+    file: io::Result<File>,
+    path: &Path,
+    directory: &Path,
+    taken: fn(PathBuf) -> DirectoryError,
+) -> Result<File, DirectoryError> {
+    let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.to_owned(), source };
+    let file = file.map_err(io_error("open"))?;
+    match fs4::FileExt::try_lock(&file) {
+        Ok(()) => Ok(file),
+        Err(fs4::TryLockError::WouldBlock) => Err(taken(directory.to_owned())),
+        Err(fs4::TryLockError::Error(source)) => Err(io_error("lock")(source)),
+    }
+}
+
+fn warn_if_open_to_others(path: &Path) {
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            mode = format!("{mode:o}"),
+            "the data directory is open to other users; 700 keeps its contents private"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_private_and_held_by_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let held = Directory::open(&path, None).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("LOCK")), 0o600);
+        assert!(matches!(Directory::open(&path, None), Err(DirectoryError::Locked(_))));
+        drop(held);
+        Directory::open(&path, None).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_etcd_is_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("member")).unwrap();
+        assert!(matches!(Directory::open(dir.path(), None), Err(DirectoryError::Etcd(_))));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_log_may_lie_elsewhere() {
+        let parent = tempfile::tempdir().unwrap();
+        let wal_dir = parent.path().join("fast/log");
+        let directory = Directory::open(&parent.path().join("data"), Some(&wal_dir)).unwrap();
+        assert_eq!(directory.wal_dir(), wal_dir);
+        assert!(wal_dir.is_dir());
+        let second = Directory::open(&parent.path().join("other"), Some(&wal_dir));
+        assert!(matches!(second, Err(DirectoryError::LogLocked(_))), "one log for two members");
+    }
+}

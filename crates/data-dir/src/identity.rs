@@ -1,0 +1,215 @@
+//! Who this member is: written once, on the first start, and used from then on.
+//!
+//! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only
+//!   one.
+//! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
+//! * The log carries the same two ids, so that neither can be swapped for another member's unnoticed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use api::etcdserverpb::Member as MemberEntry;
+use serde::{Deserialize, Serialize};
+use state_machine::Genesis;
+
+use process::files;
+
+/// Version of everything below a data directory; another number is another program's directory.
+pub const FORMAT: u32 = 1;
+
+/// A member's certificate of birth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub format: u32,
+    #[serde(with = "hex")]
+    pub cluster_id: u64,
+    #[serde(with = "hex")]
+    pub member_id: u64,
+    pub name: String,
+    /// The cluster's members when this one was born, this one included, in order of their ids. For a member
+    /// of the cluster's first hour they are the first members.
+    pub members: Vec<FirstMember>,
+    /// This member joined a running cluster: the state at the beginning of the log is not known to it. It
+    /// gets a state from the others before it applies an entry.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
+    /// Index of the log's entry by which `--force-new-cluster` made this member the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<u64>,
+}
+
+/// One member, as it was when an identity was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstMember {
+    #[serde(with = "hex")]
+    pub id: u64,
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_learner: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} holds no identity", path.display())]
+    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
+    Format { path: PathBuf, found: u32 },
+}
+
+impl Identity {
+    /// What the log repeats in each of its segments.
+    pub fn log_identity(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.cluster_id.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.member_id.to_be_bytes());
+        bytes
+    }
+
+    /// The identity in `path`, if there is one.
+    pub fn read(path: &Path) -> Result<Option<Identity>, IdentityError> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(IdentityError::Io { attempt: "read", path: path.into(), source }),
+        };
+        let malformed = |source| IdentityError::Malformed { path: path.into(), source };
+        // The format first: a later one may well have other fields.
+        let format: Format = serde_json::from_slice(&bytes).map_err(malformed)?;
+        if format.format != FORMAT {
+            return Err(IdentityError::Format { path: path.into(), found: format.format });
+        }
+        serde_json::from_slice(&bytes).map(Some).map_err(malformed)
+    }
+
+    /// Writes the identity so that a power cut leaves all of it or nothing.
+    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        let io_error = |attempt| move |source| IdentityError::Io { attempt, path: path.into(), source };
+        let bytes = serde_json::to_vec_pretty(self).expect("an identity has only text and numbers");
+        let draft = path.with_extension("tmp");
+        let directory = path.parent().expect("an identity lies in a data directory");
+        let write = || -> io::Result<()> {
+            let mut file = files::create(&draft)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().map_err(io_error("write"))?;
+        std::fs::rename(&draft, path).map_err(io_error("put in place"))?;
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(io_error("sync the name of"))
+    }
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// Ids as the tools print them, and out of reach of readers that take every number for a float.
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{id:x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u64::from_str_radix(&text, 16).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
+pub fn genesis(identity: &Identity) -> Genesis {
+    let entry = |member: &FirstMember| MemberEntry {
+        id: member.id,
+        peer_ur_ls: member.peer_urls.clone(),
+        is_learner: member.is_learner,
+        ..MemberEntry::default()
+    };
+    Genesis { members: identity.members.iter().map(entry).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let member = |id, name: &str| FirstMember {
+            id,
+            name: name.to_owned(),
+            peer_urls: vec![format!("http://{name}:2380")],
+            is_learner: false,
+        };
+        Identity {
+            format: FORMAT,
+            cluster_id: 0xcdf8_1819_4e3a_8c32,
+            member_id: 0x8e9e_05c5_2164_694d,
+            name: "a".to_owned(),
+            members: vec![member(0x8e9e_05c5_2164_694d, "a"), member(0xffff_ffff_ffff_ffff, "b")],
+            joined: false,
+            forced: None,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity.json");
+        assert_eq!(Identity::read(&path).unwrap(), None);
+        identity().write(&path).unwrap();
+        assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
+        let mut joined = Identity { joined: true, forced: Some(7), ..identity() };
+        joined.members[1].is_learner = true;
+        joined.write(&path).unwrap();
+        assert_eq!(Identity::read(&path).unwrap(), Some(joined));
+        assert!(!path.with_extension("tmp").exists());
+    }
+
+    #[test]
+    fn the_file_looks_as_it_always_did() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity.json");
+        identity().write(&path).unwrap();
+        let wanted = r#"{
+  "format": 1,
+  "cluster_id": "cdf818194e3a8c32",
+  "member_id": "8e9e05c52164694d",
+  "name": "a",
+  "members": [
+    {
+      "id": "8e9e05c52164694d",
+      "name": "a",
+      "peer_urls": [
+        "http://a:2380"
+      ]
+    },
+    {
+      "id": "ffffffffffffffff",
+      "name": "b",
+      "peer_urls": [
+        "http://b:2380"
+      ]
+    }
+  ]
+}"#;
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), wanted);
+    }
+
+    #[test]
+    fn another_format_and_a_damaged_file_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity.json");
+        for (text, wanted) in [
+            (r#"{"format": 2, "later": true}"#, "has format 2, this program reads format 1"),
+            (r#"{"format": 1"#, "holds no identity"),
+            ("", "holds no identity"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Identity::read(&path).expect_err(text).to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The store at start: opened as it is, finished, rebuilt, or missed.
+//!
+//! Which store a log goes on from is decided by [`raft_node::choose_store`], the same function as in the
+//! simulator; its table says when. Here that decision is carried out.
+//!
+//! * What is damaged is renamed, never deleted, so that it can be examined.
+//! * A disk that refuses is no damage: the start fails, and the next one finds everything as it was.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use mvcc::{Maintainer, SledBackend, Store, Writer};
+use raft_node::{LogIndex, LogPosition, LogSpan, StoreChoice, StoreFound, StoreState};
+
+use crate::directory::Directory;
+use process::log::causes;
+
+/// An opened store, and whether it holds what the log builds upon.
+pub struct OpenedStore {
+    pub writer: Writer,
+    pub store: Store,
+    pub maintainer: Maintainer,
+    pub state: StoreState,
+}
+
+impl OpenedStore {
+    /// Whether nothing was applied to it yet.
+    pub fn is_empty(&self) -> bool {
+        self.store.applied().index == LogIndex::ZERO
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    #[error("open the store")]
+    Store(#[from] mvcc::Error),
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this member is alone: nothing is \
+         left to rebuild it from. Put back a copy of the whole data directory {} that was made while the member was stopped \
+         (`cp -a COPY DIRECTORY`), or make another one from a snapshot with `kv-server restore`",
+        store.display(),
+        directory.display()
+    )]
+    Unrepairable { store: PathBuf, directory: PathBuf, reason: String, start: LogIndex },
+}
+
+/// What opening came to.
+enum Opened {
+    Whole(Box<Parts>),
+    /// An install had begun when the process stopped.
+    Interrupted,
+    Damaged(String),
+}
+
+type Parts = (Writer, Store, Maintainer);
+
+/// Opens the store that belongs to this log. `others` is the number of other members.
+pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<OpenedStore, OpenStoreError> {
+    let dir = directory.store_dir();
+    let mut received = staged(&dir)?;
+    let opened = match try_open(&dir)? {
+        // The mark goes with the received store, wherever that ends up.
+        Opened::Interrupted => settle(&dir, received.take().filter(|at| log.holds(*at)))?,
+        other => other,
+    };
+    let (found, parts, reason) = match opened {
+        Opened::Whole(parts) => {
+            let at = parts.1.applied();
+            let found = StoreFound::Whole(at);
+            (found, Some(parts), format!("it reaches entry {}", at.index))
+        }
+        Opened::Damaged(reason) => {
+            tracing::error!(store = %dir.display(), error = reason, "the store is damaged");
+            (StoreFound::Unusable, None, reason)
+        }
+        Opened::Interrupted => {
+            (StoreFound::Unusable, None, "it was being replaced when the process stopped".to_owned())
+        }
+    };
+    let choice = raft_node::choose_store(log, found, received, others);
+    if let (StoreChoice::Present, Some(parts)) = (choice, parts) {
+        mvcc::discard_staged(&dir)?;
+        if parts.1.applied().index == LogIndex::ZERO && log.last > LogIndex::ZERO {
+            tracing::info!(entries = log.last.0, "building the store from the log");
+        }
+        return Ok(opened_store(*parts, StoreState::Whole));
+    }
+    carry_out(choice, directory, log, found, reason)
+}
+
+/// Opens another store than the one that is there; that one is closed by now.
+fn carry_out(
+    choice: StoreChoice,
+    directory: &Directory,
+    log: LogSpan<'_>,
+    found: StoreFound,
+    reason: String,
+) -> Result<OpenedStore, OpenStoreError> {
+    let dir = directory.store_dir();
+    let start = log.start;
+    let state = match choice {
+        StoreChoice::Present => unreachable!("a store that is chosen was opened"),
+        StoreChoice::Refused => {
+            let directory = directory.path().to_owned();
+            return Err(OpenStoreError::Unrepairable { store: dir, directory, reason, start });
+        }
+        StoreChoice::Received => StoreState::Whole,
+        StoreChoice::FromLog => {
+            tracing::warn!(reason, entries = log.last.0, "building the store from the log");
+            StoreState::Whole
+        }
+        StoreChoice::FromLeader => {
+            let log_start = start.0;
+            tracing::warn!(reason, log_start, "the store is lost; the leader will be asked for a snapshot");
+            StoreState::Lost
+        }
+    };
+    if found == StoreFound::Unusable && dir.exists() {
+        set_aside(&dir)?;
+    }
+    if choice == StoreChoice::Received {
+        return finish(&dir);
+    }
+    mvcc::discard_staged(&dir)?;
+    Ok(opened_store(open_parts(&dir)?, state))
+}
+
+/// The store that was received wholly, if there is one. A mark that cannot be read is none.
+fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
+    match mvcc::staged_at(dir) {
+        Err(error @ mvcc::Error::Corrupt { .. }) => {
+            tracing::warn!(error = causes(&error), "a received store is damaged and will be discarded");
+            Ok(None)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Ends an install that was cut short: forward if the log waits for it, else back.
+fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<Opened, OpenStoreError> {
+    if staged.is_some() {
+        mvcc::finish_install(dir)?;
+    } else {
+        mvcc::discard_staged(dir)?;
+    }
+    try_open(dir)
+}
+
+/// Puts the received store in place. It was checked when it came; it is checked again as it is opened.
+fn finish(dir: &Path) -> Result<OpenedStore, OpenStoreError> {
+    let applied = mvcc::finish_install(dir)?;
+    tracing::info!(applied = applied.index.0, "finished the install of a received snapshot");
+    Ok(opened_store(open_parts(dir)?, StoreState::Whole))
+}
+
+fn opened_store((writer, store, maintainer): Parts, state: StoreState) -> OpenedStore {
+    OpenedStore { writer, store, maintainer, state }
+}
+
+fn open_parts(dir: &Path) -> Result<Parts, mvcc::Error> {
+    mvcc::open(Box::new(SledBackend::open(dir)?), mvcc::Options::default())
+}
+
+fn try_open(dir: &Path) -> Result<Opened, OpenStoreError> {
+    // The catalogue's engine asserts where it should refuse, so some damage shows as a panic.
+    match catch_unwind(AssertUnwindSafe(|| open_parts(dir))) {
+        Ok(Ok(parts)) => Ok(Opened::Whole(Box::new(parts))),
+        Ok(Err(mvcc::Error::Refused { .. })) => Ok(Opened::Interrupted),
+        Ok(Err(error)) if error.is_damage() => Ok(Opened::Damaged(causes(&error))),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Ok(Opened::Damaged("its catalogue could not be read".to_owned())),
+    }
+}
+
+/// Renames the store to the first free `store.damaged-N`.
+fn set_aside(dir: &Path) -> Result<(), OpenStoreError> {
+    let io_error = |attempt, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenStoreError::Io { attempt, path, source }
+    };
+    let parent = dir.parent().expect("a store lies in a data directory");
+    let free = (1..)
+        .map(|number| dir.with_extension(format!("damaged-{number}")))
+        .find(|aside| !aside.exists())
+        .expect("numbers do not end");
+    std::fs::rename(dir, &free).map_err(io_error("set aside", dir))?;
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error("sync", parent))?;
+    tracing::warn!(aside = %free.display(), "the damaged store was set aside; it may be removed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

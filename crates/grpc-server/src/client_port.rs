@@ -1,0 +1,219 @@
+//! The client port: gRPC and HTTP on one address, plain or inside TLS.
+//!
+//! ```text
+//!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
+//!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
+//!   anything else ──▶ http  (health, version, metrics, gateway), at most HTTP1_CONNECTIONS_MAX connections
+//!   nothing in time ─────▶ closed
+//! ```
+//!
+//! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
+//! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
+//! choose HTTP/2 there.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tower::ServiceExt;
+
+use crate::by_content_type::ByContentType;
+use crate::http1::{self, Keep};
+use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
+use crate::inner::Inner;
+use crate::listen::{self, Permits};
+use crate::socket::Socket;
+use admission::{Holder, MemoryLimit, Places};
+use auth::Origin;
+use process::shutdown::Stop;
+use transport::tls::{Acceptor, Port, Stream};
+use transport::wire::Wire;
+
+/// A connection that says nothing holds a file descriptor, so not for long.
+const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
+/// HTTP/1 connections open at one time: probes and scrapers. One more displaces one that is idle, so that
+/// heads which never end take no more than this many of the connections that clients share, and keep no
+/// probe out.
+const HTTP1_CONNECTIONS_MAX: usize = 512;
+/// Those of them that make calls through the gateway, which may stay open for long. A call on one more
+/// displaces one of a caller with more, or is refused, so that probes and scrapers find a place.
+const GATEWAY_CONNECTIONS_MAX: usize = 384;
+/// Every HTTP/2 connection begins so, and no HTTP/1 request can.
+const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
+
+/// What a client can talk to.
+#[derive(Clone)]
+pub struct Services<H, T, G> {
+    pub hot: H,
+    pub streams: T,
+    pub grpc: G,
+    pub http: axum::Router,
+    /// Inside TLS.
+    pub https: axum::Router,
+    pub limits: http2::ConnectionLimits,
+    /// What all connections together take stays under it.
+    pub memory: Arc<MemoryLimit>,
+}
+
+/// Services that know which connection a call came on, to share what is scarce between connections.
+pub trait PerConnection {
+    /// The same services for one connection.
+    fn of(&self, origin: &Origin) -> Self;
+}
+
+/// What is spoken on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    GrpcAndHttp,
+    /// gRPC alone: HTTP has a separate listener.
+    Grpc,
+    /// HTTP/1 alone.
+    Http,
+}
+
+/// Serves every listener until `stop`.
+pub fn serve<H, T, G>(
+    listeners: Vec<(Port, Traffic)>,
+    services: &Services<H, T, G>,
+    permits: &Permits,
+    stop: &Stop,
+) where
+    H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
+{
+    let shared = Shared {
+        totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
+        http1: Places::new(HTTP1_CONNECTIONS_MAX),
+        gateway: Places::new(GATEWAY_CONNECTIONS_MAX),
+        stop: stop.clone(),
+    };
+    let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
+    let services = Arc::new(services.clone());
+    for ((listener, tls), traffic) in listeners {
+        let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
+        let serving = move |stream| {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let port = (tls.clone(), traffic);
+            // In a box that is freed when the protocol is known: a connection may be idle for long.
+            let begun = Box::pin(accepted(stream, number, port, Arc::clone(&services), shared.clone()));
+            async move {
+                let connection = begun.await;
+                if let Some(connection) = connection {
+                    connection.await;
+                }
+            }
+        };
+        tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
+    }
+}
+
+impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
+    /// The services for one connection.
+    fn of(&self, origin: &Origin) -> Self {
+        Services {
+            hot: self.hot.of(origin),
+            streams: self.streams.of(origin),
+            grpc: self.grpc.of(origin),
+            http: self.http.clone(),
+            https: self.https.clone(),
+            limits: self.limits,
+            memory: Arc::clone(&self.memory),
+        }
+    }
+}
+
+/// What all client connections share.
+#[derive(Clone)]
+struct Shared {
+    totals: Arc<http2::Totals>,
+    http1: Arc<Places>,
+    gateway: Arc<Places>,
+    stop: Stop,
+}
+
+/// A connection whose protocol is known.
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+async fn accepted<H, T, G>(
+    stream: Wire,
+    number: u64,
+    (tls, traffic): (Option<Acceptor>, Traffic),
+    services: Arc<Services<H, T, G>>,
+    shared: Shared,
+) -> Option<Connection>
+where
+    H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
+{
+    let address = stream.peer_address();
+    let (stream, origin) = match tls {
+        None => (Stream::Plain(stream), Origin::new(number, address, None)),
+        Some(acceptor) => {
+            let accepted = tokio::select! {
+                accepted = Box::pin(acceptor.accept(stream)) => accepted,
+                () = shared.stop.stopped() => return None,
+            };
+            let stream = accepted?;
+            let common_name = stream.common_name();
+            (stream, Origin::new(number, address, common_name))
+        }
+    };
+    connection(stream, (traffic, &origin), &services, shared).await
+}
+
+/// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
+/// for its protocol.
+async fn connection<H, T, G>(
+    stream: Stream,
+    (traffic, origin): (Traffic, &Origin),
+    services: &Services<H, T, G>,
+    shared: Shared,
+) -> Option<Connection>
+where
+    H: HotMethods + PerConnection + Sync,
+    T: StreamMethods + PerConnection + Sync,
+    G: GrpcService + PerConnection + Sync,
+{
+    let is_secure = stream.is_secure();
+    let mut socket = Socket::new(stream);
+    let Shared { totals, http1: http1_places, gateway, stop } = shared;
+    let totals = totals.of(origin.client.caller);
+    let first = tokio::select! {
+        first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
+        () = stop.stopped() => return None,
+    };
+    let inner = || {
+        let Services { hot, streams, grpc, limits, .. } = services.of(&origin.without_certificate());
+        let methods = Methods { hot, streams, services: grpc };
+        Inner::new(origin.client, methods, limits, Arc::clone(&totals), stop.clone())
+    };
+    match first {
+        Ok(Ok(true)) if traffic != Traffic::Http => {
+            let Services { hot, streams, grpc, https, limits, .. } = services.of(origin);
+            let http = (is_secure && traffic == Traffic::GrpcAndHttp).then(|| (https, inner()));
+            let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
+            Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
+        }
+        Ok(Ok(false)) if traffic != Traffic::Grpc => {
+            let holder = Holder::new();
+            let place = http1_places.take(origin.client.caller, &holder)?;
+            let router = if is_secure { &services.https } else { &services.http };
+            let inner = inner().with_places(gateway, Arc::clone(&holder));
+            let service =
+                router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+                    request.extensions_mut().insert(inner.clone());
+                    request
+                });
+            Some(Box::pin(async move {
+                let _place = place;
+                http1::serve(socket, service, Keep::ForMore, &holder, &stop).await;
+            }))
+        }
+        // The listener of the other kind is meant.
+        Ok(Ok(true | false)) => None,
+        Ok(Err(_)) | Err(_) => None,
+    }
+}

@@ -1,0 +1,594 @@
+//! Bytes that clients make this process hold: request bodies, requests of streams that wait to be read, and
+//! answers that are not taken.
+//!
+//! All are counted per connection, per caller and for the whole process. Past a bound a body is refused, a
+//! stream with requests that wait is ended, and a connection with answers that its client does not take
+//! accepts no further call. See decisions 0026 and 0021.
+//!
+//! What is shared is shared by the rule of [`base::Shares`]. Bodies of users have some bytes for themselves:
+//! what is sent without a token does not keep them out. A body that is incomplete is refused when its caller
+//! is over its share.
+//!
+//! A body counts until its call ends: a complete message waits in memory as well, at a gate or for room.
+
+use std::collections::HashMap;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::Held;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tonic::Status;
+
+use super::meter::Seen;
+use admission::{MemoryLimit, SMALL_GRANT_BYTES};
+
+/// Bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
+const BODY_BYTES_MAX: usize = 48 << 20;
+/// And of the process.
+const BODY_BYTES_TOTAL: usize = 128 << 20;
+/// Kept for bodies of users, beyond that, when there is no room for them in it.
+const USER_BODY_BYTES: usize = 32 << 20;
+/// Between two looks whether the caller of an incomplete body is over its share.
+const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Answers of one connection that its client has not taken.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// And of the process. Past it a connection is stopped from [`UNSENT_BYTES_SHARE`] on.
+const UNSENT_BYTES_TOTAL: usize = 128 << 20;
+/// Past it, held by all connections of one caller, they are stopped from [`UNSENT_BYTES_IF_SHORT`] on.
+const UNSENT_BYTES_OF_CALLER: usize = UNSENT_BYTES_TOTAL / 4 * 3;
+/// What a connection may hold while little of `--memory-limit` is left.
+const UNSENT_BYTES_IF_SHORT: usize = 16 << 10;
+/// An honest client takes this in a moment.
+const UNSENT_BYTES_SHARE: usize = 256 << 10;
+/// Requests of streams that have arrived and were not read, in the process. 40,000 requests that create
+/// watchers are some 1.5 MiB.
+const UNREAD_BYTES_TOTAL: usize = 32 << 20;
+/// What a connection may hold of it in any case.
+const UNREAD_BYTES_ALWAYS: usize = 16 << 10;
+/// Bytes that the streams of a connection send before the tasks of other connections have their turn: some
+/// 100 µs of work.
+const TURN_BYTES_MAX: usize = 256 << 10;
+/// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
+const COUNTED_BYTES_MIN: usize = 1 << 10;
+
+/// Bytes held for all connections.
+#[derive(Debug, Default)]
+pub struct Totals {
+    memory: Arc<MemoryLimit>,
+    bodies: AtomicUsize,
+    /// Callers with bodies.
+    body_callers: AtomicUsize,
+    user_bodies: AtomicUsize,
+    unread: AtomicUsize,
+    unsent: AtomicUsize,
+    /// Those with connections, or bodies.
+    callers: Mutex<HashMap<u64, Weak<CallerTotals>>>,
+}
+
+/// Bytes held for all connections of one caller.
+#[derive(Debug, Default)]
+pub struct CallerTotals {
+    all: Arc<Totals>,
+    caller: u64,
+    bodies: AtomicUsize,
+    unread: AtomicUsize,
+    unsent: AtomicUsize,
+}
+
+impl Totals {
+    pub fn under(memory: Arc<MemoryLimit>) -> Totals {
+        Totals { memory, ..Totals::default() }
+    }
+
+    /// Those of one caller.
+    pub fn of(self: &Arc<Self>, caller: u64) -> Arc<CallerTotals> {
+        let mut callers = self.callers.lock();
+        if let Some(known) = callers.get(&caller).and_then(Weak::upgrade) {
+            return known;
+        }
+        let known = Arc::new(CallerTotals {
+            all: Arc::clone(self),
+            caller,
+            bodies: AtomicUsize::new(0),
+            unread: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
+        });
+        callers.insert(caller, Arc::downgrade(&known));
+        known
+    }
+}
+
+impl Drop for CallerTotals {
+    fn drop(&mut self) {
+        let mut callers = self.all.callers.lock();
+        // Another may be in its place.
+        if callers.get(&self.caller).is_some_and(|known| known.strong_count() == 0) {
+            callers.remove(&self.caller);
+        }
+    }
+}
+
+impl CallerTotals {
+    #[cfg(test)]
+    pub(super) fn all(&self) -> &Arc<Totals> {
+        &self.all
+    }
+
+    /// Counts the bytes of bodies. Returns those of all callers, and of this one.
+    fn change_bodies(&self, before: usize, after: usize) -> (usize, usize) {
+        let own = changed(&self.bodies, before, after);
+        let had = own + before - after;
+        match (had, own) {
+            (0, 1..) => drop(self.all.body_callers.fetch_add(1, Relaxed)),
+            (1.., 0) => drop(self.all.body_callers.fetch_sub(1, Relaxed)),
+            (0, 0) | (1.., 1..) => {}
+        }
+        (changed(&self.all.bodies, before, after), own)
+    }
+}
+
+/// Bytes held for one connection, and its calls outside of its task.
+pub struct Account {
+    caller: Arc<CallerTotals>,
+    bodies: AtomicUsize,
+    unread: AtomicUsize,
+    unsent: AtomicUsize,
+    relayed: AtomicUsize,
+    /// Bytes that streams have sent in this turn of the connection's task.
+    sent_in_turn: AtomicUsize,
+    /// A call waits for `room`, or the connection to accept one.
+    has_waiting: AtomicBool,
+    room: Notify,
+    /// Calls that wait for `room`.
+    waiting: AtomicUsize,
+    pub(super) seen: Arc<Seen>,
+}
+
+impl Account {
+    pub(super) fn new(caller: Arc<CallerTotals>) -> Account {
+        Account {
+            caller,
+            bodies: AtomicUsize::new(0),
+            unread: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
+            relayed: AtomicUsize::new(0),
+            sent_in_turn: AtomicUsize::new(0),
+            has_waiting: AtomicBool::new(false),
+            room: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            seen: Arc::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn totals(&self) -> Arc<CallerTotals> {
+        Arc::clone(&self.caller)
+    }
+
+    fn all(&self) -> &Totals {
+        &self.caller.all
+    }
+
+    /// Whether incomplete bodies of its caller are to be refused: others came.
+    fn is_over_share(&self) -> bool {
+        let (total, caller) = (self.all().bodies.load(Relaxed), self.caller.bodies.load(Relaxed));
+        let held = Held { total: total as u64, caller: caller as u64, connection: 0 };
+        held.is_over(BODY_BYTES_TOTAL as u64, self.all().body_callers.load(Relaxed))
+    }
+
+    /// Whether its client has to take answers before the connection accepts another call.
+    pub(super) fn is_full(&self) -> bool {
+        let unsent = self.unsent.load(Relaxed);
+        unsent > UNSENT_BYTES_MAX
+            || (unsent > UNSENT_BYTES_SHARE && self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
+            || (unsent > UNSENT_BYTES_IF_SHORT && self.all().memory.is_short())
+            || (unsent > UNSENT_BYTES_IF_SHORT && self.caller.unsent.load(Relaxed) > UNSENT_BYTES_OF_CALLER)
+    }
+
+    /// Returns when incomplete bodies of its caller are to be refused.
+    pub(super) async fn over_share(&self) {
+        loop {
+            sleep(SHARE_LOOK_EVERY).await;
+            if self.is_over_share() {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the client has taken enough for another call to begin.
+    pub(super) async fn room(&self) {
+        loop {
+            let room = self.room.notified();
+            // Before it looks: room that is made meanwhile is for this call.
+            let _waiting = WaitingCall::new(&self.waiting);
+            self.note_waiting();
+            if !self.is_full() {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    pub(super) fn note_waiting(&self) {
+        self.has_waiting.store(true, SeqCst);
+    }
+
+    /// Whether something may wait for room.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.has_waiting.load(SeqCst)
+    }
+
+    /// Lets calls begin that wait for `room`, if there is some: as many as it serves if their answers have
+    /// [`UNSENT_BYTES_SHARE`]. The others are looked at with the next event, when those have answered.
+    pub(super) fn look_again(&self) {
+        if !self.has_waiting() || self.is_full() {
+            return;
+        }
+        let free = UNSENT_BYTES_MAX.saturating_sub(self.unsent.load(Relaxed));
+        let served = (free / UNSENT_BYTES_SHARE).max(1).min(self.waiting.load(SeqCst));
+        if self.waiting.load(SeqCst) <= served {
+            self.has_waiting.store(false, SeqCst);
+        }
+        (0..served).for_each(|_| self.room.notify_one());
+    }
+
+    /// Bytes of answers that were not written yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.load(Relaxed)
+    }
+
+    /// Replaces a part of the bytes that were not written: what the socket did not take.
+    pub(super) fn change_unsent(&self, before: usize, after: usize) {
+        changed(&self.unsent, before, after);
+        changed(&self.caller.unsent, before, after);
+        changed(&self.all().unsent, before, after);
+        if after < before {
+            self.look_again();
+        }
+    }
+
+    /// Whether unsent answers take much of the memory that all connections have for them.
+    pub(super) fn is_short(&self) -> bool {
+        self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL / 2
+    }
+
+    /// To be called when the connection's task begins a turn.
+    pub(super) fn begin_turn(&self) {
+        self.sent_in_turn.store(0, Relaxed);
+    }
+
+    pub(super) fn note_sent_in_turn(&self, bytes: usize) {
+        self.sent_in_turn.fetch_add(bytes, Relaxed);
+    }
+
+    /// Whether streams have to let the tasks of other connections run first.
+    pub(super) fn is_turn_used(&self) -> bool {
+        self.sent_in_turn.load(Relaxed) >= TURN_BYTES_MAX
+    }
+
+    pub(super) fn relayed(&self) -> usize {
+        self.relayed.load(Relaxed)
+    }
+}
+
+/// A call that waits, while it does.
+struct WaitingCall<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingCall<'a> {
+    fn new(waiting: &'a AtomicUsize) -> WaitingCall<'a> {
+        waiting.fetch_add(1, SeqCst);
+        WaitingCall(waiting)
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Room for one more answer of a connection.
+#[derive(Clone, Copy)]
+pub struct Room<'a>(pub(super) &'a Arc<Account>);
+
+impl Room<'_> {
+    /// Returns when the client has taken enough of the answers before. To be awaited before a read that may
+    /// be large is made, and never while something is held that others wait for.
+    pub async fn wait(self) {
+        if self.0.is_full() {
+            Box::pin(self.0.room()).await;
+        }
+    }
+
+    /// The same for the parts of a large answer.
+    pub fn for_parts(self) -> PartRoom {
+        PartRoom(Arc::clone(self.0))
+    }
+}
+
+/// Room for the parts of a large answer, which is sent long after it was asked for.
+pub struct PartRoom(Arc<Account>);
+
+impl PartRoom {
+    /// As [`Room::wait`]. May be awaited with a turn that is given up when it is wanted.
+    pub async fn wait(&self) {
+        Room(&self.0).wait().await;
+    }
+
+    /// Counts what is sent of a part, until it is in the output buffer.
+    pub fn counted(&self, sent: Bytes) -> Bytes {
+        counted(&self.0, sent)
+    }
+}
+
+/// The part of one body that has arrived. What it counted is given back when it is dropped.
+pub(super) struct Body {
+    account: Arc<Account>,
+    bytes: usize,
+    /// Where they are counted, if there was no room for them but in what is kept for users.
+    of_user: Option<Arc<CallerTotals>>,
+}
+
+impl Body {
+    pub(super) fn new(account: &Arc<Account>) -> Body {
+        Body { account: Arc::clone(account), bytes: 0, of_user: None }
+    }
+
+    /// Counts `bytes` more, or refuses the body. `user` is the caller of a request with a valid token.
+    pub(super) fn add(&mut self, bytes: usize, user: Option<u64>) -> Result<(), Status> {
+        let before = self.bytes;
+        self.bytes += bytes;
+        let ours = self.account.bodies.fetch_add(bytes, Relaxed) + bytes;
+        let fits = match &self.of_user {
+            None => {
+                let (total, caller) = self.account.caller.change_bodies(before, self.bytes);
+                let held = Held { total: total as u64, caller: caller as u64, connection: ours as u64 };
+                held.leaves_enough(BODY_BYTES_TOTAL as u64)
+                    || user.is_some_and(|user| self.move_to_user(user))
+            }
+            Some(user) => self.fits_users(user, before),
+        };
+        if ours > BODY_BYTES_MAX || !fits {
+            return Err(grpc_errors::too_many_request_bytes());
+        }
+        // The first bytes of many small requests are left to what is kept above the line.
+        let memory = &self.account.all().memory;
+        if !memory.grant(bytes as u64) || (self.bytes as u64 > SMALL_GRANT_BYTES && memory.is_short()) {
+            memory.note_refused();
+            return Err(grpc_errors::too_many_request_bytes());
+        }
+        Ok(())
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Counts the body in what is kept for users. Whether it fits.
+    fn move_to_user(&mut self, user: u64) -> bool {
+        self.account.caller.change_bodies(self.bytes, 0);
+        let user = self.account.caller.all.of(user);
+        let fits = self.fits_users(&user, 0);
+        self.of_user = Some(user);
+        fits
+    }
+
+    /// Counts what came after `before`. Whether it fits.
+    fn fits_users(&self, user: &CallerTotals, before: usize) -> bool {
+        let caller = changed(&user.bodies, before, self.bytes);
+        let total = changed(&user.all.user_bodies, before, self.bytes);
+        let held = Held { total: total as u64, caller: caller as u64, connection: 0 };
+        held.leaves_enough(USER_BODY_BYTES as u64)
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.account.bodies.fetch_sub(self.bytes, Relaxed);
+        match &self.of_user {
+            None => drop(self.account.caller.change_bodies(self.bytes, 0)),
+            Some(user) => {
+                user.bodies.fetch_sub(self.bytes, Relaxed);
+                user.all.user_bodies.fetch_sub(self.bytes, Relaxed);
+            }
+        }
+    }
+}
+
+/// What has arrived of the requests of one stream and was not read. Given back when it is dropped.
+pub(super) struct Unread {
+    account: Arc<Account>,
+    bytes: usize,
+    waiting: usize,
+}
+
+impl Unread {
+    pub(super) fn new(account: &Arc<Account>) -> Unread {
+        Unread { account: Arc::clone(account), bytes: 0, waiting: 0 }
+    }
+
+    /// There are so many bytes. Of them so many wait to be read, rather than for the rest of their message.
+    /// An error when there are too many.
+    pub(super) fn set(&mut self, bytes: usize, waiting: usize) -> Result<(), Status> {
+        let Account { unread, caller, seen, .. } = &*self.account;
+        let ours = changed(unread, self.bytes, bytes);
+        let of_caller = changed(&caller.unread, self.bytes, bytes);
+        let total = changed(&caller.all.unread, self.bytes, bytes);
+        seen.change_waiting(self.waiting, waiting);
+        let has_grown = bytes > self.bytes;
+        (self.bytes, self.waiting) = (bytes, waiting);
+        let held = Held { total: total as u64, caller: of_caller as u64, connection: ours as u64 };
+        if has_grown && ours > UNREAD_BYTES_ALWAYS && !held.leaves_enough(UNREAD_BYTES_TOTAL as u64) {
+            return Err(grpc_errors::too_many_request_bytes());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.set(0, 0).expect("nothing is not too much");
+    }
+}
+
+/// Replaces a part of a sum, and returns the new sum.
+fn changed(sum: &AtomicUsize, before: usize, after: usize) -> usize {
+    if after >= before {
+        sum.fetch_add(after - before, Relaxed) + (after - before)
+    } else {
+        sum.fetch_sub(before - after, Relaxed) - (before - after)
+    }
+}
+
+/// Bytes that are counted as unsent until the last slice of them is dropped.
+struct Unsent {
+    bytes: Bytes,
+    account: Arc<Account>,
+}
+
+/// Counts an answer until it is in the output buffer of its connection, or dropped with its stream.
+pub(super) fn counted(account: &Arc<Account>, bytes: Bytes) -> Bytes {
+    if bytes.len() < COUNTED_BYTES_MIN {
+        return bytes;
+    }
+    changed(&account.unsent, 0, bytes.len());
+    changed(&account.caller.unsent, 0, bytes.len());
+    changed(&account.all().unsent, 0, bytes.len());
+    Bytes::from_owner(Unsent { bytes, account: Arc::clone(account) })
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        let bytes = self.bytes.len();
+        changed(&self.account.unsent, bytes, 0);
+        changed(&self.account.caller.unsent, bytes, 0);
+        changed(&self.account.all().unsent, bytes, 0);
+        self.account.look_again();
+    }
+}
+
+/// One call outside of the connection's task.
+pub(super) struct Relayed(Arc<Account>);
+
+impl Relayed {
+    pub(super) fn new(account: &Arc<Account>) -> Relayed {
+        account.relayed.fetch_add(1, Relaxed);
+        Relayed(Arc::clone(account))
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.0
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.0.relayed.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_leaves_as_much_for_requests_that_wait_as_it_holds() {
+        let totals = Arc::new(Totals::default());
+        let mut held = Vec::new();
+        let fill = |caller| {
+            let mut unread = Unread::new(&Arc::new(Account::new(totals.of(caller))));
+            let taken = (1..).take_while(|steps| unread.set(steps << 20, 0).is_ok()).count();
+            drop(unread.set(taken << 20, 0));
+            held.push(unread);
+            taken
+        };
+        assert_eq!((0..5).map(fill).collect::<Vec<_>>(), [16, 8, 4, 2, 1], "MiB");
+        let mut last = Unread::new(&Arc::new(Account::new(totals.of(9))));
+        assert!(last.set(1 << 20, 0).is_err() && last.set(16 << 10, 0).is_ok(), "a little is always given");
+        drop((held, last));
+        assert_eq!(totals.unread.load(Relaxed), 0);
+        assert!(totals.callers.lock().is_empty());
+    }
+
+    /// Bodies of 1 MiB of so many connections, as many as are accepted.
+    fn bodies(totals: &Arc<Totals>, caller: u64, connections: usize) -> Vec<Body> {
+        let connection = |_| {
+            let account = Arc::new(Account::new(totals.of(caller)));
+            std::iter::from_fn(move || {
+                let mut body = Body::new(&account);
+                body.add(1 << 20, None).ok().map(|()| body)
+            })
+        };
+        (0..connections).flat_map(connection).collect()
+    }
+
+    #[test]
+    fn incomplete_bodies_of_one_address_leave_room_to_others_and_to_users() {
+        let totals = Arc::new(Totals::default());
+        let held = bodies(&totals, 1, 1000);
+        assert!((90..=96).contains(&held.len()), "three quarters: {}", held.len());
+        assert_eq!(bodies(&totals, 2, 1).len(), 16);
+        let mut user = Body::new(&Arc::new(Account::new(totals.of(1))));
+        assert!(user.add(2 << 20, None).is_err() && user.add(2 << 20, Some(7)).is_ok());
+        assert_eq!(totals.user_bodies.load(Relaxed), 4 << 20);
+        drop((held, user));
+        assert_eq!((totals.user_bodies.load(Relaxed), totals.body_callers.load(Relaxed)), (0, 0));
+        assert!(totals.callers.lock().is_empty());
+    }
+
+    #[test]
+    fn a_share_of_bodies_shrinks_as_addresses_come() {
+        let totals = Arc::new(Totals::default());
+        let mut held: Vec<Vec<Body>> = (0..100).map(|caller| bodies(&totals, caller, 10)).collect();
+        assert!(bodies(&totals, 100, 1).is_empty(), "nothing is left");
+        // As each does that looks.
+        for bodies in &mut held {
+            while bodies.last().is_some_and(|body| body.account().is_over_share()) {
+                bodies.pop();
+            }
+        }
+        assert!(held[0].len() < 80 && bodies(&totals, 100, 1).len() >= 8);
+    }
+
+    /// Polls all, and returns how many still wait.
+    fn poll_all<F: Future<Output = ()>>(calls: &mut Vec<Pin<Box<F>>>) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        calls.retain_mut(|call| call.as_mut().poll(&mut context).is_pending());
+        calls.len()
+    }
+
+    #[test]
+    fn as_many_calls_go_on_as_what_was_taken_serves_and_all_in_the_end() {
+        const CALLS: usize = 1000;
+        let account = Account::new(Arc::default());
+        account.change_unsent(0, UNSENT_BYTES_MAX + 1);
+        let mut calls: Vec<_> = (0..CALLS).map(|_| Box::pin(account.room())).collect();
+        assert_eq!(poll_all(&mut calls), CALLS);
+        account.change_unsent(UNSENT_BYTES_MAX + 1, UNSENT_BYTES_MAX - (1 << 20));
+        assert_eq!(poll_all(&mut calls), CALLS - 4, "a mebibyte serves four");
+        assert!(account.has_waiting());
+        account.change_unsent(UNSENT_BYTES_MAX - (1 << 20), 0);
+        assert_eq!(poll_all(&mut calls), CALLS - 4 - 64);
+        while account.has_waiting() {
+            account.look_again();
+            poll_all(&mut calls);
+        }
+        assert!(calls.is_empty());
+    }
+}

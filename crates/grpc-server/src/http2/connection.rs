@@ -1,0 +1,525 @@
+//! The task of one connection: accepts streams, polls hot calls, closes what does not go on.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http2::ErrorCode;
+use futures_util::FutureExt;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::account::{Account, CallerTotals};
+use super::grpc::TIMEOUT;
+use super::meter::Metered;
+use super::methods::HotMethods;
+use super::open::{Open, OpenCall};
+use super::relay::{self, GrpcService};
+use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
+use super::streaming::{self, StreamMethods};
+use super::unary;
+use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
+
+/// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
+/// update.
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
+/// And on one connection.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Bytes of the headers of one request. etcd's clients send some hundred, a token included.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// One read of a busy connection: some 150 calls of 100 bytes, or one frame of a large request.
+const READ_BYTES: usize = 16 << 10;
+/// Streams that the client resets, or that are reset for what it sent, in a second. `meter` lets so many
+/// pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the second
+/// ends.
+const RESETS_MAX: u32 = 20_000;
+/// Time in which a client has to take the answers that wait for it, or [`UNSENT_PROGRESS_MAX`] bytes.
+const UNSENT_WITHIN: Duration = Duration::from_secs(60);
+/// 16 KiB each second.
+const UNSENT_PROGRESS_MAX: usize = 1 << 20;
+/// A connection that waits for other connections to take their answers looks this often, and with each event.
+const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a connection serves.
+#[derive(Clone)]
+pub struct Methods<H, T, S> {
+    pub hot: H,
+    pub streams: T,
+    pub services: S,
+}
+
+/// What answers a call.
+enum Found<'b, H, T> {
+    Hot(H),
+    Stream(T),
+    /// In a box: the others are small, and most calls are among them.
+    Relayed(Box<Cow<'b, RequestHead>>),
+}
+
+impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
+    fn find<'b>(&self, begun: &'b Begun) -> Found<'b, H::Call, T::Call> {
+        let RequestHead { uri, headers, .. } = begun.head();
+        if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {
+            return Found::Hot(call);
+        }
+        let head = begun.whole_head(TIMEOUT);
+        match self.streams.find(uri.path(), &head.headers) {
+            Some(call) => Found::Stream(call),
+            None => Found::Relayed(Box::new(head)),
+        }
+    }
+}
+
+/// Serves a connection until the peer closes it, it breaks, or `stop` turns true and the last call is
+/// answered.
+///
+/// Not an `async fn`: its future would have room for each argument twice.
+pub fn serve<I, H, T, S>(
+    io: I,
+    methods: Methods<H, T, S>,
+    limits: ConnectionLimits,
+    totals: Arc<CallerTotals>,
+    stop: watch::Receiver<bool>,
+) -> impl Future<Output = ()>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send,
+    H: HotMethods,
+    T: StreamMethods,
+    S: GrpcService,
+{
+    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
+    let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
+    let mut connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
+    async move {
+        if Box::pin(handshake(&mut connection, &shared)).await {
+            serve_calls(&mut connection, &methods, &shared).await;
+        }
+    }
+}
+
+async fn serve_calls<I, H, T, S>(
+    connection: &mut Driven<Metered<I>>,
+    methods: &Methods<H, T, S>,
+    shared: &ConnectionShared,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send,
+    H: HotMethods,
+    T: StreamMethods,
+    S: GrpcService,
+{
+    let ConnectionShared { limits, account, .. } = shared;
+    let wire = Arc::clone(connection.wire());
+    let (mut keepalive, mut unsent) = (Keepalive::new(*limits), UnsentProgress::default());
+    let mut stopped = pin!(shared.stopped());
+    let (mut calls, mut open_streams) = (Open::none(), Open::none());
+    let mut drain = Drain::No;
+    let (mut look_again, mut accepted_in_turn) = (None, 0);
+    loop {
+        // Before more is read: they take their requests.
+        poll_now(&mut open_streams);
+        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
+        account.seen.note_idle(is_idle);
+        account.look_again();
+        let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
+        let answered = tokio::select! {
+            biased;
+            turn = turn(connection, account, room) => {
+                match turn {
+                    Turn::Call(begun) => {
+                        let mut next = Some(begun);
+                        while let Some(begun) = next {
+                            match start(begun, methods, &wire, shared) {
+                                Started::Hot(call) => calls.push(OpenCall::new(call)),
+                                Started::Stream(call) => open_streams.push(Box::pin(call)),
+                                Started::Answered | Started::Relayed => {}
+                            }
+                            accepted_in_turn += 1;
+                            let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
+                            next = if more { connection.next_begun() } else { None };
+                        }
+                    }
+                    Turn::Resets => calls.wake_all(),
+                    Turn::Idle => {
+                        calls.shrink();
+                        open_streams.shrink();
+                        unsent.shrink(account);
+                    }
+                    Turn::Closed => return,
+                }
+                // Before the socket is looked at again: what the read caused, such as the answer of a ping,
+                // leaves with the answers.
+                poll_now(&mut calls)
+            }
+            Some(()) = calls.next(), if !calls.is_empty() => true,
+            Some(()) = open_streams.next(), if !open_streams.is_empty() => false,
+            () = poll_fn(|context| keepalive.poll_gone(&wire, account, context)) => return,
+            () = poll_fn(|context| unsent.poll_stalled(account, context)) => return,
+            () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
+            () = poll_fn(|context| drain.poll_ended(stopped.as_mut(), &wire, is_idle, context)) => return,
+            // Last: what was sent above leaves before the task sleeps.
+            () = poll_fn(|context| wire.poll_rest(context)) => false,
+        };
+        if accepted_in_turn >= STREAMS_PER_TURN {
+            accepted_in_turn = 0;
+            tokio::task::yield_now().await;
+        }
+        if answered && !calls.is_empty() {
+            // Others first: what they complete for this connection leaves with the same write.
+            tokio::task::yield_now().await;
+            poll_now(&mut calls);
+        }
+    }
+}
+
+/// Polls the calls that can go on. Whether one of them has ended.
+fn poll_now<F: Future<Output = ()>>(calls: &mut Open<F>) -> bool {
+    let mut has_ended = false;
+    while let Some(Some(())) = calls.next().now_or_never() {
+        has_ended = true;
+    }
+    has_ended
+}
+
+/// What a request became.
+enum Started<H, T> {
+    /// At once.
+    Answered,
+    Hot(H),
+    Stream(T),
+    /// A separate task.
+    Relayed,
+}
+
+/// Begins to answer a request.
+fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
+    begun: Begun,
+    methods: &Methods<H, T, S>,
+    wire: &Arc<Wire>,
+    shared: &'a ConnectionShared,
+) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
+    match methods.find(&begun) {
+        Found::Hot(call) if unary::answer_now(&methods.hot, &call, &begun, wire, shared) => Started::Answered,
+        Found::Hot(call) => {
+            let (reader, writer) = begun.open(wire);
+            Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
+        }
+        Found::Stream(call) => {
+            let (reader, writer) = begun.open(wire);
+            Started::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+        }
+        Found::Relayed(head) => {
+            let head = head.into_owned();
+            let (reader, writer) = begun.open(wire);
+            relay::spawn(&methods.services, &head, reader, writer, shared);
+            Started::Relayed
+        }
+    }
+}
+
+/// The end of a connection whose member stops.
+enum Drain {
+    /// It does not yet.
+    No,
+    /// Until this rings, the client may open streams.
+    Announced(Pin<Box<Sleep>>),
+    /// The connection closes if no call is open, and everything was written or this rings.
+    Final(Pin<Box<Sleep>>),
+}
+
+impl Drain {
+    /// Ready when the member has stopped, the client had its time, no call is open, and the client has taken
+    /// the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, which writes,
+    /// and before the output is looked at for the last time. `stopped` waits for all of the connection: to
+    /// wait anew each time takes a lock.
+    fn poll_ended(
+        &mut self,
+        mut stopped: Pin<&mut impl Future<Output = ()>>,
+        wire: &Wire,
+        is_idle: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            match self {
+                Drain::No => {
+                    ready!(stopped.as_mut().poll(context));
+                    wire.shut_down();
+                    *self = Drain::Announced(Box::pin(sleep(LAST_ANSWER_WITHIN)));
+                }
+                Drain::Announced(alarm) => {
+                    ready!(alarm.as_mut().poll(context));
+                    // The client may not have answered GOAWAY, and go on opening streams.
+                    wire.end_drain();
+                    *self = Drain::Final(Box::pin(sleep(LAST_BYTES_WITHIN)));
+                }
+                Drain::Final(_) if !is_idle => return Poll::Pending,
+                Drain::Final(_) if wire.is_written() => return Poll::Ready(()),
+                Drain::Final(alarm) => return alarm.as_mut().poll(context),
+            }
+        }
+    }
+}
+
+/// Ready [`FULL_LOOK_AGAIN`] after something began to wait for room. To be polled after the calls: one of
+/// them may begin to wait.
+fn poll_look_again(
+    account: &Account,
+    look_again: &mut Option<Pin<Box<Sleep>>>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    if look_again.is_none() && !account.has_waiting() {
+        return Poll::Pending;
+    }
+    let pause = look_again.get_or_insert_with(|| Box::pin(sleep(FULL_LOOK_AGAIN)));
+    ready!(pause.as_mut().poll(context));
+    *look_again = None;
+    Poll::Ready(())
+}
+
+/// Whether the preface is complete. False if it is not in time, or if the member stops.
+async fn handshake<I>(connection: &mut Driven<Metered<I>>, shared: &ConnectionShared) -> bool
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let opened = poll_fn(|context| connection.poll_open(context));
+    tokio::select! {
+        opened = tokio::time::timeout(HANDSHAKE_WITHIN, opened) => opened.unwrap_or(false),
+        () = shared.stopped() => false,
+    }
+}
+
+fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
+    ::http2::Limits {
+        streams_max: limits.streams_max,
+        stream_window_bytes: STREAM_WINDOW_BYTES,
+        connection_window_bytes: CONNECTION_WINDOW_BYTES,
+        header_list_bytes_max: HEADER_BYTES_MAX,
+        header_block_bytes_max: HEADER_BYTES_MAX,
+        read_bytes: READ_BYTES,
+        varying_field: TIMEOUT,
+        // `account` bounds what waits to be sent, and `meter` the frames that carry no request.
+        stream_unsent_bytes_max: usize::MAX,
+        connection_unsent_bytes_max: usize::MAX,
+        control_frames_max: u32::MAX,
+        resets_max: RESETS_MAX,
+        ..::http2::Limits::default()
+    }
+}
+
+/// Streams that a connection accepts before the tasks of other connections have their turn: some 100 µs of
+/// work. A burst of requests of one client delays others by that much, not by all that was read at once.
+const STREAMS_PER_TURN: u32 = 32;
+
+/// A client that has begun the preface and does not finish it is cut off after this long.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Finds a client that does not take what waits for it.
+#[derive(Default)]
+struct UnsentProgress {
+    /// Bytes written when the last period began, and bytes that waited then.
+    written: u64,
+    unsent: usize,
+    /// Rings at the end of the period. Made when something waits.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl UnsentProgress {
+    /// Ready if something waits, and in a whole period less was written than waited at its beginning, and
+    /// less than [`UNSENT_PROGRESS_MAX`].
+    fn poll_stalled(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<()> {
+        if account.unsent() == 0 {
+            return Poll::Pending;
+        }
+        if self.alarm.is_none() {
+            self.check(account);
+        }
+        loop {
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(UNSENT_WITHIN)));
+            ready!(alarm.as_mut().poll(context));
+            alarm.as_mut().reset(Instant::now() + UNSENT_WITHIN);
+            if !self.check(account) {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Begins the next period. Whether the last one has brought enough.
+    fn check(&mut self, account: &Account) -> bool {
+        let (written, unsent) = (account.seen.written(), account.unsent());
+        let progress = written - self.written;
+        let has_gone_on = progress >= self.unsent.min(UNSENT_PROGRESS_MAX) as u64;
+        (self.written, self.unsent) = (written, unsent);
+        has_gone_on
+    }
+
+    /// Frees the alarm, if nothing waits.
+    fn shrink(&mut self, account: &Account) {
+        if account.unsent() == 0 {
+            self.alarm = None;
+        }
+    }
+}
+
+/// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
+/// socket: answers leave here.
+async fn turn<I>(connection: &mut Driven<Metered<I>>, account: &Account, room: bool) -> Turn
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    poll_fn(|context| {
+        account.begin_turn();
+        loop {
+            let was_full = account.is_full();
+            if was_full {
+                account.note_waiting();
+            }
+            let turn = connection.poll_turn(room && !was_full, context);
+            if account.seen.take_pings_too_often() {
+                connection.wire().close(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
+                continue;
+            }
+            // Answers have left meanwhile: accept again.
+            if turn.is_pending() && was_full && !account.is_full() {
+                continue;
+            }
+            return turn;
+        }
+    })
+    .await
+}
+
+/// Asks a silent client whether it is still there. All that it sends is a sign of life: much that is on its
+/// way may come before the answer of a ping.
+struct Keepalive {
+    limits: ConnectionLimits,
+    /// Reads of the client that were seen.
+    reads: u32,
+    deadline: Instant,
+    /// Rings at the deadline or before it. Set anew when it has rung, or would ring too late: a timer takes a
+    /// lock.
+    alarm: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl Keepalive {
+    fn new(limits: ConnectionLimits) -> Self {
+        let deadline = Instant::now() + limits.keepalive_interval;
+        Self { limits, reads: 0, deadline, alarm: Box::pin(sleep_until(deadline)), waiting: false }
+    }
+
+    /// Ready when nothing followed a ping in its time. To be polled after the connection, which reads.
+    fn poll_gone(&mut self, wire: &Wire, account: &Account, context: &mut Context<'_>) -> Poll<()> {
+        if self.limits.keepalive_interval.is_zero() {
+            return Poll::Pending;
+        }
+        let reads = account.seen.reads();
+        if reads != self.reads {
+            (self.reads, self.deadline) = (reads, Instant::now() + self.limits.keepalive_interval);
+            if std::mem::take(&mut self.waiting) && self.alarm.deadline() > self.deadline {
+                self.alarm.as_mut().reset(self.deadline);
+            }
+        }
+        loop {
+            ready!(self.alarm.as_mut().poll(context));
+            let now = Instant::now();
+            if now >= self.deadline {
+                if self.waiting || !wire.ping() {
+                    return Poll::Ready(());
+                }
+                self.waiting = true;
+                self.deadline = now + self.limits.keepalive_timeout;
+            }
+            self.alarm.as_mut().reset(self.deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(15);
+    const WINDOW_UPDATE: [u8; 13] = *b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
+
+    /// A connection with its client, which asks whether that is there.
+    struct Asking {
+        client: DuplexStream,
+        connection: Driven<Metered<DuplexStream>>,
+        account: Arc<Account>,
+        keepalive: Keepalive,
+    }
+
+    impl Asking {
+        async fn begin() -> Asking {
+            let limits = ConnectionLimits {
+                keepalive_interval: INTERVAL,
+                keepalive_timeout: TIMEOUT,
+                ..ConnectionLimits::for_tests(1)
+            };
+            let (ours, mut client) = duplex(4096);
+            client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+            let account = Arc::new(Account::new(Arc::default()));
+            let io = Metered::new(ours, Duration::ZERO, Arc::clone(&account.seen));
+            let connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&account));
+            let mut asking = Asking { client, connection, account, keepalive: Keepalive::new(limits) };
+            assert!(!asking.ends_within(Duration::from_millis(1)).await);
+            asking.pings();
+            asking
+        }
+
+        async fn ends_within(&mut self, time: Duration) -> bool {
+            let Asking { connection, account, keepalive, .. } = self;
+            let wire = Arc::clone(connection.wire());
+            let ends = poll_fn(|context| {
+                let _idle = connection.poll_turn(true, context);
+                let gone = keepalive.poll_gone(&wire, account, context);
+                let _idle = connection.poll_turn(true, context);
+                gone
+            });
+            timeout(time, ends).await.is_ok()
+        }
+
+        /// Pings that the client has got.
+        fn pings(&mut self) -> usize {
+            let mut read = Vec::new();
+            while self.client.read_buf(&mut read).now_or_never().is_some() {}
+            read.windows(8).filter(|bytes| bytes == b"liveness").count()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_asked_and_cut_off_when_it_stays_silent() {
+        let mut asking = Asking::begin().await;
+        assert!(!asking.ends_within(INTERVAL - Duration::from_secs(1)).await);
+        assert_eq!(asking.pings(), 0);
+        assert!(!asking.ends_within(TIMEOUT).await);
+        assert_eq!(asking.pings(), 1);
+        assert!(asking.ends_within(Duration::from_secs(2)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_that_a_client_sends_is_a_sign_of_life() {
+        let mut asking = Asking::begin().await;
+        // Before it is asked, as a client that watches and sends nothing but its windows.
+        for _ in 0..10 {
+            asking.client.write_all(&WINDOW_UPDATE).await.unwrap();
+            assert!(!asking.ends_within(INTERVAL - Duration::from_secs(1)).await);
+        }
+        assert_eq!(asking.pings(), 0);
+        // And in place of an answer, which comes late, after other frames.
+        for _ in 0..3 {
+            assert!(!asking.ends_within(INTERVAL + Duration::from_secs(1)).await);
+            assert_eq!(asking.pings(), 1, "after the interval, which is shorter than the time to answer");
+            asking.client.write_all(&WINDOW_UPDATE).await.unwrap();
+            assert!(!asking.ends_within(Duration::from_millis(1)).await);
+        }
+        assert!(asking.ends_within(INTERVAL + TIMEOUT + Duration::from_secs(1)).await);
+    }
+}

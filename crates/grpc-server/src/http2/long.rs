@@ -1,0 +1,225 @@
+//! A message that is made while it is sent: what of it is in memory is one part, and not for long.
+//!
+//!   begin ─▶ headers ─▶ ┌─▶ the client has room ─▶ its turn, a part ─▶ sent ─┐ ─▶ trailers
+//!                       └────────────── what is left, anew ◀─ not in time ───┘
+//!
+//! * A part is asked for only when the client takes bytes: one that does not read takes no turn.
+//! * A part is held until it is sent, or until others want its turn while the client takes less than
+//!   [`TURN_BYTES_MIN`] within [`TURN_QUANTUM`]. What is left of it then is dropped and made again later, so
+//!   that a slow client costs others no more than that.
+//! * A client has to take [`PROGRESS_BYTES_MIN`] within [`PROGRESS_WITHIN`], and [`WANTED_BYTES_MIN`] within
+//!   [`WANTED_WITHIN`] if others want what the answer holds between its parts. Otherwise the stream is reset
+//!   with CANCEL, and what it pinned is released. Time in which it waits for its turn does not count.
+//! * A client that resets its call ends it while it waits.
+//! * When the member stops, what is under way is reset with REFUSED_STREAM, which clients read as
+//!   UNAVAILABLE.
+//! * Once the first byte is out, an error can only break the message off: the stream is reset, and the client
+//!   sees no answer.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use ::http2::{End, ErrorCode, Gone};
+use bytes::{Buf, Bytes};
+use tokio::time::{Instant, timeout};
+
+use super::grpc::{HEADERS, TRAILERS, send_status};
+use super::methods::{LongAnswer, Part};
+use super::wire::Writer;
+use admission::Pass;
+
+/// A client that others wait for is looked at so often. In this time it takes at least what its windows
+/// allow.
+const TURN_QUANTUM: Duration = Duration::from_millis(100);
+/// The same for a client that was too slow in its last turn, so that a hundred of them delay others by a
+/// second.
+const TURN_QUANTUM_IF_SLOW: Duration = Duration::from_millis(10);
+/// 25 Mbit/s: 32 MiB in ten seconds.
+const TURN_BYTES_MIN: u64 = 320 << 10;
+/// A client that pauses for longer has given up, or holds block files and memory on purpose.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+/// One window of a client that never set one: a client that reads takes as much at once.
+const PROGRESS_BYTES_MIN: u64 = 64 << 10;
+/// Time in which a client has to take [`WANTED_BYTES_MIN`] if others want what its answer holds: 2 Mbit/s.
+const WANTED_WITHIN: Duration = Duration::from_secs(10);
+const WANTED_BYTES_MIN: u64 = 5 << 19;
+
+/// Sends headers, the message and trailers, or a status alone if there will be no message. `stopped` returns
+/// when the member stops.
+pub(super) async fn send<L: LongAnswer>(
+    mut writer: Writer,
+    answer: L,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), Gone> {
+    tokio::select! {
+        biased;
+        sent = send_whole(&mut writer, answer, PROGRESS_WITHIN) => sent,
+        () = stopped => {
+            writer.send_reset(ErrorCode::REFUSED_STREAM);
+            Ok(())
+        }
+    }
+}
+
+async fn send_whole<L: LongAnswer>(
+    writer: &mut Writer,
+    mut answer: L,
+    progress_within: Duration,
+) -> Result<(), Gone> {
+    let begun = unless_reset(answer.begin(), writer).await?;
+    let bytes = match begun {
+        Ok(bytes) => bytes,
+        Err(status) => return send_status(writer, status),
+    };
+    writer.send_head(&HEADERS, End::More)?;
+    let mut progress = Progress::new(progress_within);
+    while progress.sent < bytes {
+        let Some(granted) = progress.room(writer, 1, &answer, None).await else {
+            answer.unread();
+            writer.send_reset(ErrorCode::CANCEL);
+            return Ok(());
+        };
+        granted?;
+        let asked = Instant::now();
+        let made = unless_reset(answer.part(progress.sent), writer).await?;
+        progress.forgive(asked.elapsed()); // Others may have had their turns first.
+        let Ok(part) = made else {
+            writer.send_reset(ErrorCode::INTERNAL_ERROR);
+            return Ok(());
+        };
+        assert!(!part.is_empty(), "a part that brings the message no further");
+        send_part(writer, part, &answer, &mut progress).await?;
+    }
+    assert!(progress.sent == bytes, "a message of another length than its prefix says");
+    writer.send_trailers(&TRAILERS)
+}
+
+/// What `work` comes to, unless the client gives up first.
+async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut Writer) -> Result<T, Gone> {
+    let mut work = pin!(work);
+    poll_fn(|context| match writer.poll_reset(context) {
+        Poll::Ready(()) => Poll::Ready(Err(Gone)),
+        Poll::Pending => work.as_mut().poll(context).map(Ok),
+    })
+    .await
+}
+
+/// Sends a part no faster than the client takes it, and as long as it does or its turn is not wanted.
+async fn send_part<L: LongAnswer>(
+    writer: &mut Writer,
+    mut part: Part,
+    answer: &L,
+    progress: &mut Progress,
+) -> Result<(), Gone> {
+    progress.begin_turn();
+    while let Some(piece) = part.pieces.front_mut() {
+        let wanted = piece.len();
+        let Some(granted) = progress.room(writer, wanted, answer, part.turn.as_ref()).await else {
+            return Ok(());
+        };
+        let granted = granted?;
+        let sent = if granted == wanted {
+            part.pieces.pop_front().expect("it was looked at")
+        } else {
+            // A slice would keep the whole piece in memory until it was written.
+            let sent = Bytes::copy_from_slice(&piece[..granted]);
+            piece.advance(granted);
+            sent
+        };
+        writer.send_data(answer.counted(sent), End::More)?;
+        progress.sent += granted as u64;
+    }
+    progress.turn_quantum = TURN_QUANTUM;
+    Ok(())
+}
+
+/// What a client has taken, and how fast.
+struct Progress {
+    sent: u64,
+    within: Duration,
+    /// Where each period began: bytes sent until then, and when.
+    any: (u64, Instant),
+    wanted: (u64, Instant),
+    turn: (u64, Instant),
+    turn_quantum: Duration,
+}
+
+impl Progress {
+    fn new(within: Duration) -> Progress {
+        let begun = (0, Instant::now());
+        Progress { sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum: TURN_QUANTUM }
+    }
+
+    /// Takes a wait that the client is not to blame for out of all periods.
+    fn forgive(&mut self, waited: Duration) {
+        self.any.1 += waited;
+        self.wanted.1 += waited;
+    }
+
+    fn begin_turn(&mut self) {
+        self.turn = (self.sent, Instant::now());
+    }
+
+    /// Waits until the client takes something of `bytes`, and says how much. None if it is too slow: for a
+    /// turn, if it holds one, or for any answer.
+    async fn room<L: LongAnswer>(
+        &mut self,
+        writer: &mut Writer,
+        bytes: usize,
+        answer: &L,
+        turn: Option<&Pass>,
+    ) -> Option<Result<usize, Gone>> {
+        loop {
+            if self.is_too_slow(answer) || turn.is_some_and(|turn| self.is_too_slow_for(turn)) {
+                return None;
+            }
+            let granted = async {
+                unless_reset(answer.room(), writer).await?;
+                room(writer, bytes).await
+            };
+            if let Ok(granted) = timeout(self.turn_quantum, granted).await {
+                return Some(granted);
+            }
+        }
+    }
+
+    /// Whether the client has given up, or holds on purpose what others want.
+    fn is_too_slow<L: LongAnswer>(&mut self, answer: &L) -> bool {
+        let now = Instant::now();
+        if self.sent - self.any.0 >= PROGRESS_BYTES_MIN {
+            self.any = (self.sent, now);
+        }
+        let is_due = now >= self.wanted.1 + WANTED_WITHIN;
+        let is_slow = is_due && self.sent - self.wanted.0 < WANTED_BYTES_MIN;
+        if is_due && !(is_slow && answer.is_wanted()) {
+            self.wanted = (self.sent, now);
+            return false;
+        }
+        is_slow || now >= self.any.1 + self.within
+    }
+
+    fn is_too_slow_for(&mut self, turn: &Pass) -> bool {
+        let now = Instant::now();
+        if now < self.turn.1 + self.turn_quantum {
+            return false;
+        }
+        let taken = self.sent - self.turn.0;
+        self.turn = (self.sent, now);
+        let is_too_slow = taken < TURN_BYTES_MIN && turn.is_wanted_by_any();
+        if is_too_slow {
+            self.turn_quantum = TURN_QUANTUM_IF_SLOW;
+        }
+        is_too_slow
+    }
+}
+
+/// Waits until the client takes something, and says how many of `wanted` bytes.
+async fn room(writer: &mut Writer, wanted: usize) -> Result<usize, Gone> {
+    poll_fn(|context| writer.poll_room(wanted, context)).await
+}
+
+#[cfg(test)]
+#[path = "long_tests.rs"]
+mod tests;

@@ -1,0 +1,220 @@
+//! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
+//!
+//! * At most as many tasks as the connection has streams: a reset ends its task.
+//! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
+//! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
+//!   What comes in that time is discarded.
+//! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
+//!   have no end. One that has not begun its answer may finish.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http2::{End, ErrorCode, Gone};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tonic::Status;
+use tonic::body::Body;
+use tower::{BoxError, ServiceExt};
+
+use super::account::{Account, Body as Counted, Relayed};
+use super::grpc::send_status_after_headers;
+use super::sending::send_data;
+use super::shared::{ConnectionShared, stopped_for_requests};
+use super::unary::BODY_WITHIN;
+use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
+
+/// Time for the rest of a request that has its answer. A reset that comes with the answer makes some clients
+/// forget the answer: curl 7.88 does in one of seven calls.
+const REST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Anything that answers gRPC requests: tonic's routes, with or without layers.
+pub trait GrpcService:
+    tower::Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> GrpcService for S where
+    S: tower::Service<
+            Request<Body>,
+            Response = Response<Body>,
+            Error = std::convert::Infallible,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// Answers one call in a separate task. The client's reset ends the task.
+pub(super) fn spawn<S: GrpcService>(
+    services: &S,
+    head: &RequestHead,
+    reader: Reader,
+    mut writer: Writer,
+    shared: &ConnectionShared,
+) {
+    let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
+    let stop = shared.stop.clone();
+    let request = head.request(Body::new(Incoming::new(reader, &relayed, stop.clone())));
+    tokio::spawn(async move {
+        let answered = {
+            let mut answering = pin!(services.oneshot(request));
+            // A call whose client is gone is dropped here, while it waits.
+            poll_fn(|context| {
+                if writer.poll_reset(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                answering.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
+        if let Some(Ok(response)) = answered {
+            // A failure to send means that the client is gone; there is no one to report it to.
+            if send(&mut writer, response, &relayed, stop.clone()).await.is_ok() {
+                wait_for_end(&mut writer, stop).await;
+            }
+        }
+    });
+}
+
+/// Keeps an answered stream open until its request ends, for [`REST_WITHIN`] or until `stop`.
+async fn wait_for_end(writer: &mut Writer, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        biased;
+        () = poll_fn(|context| writer.poll_request_end(context)) => {}
+        () = sleep(REST_WITHIN) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Sends the response as fast as the client takes it, until `stop`.
+async fn send(
+    writer: &mut Writer,
+    response: Response<Body>,
+    relayed: &Relayed,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Gone> {
+    let (mut parts, body) = response.into_parts();
+    // What the answer holds, such as admitted memory. Until it was sent.
+    let _held = std::mem::take(&mut parts.extensions);
+    let head = response_block(&Response::from_parts(parts, ()));
+    if body.is_end_stream() {
+        return writer.send_head(&head, End::Stream);
+    }
+    writer.send_head(&head, End::More)?;
+    let mut body = pin!(body);
+    loop {
+        let frame = poll_fn(|context| {
+            if writer.poll_reset(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            body.as_mut().poll_frame(context)
+        });
+        let frame = tokio::select! {
+            biased;
+            frame = frame => frame,
+            _ = stop.wait_for(|stop| *stop) => Some(Err(grpc_errors::stopped())),
+        };
+        match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => {
+                    let sending = send_data(writer, data, relayed.account());
+                    let stopped = tokio::select! {
+                        biased;
+                        sent = sending => { sent?; false }
+                        _ = stop.wait_for(|stop| *stop) => true,
+                    };
+                    if stopped {
+                        // In the middle of a message there is no room for a status. Clients read this as
+                        // UNAVAILABLE.
+                        writer.send_reset(ErrorCode::REFUSED_STREAM);
+                        return Ok(());
+                    }
+                }
+                Err(frame) => {
+                    let trailers: HeaderMap = frame.into_trailers().unwrap_or_default();
+                    return writer.send_trailers(&trailers_block(&trailers));
+                }
+            },
+            Some(Err(status)) => {
+                return send_status_after_headers(writer, status);
+            }
+            None => return writer.send_data(Bytes::new(), End::Stream),
+        }
+    }
+}
+
+/// A request body as the services expect it. Window is given back as the parts are taken.
+struct Incoming {
+    reader: Reader,
+    counted: Counted,
+    stop: watch::Receiver<bool>,
+    /// Runs while the body waits for more.
+    deadline: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
+}
+
+/// Why the rest of a body is not waited for any longer, once that is so.
+async fn too_late(account: Arc<Account>, stop: watch::Receiver<bool>) -> Status {
+    tokio::select! {
+        () = account.over_share() => grpc_errors::too_many_request_bytes(),
+        () = sleep(BODY_WITHIN) => grpc_errors::incomplete_too_long(),
+        () = stopped_for_requests(stop) => grpc_errors::stopped(),
+    }
+}
+
+impl Incoming {
+    fn new(mut reader: Reader, relayed: &Relayed, stop: watch::Receiver<bool>) -> Incoming {
+        reader.discard_when_dropped();
+        Incoming { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
+    }
+
+    /// Pending, or an error once the body has taken too long.
+    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
+        let Incoming { stop, deadline, counted, .. } = self;
+        let deadline =
+            deadline.get_or_insert_with(|| Box::pin(too_late(Arc::clone(counted.account()), stop.clone())));
+        let status = ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Some(Err(status.into())))
+    }
+}
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.reader.poll_data(context) {
+            Poll::Pending => self.wait(context),
+            Poll::Ready(Some(Ok(data))) => {
+                self.reader.release(data.len());
+                let added = self.counted.add(data.len(), None);
+                Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
+            }
+            Poll::Ready(Some(Err(gone))) => Poll::Ready(Some(Err(gone.into()))),
+            Poll::Ready(None) => {
+                Poll::Ready(self.reader.take_trailers().map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reader.is_end()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

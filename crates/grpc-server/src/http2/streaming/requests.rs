@@ -1,0 +1,193 @@
+//! The messages of a client, read one after another.
+//!
+//! ```text
+//!   wire ──every DATA frame, at once──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
+//! ```
+//!
+//! Frames are taken when they arrive, whether or not the method reads, and their bytes are joined: so all
+//! that has arrived is counted.
+//!
+//! Invariants:
+//! - What has arrived and was not read counts against the bounds of `account`.
+//! - The window is given back for the first message only. So what waits after it is no larger than the
+//!   stream's window.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use super::super::account::{Account, Unread};
+use super::super::grpc::{self, PREFIX_BYTES, Prefix};
+use super::super::unary::BODY_WITHIN;
+use super::super::wire::Reader;
+use super::observer::MessageObserver;
+
+/// Reads the requests of one stream.
+pub struct Requests {
+    incoming: Arc<Mutex<Incoming>>,
+    /// Runs while a message is incomplete.
+    deadline: Option<Pin<Box<Sleep>>>,
+    observer: Option<Arc<dyn MessageObserver>>,
+}
+
+/// The receiving half of a stream. Shared by the method and by what serves its call; never
+/// contended, since both run in one task.
+pub(super) struct Incoming {
+    body: Reader,
+    bytes_max: usize,
+    /// What has arrived and was not read.
+    bytes: BytesMut,
+    unread: Unread,
+    /// Bytes whose window was given back, from the first on.
+    released: usize,
+    end: Option<End>,
+}
+
+/// Why nothing more arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The client has sent its last message.
+    Requests,
+    /// The client reset the stream, or the connection broke.
+    Gone,
+}
+
+impl Incoming {
+    pub(super) fn new(body: Reader, account: &Arc<Account>, bytes_max: usize) -> Arc<Mutex<Incoming>> {
+        let unread = Unread::new(account);
+        let incoming = Incoming { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
+        Arc::new(Mutex::new(incoming))
+    }
+
+    /// Takes what has arrived, and has the task woken for more. An error when the connection or the
+    /// process holds too much: the call has to end.
+    pub(super) fn take_frames(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        while self.end.is_none() {
+            match self.body.poll_data(context) {
+                Poll::Ready(Some(Ok(frame))) => self.bytes.extend_from_slice(&frame),
+                Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
+                Poll::Ready(None) => {
+                    self.end = Some(End::Requests);
+                    // No method reads them, and the call may go on for long.
+                    drop(self.body.take_trailers());
+                }
+                Poll::Pending => break,
+            }
+        }
+        self.account()
+    }
+
+    /// Counts what there is, and gives the window of the first message back.
+    fn account(&mut self) -> Result<(), Status> {
+        // A message that is refused gets no window.
+        let wanted = self.wanted().map_or(0, |wanted| wanted.unwrap_or(PREFIX_BYTES));
+        let bytes = self.bytes.len();
+        let target = wanted.min(bytes);
+        if let Some(more @ 1..) = target.checked_sub(self.released) {
+            self.body.release(more);
+            self.released = target;
+        }
+        let is_complete = bytes >= wanted;
+        self.unread.set(bytes, if is_complete { bytes } else { 0 })
+    }
+
+    /// The first message with its prefix, if it is complete.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(wanted) = self.wanted()?.filter(|wanted| *wanted <= self.bytes.len()) else {
+            return Ok(None);
+        };
+        let whole = wanted == self.bytes.len();
+        // Without the rest of its buffer, where there is none.
+        let message = if whole { std::mem::take(&mut self.bytes) } else { self.bytes.split_to(wanted) };
+        self.released = self.released.saturating_sub(wanted);
+        self.account()?;
+        Ok(Some(message.freeze()))
+    }
+
+    /// The length of the first message, prefix included; None if its prefix is incomplete.
+    fn wanted(&self) -> Result<Option<usize>, Status> {
+        let Some(prefix) = Prefix::of(&self.bytes) else { return Ok(None) };
+        Ok(Some(PREFIX_BYTES + grpc::accepted_length(prefix, self.bytes_max)?))
+    }
+}
+
+impl Requests {
+    pub(super) fn new(incoming: &Arc<Mutex<Incoming>>) -> Requests {
+        Requests { incoming: Arc::clone(incoming), deadline: None, observer: None }
+    }
+
+    /// Has messages counted from now on.
+    pub fn observed_by(&mut self, observer: Arc<dyn MessageObserver>) {
+        self.observer = Some(observer);
+    }
+
+    /// The next message with its prefix, or None after the last. To be awaited again after a cancelled wait:
+    /// nothing is lost.
+    pub async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let mut incoming = self.incoming.lock();
+        let mut taken = incoming.take_message();
+        if let Ok(None) = taken {
+            taken = incoming.take_frames(context).and_then(|()| incoming.take_message());
+        }
+        match taken {
+            Ok(Some(message)) => {
+                self.deadline = None;
+                if let Some(observer) = &self.observer {
+                    observer.received(message.len() - PREFIX_BYTES);
+                }
+                return Poll::Ready(Some(Ok(message)));
+            }
+            Ok(None) => {}
+            Err(status) => return Poll::Ready(Some(Err(status))),
+        }
+        match incoming.end {
+            Some(End::Gone) => Poll::Ready(Some(Err(grpc_errors::cancelled()))),
+            Some(End::Requests) if incoming.bytes.is_empty() => Poll::Ready(None),
+            Some(End::Requests) => Poll::Ready(Some(Err(grpc_errors::cut_short()))),
+            None if incoming.bytes.is_empty() => Poll::Pending,
+            None => {
+                let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_WITHIN)));
+                ready!(deadline.as_mut().poll(context));
+                Poll::Ready(Some(Err(grpc_errors::incomplete_too_long())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Request};
+    use tokio::io::duplex;
+
+    use super::super::super::wire::testing::first_call;
+    use super::*;
+
+    #[tokio::test]
+    async fn trailers_of_the_client_are_not_kept() {
+        let (ours, theirs) = duplex(1 << 16);
+        let client = tokio::spawn(async {
+            let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::post("http://localhost/").body(()).unwrap();
+            let (_answer, mut body) = client.ready().await.unwrap().send_request(request, false).unwrap();
+            let mut trailers = HeaderMap::new();
+            trailers.insert("large", "x".repeat(10_000).parse().unwrap());
+            body.send_trailers(trailers).unwrap();
+            std::future::pending::<()>().await;
+        });
+        let (reader, _writer) = first_call(ours).await;
+        let incoming = Incoming::new(reader, &Arc::new(Account::new(Arc::default())), 100);
+        assert!(Requests::new(&incoming).next().await.is_none());
+        assert!(incoming.lock().body.take_trailers().is_none());
+        client.abort();
+    }
+}

@@ -1,0 +1,445 @@
+//! Calls of a client that does not take its answers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, Reason, SendStream};
+use http::{HeaderMap, Request, Response};
+use http_body::Body as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
+use tonic::body::Body;
+
+use super::*;
+use crate::http2::{CallerTotals, ConnectionLimits, Methods, NoStreams, Room, SendNow, serve};
+
+/// Two answers of it are below the bound of a connection, twelve above.
+const LARGE_BYTES: usize = 2 << 20;
+
+#[derive(Clone, Copy)]
+enum Method {
+    /// Waits for room, and answers with `LARGE_BYTES`.
+    Large,
+    /// Waits for the signal, and says that it goes on.
+    Holds,
+    /// Waits for the signal, then for room, and says that it goes on.
+    Reads,
+    /// Is answered at once if it can be, and says so.
+    Now,
+}
+
+/// Methods that say on a channel what they have done.
+#[derive(Clone)]
+struct Scripted {
+    signal: Arc<Semaphore>,
+    done: mpsc::UnboundedSender<&'static str>,
+}
+
+impl HotMethods for Scripted {
+    type Call = Method;
+    type Long = Infallible;
+
+    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<Method> {
+        match path {
+            "/large" => Some(Method::Large),
+            "/holds" => Some(Method::Holds),
+            "/now" => Some(Method::Now),
+            "/relayed" | "/unread" => None,
+            _ => Some(Method::Reads),
+        }
+    }
+
+    fn deadline(call: &Method) -> Option<Instant> {
+        matches!(call, Method::Holds).then(|| Instant::now() + Duration::from_secs(2))
+    }
+
+    fn answer_now(&self, call: &Method, _: &Bytes, send: &mut SendNow<'_>) -> bool {
+        let is_answered = matches!(call, Method::Now) && send(&NOW);
+        if is_answered {
+            self.done.send("now").unwrap();
+        }
+        is_answered
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        _message: Bytes,
+        room: Room<'_>,
+    ) -> Result<HotAnswer<Infallible>, Status> {
+        let done = match method {
+            Method::Large => {
+                room.wait().await;
+                self.done.send("large").unwrap();
+                return Ok(HotAnswer::Whole(vec![0; LARGE_BYTES].into()));
+            }
+            Method::Holds => {
+                let ends = Ends(self.done.clone());
+                self.signal.acquire().await.unwrap().forget();
+                self.done.send("held").unwrap();
+                drop(ends);
+                return Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
+            }
+            Method::Now => {
+                self.done.send("called").unwrap();
+                return Ok(HotAnswer::Whole(Bytes::from_static(&NOW)));
+            }
+            Method::Reads => {
+                self.signal.acquire().await.unwrap().forget();
+                room.wait().await;
+                "read"
+            }
+        };
+        self.done.send(done).unwrap();
+        Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
+    }
+}
+
+/// An answer of one byte.
+const NOW: [u8; PREFIX_BYTES + 1] = [0, 0, 0, 0, 1, 7];
+
+/// Says that a call has ended, by its answer or by a reset.
+struct Ends(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _test_has_ended = self.0.send("ended");
+    }
+}
+
+async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<CallerTotals>) {
+    let (_stops, stop) = watch::channel(false);
+    serve_until(stop, io, hot, totals).await;
+}
+
+async fn serve_until(
+    stop: watch::Receiver<bool>,
+    io: DuplexStream,
+    hot: Scripted,
+    totals: Arc<CallerTotals>,
+) {
+    let limits = ConnectionLimits::for_tests(1 << 20);
+    // They read the request to its end, or to an error, but for one.
+    let services = tower::service_fn(|mut request: Request<Body>| async move {
+        let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
+        let reads = request.uri().path() != "/unread";
+        while reads && let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let methods = Methods { hot, streams: NoStreams, services };
+    serve(io, methods, limits, totals, stop).await;
+}
+
+/// A client of a connection that serves [`Scripted`].
+struct Client {
+    requests: SendRequest<Bytes>,
+    pings: PingPong,
+    /// Lets one call go on with each permit.
+    signal: Arc<Semaphore>,
+    events: mpsc::UnboundedReceiver<&'static str>,
+}
+
+impl Client {
+    /// `totals` counts what other connections hold as well.
+    async fn new(totals: Arc<CallerTotals>) -> Client {
+        let (ours, theirs) = duplex(1 << 20);
+        let (signal, (done, events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+        let hot = Scripted { signal: Arc::clone(&signal), done };
+        tokio::spawn(serve_scripted(ours, hot, totals));
+        let (requests, mut connection) = h2::client::handshake(theirs).await.unwrap();
+        let pings = connection.ping_pong().unwrap();
+        tokio::spawn(connection);
+        Client { requests, pings, signal, events }
+    }
+
+    /// Sends the headers of a request.
+    async fn call(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
+    }
+
+    /// Sends a whole request with an empty message.
+    async fn send(&self, path: &str) -> ResponseFuture {
+        let (response, mut body) = self.call(path).await;
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        response
+    }
+
+    /// The connection's task has had its turn when it answers a ping.
+    async fn ping(&mut self) {
+        self.pings.ping(Ping::opaque()).await.unwrap();
+    }
+
+    /// The next event, if there is one within ten seconds.
+    async fn event(&mut self) -> Option<&'static str> {
+        timeout(Duration::from_secs(10), self.events.recv()).await.ok().flatten()
+    }
+}
+
+#[tokio::test]
+async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_room() {
+    let mut client = Client::new(Arc::default()).await;
+    let mut calls = vec![client.send("/reads").await, client.send("/holds").await];
+    for _ in 0..12 {
+        calls.push(client.send("/large").await);
+    }
+    for _ in 0..9 {
+        assert_eq!(client.event().await, Some("large"), "up to the bound of a connection");
+    }
+    client.signal.add_permits(2);
+    assert_eq!(client.event().await, Some("held"), "a call stands still, with what it holds");
+    assert_eq!(client.event().await, Some("ended"));
+    client.ping().await;
+    let next = client.events.try_recv();
+    assert!(next.is_err(), "a read was made, or a call accepted, with nothing taken: {next:?}");
+
+    // The client takes its answers.
+    let (mut large, mut read) = (0, 0);
+    for call in calls {
+        tokio::spawn(async move {
+            let mut body = call.await.unwrap().into_body();
+            while let Some(Ok(data)) = body.data().await {
+                body.flow_control().release_capacity(data.len()).unwrap();
+            }
+        });
+    }
+    while (large, read) != (3, 1) {
+        match client.event().await {
+            Some("large") => large += 1,
+            Some("read") => read += 1,
+            other => panic!("{other:?} after {large} large answers and {read} reads"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_answered_at_once_if_its_message_is_whole_and_its_client_takes_the_answer() {
+    let mut client = Client::new(Arc::default()).await;
+    let answer = async |response: ResponseFuture| {
+        let mut body = response.await.unwrap().into_body();
+        let data = body.data().await.unwrap().unwrap();
+        assert_eq!(data[..], NOW);
+        assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    };
+    let (response, mut body) = client.call("/now").await;
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "its message has not come");
+    body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+    assert_eq!(client.event().await, Some("called"));
+    answer(response).await;
+    answer(client.send("/now").await).await;
+    assert_eq!(client.event().await, Some("now"));
+    // Its client has taken nothing of an answer that fills the window of the connection.
+    let large = client.send("/large").await;
+    assert_eq!(client.event().await, Some("large"));
+    let response = client.send("/now").await;
+    assert_eq!(client.event().await, Some("called"));
+    let mut body = large.await.unwrap().into_body();
+    tokio::spawn(async move {
+        while let Some(Ok(data)) = body.data().await {
+            body.flow_control().release_capacity(data.len()).unwrap();
+        }
+    });
+    answer(response).await;
+}
+
+#[tokio::test]
+async fn a_waiting_call_ends_when_its_client_resets_it() {
+    let mut client = Client::new(Arc::default()).await;
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let (response, mut body) = client.call("/holds").await;
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        calls.push((response, body));
+    }
+    client.ping().await;
+    for _ in 0..2 {
+        let (_response, mut body) = calls.remove(1);
+        body.send_reset(h2::Reason::CANCEL);
+        assert_eq!(client.event().await, Some("ended"), "a call whose client has gone goes on");
+        assert!(client.events.try_recv().is_err(), "another call ends with it");
+    }
+    client.signal.add_permits(1);
+    assert_eq!(client.event().await, Some("held"), "the call that was not reset is answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_for_other_connections_goes_on_when_they_have_taken_their_answers() {
+    go_on_after_other_connections(true).await;
+    go_on_after_other_connections(false).await;
+}
+
+/// `is_busy`: this connection gets an event after the others have taken their answers.
+async fn go_on_after_other_connections(is_busy: bool) {
+    let elsewhere = Arc::new(Account::new(Arc::default()));
+    let mut client = Client::new(elsewhere.totals()).await;
+    let mut calls = vec![client.send("/reads").await, client.send("/large").await];
+    assert_eq!(client.event().await, Some("large"), "its client does not take it");
+    let unread_elsewhere = counted(&elsewhere, vec![0; 130 << 20].into());
+    client.signal.add_permits(1);
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "it waits for room");
+
+    drop(unread_elsewhere);
+    if is_busy {
+        calls.push(client.send("/large").await);
+    }
+    let mut done = Vec::new();
+    for _ in 0..1 + usize::from(is_busy) {
+        done.extend(client.event().await);
+    }
+    assert!(done.contains(&"read"), "busy: {is_busy}, done: {done:?}");
+}
+
+#[tokio::test]
+async fn large_messages_count_against_their_bound_until_their_calls_end() {
+    let mut client = Client::new(Arc::default()).await;
+    let length = (1 << 20) - PREFIX_BYTES as u32;
+    let mut message = vec![0; 1 << 20];
+    message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    let message = Bytes::from(message);
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        let (response, mut body) = client.call("/holds").await;
+        body.send_data(message.clone(), true).unwrap();
+        calls.push(Box::pin(timeout(Duration::from_secs(60), response)));
+    }
+    let (response, _, rest) = futures_util::future::select_all(calls).await;
+    let response = response.expect("all are held").unwrap();
+    assert_eq!(response.headers()["grpc-status"], "8", "50 MiB of messages are held");
+    client.signal.add_permits(50);
+    let mut held = 0;
+    while let Some(event) = client.event().await {
+        held += usize::from(event == "held");
+        if held == 48 {
+            break;
+        }
+    }
+    assert_eq!(held, 48, "those within the bound are answered");
+    drop(rest);
+}
+
+#[test]
+fn connections_that_hold_requests_leave_some_bytes_to_others() {
+    let connection = Arc::new(Account::new(Arc::default()));
+    let totals = connection.totals();
+    let hoarders: Vec<Vec<super::Body>> = (1..4)
+        .map(|caller| {
+            let account = Arc::new(Account::new(totals.all().of(caller)));
+            let request = || {
+                let mut body = super::Body::new(&account);
+                body.add(1 << 20, None).ok().map(|()| body)
+            };
+            std::iter::from_fn(request).collect()
+        })
+        .collect();
+    assert_eq!(hoarders[0].len(), 48, "the bound of a connection");
+    let mut body = super::Body::new(&connection);
+    assert!(body.add(2 << 20, None).is_ok(), "the largest request of a connection that holds nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_call_covers_its_body() {
+    let client = Client::new(Arc::default()).await;
+    for (path, seconds, status) in [("/holds", 2, "4"), ("/reads", 60, "4")] {
+        let (response, mut body) = client.call(path).await;
+        body.send_data(Bytes::from_static(&[0; PREFIX_BYTES - 1]), false).unwrap();
+        let began = Instant::now();
+        let response = response.await.unwrap();
+        assert_eq!(
+            (response.headers()["grpc-status"].to_str().unwrap(), began.elapsed().as_secs()),
+            (status, seconds)
+        );
+    }
+}
+
+/// A client that receives a reset at once may not see the answer before it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
+    for (parts, ends) in [(0, true), (1, true), (100, true), (0, false), (100, false)] {
+        let client = Client::new(Arc::default()).await;
+        let (response, mut body) = client.call("/unread").await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        let answered = Instant::now();
+        for _ in 0..parts {
+            body.send_data(Bytes::from_static(&[0; 64 << 10]), false).unwrap();
+        }
+        if ends {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            let sent = body.send_data(Bytes::new(), true);
+            assert!(sent.is_ok(), "{parts} parts: {sent:?}");
+        }
+        let reset = timeout(Duration::from_secs(10), poll_fn(|context| body.poll_reset(context))).await;
+        if ends {
+            // Its stream is closed: no reset can come.
+            assert!(!matches!(reset, Ok(Ok(_))), "{parts} parts: {reset:?}");
+        } else {
+            let reset = reset.unwrap();
+            assert!(matches!(reset, Ok(Reason::NO_ERROR)), "{parts} parts: {reset:?}");
+            assert_eq!(answered.elapsed().as_secs(), 1, "{parts} parts");
+        }
+    }
+}
+
+/// HEADERS of a request that does not end.
+fn opening(stream: u32, path: &str) -> Vec<u8> {
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")];
+    let block = ::http2::HeaderBlock::new(fields);
+    let length = u8::try_from(block.bytes().len()).unwrap();
+    [&[0, 0, length, 1, 4][..], &stream.to_be_bytes(), block.bytes()].concat()
+}
+
+/// The client answers no ping, and opens a stream every half second after GOAWAY.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
+    for path in ["/holds", "/relayed"] {
+        let (ours, mut client) = duplex(1 << 16);
+        let (stops, stop) = watch::channel(false);
+        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
+        let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+        client.write_all(&[hello, opening(1, path)].concat()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await; // The request has begun: the clock is paused.
+        stops.send(true).unwrap();
+        let stopped = Instant::now();
+        for stream in (3..103).step_by(2) {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if client.write_all(&opening(stream, path)).await.is_err() {
+                break;
+            }
+        }
+        serving.await.unwrap();
+        let lasted = stopped.elapsed();
+        assert!(lasted <= Duration::from_secs(4), "{path}: {lasted:?}");
+    }
+}
+
+/// The client takes its answer, which the windows allow at once, when the time for new requests is over.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_given_before_a_stop_is_written() {
+    for (pause, is_whole) in [(3, true), (30, false)] {
+        let (ours, mut client) = duplex(1 << 12);
+        let (stops, stop) = watch::channel(false);
+        let (done, mut seen) = mpsc::unbounded_channel();
+        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done };
+        let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
+        // Windows of 16 MiB, of streams and of the connection.
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0];
+        let window = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff];
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &window].concat();
+        let end = [0, 0, 5, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0];
+        client.write_all(&[&hello[..], &opening(1, "/large"), &end].concat()).await.unwrap();
+        assert_eq!(seen.recv().await, Some("large"));
+        stops.send(true).unwrap();
+        let stopped = Instant::now();
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        let mut taken = Vec::new();
+        client.read_to_end(&mut taken).await.unwrap();
+        serving.await.unwrap();
+        assert_eq!(taken.len() > LARGE_BYTES, is_whole, "{} bytes after {pause} s", taken.len());
+        assert!(stopped.elapsed() <= Duration::from_secs(pause + 1), "{:?}", stopped.elapsed());
+    }
+}

@@ -1,0 +1,18 @@
+//! Sockets, and what is spoken on the client port. Knows nothing of what a method means.
+
+pub mod methods; // the table of methods
+
+mod by_content_type; // gRPC, or HTTP/2 without it
+pub mod listen; // sockets that others dial
+mod socket; // one of them, with deadlines
+
+pub mod http2; // one HTTP/2 connection of a client
+
+mod request_rules; // what Go refuses of HTTP/1
+
+mod http1; // one HTTP/1 connection
+
+pub mod inner; // calls to the services of this process
+
+pub mod client_port; // gRPC and HTTP/1 on one address
+pub mod metrics_port; // metrics and health on another

@@ -1,0 +1,219 @@
+//! Sockets that others dial: bound early, served when ready, never overrun.
+//!
+//! ```text
+//!   bind ──▶ (connections wait in the backlog) ──▶ accept loop ──▶ one task per connection, with a permit
+//! ```
+//!
+//! * A port in use is found out before anything else is started.
+//! * No more than a fixed number of connections is open; one more waits in the backlog until another ends.
+//! * Running out of file descriptors slows accepting down; it never spins and never ends the loop.
+//! * After `stop` nothing is accepted, and [`Permits::drained`] returns when the last connection has ended.
+//!
+//! Knows nothing of what is spoken on a connection.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpSocket;
+use tokio::sync::Semaphore;
+
+use config::{Url, Urls};
+use process::shutdown::Stop;
+use transport::wire::{Listener, SocketFile, Wire, listen_unix};
+
+/// Connections that the kernel completes before they are accepted: 4096 clients may connect at a start.
+const BACKLOG: u32 = 4096;
+/// First and longest pause after a failed accept.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+#[error("listen on {url}")]
+pub struct BindError {
+    url: Url,
+    source: io::Error,
+}
+
+/// Who may listen on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// This process alone.
+    Alone,
+    /// Other processes of the same user as well, which ask for it too.
+    WithOthers,
+}
+
+/// Binds every URL of a list for this process alone. To be called inside the runtime.
+pub fn bind(urls: &Urls) -> Result<Vec<Listener>, BindError> {
+    bind_as(urls, Sharing::Alone, &mut Vec::new())
+}
+
+/// Binds every URL of a list. The files of Unix sockets go to `files`, which the caller keeps for as long as
+/// the sockets are to be found. To be called inside the runtime.
+pub fn bind_as(
+    urls: &Urls,
+    sharing: Sharing,
+    files: &mut Vec<SocketFile>,
+) -> Result<Vec<Listener>, BindError> {
+    let bind = |url: &Url| {
+        bind_one(url, sharing, &mut *files)
+            .map_err(|source| BindError { url: url.clone(), source: explained(source) })
+    };
+    urls.iter().map(bind).collect()
+}
+
+/// The error with what to do about it, where that is known.
+fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!(
+                "{error}: another process listens there; a second member needs other URLs, and \
+                 --local-cluster 3 runs three members on one machine"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Result<Listener> {
+    if let Some(path) = url.socket_path() {
+        let (listener, file) = listen_unix(path, BACKLOG)?;
+        files.push(file);
+        return Ok(listener);
+    }
+    let address = url.bind_address().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
+    })?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted member must not wait for its own old connections to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(sharing == Sharing::WithOthers)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG).map(Listener::Tcp)
+}
+
+/// Permits for connections; as many as may be open at one time.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    free: Arc<Semaphore>,
+    total: u32,
+}
+
+impl Permits {
+    pub fn new(total: u32) -> Permits {
+        Permits { free: Arc::new(Semaphore::new(total as usize)), total }
+    }
+
+    /// Returns when no connection is open any more.
+    pub async fn drained(&self) {
+        let _never_closed = self.free.acquire_many(self.total).await;
+    }
+}
+
+/// Accepts until `stop`, and serves each connection in a separate task.
+pub async fn accept<S, F>(listener: Listener, permits: Permits, stop: Stop, serve: S)
+where
+    S: Fn(Wire) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut pause = PAUSE;
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&permits.free).acquire_owned() => permit.expect("permits are never closed"),
+            () = stop.stopped() => return,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.stopped() => return,
+        };
+        match accepted {
+            Ok(stream) => {
+                pause = PAUSE;
+                // Boxed: an async block stores an awaited capture twice.
+                let serving = Box::pin(serve(stream));
+                tokio::spawn(async move {
+                    serving.await;
+                    drop(permit);
+                });
+            }
+            Err(error) if is_the_peers(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; trying again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+/// The other side gave up before it was accepted: nothing is wrong here.
+fn is_the_peers(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use process::log::causes;
+    use process::shutdown;
+
+    fn urls(port: u16) -> Urls {
+        Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let held = bind(&urls(0)).unwrap();
+        let port = held[0].local_addr().unwrap().port();
+        let error = causes(&bind(&urls(port)).unwrap_err());
+        assert!(error.starts_with(&format!("listen on http://127.0.0.1:{port}: ")), "{error}");
+        assert!(error.contains("in use"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_port_may_be_shared_by_those_who_ask_for_it() {
+        let bind = |port, sharing| bind_as(&urls(port), sharing, &mut Vec::new());
+        let held = bind(0, Sharing::WithOthers).unwrap();
+        let port = held[0].local_addr().unwrap().port();
+        bind(port, Sharing::WithOthers).unwrap();
+        bind(port, Sharing::Alone).unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_the_cap_waits_for_its_turn() {
+        let listener = bind(&urls(0)).unwrap().remove(0);
+        let address = listener.local_addr().unwrap();
+        let permits = Permits::new(1);
+        let (stopper, stop) = shutdown::stop();
+        let echo = |mut stream: Wire| async move {
+            let mut byte = [0];
+            while let Ok(1) = stream.read(&mut byte).await {
+                drop(stream.write_all(&byte).await);
+            }
+        };
+        let loop_ = tokio::spawn(accept(listener, permits.clone(), stop, echo));
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        second.write_all(b"2").await.unwrap();
+        first.write_all(b"1").await.unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).await.unwrap();
+        assert!(second.try_read(&mut byte).is_err(), "served beyond the cap");
+        drop(first);
+        second.read_exact(&mut byte).await.unwrap();
+        assert_eq!(&byte, b"2");
+        stopper.stop();
+        loop_.await.unwrap();
+        drop(second);
+        permits.drained().await;
+    }
+}

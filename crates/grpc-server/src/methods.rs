@@ -1,0 +1,177 @@
+//! The one table of methods: what answers a method, who may call it, what it does to the state, and its paths
+//! in the JSON gateway.
+//!
+//! The match is exhaustive: a method that the protobuf files gain does not compile before it has a row here.
+
+use api::Method;
+
+/// A request that changes the members names some URLs. The bound is that of their number: an empty one takes
+/// 2 bytes, and 24 in memory.
+pub const CLUSTER_BYTES_MAX: usize = 64 << 10;
+
+/// What answers a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// Inside the connection's task, one message for another. A call that only tonic can read goes to the
+    /// services, which have these methods too.
+    Hot(HotMethod),
+    /// Inside the connection's task, messages both ways.
+    Stream(StreamMethod),
+    /// tonic's services.
+    Service,
+}
+
+/// A hot method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HotMethod {
+    Put,
+    Range,
+    Txn,
+    DeleteRange,
+}
+
+/// A method with messages both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamMethod {
+    Watch,
+    LeaseKeepAlive,
+}
+
+/// Who may call a method while permissions are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Any client, without a token too.
+    Open,
+    /// A user. The method itself asks for more, by what the request says.
+    User,
+    /// A user with the role `root`.
+    Root,
+    /// What its keys ask for, in the order in which etcd checks: by the method itself, by the watch hub's
+    /// service, or at apply.
+    Keys,
+}
+
+/// What a request does, as the audit log has it. Of Txn and Alarm, the request itself says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Reads,
+    Changes,
+}
+
+/// Whether a member whose state is corrupt answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No: the method reads or changes keys or leases, or copies the store.
+    Intact,
+    /// Yes: operators need it to look at a member and to replace it.
+    Any,
+}
+
+/// The row of a method.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub serving: Serving,
+    pub access: Access,
+    pub effect: Effect,
+    pub state: State,
+    /// In the JSON gateway, after `/v3/` and `/v3beta/`. None: gRPC only.
+    pub paths: &'static [&'static str],
+}
+
+const fn served(
+    serving: Serving,
+    access: Access,
+    effect: Effect,
+    state: State,
+    paths: &'static [&'static str],
+) -> Row {
+    Row { serving, access, effect, state, paths }
+}
+
+/// A method of tonic's services.
+const fn row(access: Access, effect: Effect, state: State, paths: &'static [&'static str]) -> Row {
+    served(Serving::Service, access, effect, state, paths)
+}
+
+/// The row of `method`.
+pub const fn of(method: Method) -> Row {
+    use Access::{Keys, Open, Root, User};
+    use Effect::{Changes, Reads};
+    use Method::*;
+    use State::{Any, Intact};
+    match method {
+        KvRange => served(Serving::Hot(HotMethod::Range), Keys, Reads, Intact, &["kv/range"]),
+        KvPut => served(Serving::Hot(HotMethod::Put), Keys, Changes, Intact, &["kv/put"]),
+        KvDeleteRange => {
+            served(Serving::Hot(HotMethod::DeleteRange), Keys, Changes, Intact, &["kv/deleterange"])
+        }
+        KvTxn => served(Serving::Hot(HotMethod::Txn), Keys, Changes, Intact, &["kv/txn"]),
+        KvCompact => row(Root, Changes, Intact, &["kv/compaction"]),
+        KvRangeStream => row(Keys, Reads, Intact, &[]),
+        Watch => served(Serving::Stream(StreamMethod::Watch), Keys, Reads, Intact, &["watch"]),
+        // The keys that are attached to a lease are checked besides.
+        LeaseGrant => row(User, Changes, Intact, &["lease/grant"]),
+        LeaseRevoke => row(User, Changes, Intact, &["lease/revoke", "kv/lease/revoke"]),
+        LeaseKeepAlive => {
+            served(Serving::Stream(StreamMethod::LeaseKeepAlive), User, Reads, Intact, &["lease/keepalive"])
+        }
+        LeaseTimeToLive => row(User, Reads, Intact, &["lease/timetolive", "kv/lease/timetolive"]),
+        LeaseLeases => row(User, Reads, Intact, &["lease/leases", "kv/lease/leases"]),
+        // The inner calls of locks and elections need what calls of the client would need.
+        Lock => row(Keys, Changes, Intact, &["lock/lock"]),
+        LockUnlock => row(Keys, Changes, Intact, &["lock/unlock"]),
+        ElectionCampaign => row(Keys, Changes, Intact, &["election/campaign"]),
+        ElectionProclaim => row(Keys, Changes, Intact, &["election/proclaim"]),
+        ElectionLeader => row(Keys, Reads, Intact, &["election/leader"]),
+        ElectionObserve => row(Keys, Reads, Intact, &["election/observe"]),
+        ElectionResign => row(Keys, Changes, Intact, &["election/resign"]),
+        ClusterMemberAdd => row(Root, Changes, Any, &["cluster/member/add"]),
+        ClusterMemberRemove => row(Root, Changes, Any, &["cluster/member/remove"]),
+        ClusterMemberUpdate => row(Root, Changes, Any, &["cluster/member/update"]),
+        ClusterMemberList => row(User, Reads, Any, &["cluster/member/list"]),
+        ClusterMemberPromote => row(Root, Changes, Any, &["cluster/member/promote"]),
+        // A user who is not root may list alarms only.
+        MaintenanceAlarm => row(User, Changes, Any, &["maintenance/alarm"]),
+        MaintenanceStatus => row(User, Reads, Any, &["maintenance/status"]),
+        MaintenanceDefragment => row(Root, Changes, Any, &["maintenance/defragment"]),
+        MaintenanceHash => row(Root, Reads, Any, &["maintenance/hash"]),
+        MaintenanceHashKV => row(Root, Reads, Any, &["maintenance/hashkv"]),
+        MaintenanceSnapshot => row(Root, Reads, Intact, &["maintenance/snapshot"]),
+        MaintenanceMoveLeader => row(Root, Changes, Any, &["maintenance/transfer-leadership"]),
+        MaintenanceDowngrade => row(Root, Changes, Any, &["maintenance/downgrade"]),
+        RepairReseed => row(Root, Changes, Any, &[]),
+        HealthCheck | HealthList | HealthWatch => row(Open, Reads, Any, &[]),
+        AuthEnable => row(Root, Changes, Any, &["auth/enable"]),
+        AuthDisable => row(Root, Changes, Any, &["auth/disable"]),
+        AuthStatus => row(Open, Reads, Any, &["auth/status"]),
+        Authenticate => row(Open, Changes, Any, &["auth/authenticate"]),
+        AuthUserAdd => row(Root, Changes, Any, &["auth/user/add"]),
+        // A user may look at itself and at its roles.
+        AuthUserGet => row(User, Reads, Any, &["auth/user/get"]),
+        AuthUserList => row(Root, Reads, Any, &["auth/user/list"]),
+        AuthUserDelete => row(Root, Changes, Any, &["auth/user/delete"]),
+        AuthUserChangePassword => row(Root, Changes, Any, &["auth/user/changepw"]),
+        AuthUserGrantRole => row(Root, Changes, Any, &["auth/user/grant"]),
+        AuthUserRevokeRole => row(Root, Changes, Any, &["auth/user/revoke"]),
+        AuthRoleAdd => row(Root, Changes, Any, &["auth/role/add"]),
+        AuthRoleGet => row(User, Reads, Any, &["auth/role/get"]),
+        AuthRoleList => row(Root, Reads, Any, &["auth/role/list"]),
+        AuthRoleDelete => row(Root, Changes, Any, &["auth/role/delete"]),
+        AuthRoleGrantPermission => row(Root, Changes, Any, &["auth/role/grant"]),
+        AuthRoleRevokePermission => row(Root, Changes, Any, &["auth/role/revoke"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_of_requests_is_served_in_the_task_of_its_connection() {
+        for method in Method::ALL.iter().filter(|method| method.kind() == Kind::BidiStream) {
+            assert!(matches!(of(*method).serving, Serving::Stream(_)), "{}: it may be idle", method.path());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The socket of a client: its first bytes can be looked at, and it fails when the client takes nothing for
+//! too long, or is gone while nothing is read of it.
+//!
+//! Knows nothing of what is spoken on it.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+
+use super::request_rules::keep_fragments;
+use transport::tls::Stream;
+
+/// Time in which a client has to take something of what was written. Its window and the socket's buffers are
+/// full by then, and what it should read is in our memory.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Between two looks whether a client is there of which nothing is read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes that decide which protocol is spoken.
+const FIRST_BYTES: usize = 4;
+
+/// A socket that was accepted.
+pub struct Socket {
+    stream: Stream,
+    first: [u8; FIRST_BYTES],
+    /// Of `first`: read from the stream, and handed on.
+    read: usize,
+    handed: usize,
+    keeps_fragments: bool,
+    /// Runs while the client takes nothing.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Looks whether the client is gone, if that is wanted.
+    looks: Option<Box<Interval>>,
+    /// Dropped with the socket.
+    open: Option<oneshot::Sender<Infallible>>,
+}
+
+impl Socket {
+    pub fn new(stream: Stream) -> Socket {
+        Socket {
+            stream,
+            first: [0; FIRST_BYTES],
+            read: 0,
+            handed: 0,
+            keeps_fragments: false,
+            deadline: None,
+            looks: None,
+            open: None,
+        }
+    }
+
+    /// From now on, what is read are HTTP/1 requests, whose paths have no fragments.
+    pub fn keep_fragments(&mut self) {
+        self.keeps_fragments = true;
+    }
+
+    /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol
+    /// that answers one request at a time does not read what follows it. Its owner flushes whenever it is
+    /// polled.
+    pub fn watch_for_end(&mut self) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks.reset();
+        self.looks = Some(Box::new(looks));
+    }
+
+    /// Whether it was seen that the client is gone.
+    fn is_seen_ended(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(looks) = &mut self.looks else { return false };
+        let mut is_due = false;
+        while looks.poll_tick(context).is_ready() {
+            is_due = true;
+        }
+        is_due && self.stream.has_ended()
+    }
+
+    /// Completes when the last owner has dropped the socket.
+    pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
+        let (open, closed) = oneshot::channel();
+        self.open = Some(open);
+        async move { drop(closed.await) }
+    }
+
+    /// Reads until it is known whether the client begins with `word`. What was read is read again by the
+    /// protocol.
+    pub async fn begins_with(&mut self, word: [u8; FIRST_BYTES]) -> io::Result<bool> {
+        while self.read < FIRST_BYTES {
+            let count = self.stream.read(&mut self.first[self.read..]).await?;
+            self.read += count;
+            if count == 0 || self.first[..self.read] != word[..self.read] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The outcome of a write, or an error if none has succeeded for too long.
+    fn in_time(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.deadline = None;
+            return written;
+        }
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(TAKEN_WITHIN)));
+        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let begin = buffer.filled().len();
+        let handed = (self.read - self.handed).min(buffer.remaining());
+        buffer.put_slice(&self.first[self.handed..self.handed + handed]);
+        self.handed += handed;
+        if handed > 0 && !self.keeps_fragments {
+            return Poll::Ready(Ok(()));
+        }
+        // The rest of a request line is read together with its beginning.
+        let read = match buffer.remaining() {
+            0 => Poll::Ready(Ok(())),
+            _ => Pin::new(&mut self.stream).poll_read(context, buffer),
+        };
+        if self.keeps_fragments {
+            keep_fragments(&mut buffer.filled_mut()[begin..]);
+        }
+        // A failure is found again by the next read.
+        if handed > 0 { Poll::Ready(Ok(())) } else { read }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.in_time(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.in_time(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_seen_ended(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,255 @@
+//! Archives, restores and live imports of a source that went back in time: two histories are never joined.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::archive::{archiver, objects, restore, wait_for};
+use crate::common::{Cluster, Member, SERVER, put};
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{CompactionRequest, SnapshotRequest};
+
+/// The restore leads back to this revision.
+const BACK: i64 = 6;
+/// The last revision of the history that is given up.
+const LOST: i64 = 12;
+/// The last revision of the one that follows.
+const LAST: i64 = 20;
+
+async fn write_new(member: &Member, revisions: RangeInclusive<i64>) {
+    for at in revisions {
+        assert_eq!(member.put(&format!("new-{at}"), "1").await, at);
+    }
+}
+
+async fn compact(member: &Member, revision: i64) {
+    let request = CompactionRequest { revision, physical: true };
+    member.kv().await.compact(request).await.unwrap();
+}
+
+/// A member whose archive ends at [`LOST`].
+async fn archived(archive: &Path) -> Cluster {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let archiver = archiver(member, archive, &[]);
+    archiver.wait_for("archiving");
+    for at in 2..LOST {
+        member.put(&format!("old-{at}"), "1").await;
+    }
+    member.put("last", "1").await;
+    wait_for(archive, LOST).await;
+    archiver.kill();
+    cluster
+}
+
+/// Restores a member to [`BACK`], with the name, URLs and token that it had.
+fn go_back(archive: &Path, member: &mut Member) {
+    member.kill();
+    member.data_dir.set_extension("restored");
+    let (is_made, said) = restore(archive, member, &[&format!("--revision={BACK}")]);
+    assert!(is_made, "{said}");
+    member.launch();
+    member.wait_ready();
+}
+
+/// What the archive has of a revision, in a member that is started.
+async fn value_at(archive: &Path, revision: i64, key: &str) -> Result<Option<String>, String> {
+    let mut restored = Cluster::new(1);
+    let member = &mut restored.members[0];
+    let (is_made, said) = restore(archive, member, &[&format!("--revision={revision}")]);
+    if !is_made {
+        return Err(said);
+    }
+    member.launch();
+    member.wait_ready();
+    Ok(member.get(key).await)
+}
+
+/// Writes the second history: `last` is the key of revision [`LOST`].
+async fn go_on(member: &Member, last: &str) {
+    write_new(member, BACK + 1..=LOST - 1).await;
+    member.put(last, "1").await;
+    write_new(member, LOST + 1..=LAST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_goes_on_over_the_history_that_it_has_and_over_no_other() {
+    for (name, goes_back, last, compacted) in [
+        ("the same, compacted to its end", false, "", Some(LOST)),
+        ("another", true, "other", None),
+        ("another, with an equal last revision", true, "last", None),
+        ("another, compacted to the end of the archive", true, "other", Some(LOST)),
+        ("another, compacted close to the end", true, "other", Some(LOST - 2)),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let archive = directory.path().join("archive");
+        let mut cluster = archived(&archive).await;
+        let member = &mut cluster.members[0];
+        if goes_back {
+            go_back(&archive, member);
+            go_on(member, last).await;
+        } else {
+            write_new(member, LOST + 1..=LAST).await;
+        }
+        if let Some(revision) = compacted {
+            compact(member, revision).await;
+        }
+        let again = archiver(member, &archive, &[]);
+        if goes_back {
+            let (status, said) = again.wait_end();
+            assert!(!status.success() && said.contains("another history"), "{name}: {said}");
+            let after = value_at(&archive, LAST, "old-7").await.unwrap_err();
+            assert!(after.contains(&format!("which has 1 to {LOST}")), "{name}: {after}");
+            assert_eq!(value_at(&archive, LOST, "old-7").await.unwrap().as_deref(), Some("1"), "{name}");
+        } else {
+            wait_for(&archive, LAST).await;
+            let found = value_at(&archive, LOST + 2, &format!("new-{}", LOST + 2)).await;
+            assert_eq!(found.unwrap().as_deref(), Some("1"), "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_of_a_base_alone_does_not_go_on_over_another_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let [archive, alone] = ["archive", "alone"].map(|name| directory.path().join(name));
+    let mut cluster = archived(&archive).await;
+    let member = &mut cluster.members[0];
+    let base = archiver(member, &alone, &[]);
+    base.wait_for("archiving");
+    base.kill();
+    go_back(&archive, member);
+    go_on(member, "other").await;
+    let (status, said) = archiver(member, &alone, &[]).wait_end();
+    assert!(!status.success() && said.contains("another history"), "{said}");
+}
+
+fn copy_objects(paths: &[PathBuf], to: &Path) {
+    for path in paths {
+        std::fs::copy(path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_refuses_objects_of_two_histories() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, new, compacted] = ["old", "new", "compacted"].map(|name| directory.path().join(name));
+    let mut cluster = archived(&old).await;
+    let member = &mut cluster.members[0];
+    go_back(&old, member);
+    let of_new = archiver(member, &new, &[]);
+    of_new.wait_for("archiving");
+    write_new(member, BACK + 1..=LOST).await;
+    wait_for(&new, LOST).await;
+    let segments = objects(&new, "log");
+    of_new.kill();
+    let of_base = archiver(member, &new, &["--base-every=0s"]);
+    of_base.wait_for(&format!("base at revision {LOST}"));
+    write_new(member, LOST + 1..=LAST).await;
+    wait_for(&new, LAST).await;
+    of_base.kill();
+    let later: Vec<PathBuf> =
+        objects(&new, "log").into_iter().filter(|path| !segments.contains(path)).collect();
+    let base = |archive: &Path, revision: i64| -> Vec<PathBuf> {
+        let name = format!("{revision:020}-");
+        let is_of = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&name);
+        objects(archive, "base").into_iter().filter(is_of).take(1).collect()
+    };
+    compact(member, LAST).await;
+    archiver(member, &compacted, &[]).wait_for("archiving");
+    for (name, bases, copied, revision) in [
+        ("segments after those of another history", vec![], later, LAST),
+        ("segments of two archivers", vec![], objects(&new, "log"), LAST),
+        ("a base among segments of another history", base(&new, LOST), vec![], LOST),
+    ] {
+        let mixed = directory.path().join(name);
+        for part in ["base", "log"] {
+            std::fs::create_dir_all(mixed.join(part)).unwrap();
+            copy_objects(&objects(&old, part), &mixed.join(part));
+        }
+        copy_objects(&[old.join("archive.json"), old.join("head.json")], &mixed);
+        copy_objects(&bases, &mixed.join("base"));
+        copy_objects(&copied, &mixed.join("log"));
+        let said = value_at(&mixed, revision, "old-7").await.expect_err(name);
+        assert!(said.contains("another history"), "{name}: {said}");
+    }
+    // All of one history, and a base that has nothing before its revision.
+    copy_objects(&base(&compacted, LAST), &new.join("base"));
+    let found = value_at(&new, LAST, &format!("new-{LAST}")).await.unwrap();
+    assert_eq!(found.as_deref(), Some("1"));
+    // Bases as they were named at first.
+    for path in objects(&new, "base") {
+        let name = path.to_str().unwrap().replace("-taken", "");
+        std::fs::rename(&path, name).unwrap();
+    }
+    let found = value_at(&new, LAST - 1, &format!("new-{}", LAST - 1)).await.unwrap();
+    assert_eq!(found.as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    // More than connections buffer.
+    for key in ["a", "b", "c", "d"] {
+        member.kv().await.put(put(key, &"x".repeat(1 << 20))).await.unwrap();
+    }
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut client = MaintenanceClient::new(member.channel().await);
+        slow.push(tokio::spawn(async move {
+            let _unread = client.snapshot(SnapshotRequest {}).await;
+            std::future::pending::<()>().await;
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let archiver = archiver(member, &archive, &["--base-every=1h"]);
+    let began = std::time::Instant::now();
+    while !archive.join("archive.json").exists() {
+        assert!(began.elapsed() < crate::common::PATIENCE, "{}", archiver.said());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The snapshot of the base is asked for, and waits.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let later = member.put("later", "1").await;
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
+    wait_for(&archive, later).await;
+    let restored = Cluster::new(1);
+    let (is_made, said) = restore(&archive, &restored.members[0], &[&format!("--time={before}")]);
+    let is_later = said.contains(&format!("revision {later},"));
+    assert!(!is_later && (is_made || said.contains("the archive has nothing of")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_import_does_not_go_on_over_another_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let mut cluster = archived(&archive).await;
+    let target = Cluster::new(1);
+    let import = |member: &Member| {
+        let target = &target.members[0];
+        let output = Command::new(SERVER)
+            .args(["import", "--until-caught-up"])
+            .arg(format!("--live=127.0.0.1:{}", member.client_port))
+            .arg(format!("--data-dir={}", target.data_dir.display()))
+            .arg(format!("--name={}", target.name))
+            .arg(format!("--initial-cluster={}", target.initial_cluster))
+            .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", target.peer_port))
+            .env_clear()
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let member = &mut cluster.members[0];
+    let (is_made, said) = import(member);
+    assert!(is_made && said.contains(&format!("revision {LOST}")), "{said}");
+    go_back(&archive, member);
+    go_on(member, "last").await;
+    let (is_made, said) = import(member);
+    assert!(!is_made && said.contains("another history"), "{said}");
+}

@@ -1,0 +1,93 @@
+//! Addresses of members change while the cluster serves: as etcd's documentation says, the list is changed
+//! first, and the member is started at its new address afterwards.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Cluster, Member, PATIENCE, put};
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{MemberUpdateRequest, StatusRequest};
+
+/// Changes where the list has `of`; `by` is asked.
+async fn update(by: &Member, of: &Member, port: u16) {
+    let request =
+        MemberUpdateRequest { id: of.id().await, peer_ur_ls: vec![format!("http://127.0.0.1:{port}")] };
+    ClusterClient::new(by.channel().await).member_update(request).await.expect("the update is applied");
+}
+
+async fn term(member: &Member) -> u64 {
+    MaintenanceClient::new(member.channel().await)
+        .status(StatusRequest {})
+        .await
+        .unwrap()
+        .into_inner()
+        .raft_term
+}
+
+/// A put at each running member, repeated while the cluster elects.
+async fn put_at_all(cluster: &Cluster, key: &str) {
+    for member in cluster.members.iter().filter(|member| member.process.is_some()) {
+        let began = Instant::now();
+        let mut client = member.kv().await;
+        while let Err(status) = client.put(put(key, &member.name)).await {
+            assert!(began.elapsed() < PATIENCE, "{key} at {}: {status}", member.name);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn restart(member: &mut Member, port: u16) {
+    member.kill();
+    member.peer_port = port;
+    member.initial_cluster.clear(); // A restart needs none.
+    member.launch();
+    member.wait_ready();
+}
+
+#[tokio::test]
+async fn updates_of_all_members_and_their_moves_one_by_one_leave_a_cluster_that_writes() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let before = term(&cluster.members[leader]).await;
+    let ports = testkit::ports(3);
+    for at in [leader, (leader + 1) % 3, (leader + 2) % 3] {
+        update(&cluster.members[leader], &cluster.members[at], ports[at]).await;
+        for member in &cluster.members {
+            member.put("updated", &member.name).await;
+        }
+    }
+    // Longer than an election timeout: links that ended would have shown by now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for member in &cluster.members {
+        member.put("still", &member.name).await;
+        assert_eq!(term(member).await, before, "the updates cost the leader its leadership");
+    }
+    for at in [leader, (leader + 1) % 3, (leader + 2) % 3] {
+        cluster.members[at].kill();
+        put_at_all(&cluster, "while one moves").await;
+        cluster.members[at].peer_port = ports[at];
+        cluster.members[at].initial_cluster.clear();
+        cluster.members[at].launch();
+        cluster.members[at].wait_ready();
+        put_at_all(&cluster, "after a move").await;
+    }
+    cluster.assert_equal(0).await;
+}
+
+#[tokio::test]
+async fn a_wrong_address_in_an_update_takes_no_member_out_also_after_restarts() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let misspelt = (leader + 1) % 3;
+    update(&cluster.members[leader], &cluster.members[misspelt], testkit::port()).await;
+    put_at_all(&cluster, "misspelt").await;
+    // Each knows the member's address by the list alone after this, or by the member itself.
+    for at in [leader, (leader + 2) % 3, misspelt] {
+        let port = cluster.members[at].peer_port;
+        restart(&mut cluster.members[at], port);
+        put_at_all(&cluster, "restarted").await;
+    }
+    // It is needed for the quorum.
+    cluster.members[(leader + 2) % 3].kill();
+    put_at_all(&cluster, "two of three").await;
+}

@@ -1,0 +1,142 @@
+//! A member that stops without a quorum, or was removed, lets no call wait.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Cluster, PATIENCE, get, put};
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, MemberAddRequest, MemberRemoveRequest, WatchCreateRequest,
+    WatchRequest, watch_request::RequestUnion,
+};
+use api::v3lockpb::LockRequest;
+use api::v3lockpb::lock_client::LockClient;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// What the process may take on a busy machine. A call that waits for its time takes seven seconds.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Calls that wait for a quorum, and streams.
+async fn calls(channel: &Channel) -> JoinSet<(&'static str, Status)> {
+    let mut calls = JoinSet::new();
+    let mut kv = KvClient::new(channel.clone());
+    let mut reader = kv.clone();
+    let mut lease = LeaseClient::new(channel.clone());
+    let mut keeper = lease.clone();
+    let mut cluster = ClusterClient::new(channel.clone());
+    let mut locker = LockClient::new(channel.clone());
+    let mut watch = WatchClient::new(channel.clone());
+    calls.spawn(async move { ("put", kv.put(put("k", "v")).await.unwrap_err()) });
+    calls.spawn(async move { ("range", reader.range(get("k")).await.unwrap_err()) });
+    calls.spawn(async move {
+        let request = LeaseGrantRequest { ttl: 10, ..LeaseGrantRequest::default() };
+        ("grant", lease.lease_grant(request).await.unwrap_err())
+    });
+    calls.spawn(async move {
+        let request = tokio_stream::once(LeaseKeepAliveRequest { id: 7 });
+        let ended = match keeper.lease_keep_alive(request).await {
+            Ok(answers) => answers.into_inner().message().await.unwrap_err(),
+            Err(status) => status,
+        };
+        ("keep-alive", ended)
+    });
+    calls.spawn(async move {
+        let request =
+            MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
+        ("member add", cluster.member_add(request).await.unwrap_err())
+    });
+    calls.spawn(async move {
+        let request = LockRequest { name: "n".into(), lease: 0 };
+        ("lock", locker.lock(request).await.unwrap_err())
+    });
+    calls.spawn(async move {
+        let create = WatchCreateRequest { key: "k".into(), ..WatchCreateRequest::default() };
+        let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let requests = futures_util::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
+        let mut answers = watch.watch(requests).await.unwrap().into_inner();
+        loop {
+            if let Err(status) = answers.message().await {
+                return ("watch", status);
+            }
+        }
+    });
+    calls
+}
+
+/// Waits until this many of the calls wait in the member: they have no answer for some time.
+async fn under_way(calls: &mut JoinSet<(&'static str, Status)>) {
+    let answered = tokio::time::timeout(Duration::from_millis(700), calls.join_next()).await;
+    assert!(answered.is_err(), "answered before the stop: {answered:?}");
+}
+
+async fn all_answered(mut calls: JoinSet<(&'static str, Status)>) {
+    while let Some(ended) = calls.join_next().await {
+        let (call, status) = ended.unwrap();
+        // Errors of other services come without a code from Lock, as etcd's do.
+        let code = if call == "lock" { Code::Unknown } else { Code::Unavailable };
+        assert_eq!((status.code(), status.message()), (code, "etcdserver: server stopped"), "{call}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_stops_without_a_quorum_answers_what_waits_and_ends_at_once() {
+    for stops in ["leader", "follower"] {
+        let mut cluster = Cluster::new(3);
+        // The check of their health would answer the change.
+        let lax = || "--strict-reconfig-check=false".to_owned();
+        cluster.members.iter_mut().for_each(|member| member.extra.push(lax()));
+        cluster.start();
+        let leader = cluster.leader().await;
+        let last = if stops == "leader" { leader } else { (leader + 1) % 3 };
+        let channel = cluster.members[last].channel().await;
+        for at in (0..3).filter(|at| *at != last) {
+            cluster.members[at].kill();
+        }
+        let mut calls = calls(&channel).await;
+        under_way(&mut calls).await;
+        let began = Instant::now();
+        let process = cluster.members[last].process.take().unwrap();
+        process.terminate();
+        all_answered(calls).await;
+        let answered = began.elapsed();
+        let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
+        assert!(status.success(), "{said}");
+        let ended = began.elapsed();
+        println!("{stops}: answered after {answered:?}, ended after {ended:?}");
+        assert!(ended < ENDS_WITHIN, "{stops}: answered after {answered:?}, ended after {ended:?}\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_removed_member_answers_what_waits_and_ends_at_once() {
+    let mut cluster = Cluster::started(3);
+    let leader = cluster.leader().await;
+    let gone = (leader + 1) % 3;
+    let (id, channel) = (cluster.members[gone].id().await, cluster.members[gone].channel().await);
+    let mut client = ClusterClient::new(cluster.members[leader].channel().await);
+    let began = Instant::now();
+    while let Err(status) = client.member_remove(MemberRemoveRequest { id }).await {
+        assert!(began.elapsed() < PATIENCE, "{status}"); // Until all count as connected.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let began = Instant::now();
+    let mut kv = KvClient::new(channel);
+    let writing = tokio::spawn(async move {
+        loop {
+            if let Err(status) = kv.put(put("k", "v")).await {
+                return status;
+            }
+        }
+    });
+    let process = cluster.members[gone].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
+    assert!(status.success(), "{said}");
+    let (ended, status) = (began.elapsed(), writing.await.unwrap());
+    println!("ended after {ended:?}: {status}");
+    assert!(ended < ENDS_WITHIN, "ended after {ended:?}\n{said}");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+}

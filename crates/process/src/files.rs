@@ -1,0 +1,83 @@
+//! Files that are made where other users may write.
+//!
+//! * A file is made anew, readable by its owner only. A link or a file with its name is removed, so nothing
+//!   is written through it and no other user has it open.
+//! * What others have made is opened without waiting for a pipe, and is a regular file.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Makes a new file in place of one of that name.
+pub fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Opens a file to be locked, which stays where it is. A link is refused.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
+    File::options().write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow).open(path)
+}
+
+/// Opens a regular file to read it.
+pub fn open(path: &Path) -> io::Result<File> {
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(at_once).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_anew_and_nothing_is_written_through_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, victim) = (directory.path().join("draft"), directory.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        let traps: [(&str, &dyn Fn()); 4] = [
+            ("nothing", &|| {}),
+            ("a link", &|| symlink(&victim, &path).unwrap()),
+            ("another name of the file", &|| fs::hard_link(&victim, &path).unwrap()),
+            ("a file that others read", &|| fs::write(&path, "old").unwrap()),
+        ];
+        for (trap, set) in traps {
+            set();
+            create(&path).unwrap().write_all(b"secret").unwrap();
+            assert_eq!(fs::read(&victim).unwrap(), b"precious", "{trap}");
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{trap}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_link_is_not_locked_and_a_pipe_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| directory.path().join(name));
+        open_lock(&file).unwrap();
+        open_lock(&file).unwrap();
+        symlink(directory.path().join("elsewhere"), &link).unwrap();
+        open_lock(&link).unwrap_err();
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        open(&file).unwrap();
+        for refused in [&pipe, Path::new("/dev/null"), directory.path()] {
+            open(refused).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The process's own log, in the shape that etcd's readers expect.
+//!
+//! ```text
+//!   event ──▶ line (formatted by the caller) ──▶ outlet: queue (bounded) ──▶ thread ──▶ stderr | stdout | file | journal
+//!                                           └──▶ one outlet for each of --log-outputs
+//! ```
+//!
+//! * No caller waits for an output. Lines that find the queue of an output full are lost and counted.
+//! * The level is that of `--log-level`, until SIGUSR1 sets it to debug; SIGUSR2 sets it back.
+//! * Files are opened again by their names on SIGHUP.
+
+mod line; // how an event is written
+mod pace; // lines that anyone can cause
+mod rotation; // backups of a file
+
+mod outlet; // lines that wait for an output
+mod sinks; // outputs
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use line::Format;
+use outlet::{Line, Outlet, Sink};
+use sinks::{Journal, LogFile, Standard, Whole};
+
+pub use base::causes;
+pub use line::LogFormat;
+pub use outlet::lost_lines;
+pub use pace::Pace;
+pub use rotation::Rotation;
+
+/// Libraries whose debug lines are about their own insides.
+const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
+/// How long the end of the process waits for lines that were not written yet: an output that is stuck holds
+/// it up no longer.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    pub level: Level,
+    pub format: LogFormat,
+    pub outputs: Vec<LogOutput>,
+    /// Of the file among the outputs.
+    pub rotation: Option<Rotation>,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogOutput {
+    Stderr,
+    Stdout,
+    Journal,
+    File(PathBuf),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("open sink {path:?}: open {path}")]
+    File { path: String, source: io::Error },
+    #[error("can't find journal")]
+    Journal(#[source] io::Error),
+    #[error("start the thread of the log")]
+    Thread(#[source] io::Error),
+}
+
+/// What runs for the whole life of the process.
+struct Running {
+    outlets: Vec<Outlet>,
+    set_level: Box<dyn Fn(Level) + Send + Sync>,
+    /// That of the flags.
+    level: Level,
+    has_file: bool,
+}
+
+static RUNNING: OnceLock<Running> = OnceLock::new();
+
+/// Opens the outputs and starts logging. A second call, as tests make it, changes nothing.
+pub fn start(settings: &LogSettings) -> Result<(), LogError> {
+    let LogSettings { level, format, outputs, rotation } = settings;
+    let format = *format;
+    let mut outlets = Vec::new();
+    for output in outputs {
+        let sink = open(output, rotation.clone())?;
+        let outlet = Outlet::start(sink, move |lost| line::of_lost(format, lost));
+        outlets.push(outlet.map_err(LogError::Thread)?);
+    }
+    let (filter, handle) = reload::Layer::new(targets(*level));
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(ToOutlets(outlets.clone()))
+        .log_internal_errors(false)
+        .event_format(Format(format));
+    if tracing_subscriber::registry().with(lines).with(filter).try_init().is_ok() {
+        let set_level = Box::new(move |level| drop(handle.reload(targets(level))));
+        let has_file = outputs.iter().any(|output| matches!(output, LogOutput::File(_)));
+        let _only_here = RUNNING.set(Running { outlets, set_level, level: *level, has_file });
+        if rotation.as_ref().is_some_and(|rotation| rotation.wants_local_times) {
+            tracing::warn!("names of rotated log files have UTC times, also with localtime");
+        }
+    }
+    Ok(())
+}
+
+fn targets(level: Level) -> Targets {
+    let quieter = LevelFilter::from_level(level.min(Level::WARN));
+    Targets::new().with_default(level).with_targets(CHATTY.map(|library| (library, quieter)))
+}
+
+fn open(output: &LogOutput, rotation: Option<Rotation>) -> Result<Box<dyn Sink>, LogError> {
+    Ok(match output {
+        LogOutput::Stderr => Box::new(Standard(Whole::new(io::stderr()))),
+        LogOutput::Stdout => Box::new(Standard(Whole::new(io::stdout()))),
+        LogOutput::Journal => Box::new(Journal::open().map_err(LogError::Journal)?),
+        LogOutput::File(path) => {
+            let failed = |source| LogError::File { path: path.display().to_string(), source };
+            Box::new(LogFile::open(path, rotation).map_err(failed)?)
+        }
+    })
+}
+
+/// Waits until the lines so far were written, a second at most. Blocks.
+pub fn flush() {
+    for outlet in RUNNING.get().iter().flat_map(|running| &running.outlets) {
+        outlet.flush(FLUSH_WITHIN);
+    }
+}
+
+/// Changes the level, and opens files again, as signals ask for it. Returns only where signals cannot be
+/// received.
+pub async fn follow_signals() -> io::Result<()> {
+    let Some(running) = RUNNING.get() else { return Ok(()) };
+    let mut louder = signal(SignalKind::user_defined1())?;
+    let mut as_before = signal(SignalKind::user_defined2())?;
+    // Without a file, the signal ends the process, as when a terminal is closed.
+    let mut moved = if running.has_file { Some(signal(SignalKind::hangup())?) } else { None };
+    loop {
+        let level = tokio::select! {
+            Some(()) = louder.recv() => Level::DEBUG,
+            Some(()) = as_before.recv() => running.level,
+            Some(()) = next(&mut moved) => {
+                running.outlets.iter().for_each(Outlet::reopen);
+                tracing::info!("opened the log files again");
+                continue;
+            }
+            else => return Ok(()),
+        };
+        change_level(running, level);
+    }
+}
+
+/// The line about it is written at the louder of both levels.
+fn change_level(running: &Running, level: Level) {
+    (running.set_level)(Level::DEBUG);
+    tracing::info!(to = line::level_name(level), "changed the log level");
+    (running.set_level)(level);
+}
+
+async fn next(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Hands each line to every outlet.
+struct ToOutlets(Vec<Outlet>);
+
+struct LineWriter<'a> {
+    outlets: &'a [Outlet],
+    level: Level,
+}
+
+impl<'a> MakeWriter<'a> for ToOutlets {
+    type Writer = LineWriter<'a>;
+
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter { outlets: &self.0, level: Level::INFO }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> LineWriter<'a> {
+        LineWriter { outlets: &self.0, level: *metadata.level() }
+    }
+}
+
+impl io::Write for LineWriter<'_> {
+    /// One call has one line: so the formatter writes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = Line { level: self.level, text: String::from_utf8_lossy(bytes).into() };
+        for outlet in self.outlets {
+            outlet.push(line.clone());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

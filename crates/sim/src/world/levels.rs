@@ -1,0 +1,97 @@
+//! Versions: members that know fewer commands than others are upgraded one by one, and sometimes set back.
+//!
+//! As the process does it: the leader raises the cluster's level when every member has announced more, and a
+//! member that knows less than that level is not heard, does not join, and stops before it applies the raise.
+
+use state_machine::{CommandLevel, level};
+
+use super::happening::Happening;
+use super::state::World;
+use crate::chance::Chance;
+use crate::count::Count;
+use crate::member::Then;
+use crate::oracle::Breach;
+use crate::plan::{SECOND, Vice};
+
+/// The version before: what a member announces that announces nothing.
+pub(super) const OLDER: CommandLevel = CommandLevel(0);
+/// How often, of a thousand, another version is an older one.
+const BACK: u64 = 250;
+/// How many founders and joiners, of a thousand, begin with the older version.
+const BEGIN_OLDER: u64 = 700;
+
+impl World {
+    /// The version of a member that starts for the first time.
+    pub(super) fn first_level(&mut self) -> CommandLevel {
+        let vice = self.vices.iter_mut().find(|bent| bent.vice == Vice::Versions);
+        let is_older = vice.is_some_and(|bent| bent.chance.per_mille(BEGIN_OLDER));
+        if is_older { OLDER } else { CommandLevel::OWN }
+    }
+
+    /// A member is stopped and started as another version.
+    pub(super) fn change_version(&mut self, id: u64, chance: &mut Chance) {
+        let to = if chance.per_mille(BACK) { OLDER } else { CommandLevel::OWN };
+        if self.see(id).level != to {
+            self.crash(id);
+            self.count(if to == OLDER { Count::Downgrades } else { Count::Upgrades });
+            self.site(id).be_of_level(to);
+        }
+    }
+
+    /// Members that are older are replaced at the end of the faults.
+    pub(super) fn upgrade_all(&mut self) {
+        for id in self.ids() {
+            if self.see(id).level < CommandLevel::OWN {
+                self.crash(id);
+                self.site(id).be_of_level(CommandLevel::OWN);
+            }
+        }
+    }
+
+    /// Whether two members understand each other, as the hello of the process says.
+    pub(super) fn understand_each_other(&self, one: u64, other: u64) -> bool {
+        let is_known = |of: u64, by: u64| {
+            let up = self.see(of).up.as_ref();
+            up.is_none_or(|up| up.applier.machine().level().get() <= self.see(by).level)
+        };
+        is_known(one, other) && is_known(other, one)
+    }
+
+    /// The leader's turn.
+    pub(super) fn raise_level(&mut self, id: u64) {
+        let site = self.see(id);
+        let up = site.up.as_ref().expect("it has a turn");
+        let announced =
+            |other| if other == id { Some(site.level) } else { up.announced.get(&other).copied() };
+        let members = state_machine::members(&up.store).unwrap_or_default();
+        let raise = level::raise(up.applier.machine().level().get(), &members, announced);
+        if let Some(raise) = raise {
+            self.propose_for(id, raise, Then::Raised);
+        }
+    }
+
+    /// A member stops, or does not start: the cluster uses commands that it does not know.
+    pub(super) fn too_old(&mut self, id: u64) -> Result<(), Breach> {
+        let site = &mut self.sites[id as usize - 1];
+        if !site.went_back {
+            return Err(format!("member {id} became too old without a downgrade").into());
+        }
+        site.stop_failed(&mut self.chances.members);
+        site.be_of_level(CommandLevel::OWN);
+        self.count(Count::TooOld);
+        self.comes_back(id);
+        Ok(())
+    }
+
+    /// A joiner that is too old for the cluster does not start. Its operator upgrades it.
+    pub(super) fn joiner_is_too_old(&mut self, id: u64, cluster: CommandLevel) -> bool {
+        if self.see(id).level >= cluster {
+            return false;
+        }
+        self.count(Count::TooOld);
+        self.site(id).be_of_level(CommandLevel::OWN);
+        let later = self.chances.changes.within(1, SECOND);
+        self.after(later, Happening::Restart { to: id });
+        true
+    }
+}

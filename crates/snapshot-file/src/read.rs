@@ -1,0 +1,354 @@
+//! etcd's database file becomes the store of a new cluster.
+//!
+//! * Keys keep their revisions, versions, history and leases. Each lease begins with its full TTL, as after a
+//!   restart of etcd. Alarms and members are not taken over.
+//! * Users and roles are taken over, and whether permissions are checked. Tokens are in no file.
+//! * A compaction that etcd had begun is done again by the store.
+//! * Whether the changes of each key follow from each other is checked when the store is opened, which the
+//!   import does at its end.
+
+use std::sync::Arc;
+
+use api::authpb::{Role, User};
+use api::mvccpb::KeyValue;
+use bbolt::{Bucket, Cursor, Database, Source};
+use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Options, Revision};
+use prost::Message;
+use state_machine::{AuthState, Genesis, TTL_MAX};
+
+use super::record::{self, StoredLease};
+
+/// The newest revision after a bump: half of all revisions are left for what follows.
+pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
+
+/// Why a file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("the file is damaged")]
+    Damaged(#[from] bbolt::Error),
+    #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
+    NoBucket(&'static str),
+    #[error("bucket \"{bucket}\", key {key}: {what}")]
+    Record { bucket: &'static str, key: String, what: &'static str },
+    #[error("bucket \"{bucket}\", key {key}")]
+    Refused { bucket: &'static str, key: String, source: mvcc::Error },
+    #[error("revision {newest} cannot be raised by {bump}: {BUMPED_REVISION_MAX} is the highest")]
+    Bump { newest: i64, bump: i64 },
+    #[error("write the store")]
+    Store(#[from] mvcc::Error),
+}
+
+/// What to change of the revisions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Revisions {
+    /// Added to the newest revision.
+    pub bump: i64,
+    /// The newest revision is compacted.
+    pub is_compacted: bool,
+}
+
+/// What was imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imported {
+    pub revision: i64,
+    pub compact_revision: i64,
+    pub changes: u64,
+    pub leases: u64,
+}
+
+/// Reads the file into `backend`, which is empty. The members of the new cluster are in it from the first
+/// entry on: one that receives the store of another takes them from it.
+/// `applied`: the position at which the store will stand.
+pub fn import<S: Source>(
+    database: &Database<S>,
+    backend: Box<dyn Backend>,
+    revisions: Revisions,
+    members: &Genesis,
+    applied: LogPosition,
+) -> Result<Imported, ReadError> {
+    let file = File { database, buckets: database.buckets()? };
+    file.check_all_but_keys()?;
+    let auth = file.auth()?;
+    let compacted = file.compact_revision()?;
+    let mut import = Import::begin(backend, &Options::default())?;
+    for (key, value) in auth {
+        import.item(&key, &value)?;
+    }
+    let leases = file.leases(&mut import)?;
+    for (key, value) in state_machine::member_items(members) {
+        import.item(&key, &value)?;
+    }
+    let (newest, changes) = file.changes(&mut import)?;
+    let newest = newest.max(compacted).max(1);
+    let revision = match newest.checked_add(revisions.bump) {
+        Some(raised) if revisions.bump == 0 || raised <= BUMPED_REVISION_MAX => raised,
+        Some(_) | None => return Err(ReadError::Bump { newest, bump: revisions.bump }),
+    };
+    let compact_revision = if revisions.is_compacted { revision } else { compacted };
+    import.finish(ImportedState { applied, revision, compact_revision })?;
+    Ok(Imported { revision, compact_revision, changes, leases })
+}
+
+/// The newest revision of a file. Reads all keys.
+pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadError> {
+    let file = File { database, buckets: database.buckets()? };
+    let mut newest = file.compact_revision()?.max(1);
+    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    while let Some((key, _)) = cursor.next_pair()? {
+        let (revision, _) = record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
+        newest = newest.max(revision.main);
+    }
+    Ok(newest)
+}
+
+/// Hands out the changes of the newest `count` revisions, as far as they are not compacted. Reads all keys
+/// twice.
+pub fn newest_changes<S: Source>(
+    database: &Database<S>,
+    count: i64,
+    mut take: impl FnMut(&Change<'_>),
+) -> Result<(), ReadError> {
+    let newest = newest_revision(database)?;
+    let file = File { database, buckets: database.buckets()? };
+    let after = file.compact_revision()?.max(newest - count);
+    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    while let Some((key, value)) = cursor.next_pair()? {
+        let (revision, is_tombstone) =
+            record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
+        if revision.main > after && !value.is_empty() {
+            let stored = stored(key, value)?;
+            take(&change(key, revision, is_tombstone, &stored)?);
+        }
+    }
+    Ok(())
+}
+
+fn stored(key: &[u8], value: &[u8]) -> Result<KeyValue, ReadError> {
+    KeyValue::decode(value).map_err(|_| bad("key", key, "not a key-value pair"))
+}
+
+fn change<'s>(
+    key: &[u8],
+    revision: Revision,
+    is_tombstone: bool,
+    stored: &'s KeyValue,
+) -> Result<Change<'s>, ReadError> {
+    match is_tombstone {
+        true => Ok(Change::Delete { revision, key: &stored.key }),
+        false => put(revision, stored)
+            .ok_or_else(|| bad("key", key, "a pair of another revision than its key says")),
+    }
+}
+
+/// A file and its buckets.
+struct File<'d, S> {
+    database: &'d Database<S>,
+    buckets: Vec<Bucket>,
+}
+
+impl<S: Source> File<'_, S> {
+    fn cursor(&self, name: &'static str) -> Result<Option<Cursor<'_, S>>, ReadError> {
+        let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
+        Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
+    }
+
+    /// Reads the buckets that are small, also those that are not imported: a file with a damaged page is not
+    /// imported at all.
+    fn check_all_but_keys(&self) -> Result<(), ReadError> {
+        for bucket in self.buckets.iter().filter(|bucket| bucket.name() != record::KEY) {
+            let mut cursor = self.database.cursor(bucket)?;
+            while cursor.next_pair()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    /// The items of users and roles.
+    fn auth(&self) -> Result<record::Pairs, ReadError> {
+        let mut state = AuthState::default();
+        if let Some(mut auth) = self.cursor("auth")? {
+            while let Some((key, value)) = auth.next_pair()? {
+                if key == record::AUTH_ENABLED {
+                    state.enabled = value == [1];
+                } else if key == record::AUTH_REVISION {
+                    let revision = value.try_into().map_err(|_| bad("auth", key, "not a revision"))?;
+                    // A cluster that never had users has 0 or 1.
+                    state.revision = u64::from_be_bytes(revision).max(1);
+                }
+            }
+        }
+        // Roles and permissions are looked up and listed in order. Old versions of etcd did not sort them.
+        self.each("authUsers", |name, mut user: User| {
+            user.roles.sort_unstable();
+            drop(Arc::make_mut(&mut state.users).insert(name, Arc::new(user)))
+        })?;
+        self.each("authRoles", |name, mut role: Role| {
+            role.key_permission.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+            drop(Arc::make_mut(&mut state.roles).insert(name, Arc::new(role)))
+        })?;
+        let too_large = |_| bad("authRoles", b"", "a name above 246 bytes, or a role or user above 64 KiB");
+        state_machine::auth_items(&state).map_err(too_large)
+    }
+
+    /// The messages of a bucket, by name.
+    fn each<M: Message + Default>(
+        &self,
+        bucket: &'static str,
+        mut take: impl FnMut(String, M),
+    ) -> Result<(), ReadError> {
+        let Some(mut cursor) = self.cursor(bucket)? else { return Ok(()) };
+        while let Some((key, value)) = cursor.next_pair()? {
+            let name = String::from_utf8(key.to_vec());
+            let name = name.map_err(|_| bad(bucket, key, "a name that is not text"))?;
+            take(name, M::decode(value).map_err(|_| bad(bucket, key, "not a user or a role"))?);
+        }
+        Ok(())
+    }
+
+    /// The revision to which etcd has compacted, or was about to; -1: none.
+    fn compact_revision(&self) -> Result<i64, ReadError> {
+        let mut meta = self.cursor("meta")?.ok_or(ReadError::NoBucket("meta"))?;
+        let mut compacted = -1;
+        while let Some((key, value)) = meta.next_pair()? {
+            if key == record::FINISHED_COMPACT || key == record::SCHEDULED_COMPACT {
+                let revision = record::read_change_key(value);
+                let revision = revision.ok_or_else(|| bad("meta", key, "not a revision"))?;
+                compacted = compacted.max(revision.0.main);
+            }
+        }
+        // etcd writes 0 when nothing is compacted.
+        Ok(if compacted > 0 { compacted } else { -1 })
+    }
+
+    /// Adds all leases. Returns how many there are.
+    fn leases(&self, import: &mut Import) -> Result<u64, ReadError> {
+        let Some(mut cursor) = self.cursor("lease")? else { return Ok(0) };
+        let mut leases = Vec::new();
+        while let Some((key, value)) = cursor.next_pair()? {
+            let lease = StoredLease::decode(value).map_err(|_| bad("lease", key, "not a lease"))?;
+            if key != lease.id.to_be_bytes() || lease.id == 0 {
+                return Err(bad("lease", key, "holds another lease than its key says"));
+            }
+            if lease.ttl > TTL_MAX {
+                return Err(bad("lease", key, "a TTL beyond etcd's maximum"));
+            }
+            leases.push((lease.id, lease.ttl.max(1)));
+        }
+        let count = leases.len() as u64;
+        for (key, value) in state_machine::lease_items(leases) {
+            import.item(&key, &value)?;
+        }
+        Ok(count)
+    }
+
+    /// Adds all changes. Returns the newest revision and the number of changes.
+    fn changes(&self, import: &mut Import) -> Result<(i64, u64), ReadError> {
+        let mut cursor = self.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+        let (mut newest, mut count) = (1, 0);
+        while let Some((key, value)) = cursor.next_pair()? {
+            let revision = record::read_change_key(key);
+            let (revision, is_tombstone) = revision.ok_or_else(|| bad("key", key, "not a revision"))?;
+            let stored = stored(key, value)?;
+            newest = newest.max(revision.main);
+            if value.is_empty() {
+                continue; // A mark of `etcdutl snapshot restore --bump-revision`: a revision without a change.
+            }
+            let change = change(key, revision, is_tombstone, &stored)?;
+            import.change(change).map_err(|source| refused(key, source))?;
+            count += 1;
+        }
+        Ok((newest, count))
+    }
+}
+
+/// The change of a stored pair. `None` if it is of another revision.
+fn put(revision: Revision, stored: &KeyValue) -> Option<Change<'_>> {
+    let kv = KeyValueRef {
+        key: &stored.key,
+        value: &stored.value,
+        create_revision: stored.create_revision,
+        mod_revision: stored.mod_revision,
+        version: stored.version,
+        lease: stored.lease,
+    };
+    (stored.mod_revision == revision.main).then_some(Change::Put { revision, kv })
+}
+
+fn bad(bucket: &'static str, key: &[u8], what: &'static str) -> ReadError {
+    ReadError::Record { bucket, key: key.escape_ascii().to_string(), what }
+}
+
+/// A change that the store refuses is a fault of the file; everything else is one of the disk.
+fn refused(key: &[u8], source: mvcc::Error) -> ReadError {
+    match source {
+        mvcc::Error::Refused { .. } => {
+            ReadError::Refused { bucket: "key", key: key.escape_ascii().to_string(), source }
+        }
+        other => ReadError::Store(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mvcc::{MemoryBackend, REVISION_MAX};
+
+    use super::*;
+
+    /// A file with one key, put at `main`.
+    fn file(main: i64) -> Vec<u8> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let kv = KeyValueRef {
+            key: b"a",
+            value: b"1",
+            create_revision: main,
+            mod_revision: main,
+            version: 1,
+            lease: 0,
+        };
+        let change = Change::Put { revision: Revision::first_of(main), kv };
+        record::put_change_key(&change, &mut key);
+        record::put_change_value(&change, &mut value);
+        let mut planner = bbolt::Planner::default();
+        planner.begin_bucket(record::KEY);
+        planner.add(&key, value.len());
+        planner.begin_bucket(record::META);
+        let mut writer = bbolt::Writer::new(planner.finish());
+        writer.begin_bucket(record::KEY);
+        writer.add(&key, &value);
+        writer.begin_bucket(record::META);
+        writer.finish();
+        writer.take()
+    }
+
+    #[test]
+    fn a_revision_is_raised_while_enough_of_them_are_left() {
+        for (newest, bump, wanted) in [
+            (7, 0, Some(7)),
+            (7, 1_000_000_000, Some(1_000_000_007)),
+            (7, BUMPED_REVISION_MAX - 7, Some(BUMPED_REVISION_MAX)),
+            (7, BUMPED_REVISION_MAX - 6, None),
+            (7, 9_223_372_036_854_775_801, None),
+            (7, REVISION_MAX - 7, None),
+            (7, i64::MAX, None),
+            (REVISION_MAX, 0, Some(REVISION_MAX)),
+            (REVISION_MAX, 1, None),
+            (i64::MAX, 0, None),
+        ] {
+            let bytes = file(newest);
+            let database = Database::open(&bytes[..], bytes.len() as u64).unwrap();
+            let backend = MemoryBackend::new();
+            let revisions = Revisions { bump, is_compacted: bump > 0 };
+            let imported = import(
+                &database,
+                Box::new(backend.clone()),
+                revisions,
+                &Genesis::default(),
+                LogPosition::new(1, 1),
+            );
+            let found = imported.ok().map(|imported| imported.revision);
+            assert_eq!(found, wanted, "{newest} + {bump}");
+            if found.is_some() {
+                mvcc::open(Box::new(backend), Options::default()).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The level of commands: what every member of the cluster understands.
+//!
+//! ```text
+//!   hello of each member ─announced─▶ leader ─RaiseLevel─▶ log ─apply─▶ item of the store ─▶ proposals
+//! ```
+//!
+//! * A command of a level is proposed only when the cluster has reached that level. It never falls.
+//! * A version that knows less than the cluster's level neither opens its state nor applies the raise.
+//! * An older version announces nothing, and has level 0.
+//!
+//! A new field or kind of command: the next level, its row in [`needed`], and `OWN`. A new rule of apply:
+//! `if machine.level().get() >= CommandLevel::…`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use api::Error;
+use api::command::RaiseLevel;
+use api::etcdserverpb::Member;
+use mvcc::{Store, Writer};
+
+use crate::command::Kind;
+use crate::failure::{ApplyError, TooOld};
+use crate::members;
+
+/// The item's value is the level as four bytes, big endian. It exists from level 1 on.
+const ITEM: &[u8] = b"command-level";
+
+/// What a version understands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandLevel(pub u32);
+
+impl CommandLevel {
+    /// Levels themselves.
+    pub const LEVELS: CommandLevel = CommandLevel(1);
+    /// What this version understands.
+    pub const OWN: CommandLevel = CommandLevel::LEVELS;
+}
+
+/// The level that the cluster must have reached before a member proposes this.
+pub fn needed(kind: &Kind) -> CommandLevel {
+    match kind {
+        Kind::Put(_) | Kind::DeleteRange(_) | Kind::Txn(_) | Kind::Compact(_) | Kind::Alarm(_) => {
+            CommandLevel(0)
+        }
+        Kind::LeaseGrant(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) => {
+            CommandLevel(0)
+        }
+        Kind::PublishMember(_) | Kind::MemberChange(_) | Kind::Auth(_) | Kind::SetDowngrade(_) => {
+            CommandLevel(0)
+        }
+        // What the members have announced decides: see `raise`.
+        Kind::RaiseLevel(_) => CommandLevel(0),
+    }
+}
+
+/// The level that the cluster has reached, for any thread. Apply sets it.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterLevel(Arc<AtomicU32>);
+
+impl ClusterLevel {
+    pub fn at(level: CommandLevel) -> ClusterLevel {
+        ClusterLevel(Arc::new(AtomicU32::new(level.0)))
+    }
+
+    pub fn get(&self) -> CommandLevel {
+        CommandLevel(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, level: CommandLevel) {
+        self.0.store(level.0, Ordering::Release);
+    }
+}
+
+/// Refuses a version that knows less than is used.
+pub fn check(known: CommandLevel, used: CommandLevel) -> Result<(), TooOld> {
+    if known >= used { Ok(()) } else { Err(TooOld { known: known.0, used: used.0 }) }
+}
+
+/// The raise that a leader proposes, if every member has announced a higher level than the cluster's.
+/// `announced`: of a member that answers at present, this one included.
+pub fn raise(
+    cluster: CommandLevel,
+    members: &[Member],
+    announced: impl Fn(u64) -> Option<CommandLevel>,
+) -> Option<Kind> {
+    let levels: Option<Vec<CommandLevel>> = members.iter().map(|member| announced(member.id)).collect();
+    let levels = levels?.into_iter();
+    let level = if base::mutant("level-of-the-newest") { levels.max()? } else { levels.min()? };
+    let members = members.iter().map(|member| member.id).collect();
+    (level > cluster).then_some(Kind::RaiseLevel(RaiseLevel { level: level.0, members }))
+}
+
+/// The level in a store.
+pub fn of(store: &Store) -> Result<CommandLevel, ApplyError> {
+    let Some(value) = store.item(ITEM) else { return Ok(CommandLevel(0)) };
+    let broken = |_| ApplyError::Item { item: ITEM.to_vec(), reason: "not a level of commands" };
+    Ok(CommandLevel(u32::from_be_bytes(value[..].try_into().map_err(broken)?)))
+}
+
+/// As `of`, if this version knows it.
+pub(crate) fn load(store: &Store, known: CommandLevel) -> Result<CommandLevel, ApplyError> {
+    let level = of(store)?;
+    check(known, level)?;
+    Ok(level)
+}
+
+/// Records a raise, and returns the level after it. Refuses one that does not count all members.
+pub(crate) fn apply(
+    writer: &mut Writer,
+    (cluster, known): (CommandLevel, CommandLevel),
+    request: &RaiseLevel,
+) -> Result<Result<CommandLevel, Error>, ApplyError> {
+    let level = CommandLevel(request.level);
+    let is_counted = |member: &Member| request.members.contains(&member.id);
+    if !members::list(writer.store())?.iter().all(is_counted) {
+        return Ok(Err(Error::NotCapable));
+    }
+    if level <= cluster {
+        return Ok(Ok(cluster));
+    }
+    if !base::mutant("raise-above-own-level") {
+        check(known, level)?;
+    }
+    writer.set_item(ITEM, Some(&level.0.to_be_bytes()));
+    Ok(Ok(level))
+}

@@ -1,0 +1,157 @@
+//! What is counted as it happens, and the metrics of keys, Raft, peers and health checks.
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::buckets::network_histogram;
+use super::calls::CallMetrics;
+use super::disk::DiskMetrics;
+use super::labels::{From, PeerLink, Reason, To};
+use super::snapshots::SnapshotMetrics;
+use crate::traces::Traces;
+
+/// Everything that is counted as it happens, and what traces calls. Cheap to share, safe on any thread.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    pub keys: KeyMetrics,
+    pub disk: DiskMetrics,
+    pub raft: RaftMetrics,
+    pub peers: PeerMetrics,
+    pub snapshots: SnapshotMetrics,
+    pub calls: CallMetrics,
+    pub health: HealthMetrics,
+    pub promotions: PromotionMetrics,
+    pub leases: LeaseMetrics,
+    pub audit: AuditMetrics,
+    pub traces: Traces,
+}
+
+impl Metrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.keys.register(registry);
+        self.disk.register(registry);
+        self.raft.register(registry);
+        self.peers.register(registry);
+        self.snapshots.register(registry);
+        self.leases.register(registry);
+        self.audit.register(registry);
+        self.health.register(registry);
+        self.promotions.register(registry);
+    }
+}
+
+crate::declare_metrics! {
+    /// Operations on the key space, counted where they are carried out.
+    pub struct KeyMetrics {
+        puts: Counter => "etcd_mvcc_put", "Puts seen by this member";
+        deletes: Counter => "etcd_mvcc_delete", "Deletes seen by this member";
+        ranges: Counter => "etcd_mvcc_range", "Ranges seen by this member";
+        /// Transactions with more than one operation.
+        txns: Counter => "etcd_mvcc_txn", "Txns of several operations seen by this member";
+        /// Large ranges that were found and not sent to their end yet.
+        large_ranges: Gauge => "kv_server_large_ranges_open", "Large ranges under way";
+        /// Block files that those keep from being deleted, counted for each range.
+        large_range_files: Gauge => "kv_server_large_range_files", "Block files pinned by large ranges";
+        /// Large ranges that were reset because their clients did not read.
+        large_ranges_unread: Counter
+            => "kv_server_large_ranges_unread", "Large ranges reset because their clients did not read";
+    }
+}
+
+/// How much is carried at once: what shares a round of Raft, and what shares a sync.
+fn sizes() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 13))
+}
+
+crate::declare_metrics! {
+    pub struct RaftMetrics {
+        leader_changes: Counter => "etcd_server_leader_changes_seen", "Leader changes seen";
+        proposals_failed: Counter => "etcd_server_proposals_failed", "Proposals that were not applied";
+        read_indexes_failed: Counter => "etcd_server_read_indexes_failed", "Read points that were not found";
+        read_indexes_slow: Counter => "etcd_server_slow_read_indexes", "Read points that timed out";
+        heartbeats_late: Counter => "etcd_server_heartbeat_send_failures", "Heartbeats sent late";
+        entries_slow: Counter
+            => "etcd_server_slow_apply", "Entries that took longer than --warning-apply-duration to apply";
+        batch_commands: Histogram = sizes()
+            => "kv_server_batch_commands", "Commands that this member proposed as one entry";
+        sync_entries: Histogram = sizes()
+            => "kv_server_log_sync_entries", "Entries of the log that shared a sync";
+    }
+}
+
+crate::declare_metrics! {
+    pub struct PeerMetrics {
+        active: Family<PeerLink, Gauge<i64, AtomicI64>> => "etcd_network_active_peers", "Live links to peers";
+        disconnected: Family<PeerLink, Counter> => "etcd_network_disconnected_peers", "Links lost";
+        sent_bytes: Family<To, Counter> => "etcd_network_peer_sent_bytes", "Bytes sent to a peer";
+        send_failures: Family<To, Counter>
+            => "etcd_network_peer_sent_failures", "Messages to a peer that were lost before they left";
+        received_bytes: Family<From, Counter>
+            => "etcd_network_peer_received_bytes", "Bytes received from a peer";
+        receive_failures: Family<From, Counter>
+            => "etcd_network_peer_received_failures", "Streams of a peer that broke";
+        round_trip_seconds: Family<To, Histogram, fn() -> Histogram>
+            = Family::new_with_constructor(network_histogram)
+            => "etcd_network_peer_round_trip_time_seconds", "Round trip to a peer and back, by probing";
+    }
+}
+
+crate::declare_metrics! {
+    /// Operations on leases.
+    pub struct LeaseMetrics {
+        /// Renewals that this member has answered for its clients.
+        renewed: Counter => "etcd_debugging_lease_renewed", "Renewals answered";
+        /// Leases that this member has expired as the leader.
+        expired: Counter => "etcd_debugging_server_lease_expired", "Leases expired";
+        /// Of the leases that clients of this member were granted, from a second to some six months, as etcd
+        /// has them.
+        ttl_seconds: Histogram = Histogram::new(exponential_buckets(1.0, 2.0, 24))
+            => "etcd_debugging_lease_ttl_total", "TTLs granted";
+    }
+}
+
+crate::declare_metrics! {
+    /// Lines of the audit log.
+    #[derive(Clone)]
+    pub struct AuditMetrics {
+        lines: Counter => "kv_server_audit_log_lines", "Lines of the audit log";
+        /// Those that found no room in the queue, or could not be written.
+        lost: Counter => "kv_server_audit_log_lost_lines", "Lines that are missing in the audit log";
+    }
+}
+
+crate::declare_metrics! {
+    pub struct HealthMetrics {
+        successes: Counter => "etcd_server_health_success", "Successful health checks";
+        failures: Counter => "etcd_server_health_failures", "Failed health checks";
+        /// 1 if the check passed when it was asked for last.
+        last: Family<[(&'static str, &'static str); 2], Gauge>
+            => "etcd_server_healthcheck", "Last result of each check";
+        results: Family<[(&'static str, &'static str); 3], Counter>
+            => "etcd_server_healthchecks", "Results of each check";
+    }
+}
+
+impl HealthMetrics {
+    /// A check of `kind`, which is `livez` or `readyz`, has passed or not.
+    pub fn checked(&self, kind: &'static str, name: &'static str, has_passed: bool) {
+        let status = if has_passed { "success" } else { "error" };
+        self.last.get_or_create(&[("type", kind), ("name", name)]).set(i64::from(has_passed));
+        self.results.get_or_create(&[("type", kind), ("name", name), ("status", status)]).inc();
+    }
+}
+
+crate::declare_metrics! {
+    /// Learners that became voters, as the member that was asked for it saw it.
+    pub struct PromotionMetrics {
+        successes: Counter => "etcd_server_learner_promote_successes", "Learners promoted";
+        /// By the text of the refusal.
+        failures: Family<Reason, Counter>
+            => "etcd_server_learner_promote_failures", "Learners that were not promoted, by reason";
+    }
+}

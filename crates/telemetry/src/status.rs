@@ -1,0 +1,114 @@
+//! The fields of the document. Written by a member, read by `kv-server top`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::CallCounts;
+use crate::usage::Rows;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Document {
+    /// Milliseconds since the start of the process.
+    pub uptime_ms: u64,
+    pub version: String,
+    pub etcd_version: String,
+    pub name: String,
+    /// Ids are in hexadecimal.
+    pub id: String,
+    pub cluster: String,
+    /// Empty while none is known.
+    pub leader: String,
+    /// leader, follower, candidate or learner.
+    pub role: String,
+    pub members: Vec<MemberStatus>,
+    pub raft: RaftStatus,
+    pub counters: Counters,
+    pub calls: Vec<CallCounts>,
+    pub space: Space,
+    pub alarms: Vec<Alarm>,
+    pub watch: WatchStatus,
+    pub leases: u64,
+    pub queues: Queues,
+    /// None without `--metrics-top`.
+    pub top: Option<Rows>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberStatus {
+    pub id: String,
+    pub name: String,
+    pub is_self: bool,
+    pub is_leader: bool,
+    pub is_learner: bool,
+    /// How long the link to it has been up. None of itself, and while it does not answer.
+    pub linked_s: Option<u64>,
+    /// Entries of the leader's log that it has not acknowledged. Of others, only the leader knows.
+    pub lag: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RaftStatus {
+    pub term: u64,
+    pub commit: u64,
+    pub applied: u64,
+    pub last_index: u64,
+    pub proposals_pending: u64,
+}
+
+/// All since the start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    pub puts: u64,
+    pub deletes: u64,
+    pub ranges: u64,
+    pub txns: u64,
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    pub log_bytes: u64,
+    pub store_bytes: u64,
+    /// Log and store bytes over these are the write amplification.
+    pub command_bytes: u64,
+    pub events: u64,
+    pub leader_changes: u64,
+    pub cpu_seconds: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Space {
+    /// 0 if there is none.
+    pub quota_bytes: u64,
+    pub store_bytes: u64,
+    pub in_use_bytes: u64,
+    pub resident_bytes: u64,
+    pub keys: u64,
+    pub revision: u64,
+    pub compact_revision: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Alarm {
+    pub member: String,
+    pub alarm: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchStatus {
+    pub streams: u64,
+    pub watchers: u64,
+    /// Those that read history.
+    pub lagging: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Queues {
+    pub reads_running: u64,
+    pub reads_waiting: u64,
+    pub commands_waiting: u64,
+}

@@ -1,0 +1,152 @@
+//! What a sampled request names, and how much.
+
+use api::Method;
+use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
+use bytes::{Buf, Bytes};
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use state_machine::command;
+
+/// Operations of a transaction that are looked at.
+const OPERATIONS_MAX: usize = 16;
+/// Operations in a list of a transaction, of which it is looked at: etcd's limit where none is set.
+const TXN_OPS_MAX: usize = 128;
+/// Bytes of a key that are looked at for its prefix.
+const PREFIX_BYTES_MAX: usize = 64;
+/// Segments of a prefix, the empty one before a leading slash not counted.
+const SEGMENTS: usize = 2;
+/// Pairs of an answer that are counted one by one. The rest is estimated by its bytes.
+const PAIRS_MAX: u64 = 4096;
+/// gRPC's prefix of a message.
+const FRAME_HEAD_BYTES: usize = 5;
+
+/// A key of a request, and the bytes of the pair that is written to it.
+pub(super) type Named = (Bytes, u64);
+
+/// Keys of a request, at most [`OPERATIONS_MAX`]. One that cannot be decoded names none.
+pub(super) fn named(method: Method, message: Bytes) -> Vec<Named> {
+    let mut named = Vec::new();
+    match method {
+        Method::KvRange => named.extend(RangeRequest::decode(message).ok().map(|range| (range.key, 0))),
+        Method::KvPut => named.extend(PutRequest::decode(message).ok().map(put)),
+        Method::KvDeleteRange => {
+            named.extend(DeleteRangeRequest::decode(message).ok().map(|delete| (delete.key, 0)));
+        }
+        Method::KvTxn => of_txn(&command::decode_txn(message, TXN_OPS_MAX).unwrap_or_default(), &mut named),
+        _ => {}
+    }
+    named
+}
+
+fn put(put: PutRequest) -> Named {
+    let bytes = (put.key.len() + put.value.len()) as u64;
+    (put.key, bytes)
+}
+
+/// Both branches: which one was taken is not known here.
+fn of_txn(txn: &TxnRequest, named: &mut Vec<Named>) {
+    for op in txn.success.iter().chain(&txn.failure).filter_map(|op| op.request.as_ref()) {
+        if named.len() == OPERATIONS_MAX {
+            return;
+        }
+        match op {
+            Op::RequestRange(range) => named.push((range.key.clone(), 0)),
+            Op::RequestPut(one) => named.push(put(one.clone())),
+            Op::RequestDeleteRange(delete) => named.push((delete.key.clone(), 0)),
+            Op::RequestTxn(inner) => of_txn(inner, named),
+        }
+    }
+}
+
+/// The part of a key that it shares with its neighbours: [`SEGMENTS`] segments with the slash after the last,
+/// or fewer if there are fewer slashes. Empty if the first 64 bytes have no slash.
+pub(super) fn prefix_of(key: &[u8]) -> &[u8] {
+    let seen = &key[..key.len().min(PREFIX_BYTES_MAX)];
+    let slashes = seen.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
+    let segments = SEGMENTS + usize::from(seen.first() == Some(&b'/'));
+    &seen[..slashes.take(segments).last().unwrap_or_default()]
+}
+
+/// Keys that a call read, wrote or deleted, from its framed answer.
+pub(super) fn keys_of(method: Method, named: usize, frame: Option<&Bytes>) -> u64 {
+    let answer = frame.and_then(|frame| frame.get(FRAME_HEAD_BYTES..));
+    match (method, answer) {
+        (Method::KvRange | Method::KvDeleteRange, Some(answer)) => field_two(answer),
+        (Method::KvRange | Method::KvDeleteRange, None) => 0,
+        _ => named as u64,
+    }
+}
+
+/// Field 2 of a response: the pairs of a range, one each, or the number of keys that were deleted.
+fn field_two(answer: &[u8]) -> u64 {
+    let (mut rest, mut count) = (answer, 0u64);
+    while rest.has_remaining() {
+        let Ok((tag, kind)) = decode_key(&mut rest) else { return count };
+        if (tag, kind) == (2, WireType::Varint) {
+            return decode_varint(&mut rest).unwrap_or(count);
+        }
+        if skip_field(kind, tag, &mut rest, DecodeContext::default()).is_err() {
+            return count;
+        }
+        count += u64::from(tag == 2);
+        if count == PAIRS_MAX {
+            let seen = (answer.len() - rest.len()) as u64;
+            return count * answer.len() as u64 / seen;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::{DeleteRangeResponse, RangeResponse, RequestOp};
+    use api::mvccpb::KeyValue;
+
+    #[test]
+    fn a_prefix_ends_with_a_slash_and_is_short() {
+        let long = format!("a/{}/x", "y".repeat(1 << 20));
+        for (key, prefix) in [
+            ("/registry/pods/default/x", "/registry/pods/"),
+            ("/registry/pods", "/registry/"),
+            ("app/web/1", "app/web/"),
+            ("app/web", "app/"),
+            ("/", "/"),
+            ("//x", "//"),
+            ("plain", ""),
+            ("", ""),
+            (&long, "a/"),
+        ] {
+            assert_eq!(prefix_of(key.as_bytes()), prefix.as_bytes(), "{key:.40}");
+        }
+    }
+
+    fn framed(message: &impl Message) -> Bytes {
+        [&[0; FRAME_HEAD_BYTES], message.encode_to_vec().as_slice()].concat().into()
+    }
+
+    #[test]
+    fn keys_are_counted_in_the_answer() {
+        let range = |pairs| {
+            let pair = KeyValue { key: "k".into(), value: vec![7; 100].into(), ..KeyValue::default() };
+            framed(&RangeResponse { kvs: vec![pair; pairs], count: 9, ..RangeResponse::default() })
+        };
+        let deleted = framed(&DeleteRangeResponse { deleted: 7, ..DeleteRangeResponse::default() });
+        assert_eq!(keys_of(Method::KvRange, 1, Some(&range(0))), 0);
+        assert_eq!(keys_of(Method::KvRange, 1, Some(&range(3))), 3);
+        assert!((9_990..=10_010).contains(&keys_of(Method::KvRange, 1, Some(&range(10_000)))));
+        assert_eq!(keys_of(Method::KvDeleteRange, 1, Some(&deleted)), 7);
+        assert_eq!(keys_of(Method::KvPut, 1, None), 1);
+        assert_eq!(keys_of(Method::KvRange, 1, Some(&Bytes::from_static(b"\0\0\0\0\x05\xff\xff\xff"))), 0);
+    }
+
+    #[test]
+    fn a_transaction_names_its_first_operations() {
+        let put = PutRequest { key: "k/1".into(), value: "v".into(), ..PutRequest::default() };
+        let op = RequestOp { request: Some(Op::RequestPut(put)) };
+        let txn = TxnRequest { success: vec![op; 100], ..TxnRequest::default() };
+        let named = named(Method::KvTxn, txn.encode_to_vec().into());
+        assert_eq!((named.len(), named[0].clone()), (OPERATIONS_MAX, ("k/1".into(), 4)));
+    }
+}

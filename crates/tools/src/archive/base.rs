@@ -1,0 +1,59 @@
+//! Snapshots of the cluster as objects.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::inventory::{BASES, Base, milliseconds};
+use super::place::{ArchivePlace, PlaceError};
+use crate::import::{CheckedFile, HashCheck, ImportError};
+use crate::live_import::{CopyError, Digests, Progress, Session, copy};
+
+/// Revisions of a base that are compared with what the source sends.
+const SEAM_REVISIONS: i64 = 1024;
+
+/// Why there is no base.
+#[derive(Debug, thiserror::Error)]
+pub enum BaseError {
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    #[error("the snapshot of the cluster")]
+    File(#[from] ImportError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+}
+
+/// A base that was made, its bytes, and the digests of its newest revisions.
+pub struct Made {
+    pub base: Base,
+    pub bytes: u64,
+    pub digests: Digests,
+}
+
+/// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
+/// back: it counts from `from_ms` or later.
+pub async fn make(session: Session, place: Arc<ArchivePlace>, from_ms: i64) -> Result<Made, BaseError> {
+    let draft = place.draft(&format!("{BASES}/incoming"))?;
+    let taken = copy(&session, &draft.path, &mut Progress::default()).await?;
+    tokio::task::block_in_place(|| adopt(&place, &draft.path, milliseconds(taken).max(from_ms)))
+}
+
+fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {
+    let file = CheckedFile::open(draft, HashCheck::Required)?;
+    let base = Base { revision: file.revision()?, time_ms, is_taken: true };
+    let digests = newest_digests(&file)?;
+    let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());
+    place.adopt(draft, &base.name())?;
+    Ok(Made { base, bytes, digests })
+}
+
+/// Digests of the newest revisions of a base that is in the archive.
+pub fn digests(place: &ArchivePlace, base: &Base) -> Result<Digests, BaseError> {
+    let file = place.file(&base.name(), &std::env::temp_dir().join("base"))?;
+    Ok(newest_digests(&CheckedFile::open(&file.path, HashCheck::Required)?)?)
+}
+
+fn newest_digests(file: &CheckedFile) -> Result<Digests, ImportError> {
+    let mut digests = Digests::default();
+    file.newest_changes(SEAM_REVISIONS, |change| digests.add(change))?;
+    Ok(digests)
+}

@@ -1,0 +1,471 @@
+//! The archiver: a watch of all keys becomes segments, and now and then there is a base.
+//!
+//! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
+//!   were received and are not written yet are kept.
+//! * What cannot be written is tried again, and nothing is received meanwhile.
+//! * `head.json` says up to which time the archive has all that was received.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::etcdserverpb::WatchResponse;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+use super::base::{self, BaseError, Made};
+use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, Reached};
+use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
+use super::metrics::Metrics;
+use super::place::{ArchivePlace, PlaceError};
+use super::seam::{self, Pairs, Seam, SeamError};
+use super::segment::{Lease, Record, Writer};
+use crate::live_import::{
+    EventRevisions, Events, EventsError, Head, News, Session, WholeRevision, cluster_name, first_signal,
+    may_pass, say,
+};
+use crate::operator::Client;
+use process::log::causes;
+
+/// Between two connections, and two attempts to write.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two lines about failures.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Between two attempts to make a base.
+const BASE_PAUSE: Duration = Duration::from_secs(30);
+/// Ids of leases whose TTL is archived. Beyond that, they are asked for again.
+const LEASES_KNOWN_MAX: usize = 2_000_000;
+
+/// When objects are made and removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub base_every: Duration,
+    pub segment_every: Duration,
+    pub segment_bytes: usize,
+    pub keep: Option<Duration>,
+}
+
+/// Why the archiver ends.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
+    Events(#[from] EventsError),
+    #[error(transparent)]
+    Seam(#[from] SeamError),
+    #[error("the endpoints are of cluster {found}, and the archive is of cluster {wanted}")]
+    OtherCluster { found: String, wanted: String },
+    #[error(
+        "the cluster is at revision {head}, and the archive at revision {revision}: the cluster was replaced by an \
+         older state. Archive it to another place"
+    )]
+    Older { head: i64, revision: i64 },
+    #[error("the cluster refuses: {0}")]
+    Refused(String),
+}
+
+/// How a connection ended.
+enum Broken {
+    Lost(String),
+    Fatal(FollowError),
+}
+
+impl From<Status> for Broken {
+    fn from(status: Status) -> Broken {
+        match may_pass(&status) {
+            true => Broken::Lost(status.message().to_owned()),
+            false => Broken::Fatal(FollowError::Refused(status.message().to_owned())),
+        }
+    }
+}
+
+impl<E: Into<FollowError>> From<E> for Broken {
+    fn from(error: E) -> Broken {
+        Broken::Fatal(error.into())
+    }
+}
+
+pub struct Archiver {
+    client: Client,
+    place: Arc<ArchivePlace>,
+    options: Options,
+    signalled: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    inventory: Inventory,
+    /// None before the first answer to an empty archive.
+    cluster: Option<String>,
+    segment: Writer,
+    segment_since: Instant,
+    seam: Seam,
+    /// The last revision that was received; 0: a base has to come first.
+    last: i64,
+    /// When it was received: times do not go back.
+    last_ms: i64,
+    /// Leases whose TTL is archived, and those whose TTL is not yet.
+    known: HashSet<i64>,
+    unknown: HashSet<i64>,
+    auth_revision: u64,
+    base: Option<JoinHandle<Result<Made, BaseError>>>,
+    base_after: Instant,
+    whole_at: Instant,
+    said: Option<Instant>,
+}
+
+impl Archiver {
+    /// Reads what the place has.
+    pub fn open(
+        client: Client,
+        place: ArchivePlace,
+        options: Options,
+        signalled: watch::Receiver<bool>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Archiver, FollowError> {
+        let (identity, reached) = (documents::identity(&place)?, documents::reached(&place)?);
+        let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
+        let now = Instant::now();
+        let base_age = inventory.bases.last().map(|base| now_ms().saturating_sub(base.time_ms));
+        let left = base_age.map_or(Duration::ZERO, |age| {
+            options.base_every.saturating_sub(Duration::from_millis(age.max(0).cast_unsigned()))
+        });
+        let last = inventory.resume().unwrap_or(0);
+        metrics.revision.set(last);
+        Ok(Archiver {
+            client,
+            options,
+            signalled,
+            metrics,
+            cluster: identity.map(|identity| identity.cluster_id),
+            segment: Writer::new(),
+            segment_since: now,
+            seam: Seam::load(&place, &inventory, last)?,
+            last,
+            last_ms: reached.map_or(0, |reached| reached.time_ms),
+            known: HashSet::new(),
+            unknown: HashSet::new(),
+            auth_revision: reached.map_or(0, |reached| reached.auth_revision),
+            base: None,
+            base_after: now + left,
+            whole_at: now,
+            said: None,
+            inventory,
+            place: Arc::new(place),
+        })
+    }
+
+    /// Runs until a signal. What was received by then is archived.
+    pub async fn run(mut self) -> Result<i64, FollowError> {
+        let mut signalled = self.signalled.clone();
+        loop {
+            match self.connection().await {
+                Ok(()) => return Ok(self.last),
+                Err(Broken::Fatal(error)) => return Err(error),
+                Err(Broken::Lost(reason)) => self.fail(&reason),
+            }
+            if let Some(base) = self.base.take() {
+                base.abort();
+            }
+            self.client.turn_away();
+            tokio::select! {
+                () = first_signal(&mut signalled) => {
+                    self.write(None).await?;
+                    return Ok(self.last);
+                }
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.metrics.failures.inc();
+        if self.said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+            self.said = Some(Instant::now());
+            say(&format!("revision {}: {reason}", self.last));
+        }
+    }
+
+    /// Follows over one connection until a signal.
+    async fn connection(&mut self) -> Result<(), Broken> {
+        let session = Session::open(&mut self.client).await?;
+        let head = session.head().await?;
+        self.check(head)?;
+        if self.auth_revision == 0 {
+            self.auth_revision = session.auth().await?.1;
+        }
+        if self.last == 0 {
+            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms).await;
+            self.take_base(made)?;
+        } else if self.seam.is_blank(self.last) {
+            self.compare_pairs(&session).await?;
+        }
+        let mut events = Events::begin(&session, self.seam.begin(self.last)).await?;
+        let mut revisions = EventRevisions::default();
+        say(&format!("revision {}: archiving {}", self.last, self.client.endpoint()));
+        self.said = None;
+        let mut signalled = self.signalled.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = first_signal(&mut signalled) => return Ok(self.write(Some(&session)).await?),
+                made = finished(&mut self.base) => {
+                    self.base = None;
+                    self.take_base(made)?;
+                }
+                news = events.next() => match news? {
+                    News::Head(head) => {
+                        let confirmed = if self.seam.is_confirmed(self.last) { self.last } else { 0 };
+                        events.check(head, confirmed)?;
+                        self.observe(head, &session).await?;
+                    }
+                    News::Events(response) => self.take(response, &mut revisions, &session).await?,
+                    News::Compacted(compacted) if compacted <= self.last => {
+                        self.seam.forget_up_to(compacted);
+                        if self.seam.is_blank(self.last) {
+                            self.compare_pairs(&session).await?;
+                        }
+                        revisions = EventRevisions::default();
+                        events = Events::begin(&session, self.seam.begin(self.last)).await?;
+                    }
+                    News::Compacted(compacted) => return Err(self.skip(compacted, &session).await?),
+                },
+            }
+        }
+    }
+
+    /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
+    async fn compare_pairs(&mut self, session: &Session) -> Result<(), Broken> {
+        self.write(None).await?;
+        match seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?? {
+            Pairs::Equal => Ok(()),
+            Pairs::Unknown => Err(self.skip(self.last, session).await?),
+        }
+    }
+
+    /// The cluster is that of the archive, and not older. The first one becomes it.
+    fn check(&mut self, head: Head) -> Result<(), FollowError> {
+        let found = cluster_name(head);
+        match &self.cluster {
+            Some(wanted) if *wanted != found => {
+                return Err(FollowError::OtherCluster { found, wanted: wanted.clone() });
+            }
+            Some(_) => {}
+            None => {
+                let identity = Identity { format: FORMAT, cluster_id: found.clone() };
+                let bytes = serde_json::to_vec(&identity).expect("text and numbers are JSON");
+                tokio::task::block_in_place(|| self.place.put(IDENTITY, bytes))?;
+                self.cluster = Some(found);
+            }
+        }
+        let revision = self.last.max(self.inventory.newest().unwrap_or(0));
+        match head.revision < revision {
+            true => Err(FollowError::Older { head: head.revision, revision }),
+            false => Ok(()),
+        }
+    }
+
+    fn take_base(&mut self, made: Result<Made, BaseError>) -> Result<(), Broken> {
+        let Made { base, bytes, digests } = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.base_after = Instant::now() + BASE_PAUSE;
+                let reason = format!("no base: {}", causes(&error));
+                if self.last == 0 {
+                    return Err(Broken::Lost(reason));
+                }
+                self.fail(&reason);
+                return Ok(());
+            }
+        };
+        self.base_after = Instant::now() + self.options.base_every;
+        let last = if self.last == 0 { base.revision } else { self.last };
+        if let Err(other) = self.seam.expect(&digests, last) {
+            tokio::task::block_in_place(|| self.place.remove(&base.name()))?;
+            return Err(other.into());
+        }
+        self.inventory.bases.push(base);
+        if self.last == 0 {
+            self.last = base.revision;
+            self.metrics.revision.set(base.revision);
+        }
+        self.metrics.bases.inc();
+        self.metrics.bytes.inc_by(bytes);
+        self.metrics.base_revision.set(base.revision);
+        self.metrics.base_time.set(base.time_ms as f64 / 1000.0);
+        say(&format!("base at revision {}, {} MiB", base.revision, bytes >> 20));
+        Ok(self.remove_superfluous()?)
+    }
+
+    fn remove_superfluous(&mut self) -> Result<(), FollowError> {
+        let Some(keep) = self.options.keep else { return Ok(()) };
+        let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let names = self.inventory.superfluous(now_ms().saturating_sub(keep));
+        tokio::task::block_in_place(|| names.iter().try_for_each(|name| self.place.remove(name)))?;
+        self.inventory.bases.retain(|base| !names.contains(&base.name()));
+        self.inventory.segments.retain(|segment| !names.contains(&segment.name()));
+        Ok(())
+    }
+
+    async fn observe(&mut self, head: Head, session: &Session) -> Result<(), Broken> {
+        self.metrics.head.set(head.revision);
+        if !self.seam.is_confirmed(self.last) {
+            return Ok(());
+        }
+        if self.segment_since.elapsed() >= self.options.segment_every {
+            self.write(Some(session)).await?;
+            let (_, auth_revision) = session.auth().await?;
+            if auth_revision != self.auth_revision {
+                // No watch says what has changed.
+                self.auth_revision = auth_revision;
+                self.base_after = self.base_after.min(Instant::now());
+            }
+        }
+        if self.base.is_none() && Instant::now() >= self.base_after {
+            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms);
+            self.base = Some(tokio::spawn(made));
+        }
+        let archived = self.metrics.revision.get();
+        if archived >= head.revision {
+            self.whole_at = Instant::now();
+        }
+        self.metrics.behind_revisions.set((head.revision - archived).max(0));
+        self.metrics.behind_seconds.set(self.whole_at.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    async fn take(
+        &mut self,
+        response: WatchResponse,
+        revisions: &mut EventRevisions,
+        session: &Session,
+    ) -> Result<(), Broken> {
+        let mut gap = None;
+        revisions.take(response, |whole| {
+            self.seam.take(&whole, self.last)?;
+            gap = gap.or_else(|| self.push(whole));
+            Ok::<(), FollowError>(())
+        })?;
+        if let Some(found) = gap {
+            return Err(self.skip(found, session).await?);
+        }
+        if self.segment.bytes() >= self.options.segment_bytes {
+            self.write(Some(session)).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a revision that follows the last one. `Some`: it does not.
+    fn push(&mut self, whole: WholeRevision) -> Option<i64> {
+        let WholeRevision { revision, events } = whole;
+        if revision <= self.last {
+            return None;
+        }
+        if revision != self.last + 1 {
+            return Some(revision);
+        }
+        for kv in events.iter().filter_map(|event| event.kv.as_ref()) {
+            if kv.lease != 0 && !self.known.contains(&kv.lease) {
+                self.unknown.insert(kv.lease);
+            }
+        }
+        self.last_ms = self.last_ms.max(now_ms());
+        if self.segment.span().is_none() {
+            self.segment.push(&Record { before: self.seam.before(self.last), ..Record::default() });
+        }
+        self.segment.push(&Record { revision, time_ms: self.last_ms, events, ..Record::default() });
+        self.last = revision;
+        None
+    }
+
+    /// Revisions after the last one are lost: the next connection goes on after a base that is newer, or
+    /// makes one.
+    async fn skip(&mut self, to: i64, session: &Session) -> Result<Broken, FollowError> {
+        self.write(Some(session)).await?;
+        let reason = match to > self.last {
+            true => format!("the cluster no longer has the revisions after {}, up to {to}", self.last),
+            false => format!("the cluster no longer has what could be compared with revision {to}"),
+        };
+        self.last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
+        self.seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, self.last))?;
+        if self.last > 0 {
+            self.metrics.revision.set(self.last);
+        }
+        self.metrics.gaps.inc();
+        Ok(Broken::Lost(reason))
+    }
+
+    /// Writes what was received, and up to when that is all. Without a session no TTLs are asked for.
+    async fn write(&mut self, session: Option<&Session>) -> Result<(), FollowError> {
+        if let Some((first, last, time_ms)) = self.segment.span() {
+            if let Some(session) = session {
+                self.add_leases(session).await;
+            }
+            let segment = Segment { first, last, time_ms };
+            let bytes = std::mem::replace(&mut self.segment, Writer::new()).finish();
+            self.put(&segment.name(), &bytes, false).await?;
+            self.inventory.segments.push(segment);
+            self.metrics.segments.inc();
+            self.metrics.bytes.inc_by(bytes.len() as u64);
+            self.metrics.revision.set(last);
+        }
+        self.segment_since = Instant::now();
+        if self.last == 0 {
+            return Ok(());
+        }
+        self.last_ms = self.last_ms.max(now_ms());
+        let Archiver { last: revision, last_ms: time_ms, auth_revision, .. } = *self;
+        let head = Reached { revision, time_ms, auth_revision };
+        let head = serde_json::to_vec(&head).expect("numbers are JSON");
+        self.put(HEAD, &head, true).await
+    }
+
+    /// Adds the TTLs of leases that were seen for the first time. Those that cannot be asked for come with a
+    /// later segment.
+    async fn add_leases(&mut self, session: &Session) {
+        let ids: Vec<i64> = self.unknown.iter().copied().collect();
+        let Ok(leases) = session.ttls(&ids).await else { return };
+        if self.known.len() + ids.len() > LEASES_KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.extend(ids);
+        self.unknown.clear();
+        let leases: Vec<Lease> = leases.into_iter().map(|(id, ttl)| Lease { id, ttl }).collect();
+        if !leases.is_empty() {
+            self.segment.push(&Record { leases, ..Record::default() });
+        }
+    }
+
+    /// Tries until the object is there, or until a signal.
+    async fn put(&mut self, name: &str, bytes: &[u8], replaces: bool) -> Result<(), FollowError> {
+        let mut signalled = self.signalled.clone();
+        loop {
+            let bytes = bytes.to_vec();
+            let put = tokio::task::block_in_place(|| match replaces {
+                true => self.place.replace(name, bytes),
+                false => self.place.put(name, bytes),
+            });
+            let Err(error) = put else { return Ok(()) };
+            self.fail(&causes(&error));
+            if *signalled.borrow() {
+                return Err(error.into());
+            }
+            tokio::select! {
+                () = first_signal(&mut signalled) => {}
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+}
+
+/// The base that is being made; never, if none is.
+async fn finished(base: &mut Option<JoinHandle<Result<Made, BaseError>>>) -> Result<Made, BaseError> {
+    match base {
+        Some(base) => match base.await {
+            Ok(made) => made,
+            Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+        },
+        None => std::future::pending().await,
+    }
+}

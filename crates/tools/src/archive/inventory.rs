@@ -1,0 +1,291 @@
+//! What a listing of the objects says: which revisions can be restored, and what may be removed.
+//!
+//! ```text
+//!   base/00000000000000000100-001700000000000-taken.db                  state at revision 100
+//!   log/00000000000000000101-00000000000000000250-001700000009000.seg   events of 101 to 250
+//! ```
+//!
+//! A revision can be restored if a base is at or below it, and segments have all revisions between.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Directories of the objects.
+pub const BASES: &str = "base";
+pub const SEGMENTS: &str = "log";
+/// How names of bases end.
+const TAKEN: &str = "-taken.db";
+const ASKED: &str = ".db";
+
+/// The state at one revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Base {
+    pub revision: i64,
+    /// In milliseconds since 1970: a time at which the source had the revision, if `is_taken`. Else when the
+    /// base was asked for, and the revision may be a later one: as bases were named at first.
+    pub time_ms: i64,
+    pub is_taken: bool,
+}
+
+impl Base {
+    pub fn name(&self) -> String {
+        let extension = if self.is_taken { TAKEN } else { ASKED };
+        format!("{BASES}/{:020}-{:015}{extension}", self.revision, self.time_ms)
+    }
+}
+
+/// Events of revisions, the last one included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segment {
+    pub first: i64,
+    pub last: i64,
+    /// When the last one was received, in milliseconds since 1970.
+    pub time_ms: i64,
+}
+
+impl Segment {
+    pub fn name(&self) -> String {
+        format!("{SEGMENTS}/{:020}-{:020}-{:015}.seg", self.first, self.last, self.time_ms)
+    }
+}
+
+/// All objects, by revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    pub bases: Vec<Base>,
+    pub segments: Vec<Segment>,
+}
+
+/// What makes up a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub base: Base,
+    pub segments: Vec<Segment>,
+}
+
+impl Inventory {
+    /// From the names in both directories. Other names are left out.
+    pub fn of(bases: &[String], segments: &[String]) -> Inventory {
+        let base = |name: &String| {
+            let is_taken = name.ends_with(TAKEN);
+            let [revision, time_ms] = numbers(name, if is_taken { TAKEN } else { ASKED })?;
+            Some(Base { revision, time_ms, is_taken })
+        };
+        let segment = |name: &String| {
+            let [first, last, time_ms] = numbers(name, ".seg")?;
+            (first <= last).then_some(Segment { first, last, time_ms })
+        };
+        let mut bases: Vec<Base> = bases.iter().filter_map(base).collect();
+        let mut segments: Vec<Segment> = segments.iter().filter_map(segment).collect();
+        bases.sort_unstable();
+        segments.sort_unstable();
+        Inventory { bases, segments }
+    }
+
+    /// The last revision that can be restored.
+    pub fn newest(&self) -> Option<i64> {
+        self.bases.last().map(|base| self.reach(base.revision))
+    }
+
+    /// The revision to ask for events after. A base alone does not count: the events before it may not have
+    /// been written when the archiver ended.
+    pub fn resume(&self) -> Option<i64> {
+        let ranges = self.ranges();
+        let written = ranges.iter().rfind(|(first, last)| first < last);
+        written.or(ranges.first()).map(|(_, last)| *last)
+    }
+
+    /// The last revision up to which segments have all after `from`.
+    fn reach(&self, from: i64) -> i64 {
+        self.segments.iter().fold(from, |to, segment| match segment.first <= to + 1 && segment.last > to {
+            true => segment.last,
+            false => to,
+        })
+    }
+
+    /// What makes up the state at a revision: the newest base that will do. None: it is before all bases, in
+    /// a gap or not archived yet.
+    pub fn plan(&self, revision: i64) -> Option<Plan> {
+        let fits = |base: &&Base| base.revision <= revision && self.reach(base.revision) >= revision;
+        let base = *self.bases.iter().rev().find(fits)?;
+        let mut reached = base.revision;
+        let mut segments = Vec::new();
+        for segment in &self.segments {
+            if reached < revision && segment.first <= reached + 1 && segment.last > reached {
+                reached = segment.last;
+                segments.push(*segment);
+            }
+        }
+        Some(Plan { base, segments })
+    }
+
+    /// Segments that have the revision of a base, and so must be of its history.
+    pub fn segments_of(&self, base: &Base) -> impl Iterator<Item = &Segment> {
+        let revision = base.revision;
+        self.segments.iter().filter(move |segment| segment.first <= revision && segment.last >= revision)
+    }
+
+    /// The newest revision of a base that was there at a time. Where segments have it, they say when.
+    pub fn base_at(&self, time_ms: i64) -> Option<i64> {
+        let is_alone = |base: &Base| self.segments_of(base).next().is_none();
+        let was_there = |base: &&Base| base.is_taken && base.time_ms <= time_ms && is_alone(base);
+        self.bases.iter().rfind(was_there).map(|base| base.revision)
+    }
+
+    /// Ranges of revisions that can be restored, both ends included.
+    pub fn ranges(&self) -> Vec<(i64, i64)> {
+        let mut ranges: Vec<(i64, i64)> = Vec::new();
+        for base in &self.bases {
+            let reach = self.reach(base.revision);
+            match ranges.last_mut() {
+                Some((_, last)) if base.revision <= *last + 1 => *last = reach.max(*last),
+                _ => ranges.push((base.revision, reach)),
+            }
+        }
+        ranges
+    }
+
+    /// Names of the objects that no revision needs that was current at `cutoff_ms` or later.
+    pub fn superfluous(&self, cutoff_ms: i64) -> Vec<String> {
+        let Some(oldest) = self.bases.iter().rfind(|base| base.is_taken && base.time_ms <= cutoff_ms) else {
+            return Vec::new();
+        };
+        let bases = self.bases.iter().filter(|base| base.revision < oldest.revision).map(Base::name);
+        let is_before = |segment: &&Segment| segment.last <= oldest.revision;
+        bases.chain(self.segments.iter().filter(is_before).map(Segment::name)).collect()
+    }
+}
+
+/// The time now, as names have it.
+pub fn now_ms() -> i64 {
+    milliseconds(SystemTime::now())
+}
+
+/// A time in milliseconds since 1970.
+pub fn milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The numbers of a name, which are parted by `-`.
+fn numbers<const N: usize>(name: &str, extension: &str) -> Option<[i64; N]> {
+    let numbers = name.strip_suffix(extension)?.split('-').map(|digits| {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse().ok().filter(|number| is_number && *number <= mvcc::REVISION_MAX)
+    });
+    numbers.collect::<Option<Vec<i64>>>()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `100@5` is a base, `100?5` one of which it is not known when it was taken, `101-110@6` a segment.
+    fn inventory(text: &str) -> Inventory {
+        let (mut bases, mut segments) = (Vec::new(), Vec::new());
+        for word in text.split_whitespace() {
+            let (revisions, time) = word.split_once(['@', '?']).unwrap();
+            let time_ms = time.parse().unwrap();
+            let number = |digits: &str| digits.parse().unwrap();
+            match revisions.split_once('-') {
+                Some((first, last)) => {
+                    let name = Segment { first: number(first), last: number(last), time_ms }.name();
+                    segments.push(name.strip_prefix("log/").unwrap().to_owned());
+                }
+                None => {
+                    let name =
+                        Base { revision: number(revisions), time_ms, is_taken: word.contains('@') }.name();
+                    bases.push(name.strip_prefix("base/").unwrap().to_owned());
+                }
+            }
+        }
+        let beyond_all = format!("{}-2.db", i64::MAX);
+        bases.extend(["notes.db".to_owned(), "1-2-3.db".to_owned(), "+1-2.db".to_owned(), beyond_all]);
+        segments.extend(["5-4-1.seg".to_owned(), "x.seg".to_owned()]);
+        Inventory::of(&bases, &segments)
+    }
+
+    #[test]
+    fn a_revision_is_made_of_the_newest_base_and_all_segments_after_it() {
+        let whole = "10@1 11-20@2 21-30@3 25@3";
+        let gap = "10@1 11-20@2 40@5 41-50@6";
+        let overlapping = "10@1 11-20@2 15-30@3 11-12@9";
+        for (text, revision, wanted) in [
+            (whole, 9, None),
+            (whole, 10, Some((10, 0))),
+            (whole, 20, Some((10, 1))),
+            (whole, 24, Some((10, 2))),
+            (whole, 26, Some((25, 1))),
+            (whole, 31, None),
+            (gap, 20, Some((10, 1))),
+            (gap, 21, None),
+            (gap, 39, None),
+            (gap, 50, Some((40, 1))),
+            (overlapping, 30, Some((10, 3))),
+            ("11-20@1", 15, None),
+        ] {
+            let plan = inventory(text).plan(revision);
+            let found = plan.map(|plan| (plan.base.revision, plan.segments.len()));
+            assert_eq!(found, wanted, "{revision} of {text}");
+        }
+    }
+
+    #[test]
+    fn ranges_and_the_newest_revision_are_what_can_be_restored() {
+        for (text, ranges, newest) in [
+            ("", vec![], None),
+            ("10@1 11-20@2 21-30@3 25@3", vec![(10, 30)], Some(30)),
+            ("10@1 11-20@2 40@5 41-50@6", vec![(10, 20), (40, 50)], Some(50)),
+            ("10@1 11-20@2 21@5", vec![(10, 21)], Some(21)),
+            ("10@1 12-20@2", vec![(10, 10)], Some(10)),
+        ] {
+            let inventory = inventory(text);
+            assert_eq!((inventory.ranges(), inventory.newest()), (ranges, newest), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_base_alone_is_not_gone_on_after() {
+        for (text, wanted) in [
+            ("", None),
+            ("10@1", Some(10)),
+            ("1@1 9@2", Some(1)),
+            ("1@1 9@2 12@3", Some(1)),
+            ("10@1 11-20@2 40@5", Some(20)),
+            ("10@1 11-20@2 21@5", Some(21)),
+            ("10@1 11-20@2 40@5 41-50@6", Some(50)),
+            ("10@1 12-20@2", Some(10)),
+        ] {
+            assert_eq!(inventory(text).resume(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_base_says_what_was_there_at_a_time_only_where_no_segment_does() {
+        for (text, time, wanted) in [
+            ("10@5", 4, None),
+            ("10@5", 5, Some(10)),
+            ("10?5", 9, None),
+            ("10@5 11-20@6 40@9", 9, Some(40)),
+            ("10@5 11-20@30 15@6", 9, Some(10)),
+            ("10@5 11-20@6 40?9", 9, Some(10)),
+        ] {
+            assert_eq!(inventory(text).base_at(time), wanted, "{time} of {text}");
+        }
+    }
+
+    #[test]
+    fn what_no_recent_revision_needs_is_superfluous() {
+        let text = "10@100 11-20@200 15@150 17?120 21-30@300 25@250";
+        for (cutoff, wanted) in
+            [(99, ""), (100, ""), (149, ""), (150, "10"), (250, "10 15 17 11-20"), (999, "10 15 17 11-20")]
+        {
+            let names = inventory(text).superfluous(cutoff);
+            let short = |name: &String| {
+                let bare = name.split('/').next_back().unwrap();
+                let numbers: Vec<i64> = bare.split(['-', '.']).filter_map(|word| word.parse().ok()).collect();
+                numbers[..numbers.len() - 1].iter().map(i64::to_string).collect::<Vec<_>>().join("-")
+            };
+            assert_eq!(names.iter().map(short).collect::<Vec<_>>().join(" "), wanted, "{cutoff}");
+        }
+    }
+}

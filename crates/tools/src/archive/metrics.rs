@@ -1,0 +1,55 @@
+//! How far the archive is, for Prometheus.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use axum::Router;
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+type Seconds = Gauge<f64, AtomicU64>;
+
+telemetry::declare_metrics! {
+    /// Counters and gauges of one archiver.
+    pub struct Metrics {
+        /// Durable at the place.
+        revision: Gauge<i64, AtomicI64> => "revision", "Newest archived revision";
+        /// Of the cluster, when it last answered.
+        head: Gauge<i64, AtomicI64> => "head_revision", "Revision of the cluster when it last answered";
+        behind_revisions: Gauge<i64, AtomicI64>
+            => "behind_revisions", "Revisions of the cluster that are not archived";
+        /// Since the archive last had all that the cluster had.
+        behind_seconds: Seconds
+            => "behind_seconds", "Seconds since the archive last had all revisions of the cluster";
+        base_revision: Gauge<i64, AtomicI64> => "base_revision", "Revision of the newest base";
+        base_time: Seconds => "base_time_seconds", "When it was taken, since 1970";
+        bases: Counter => "bases", "Bases that were written";
+        segments: Counter => "segments", "Segments that were written";
+        bytes: Counter => "bytes", "Bytes of bases and segments that were written";
+        gaps: Counter => "gaps", "Times when revisions were compacted before they were archived";
+        failures: Counter => "failures", "Failed calls of the cluster and writes to the archive";
+    }
+}
+
+impl Metrics {
+    pub fn text(&self) -> String {
+        let (mut registry, mut text) = (Registry::with_prefix("kv_archive"), String::new());
+        self.register(&mut registry);
+        let _strings_do_not_fail = encode(&mut text, &registry);
+        text
+    }
+}
+
+/// Serves `/metrics` at the address, as long as the runtime runs. Returns where.
+pub async fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    let router = Router::new().route("/metrics", get(move || async move { metrics.text() }));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(bound)
+}

@@ -1,0 +1,191 @@
+//! Objects in a bucket. Endpoint, region and credentials come from the environment, by the names that AWS's
+//! tools use.
+//!
+//! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
+//! object of one replaces one of the other.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
+use tokio::runtime::Handle;
+
+use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use process::files;
+
+pub const SCHEME: &str = "s3://";
+/// Of a file that is sent, and of one that is fetched.
+const PART_BYTES: usize = 8 << 20;
+/// Parts that are under way at once.
+const PARTS_MAX: usize = 4;
+
+/// A prefix in a bucket.
+#[derive(Debug)]
+pub struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    runtime: Handle,
+}
+
+impl Bucket {
+    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    pub fn open(address: &str, runtime: &Handle) -> Result<Bucket, PlaceError> {
+        let refused = || PlaceError::Address(address.to_owned());
+        let rest = address.strip_prefix(SCHEME).ok_or_else(refused)?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(refused());
+        }
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok());
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        if let Some(endpoint) = endpoint {
+            builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+        }
+        let store = builder.build().map_err(failed("open", address))?;
+        Ok(Bucket::new(Arc::new(store), prefix.trim_end_matches('/'), runtime))
+    }
+
+    fn new(store: Arc<dyn ObjectStore>, prefix: &str, runtime: &Handle) -> Bucket {
+        Bucket { store, prefix: prefix.to_owned(), runtime: runtime.clone() }
+    }
+
+    fn path(&self, name: &str) -> Path {
+        match self.prefix.is_empty() {
+            true => Path::from(name),
+            false => Path::from(format!("{}/{name}", self.prefix)),
+        }
+    }
+
+    /// Sends a file.
+    pub fn adopt(&self, draft: &FilePath, name: &str) -> Result<(), PlaceError> {
+        let io_error = |source| PlaceError::Io { attempt: "send", path: draft.to_owned(), source };
+        let mut file = File::open(draft).map_err(io_error)?;
+        self.runtime.block_on(async {
+            let upload = self.store.put_multipart(&self.path(name)).await.map_err(failed("make", name))?;
+            let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+            let mut buffer = vec![0; PART_BYTES];
+            loop {
+                let read = file.read(&mut buffer).map_err(io_error)?;
+                if read == 0 {
+                    break;
+                }
+                upload.wait_for_capacity(PARTS_MAX).await.map_err(failed("write", name))?;
+                upload.write(&buffer[..read]);
+            }
+            upload.finish().await.map(drop).map_err(failed("write", name))
+        })
+    }
+
+    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        self.write(name, bytes, PutMode::Create)
+    }
+
+    pub fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        self.write(name, bytes, PutMode::Overwrite)
+    }
+
+    fn write(&self, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<(), PlaceError> {
+        let (path, options) = (self.path(name), PutOptions::from(mode));
+        let put = self.store.put_opts(&path, Bytes::from(bytes).into(), options);
+        self.runtime.block_on(put).map(drop).map_err(failed("make", name))
+    }
+
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
+        let path = self.path(directory);
+        let listed = self.store.list(Some(&path)).map_ok(|object| object.location);
+        let found: Vec<Path> =
+            self.runtime.block_on(listed.try_collect()).map_err(failed("list", directory))?;
+        let mut names: Vec<String> =
+            found.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
+        let path = self.path(name);
+        let found = match self.runtime.block_on(self.store.get(&path)) {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            found => found.map_err(failed("read", name))?,
+        };
+        let bytes = found.meta.size;
+        if bytes > OBJECT_BYTES_MAX {
+            return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
+        }
+        let read = self.runtime.block_on(found.bytes()).map_err(failed("read", name))?;
+        Ok(Some(read.to_vec()))
+    }
+
+    /// Writes the object to a new file.
+    pub fn fetch(&self, name: &str, to: &FilePath) -> Result<(), PlaceError> {
+        let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
+        let mut file = files::create(to).map_err(io_error)?;
+        self.runtime.block_on(async {
+            let got = self.store.get(&self.path(name)).await.map_err(failed("read", name))?;
+            let mut parts = got.into_stream();
+            while let Some(part) = parts.try_next().await.map_err(failed("read", name))? {
+                file.write_all(&part).map_err(io_error)?;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
+        self.runtime.block_on(self.store.delete(&self.path(name))).map_err(failed("remove", name))
+    }
+}
+
+fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError {
+    let name = name.to_owned();
+    move |source| PlaceError::Bucket { attempt, name, source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn objects_of_a_prefix_are_made_once_listed_and_fetched() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let bucket = Bucket::new(Arc::clone(&store), "a/b", runtime.handle());
+        let other = Bucket::new(store, "", runtime.handle());
+        bucket.put("log/1", b"one".to_vec()).unwrap();
+        bucket.put("log/1", b"two".to_vec()).unwrap_err();
+        bucket.replace("head.json", b"1".to_vec()).unwrap();
+        bucket.replace("head.json", b"2".to_vec()).unwrap();
+        other.put("log/2", b"other".to_vec()).unwrap();
+        assert_eq!(bucket.get("head.json").unwrap().as_deref(), Some(&b"2"[..]));
+        assert_eq!(
+            (bucket.list("log").unwrap(), other.list("log").unwrap()),
+            (vec!["1".into()], vec!["2".into()])
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let (draft, fetched) = (directory.path().join("draft"), directory.path().join("fetched"));
+        let large = vec![7; 3 * PART_BYTES + 5];
+        std::fs::write(&draft, &large).unwrap();
+        bucket.adopt(&draft, "base/x").unwrap();
+        bucket.fetch("base/x", &fetched).unwrap();
+        assert!(std::fs::read(&fetched).unwrap() == large);
+        bucket.remove("base/x").unwrap();
+        assert_eq!((bucket.get("base/x").unwrap(), bucket.list("base").unwrap()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn an_address_names_a_bucket() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        for address in ["s3://", "s3:///prefix"] {
+            let error = Bucket::open(address, runtime.handle()).unwrap_err();
+            assert!(error.to_string().contains("is not s3://BUCKET"), "{error}");
+        }
+    }
+}

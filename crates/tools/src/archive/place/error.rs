@@ -1,0 +1,23 @@
+//! Why a place cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Of an object that is read as a whole: `--segment-bytes` and a revision at most.
+pub const OBJECT_BYTES_MAX: u64 = 2 << 30;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+    #[error("make a directory for a copy")]
+    Scratch(#[source] io::Error),
+    #[error("{name} has {bytes} bytes, more than an archiver writes")]
+    TooLarge { name: String, bytes: u64 },
+    #[error("another archiver writes to {0}")]
+    Taken(String),
+    #[error("{0:?} is not s3://BUCKET or s3://BUCKET/PREFIX")]
+    Address(String),
+    #[error("{attempt} {name}")]
+    Bucket { attempt: &'static str, name: String, source: Box<object_store::Error> },
+}

@@ -1,0 +1,181 @@
+//! Objects as files of a local directory, synced before they have their name.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use process::files;
+
+/// Of files that are being written.
+const DRAFT: &str = "tmp";
+/// Held by the archiver that writes here.
+const LOCK: &str = "lock";
+
+/// A directory with objects.
+#[derive(Debug)]
+pub struct Local {
+    root: PathBuf,
+    /// Locked as long as it is open.
+    _lock: Option<File>,
+}
+
+impl Local {
+    /// To read from.
+    pub fn at(root: &Path) -> Local {
+        Local { root: root.to_owned(), _lock: None }
+    }
+
+    /// To write to. The directory is made; drafts of an archiver that was killed are removed.
+    pub fn take(root: &Path) -> Result<Local, PlaceError> {
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(root);
+        made.map_err(failed("make", root))?;
+        let path = root.join(LOCK);
+        let lock = files::open_lock(&path).map_err(failed("open", &path))?;
+        match fs4::FileExt::try_lock(&lock) {
+            Ok(()) => {}
+            Err(fs4::TryLockError::WouldBlock) => return Err(PlaceError::Taken(root.display().to_string())),
+            Err(fs4::TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+        }
+        let place = Local { root: root.to_owned(), _lock: Some(lock) };
+        for directory in ["", super::super::inventory::BASES, super::super::inventory::SEGMENTS] {
+            let path = root.join(directory);
+            builder.create(&path).map_err(failed("make", &path))?;
+            for name in names(&path)?.into_iter().filter(|name| name.ends_with(&format!(".{DRAFT}"))) {
+                let draft = path.join(name);
+                fs::remove_file(&draft).map_err(failed("remove", &draft))?;
+            }
+        }
+        sync(root)?;
+        Ok(place)
+    }
+
+    /// Where a file may be made that becomes an object by [`Local::adopt`].
+    pub fn draft(&self, name: &str) -> PathBuf {
+        self.root.join(format!("{name}.{DRAFT}"))
+    }
+
+    /// Makes a new object. One of that name is an error.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
+        let draft = self.write_draft(name, bytes)?;
+        self.adopt(&draft, name)
+    }
+
+    /// Makes an object, in place of one of that name.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
+        let (draft, path) = (self.write_draft(name, bytes)?, self.root.join(name));
+        fs::rename(&draft, &path).map_err(failed("make", &path))?;
+        sync_parent(&path)
+    }
+
+    fn write_draft(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, PlaceError> {
+        let draft = self.draft(name);
+        let written = files::create(&draft).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        });
+        written.map_err(failed("write", &draft))?;
+        Ok(draft)
+    }
+
+    /// A draft becomes a new object.
+    pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
+        let path = self.root.join(name);
+        File::open(draft).and_then(|file| file.sync_all()).map_err(failed("sync", draft))?;
+        let renamed = renameat_with(CWD, draft, CWD, &path, RenameFlags::NOREPLACE);
+        renamed.map_err(|errno| failed("make", &path)(errno.into()))?;
+        sync_parent(&path)
+    }
+
+    /// Names of the objects in a directory of the place, in order, without it. Drafts are none.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
+        let mut found = names(&self.root.join(directory))?;
+        found.retain(|name| !name.ends_with(&format!(".{DRAFT}")));
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// The whole object; None if there is none.
+    pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
+        let path = self.root.join(name);
+        let file = match files::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed("open", &path))?,
+        };
+        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
+        if bytes > OBJECT_BYTES_MAX {
+            return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
+        }
+        let mut read = Vec::new();
+        file.take(bytes).read_to_end(&mut read).map_err(failed("read", &path))?;
+        Ok(Some(read))
+    }
+
+    /// Where the object can be read as a file.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
+        let path = self.root.join(name);
+        fs::remove_file(&path).map_err(failed("remove", &path))?;
+        sync_parent(&path)
+    }
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, PlaceError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("list", directory))?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    entries.map(name).collect::<io::Result<_>>().map_err(failed("list", directory))
+}
+
+fn sync(directory: &Path) -> Result<(), PlaceError> {
+    File::open(directory).and_then(|file| file.sync_all()).map_err(failed("sync", directory))
+}
+
+fn sync_parent(path: &Path) -> Result<(), PlaceError> {
+    sync(path.parent().expect("an object lies in a directory"))
+}
+
+fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    let path = path.to_owned();
+    move |source| PlaceError::Io { attempt, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_appear_whole_and_are_not_replaced_by_accident() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("archive");
+        let place = Local::take(&root).unwrap();
+        assert!(matches!(Local::take(&root), Err(PlaceError::Taken(_))));
+        place.put("log/a", b"1").unwrap();
+        place.put("log/a", b"2").unwrap_err();
+        assert_eq!(place.get("log/a").unwrap().as_deref(), Some(&b"1"[..]));
+        place.replace("head.json", b"1").unwrap();
+        place.replace("head.json", b"2").unwrap();
+        assert_eq!(place.get("head.json").unwrap().as_deref(), Some(&b"2"[..]));
+        fs::write(place.draft("base/b"), "half").unwrap();
+        assert_eq!(place.list("base").unwrap(), Vec::<String>::new());
+        drop(place);
+        let place = Local::take(&root).unwrap();
+        assert!(!place.draft("base/b").exists(), "left by an archiver that was killed");
+        File::create(root.join("log/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
+        assert!(matches!(place.get("log/huge"), Err(PlaceError::TooLarge { .. })));
+        place.remove("log/a").unwrap();
+        assert_eq!(
+            (place.get("log/a").unwrap(), place.list("log").unwrap()),
+            (None, vec!["huge".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Where the objects of an archive lie: a local directory, or a bucket that speaks S3's protocol.
+//!
+//! An object appears whole and durable, or not at all. Names have one level of directories. Calls block.
+
+mod error; // why a place cannot be used
+
+mod bucket; // objects in a bucket
+mod local; // objects as files
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::runtime::Handle;
+
+use bucket::Bucket;
+pub use error::PlaceError;
+use local::Local;
+
+use process::scratch::Scratch;
+
+/// A directory or a bucket, as a flag names it.
+#[derive(Debug)]
+pub enum ArchivePlace {
+    Local(Local),
+    Bucket(Bucket),
+}
+
+/// A file of a local disk.
+#[derive(Debug)]
+pub struct LocalFile {
+    pub path: PathBuf,
+    /// Where it lies, if it is removed with this.
+    _scratch: Option<Scratch>,
+}
+
+/// Whether a flag names a bucket.
+pub fn is_bucket(address: &str) -> bool {
+    address.starts_with(bucket::SCHEME)
+}
+
+impl ArchivePlace {
+    /// To read from. `runtime`: drives the connections to a bucket.
+    pub fn at(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
+        match is_bucket(address) {
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime)?)),
+            false => Ok(ArchivePlace::Local(Local::at(Path::new(address)))),
+        }
+    }
+
+    /// To write to.
+    pub fn take(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
+        match is_bucket(address) {
+            true => ArchivePlace::at(address, runtime),
+            false => Ok(ArchivePlace::Local(Local::take(Path::new(address))?)),
+        }
+    }
+
+    /// Where a file may be made that becomes an object by [`ArchivePlace::adopt`].
+    pub fn draft(&self, name: &str) -> Result<LocalFile, PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => Ok(LocalFile { path: local.draft(name), _scratch: None }),
+            ArchivePlace::Bucket(_) => LocalFile::within(Scratch::new()),
+        }
+    }
+
+    /// A draft becomes a new object.
+    pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.adopt(draft, name),
+            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name),
+        }
+    }
+
+    /// Makes a new object. One of that name is an error.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.put(name, &bytes),
+            ArchivePlace::Bucket(bucket) => bucket.put(name, bytes),
+        }
+    }
+
+    /// Makes an object, in place of one of that name.
+    pub fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.replace(name, &bytes),
+            ArchivePlace::Bucket(bucket) => bucket.replace(name, bytes),
+        }
+    }
+
+    /// Names of the objects in a directory of the place, without it, in order.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.list(directory),
+            ArchivePlace::Bucket(bucket) => bucket.list(directory),
+        }
+    }
+
+    /// The whole object; None if there is none.
+    pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.get(name),
+            ArchivePlace::Bucket(bucket) => bucket.get(name),
+        }
+    }
+
+    /// A file with the object. That of a bucket is fetched to the file system of `near`.
+    pub fn file(&self, name: &str, near: &Path) -> Result<LocalFile, PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => Ok(LocalFile { path: local.file(name), _scratch: None }),
+            ArchivePlace::Bucket(bucket) => {
+                let file = LocalFile::within(Scratch::next_to(near))?;
+                bucket.fetch(name, &file.path)?;
+                Ok(file)
+            }
+        }
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
+        match self {
+            ArchivePlace::Local(local) => local.remove(name),
+            ArchivePlace::Bucket(bucket) => bucket.remove(name),
+        }
+    }
+}
+
+impl LocalFile {
+    fn within(scratch: io::Result<Scratch>) -> Result<LocalFile, PlaceError> {
+        let scratch = scratch.map_err(PlaceError::Scratch)?;
+        Ok(LocalFile { path: scratch.path().join("object"), _scratch: Some(scratch) })
+    }
+}

@@ -1,0 +1,242 @@
+//! A data directory at one revision of an archive.
+//!
+//! * Base and segments have to be of one history: where they overlap or adjoin, they are compared as far as
+//!   they have the same revisions, or digests of them.
+//! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
+//!   gets [`TTL_UNKNOWN`].
+//! * Users and roles are those of the base.
+//! * The directory gets its identity last: a restore that was cut short does not start.
+
+use std::collections::HashMap;
+
+use super::documents::{self, DocumentError, IDENTITY};
+use super::inventory::{BASES, Base, Inventory, Plan, SEGMENTS, Segment};
+use super::place::{ArchivePlace, PlaceError};
+use super::seam::{self, Newest};
+use super::segment::{self, Record, SegmentError};
+use crate::import::{CheckedFile, HashCheck, ImportError, check_empty};
+use crate::live_import::{Digests, Target, TargetError, WholeRevision, say};
+use config::Settings;
+use data_dir::bootstrap::{self, BootstrapError};
+use data_dir::{Directory, DirectoryError};
+use process::log::causes;
+use snapshot_file::Revisions;
+
+/// Seconds for a lease that ended before its TTL could be asked for.
+const TTL_UNKNOWN: i64 = 60;
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("there is no archive: {IDENTITY} is missing")]
+    NoArchive,
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("revision {revision} is not in the archive, which has {ranges}")]
+    NoRevision { revision: i64, ranges: String },
+    #[error("the archive has nothing yet")]
+    Empty,
+    #[error("the archive has nothing of {0} or before")]
+    Before(String),
+    #[error("the archive goes up to {0}")]
+    After(String),
+    #[error("{name}")]
+    Segment { name: String, source: SegmentError },
+    #[error("{name} is gone: it was removed after the archive was listed")]
+    Gone { name: String },
+    #[error("{name} is at revision {found}")]
+    OtherBase { name: String, found: i64 },
+    #[error("{name}")]
+    Apply { name: String, source: TargetError },
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+}
+
+/// What to go back to.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    Newest,
+    Revision(i64),
+    /// The newest revision that was received by then, in milliseconds since 1970.
+    Time(i64),
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub revision: i64,
+    pub base: i64,
+    pub leases: usize,
+    /// Of those, leases whose TTL is not in the archive.
+    pub without_ttl: usize,
+}
+
+/// Makes the data directory of `settings` from the archive.
+pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Result<Restored, RestoreError> {
+    documents::identity(place)?.ok_or(RestoreError::NoArchive)?;
+    let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
+    let revision = match wanted {
+        Wanted::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
+        Wanted::Revision(revision) => revision,
+        Wanted::Time(time_ms) => revision_at(place, &inventory, time_ms)?,
+    };
+    let plan = inventory.plan(revision).ok_or_else(|| {
+        let range = |(first, last): &(i64, i64)| format!("{first} to {last}");
+        let ranges = inventory.ranges().iter().map(range).collect::<Vec<_>>().join(", ");
+        RestoreError::NoRevision {
+            revision,
+            ranges: if ranges.is_empty() { "none".to_owned() } else { ranges },
+        }
+    })?;
+    let identity = bootstrap::first_identity(settings)?;
+    check_empty(settings)?;
+    let base_name = plan.base.name();
+    let base = place.file(&base_name, &settings.data_dir)?;
+    let file = CheckedFile::open(&base.path, HashCheck::Required)?;
+    drop(base); // It is read through the open file.
+    let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
+    let imported = file.into_store(&directory.store_dir(), Revisions::default(), &identity)?;
+    if imported.revision != plan.base.revision {
+        return Err(RestoreError::OtherBase { name: base_name, found: imported.revision });
+    }
+    let mut target = Target::open(&directory.store_dir())?;
+    compare(place, &inventory, &plan.base, &target)?;
+    let ttls = apply(place, &plan, revision, &mut target)?;
+    let leases: Vec<(i64, i64)> = target
+        .attached_leases()
+        .into_iter()
+        .map(|id| (id, ttls.get(&id).copied().unwrap_or(TTL_UNKNOWN)))
+        .collect();
+    let without_ttl = leases.iter().filter(|(id, _)| !ttls.contains_key(id)).count();
+    if let Err(lease) = target.set_leases(&leases)? {
+        unreachable!("lease {lease} has keys, and was among those that have");
+    }
+    target.persist()?;
+    drop(target);
+    bootstrap::establish_after_import(&identity, &directory)?;
+    Ok(Restored { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
+}
+
+/// Compares the base with the segments that have its revision.
+fn compare(
+    place: &ArchivePlace,
+    inventory: &Inventory,
+    base: &Base,
+    target: &Target,
+) -> Result<(), RestoreError> {
+    for segment in inventory.segments_of(base) {
+        let (mut known, mut newest) = (Digests::default(), Newest::default());
+        let read = each(place, segment, |record| {
+            if record.revision <= base.revision {
+                seam::add_record(&mut known, segment, &record);
+                newest.add(record.events);
+            }
+            Ok(true)
+        });
+        match read {
+            // The restore may not need it.
+            Err(error @ (RestoreError::Gone { .. } | RestoreError::Segment { .. })) => {
+                say(&format!("not compared with the base: {}", causes(&error)));
+                continue;
+            }
+            read => read?,
+        }
+        let differs = |source| RestoreError::Apply { name: segment.name(), source };
+        target.compare(&known).map_err(differs)?;
+        for (key, pair) in &newest.by_key {
+            target.compare_pair(pair.revision, key, pair.kv.as_ref()).map_err(differs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings the store from the base to the revision. Returns the TTLs of all leases that are known.
+fn apply(
+    place: &ArchivePlace,
+    plan: &Plan,
+    revision: i64,
+    target: &mut Target,
+) -> Result<HashMap<i64, i64>, RestoreError> {
+    let mut ttls: HashMap<i64, i64> = target.leases()?.into_iter().collect();
+    for segment in &plan.segments {
+        let name = segment.name();
+        let (begun_at, mut known) = (target.revision(), Digests::default());
+        each(place, segment, |record| {
+            ttls.extend(record.leases.iter().map(|lease| (lease.id, lease.ttl)));
+            if record.revision <= begun_at {
+                seam::add_record(&mut known, segment, &record);
+            }
+            // Leases come after the revisions, also of those that are not wanted.
+            if record.revision > 0 && record.revision <= revision {
+                let whole = WholeRevision { revision: record.revision, events: record.events };
+                let applied = target.apply(&whole);
+                applied.map_err(|source| RestoreError::Apply { name: name.clone(), source })?;
+            }
+            Ok(true)
+        })?;
+        let compared = target.compare(&known);
+        compared.map_err(|source| RestoreError::Apply { name, source })?;
+    }
+    match target.revision() == revision {
+        true => Ok(ttls),
+        false => Err(TargetError::Gap { last: target.revision(), found: revision }.into()),
+    }
+}
+
+fn each(
+    place: &ArchivePlace,
+    segment: &Segment,
+    mut take: impl FnMut(Record) -> Result<bool, RestoreError>,
+) -> Result<(), RestoreError> {
+    /// Errors of reading, and those of taking.
+    enum Ended {
+        Read(SegmentError),
+        Taken(RestoreError),
+    }
+    impl From<SegmentError> for Ended {
+        fn from(error: SegmentError) -> Ended {
+            Ended::Read(error)
+        }
+    }
+    let name = segment.name();
+    let Some(bytes) = place.get(&name)? else { return Err(RestoreError::Gone { name }) };
+    segment::read(&bytes, |record| take(record).map_err(Ended::Taken)).map_err(|ended| match ended {
+        Ended::Read(source) => RestoreError::Segment { name, source },
+        Ended::Taken(error) => error,
+    })
+}
+
+/// The newest revision that was received by then. A base counts where no segment has its revision.
+fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
+    let up_to = documents::reached(place)?.map_or(0, |reached| reached.time_ms);
+    if time_ms > up_to {
+        return Err(RestoreError::After(shown(up_to)));
+    }
+    let base = inventory.base_at(time_ms);
+    let before = inventory.segments.iter().filter(|segment| segment.time_ms <= time_ms);
+    let mut found = before.map(|segment| segment.last).max().max(base);
+    // The first one that goes beyond it may have revisions of before.
+    if let Some(segment) = inventory.segments.iter().find(|segment| segment.time_ms > time_ms) {
+        each(place, segment, |record| {
+            if record.revision > 0 && record.time_ms <= time_ms {
+                found = found.max(Some(record.revision));
+            }
+            Ok(record.time_ms <= time_ms)
+        })?;
+    }
+    found.ok_or_else(|| RestoreError::Before(shown(time_ms)))
+}
+
+/// A time as people and `--time` have it.
+fn shown(time_ms: i64) -> String {
+    let since = std::time::Duration::from_millis(time_ms.max(0).cast_unsigned());
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
+}

@@ -1,0 +1,124 @@
+//! The command line of `restore` from an archive.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{CommandFactory, Parser};
+
+use super::place::{ArchivePlace, PlaceError, is_bucket};
+use super::restore::{RestoreError, Restored, Wanted, restore};
+use crate::import::{MemberFlags, MemberFlagsError};
+use process::arguments::run as run_command;
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kv-server restore",
+    about = "Makes the data directory of a new member from an archive of `kv-server archive`, at one revision."
+)]
+struct Arguments {
+    /// The directory of the archive, or s3://BUCKET/PREFIX.
+    #[arg(long)]
+    from: String,
+    #[command(flatten)]
+    member: MemberFlags,
+    /// Revision to go back to [default: the newest, if the cluster has one member].
+    #[arg(long, conflicts_with = "time", value_parser = clap::value_parser!(i64).range(1..))]
+    revision: Option<i64>,
+    /// Time to go back to, such as 2026-01-02T15:04:05Z: the newest revision that the archiver had received
+    /// by then.
+    #[arg(long, value_parser = humantime::parse_rfc3339_weak)]
+    time: Option<SystemTime>,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error(transparent)]
+    Flags(#[from] MemberFlagsError),
+    #[error(
+        "give --revision or --time: the members of --initial-cluster have to be restored to the same state"
+    )]
+    Several,
+    #[error("start the client of the bucket")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}
+
+/// Whether `--from` names a directory or a bucket: an archive.
+pub fn is_wanted(arguments: &[OsString]) -> bool {
+    let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
+    let from = arguments.find_map(|argument| match argument.strip_prefix("--from") {
+        Some("") => Some(None),
+        Some(rest) => rest.strip_prefix('=').map(Some),
+        None => None,
+    });
+    let path = from.and_then(|given| given.or_else(|| arguments.next()));
+    path.is_some_and(|path| is_bucket(path) || Path::new(path).is_dir())
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
+/// 1 if not, 2 for a command line that makes no sense.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command("kv-server restore", arguments, |arguments: &Arguments| {
+        let Restored { revision, base, leases, without_ttl } = try_run(arguments)?;
+        let _unwritten = writeln!(
+            io::stdout(),
+            "restored into {}: revision {revision}, from the base at {base}, with {leases} leases, of which \
+             {without_ttl} have no TTL in the archive",
+            arguments.member.data_dir
+        );
+        Ok::<(), CommandError>(())
+    })
+}
+
+fn try_run(arguments: &Arguments) -> Result<Restored, CommandError> {
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    let settings = arguments.member.settings()?;
+    let milliseconds = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    };
+    let is_alone = arguments.member.initial_cluster.as_ref().is_none_or(|members| !members.contains(','));
+    let wanted = match (arguments.revision, arguments.time) {
+        (Some(revision), _) => Wanted::Revision(revision),
+        (None, Some(time)) => Wanted::Time(milliseconds(time)),
+        (None, None) if is_alone => Wanted::Newest,
+        (None, None) => return Err(CommandError::Several),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(CommandError::Runtime)?;
+    Ok(restore(&ArchivePlace::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_an_archive() {
+        for (line, wanted) in [
+            ("--from / --data-dir d", true),
+            ("--data-dir d --from=/", true),
+            ("--from s3://bucket/prefix", true),
+            ("--from /no/such/file", false),
+            ("--from", false),
+            ("--fromage /", false),
+            ("--data-dir /", false),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(is_wanted(&arguments), wanted, "{line}");
+        }
+    }
+}

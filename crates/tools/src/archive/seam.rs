@@ -1,0 +1,219 @@
+//! Whether the source has the history of the archive.
+//!
+//! ```text
+//!   archive   … 99 100 101                 digests of its newest revisions
+//!   source    … 99 100 101 102 …           the watch begins before the end of the archive
+//! ```
+//!
+//! * A source that was restored has the cluster id that it had, and may have more revisions than the archive.
+//!   So the archiver reads revisions again that it has, on each connection. It archives nothing before all of
+//!   them have come and are equal.
+//! * Bases are compared too: those that the archive has beyond its segments, and each new one.
+//! * What the source has compacted is compared by the newest pairs of the keys. Where that is impossible as
+//!   well, the archive does not go on: a new base begins after a gap.
+//! * Each segment has digests of the revisions before it, which a restore compares.
+
+use std::collections::BTreeMap;
+
+use api::mvccpb::event::EventType;
+use api::mvccpb::{Event, KeyValue};
+use bytes::Bytes;
+use tonic::Status;
+
+use super::base::{self, BaseError};
+use super::inventory::{Inventory, Segment};
+use super::place::{ArchivePlace, PlaceError};
+use super::segment::{self, Record, SegmentError};
+use crate::live_import::{Digests, Session, WholeRevision};
+
+/// Revisions that are read again. Histories that parted before them and agree on all of these are taken for
+/// one.
+const COMPARED_MAX: usize = 1024;
+/// Of those, digests in each segment: 512 bytes.
+const BEFORE_MAX: usize = 64;
+/// Keys whose newest pairs are compared.
+const PAIRS_MAX: usize = 64;
+
+/// Why the archive's own end cannot be read, or is not the source's.
+#[derive(Debug, thiserror::Error)]
+pub enum SeamError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("{name}")]
+    Segment { name: String, source: SegmentError },
+    #[error("{name}")]
+    Base { name: String, source: Box<BaseError> },
+    #[error(
+        "at revision {0} the cluster has another history than the archive: it went back to an earlier state. \
+         Archive it to another place"
+    )]
+    OtherHistory(i64),
+}
+
+/// Digests of revisions that the archive has, and those that the source still has to send.
+#[derive(Debug, Default)]
+pub struct Seam {
+    seen: Digests,
+    awaited: Digests,
+}
+
+impl Seam {
+    /// What the archive says of its end, which is at revision `last`, and of bases after that. 0: a base has
+    /// to come first.
+    pub fn load(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Result<Seam, SeamError> {
+        let mut seam = Seam::default();
+        if last == 0 {
+            return Ok(seam);
+        }
+        if let Some(segment) = ending_at(inventory, last) {
+            each(place, segment, |record| add_record(&mut seam.seen, segment, &record))?;
+        }
+        for base in inventory.bases.iter().filter(|base| base.revision >= last) {
+            if base.revision > last || seam.seen.last().is_none() {
+                let known = base::digests(place, base);
+                let known = known
+                    .map_err(|source| SeamError::Base { name: base.name(), source: Box::new(source) })?;
+                seam.expect(&known, last)?;
+            }
+        }
+        seam.seen.keep_newest(COMPARED_MAX);
+        Ok(seam)
+    }
+
+    /// Takes what a base has: compares what is known, and awaits what is not archived yet.
+    pub fn expect(&mut self, base: &Digests, last: i64) -> Result<(), SeamError> {
+        let is_unknown = self.seen.last().is_none();
+        for (revision, digest) in base.iter() {
+            match self.seen.get(revision) {
+                Some(known) if known != digest => return Err(SeamError::OtherHistory(revision)),
+                None if revision > last => self.awaited.insert(revision, digest),
+                None if is_unknown => self.seen.insert(revision, digest),
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to compare, although the archive has revisions. An empty history is the
+    /// beginning of any other.
+    pub fn is_blank(&self, last: i64) -> bool {
+        self.seen.last().is_none() && last > 1
+    }
+
+    /// For a new connection: the revision to watch from. The first one that is sent may not be whole, so it
+    /// comes before those that are compared.
+    pub fn begin(&mut self, last: i64) -> i64 {
+        self.awaited.forget_up_to(last);
+        self.seen.iter().for_each(|(revision, digest)| self.awaited.insert(revision, digest));
+        self.seen.first().map_or(last + 1, |(first, _)| (first - 1).max(1))
+    }
+
+    /// The source no longer has the changes up to here.
+    pub fn forget_up_to(&mut self, compacted: i64) {
+        self.seen.forget_up_to(compacted);
+    }
+
+    /// Compares a revision that the source sent. `last`: what is archived.
+    pub fn take(&mut self, whole: &WholeRevision, last: i64) -> Result<(), SeamError> {
+        self.awaited.confirm(whole).map_err(SeamError::OtherHistory)?;
+        if whole.revision == last + 1 {
+            self.seen.add_revision(whole);
+            self.seen.keep_newest(COMPARED_MAX);
+        }
+        Ok(())
+    }
+
+    /// Whether all came that the archive has.
+    pub fn is_confirmed(&self, last: i64) -> bool {
+        self.awaited.first().is_none_or(|(first, _)| first > last)
+    }
+
+    /// For the first record of a segment after `last`.
+    pub fn before(&self, last: i64) -> Vec<u64> {
+        let from = last - i64::try_from(BEFORE_MAX).expect("a small number") + 1;
+        let mut before: Vec<u64> = (from..=last).rev().map_while(|at| self.seen.get(at)).collect();
+        before.reverse();
+        before
+    }
+}
+
+fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
+    inventory.segments.iter().rfind(|segment| segment.last == last)
+}
+
+/// What a segment says of revisions, those before it included.
+pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
+    for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()) {
+        digests.insert(revision, *digest);
+    }
+    if record.revision > 0 {
+        let whole = WholeRevision { revision: record.revision, events: record.events.clone() };
+        digests.add_revision(&whole);
+    }
+}
+
+fn each(place: &ArchivePlace, segment: &Segment, mut take: impl FnMut(Record)) -> Result<(), SeamError> {
+    let name = segment.name();
+    let bytes = place.get(&name)?.unwrap_or_default();
+    let read = segment::read(&bytes, |record| {
+        take(record);
+        Ok::<bool, SegmentError>(true)
+    });
+    read.map_err(|source| SeamError::Segment { name, source })
+}
+
+/// What a comparison of pairs has shown.
+pub enum Pairs {
+    Equal,
+    /// There are none to compare, or the source has compacted them.
+    Unknown,
+}
+
+/// Compares the newest pairs of keys of the last segment with the source, at the last archived revision.
+pub async fn compare_pairs(
+    place: &ArchivePlace,
+    inventory: &Inventory,
+    last: i64,
+    session: &Session,
+) -> Result<Result<Pairs, SeamError>, Status> {
+    let Some(segment) = ending_at(inventory, last) else { return Ok(Ok(Pairs::Unknown)) };
+    let mut newest = Newest::default();
+    if let Err(error) =
+        tokio::task::block_in_place(|| each(place, segment, |record| newest.add(record.events)))
+    {
+        return Ok(Err(error));
+    }
+    for (key, pair) in newest.by_key.into_iter().take(PAIRS_MAX) {
+        match session.pair(key, last).await {
+            Ok(found) if found == pair.kv => {}
+            Ok(_) => return Ok(Err(SeamError::OtherHistory(pair.revision))),
+            Err(None) => return Ok(Ok(Pairs::Unknown)),
+            Err(Some(status)) => return Err(status),
+        }
+    }
+    Ok(Ok(Pairs::Equal))
+}
+
+/// The newest pair of each key, None for a deleted one, and the revision of its change.
+#[derive(Debug, Default)]
+pub struct Newest {
+    pub by_key: BTreeMap<Bytes, NewestPair>,
+}
+
+#[derive(Debug)]
+pub struct NewestPair {
+    pub revision: i64,
+    pub kv: Option<KeyValue>,
+}
+
+impl Newest {
+    /// Adds the events of a revision after those that are there.
+    pub fn add(&mut self, events: Vec<Event>) {
+        for event in events {
+            let is_put = event.r#type() == EventType::Put;
+            let Some(kv) = event.kv else { continue };
+            let (key, revision) = (kv.key.clone(), kv.mod_revision);
+            self.by_key.insert(key, NewestPair { revision, kv: is_put.then_some(kv) });
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Revisions as the bytes of an object.
+//!
+//! ```text
+//!   magic, 8 bytes │ block │ block │ … │ SHA-256 of all before, 32 bytes
+//!   block: length u32 LE │ length when packed u32 LE │ records, packed with LZ4
+//!   record: length as a varint │ a protobuf `Record`
+//! ```
+
+use api::mvccpb::Event;
+use base::lz4;
+use bytes::Bytes;
+use prost::Message;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use sha2::{Digest, Sha256};
+
+use crate::live_import::{EVENT_BYTES, REVISION_BYTES_MAX};
+
+const MAGIC: &[u8; 8] = b"kvarch\x00\x01";
+const HASH_BYTES: usize = 32;
+/// A block is packed when it has so many bytes.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of a block: a revision, and what a block had before it.
+const BLOCK_BYTES_MAX: usize = REVISION_BYTES_MAX + 2 * BLOCK_BYTES;
+/// Memory of a lease.
+const LEASE_BYTES: usize = size_of::<Lease>();
+
+/// One revision, or leases.
+#[derive(Clone, PartialEq, Message)]
+pub struct Record {
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// When the archiver received it, in milliseconds since 1970.
+    #[prost(int64, tag = "2")]
+    pub time_ms: i64,
+    #[prost(message, repeated, tag = "3")]
+    pub events: Vec<Event>,
+    /// Leases that revisions up to here attach keys to, as granted.
+    #[prost(message, repeated, tag = "4")]
+    pub leases: Vec<Lease>,
+    /// In the first record of a segment: digests of the revisions before it, the last one before it last.
+    #[prost(fixed64, repeated, tag = "5")]
+    pub before: Vec<u64>,
+}
+
+/// A lease and its TTL in seconds.
+#[derive(Clone, PartialEq, Message)]
+pub struct Lease {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    #[prost(int64, tag = "2")]
+    pub ttl: i64,
+}
+
+/// Why an object is not read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SegmentError {
+    #[error("it is no segment of an archive")]
+    Magic,
+    #[error("it does not have the SHA-256 that it has at its end: it is damaged or cut")]
+    Hash,
+    #[error("damaged at byte {0}")]
+    Block(usize),
+    #[error("a record of the block at byte {0} takes more than {REVISION_BYTES_MAX} bytes of memory")]
+    TooLarge(usize),
+}
+
+/// A segment in the making.
+#[derive(Debug)]
+pub struct Writer {
+    packed: Vec<u8>,
+    block: Vec<u8>,
+    /// The first and the last revision, and the time of the last one.
+    span: Option<(i64, i64, i64)>,
+}
+
+impl Writer {
+    pub fn new() -> Writer {
+        Writer { packed: MAGIC.to_vec(), block: Vec::new(), span: None }
+    }
+
+    /// Adds a record. Revisions come in order, without gaps.
+    pub fn push(&mut self, record: &Record) {
+        record.encode_length_delimited(&mut self.block).expect("a vector grows");
+        if record.revision > 0 {
+            let first = self.span.map_or(record.revision, |(first, _, _)| first);
+            self.span = Some((first, record.revision, record.time_ms));
+        }
+        if self.block.len() >= BLOCK_BYTES {
+            self.pack();
+        }
+    }
+
+    fn pack(&mut self) {
+        let mut packed = Vec::new();
+        assert!(lz4::compress(&self.block, usize::MAX, &mut packed), "no block is too long");
+        for length in [self.block.len(), packed.len()] {
+            let length = u32::try_from(length).expect("a revision has less than 4 GiB");
+            self.packed.extend_from_slice(&length.to_le_bytes());
+        }
+        self.packed.extend_from_slice(&packed);
+        self.block = Vec::new();
+    }
+
+    /// Bytes so far, those that are not packed included.
+    pub fn bytes(&self) -> usize {
+        self.packed.len() + self.block.len()
+    }
+
+    /// The first and the last revision, and the time of the last one; None without any.
+    pub fn span(&self) -> Option<(i64, i64, i64)> {
+        self.span
+    }
+
+    /// The object.
+    pub fn finish(mut self) -> Vec<u8> {
+        if !self.block.is_empty() {
+            self.pack();
+        }
+        let hash = Sha256::digest(&self.packed);
+        self.packed.extend_from_slice(&hash);
+        self.packed
+    }
+}
+
+/// Hands all records of an object to `take`, until that returns false.
+pub fn read<E: From<SegmentError>>(
+    object: &[u8],
+    mut take: impl FnMut(Record) -> Result<bool, E>,
+) -> Result<(), E> {
+    let (body, hash) = object.split_last_chunk::<HASH_BYTES>().ok_or(SegmentError::Magic)?;
+    let mut rest = body.strip_prefix(MAGIC).ok_or(SegmentError::Magic)?;
+    if Sha256::digest(body)[..] != hash[..] {
+        return Err(SegmentError::Hash.into());
+    }
+    while !rest.is_empty() {
+        let at = body.len() - rest.len();
+        let (block, left) = unpacked(rest).ok_or(SegmentError::Block(at))?;
+        rest = left;
+        let mut records = Bytes::from(block);
+        while !records.is_empty() {
+            let bytes = delimited(&mut records).ok_or(SegmentError::Block(at))?;
+            let (events, leases) = counts(bytes.clone()).ok_or(SegmentError::Block(at))?;
+            if (events * EVENT_BYTES).max(leases * LEASE_BYTES).max(bytes.len()) > REVISION_BYTES_MAX {
+                return Err(SegmentError::TooLarge(at).into());
+            }
+            let (events, leases) = (Vec::with_capacity(events), Vec::with_capacity(leases));
+            let mut record = Record { events, leases, ..Record::default() };
+            record.merge(bytes).map_err(|_| SegmentError::Block(at))?;
+            if !take(record)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of the next record.
+fn delimited(records: &mut Bytes) -> Option<Bytes> {
+    let length = prost::decode_length_delimiter(&mut *records).ok()?;
+    (length <= records.len()).then(|| records.split_to(length))
+}
+
+/// How many events and leases a record has, before any is built: one that says nothing has two bytes and
+/// takes a hundred times as many.
+fn counts(mut record: Bytes) -> Option<(usize, usize)> {
+    let (mut events, mut leases) = (0, 0);
+    while !record.is_empty() {
+        let (tag, wire_type) = decode_key(&mut record).ok()?;
+        skip_field(wire_type, tag, &mut record, DecodeContext::default()).ok()?;
+        events += usize::from(tag == 3);
+        leases += usize::from(tag == 4);
+    }
+    Some((events, leases))
+}
+
+/// The first block, and what is after it.
+fn unpacked(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (packed, rest) = rest.split_first_chunk::<4>()?;
+    let (length, packed) = (u32::from_le_bytes(*length) as usize, u32::from_le_bytes(*packed) as usize);
+    let (packed, rest) = rest.split_at_checked(packed)?;
+    if length > BLOCK_BYTES_MAX {
+        return None;
+    }
+    Some((lz4::decompress(packed, length)?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::mvccpb::KeyValue;
+
+    use super::*;
+
+    fn record(revision: i64, value_bytes: usize) -> Record {
+        let kv = KeyValue { key: "k".into(), value: vec![7; value_bytes].into(), ..KeyValue::default() };
+        let event = Event { kv: Some(kv), ..Event::default() };
+        Record { revision, time_ms: 1000 * revision, events: vec![event], ..Record::default() }
+    }
+
+    fn records(object: &[u8]) -> Result<Vec<Record>, SegmentError> {
+        let mut found = Vec::new();
+        read(object, |record| {
+            found.push(record);
+            Ok::<bool, SegmentError>(true)
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut writer = Writer::new();
+        let mut written: Vec<Record> = (5..9).map(|revision| record(revision, 100 << 10)).collect();
+        written.push(Record { leases: vec![Lease { id: -3, ttl: 9 }], ..Record::default() });
+        written.iter().for_each(|record| writer.push(record));
+        assert_eq!(writer.span(), Some((5, 8, 8000)));
+        assert_eq!(records(&writer.finish()), Ok(written));
+        assert_eq!(records(&Writer::new().finish()), Ok(Vec::new()));
+    }
+
+    /// An object with one record, as it was not written by an archiver.
+    fn forged(record: &[u8]) -> Vec<u8> {
+        let mut writer = Writer::new();
+        prost::encode_length_delimiter(record.len(), &mut writer.block).unwrap();
+        writer.block.extend_from_slice(record);
+        writer.finish()
+    }
+
+    #[test]
+    fn a_small_object_that_would_fill_the_memory_is_refused_before_it_does() {
+        let pairs = |pair: &[u8; 2], memory: usize| pair.repeat(REVISION_BYTES_MAX / memory + 1);
+        for (record, packed_max) in
+            [(pairs(b"\x1a\0", EVENT_BYTES), 1 << 16), (pairs(b"\x22\0", 16), 1 << 19)]
+        {
+            let object = forged(&record);
+            assert!(object.len() < packed_max, "{}", object.len());
+            assert_eq!(records(&object), Err(SegmentError::TooLarge(MAGIC.len())));
+        }
+        // A record that says to be longer than its block, and one whose field is.
+        for record in [&b"\x1a\xff\xff\xff\xff\x0f"[..], b"\x1a\x05\0"] {
+            assert_eq!(records(&forged(record)), Err(SegmentError::Block(MAGIC.len())));
+        }
+    }
+
+    #[test]
+    fn damaged_objects_are_refused() {
+        let mut writer = Writer::new();
+        writer.push(&record(2, 10));
+        let object = writer.finish();
+        for at in 0..object.len() {
+            let mut damaged = object.clone();
+            damaged[at] ^= 1;
+            assert!(records(&damaged).is_err(), "byte {at}");
+            assert!(records(&object[..at]).is_err(), "cut at {at}");
+        }
+    }
+}

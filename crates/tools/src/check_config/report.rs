@@ -1,0 +1,71 @@
+//! What is printed: for people, or as JSON.
+
+use serde_json::json;
+
+use config::flags::{Effective, Source};
+use config::shown;
+use process::visible::{visible, visible_json};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub settings: Vec<Effective>,
+    /// Flags, each with why it has no effect.
+    pub without_effect: Vec<(String, String)>,
+    pub risks: Vec<String>,
+    /// Why no member would start.
+    pub error: Option<String>,
+}
+
+impl Report {
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut section = |title: &str, lines: Vec<String>| {
+            if !lines.is_empty() {
+                let lines: String = lines.iter().map(|line| format!("  {}\n", visible(line))).collect();
+                text.push_str(&format!("{title}:\n{lines}\n"));
+            }
+        };
+        let of = |is_given: bool| {
+            let rows = self.settings.iter().filter(move |row| (row.source != Source::Default) == is_given);
+            rows.map(|row| format!("--{}={} ({})", row.name, value(row), source(row))).collect()
+        };
+        section("given", of(true));
+        section("defaults", of(false));
+        let without = self.without_effect.iter().map(|(flag, reason)| format!("--{flag}: {reason}"));
+        section("accepted without effect", without.collect());
+        section("risks", self.risks.clone());
+        text.push_str(&match &self.error {
+            Some(error) => format!("a member would not start: {}\n", visible(error)),
+            None => "a member would start with these settings\n".to_owned(),
+        });
+        text
+    }
+
+    pub fn json(&self) -> String {
+        let setting =
+            |row: &Effective| json!({ "flag": row.name, "value": value(row), "source": source(row) });
+        let without = |(flag, reason): &(String, String)| json!({ "flag": flag, "reason": reason });
+        let report = json!({
+            "settings": self.settings.iter().map(setting).collect::<Vec<_>>(),
+            "without_effect": self.without_effect.iter().map(without).collect::<Vec<_>>(),
+            "risks": self.risks,
+            "error": self.error,
+        });
+        visible_json(&format!("{report:#}\n"))
+    }
+}
+
+/// Without passwords.
+fn value(row: &Effective) -> String {
+    if row.value.is_empty() { String::new() } else { shown(&row.name, &row.value) }
+}
+
+fn source(row: &Effective) -> &'static str {
+    match row.source {
+        Source::Default => "default",
+        Source::Flag => "flag",
+        Source::Variable => "environment",
+        Source::File => "file",
+    }
+}

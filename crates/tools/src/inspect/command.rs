@@ -1,0 +1,87 @@
+//! The command line of `inspect`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, ValueEnum};
+
+use super::error::InspectError;
+use super::report::Report;
+use super::{store, wal};
+use data_dir::Directory;
+use process::arguments::run as run_command;
+
+/// The first argument that leads here.
+pub const COMMAND: &str = "inspect";
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(name = "kv-server inspect", about = "Shows and checks what lies in a data directory.")]
+struct Arguments {
+    /// What to look at.
+    what: What,
+    /// The data directory.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Directory of the log, if it does not lie in the data directory.
+    #[arg(long)]
+    wal_dir: Option<PathBuf>,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// `store`: every record of every block as well.
+    #[arg(long)]
+    records: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    /// The log.
+    Wal,
+    /// How far the stores reach.
+    Snapshot,
+    /// The present store.
+    Store,
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
+/// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command("kv-server inspect", arguments, |arguments: &Arguments| {
+        let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
+        match show(arguments, &mut report).and_then(|()| Ok(report.finish()?)) {
+            Ok(0) => Ok(ExitCode::SUCCESS),
+            Ok(_damages) => Ok(ExitCode::FAILURE),
+            // The reader of the lines closed its end.
+            Err(InspectError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
+
+fn show<W: Write>(arguments: &Arguments, report: &mut Report<W>) -> Result<(), InspectError> {
+    let data_dir = &arguments.data_dir;
+    if !data_dir.is_dir() {
+        return Err(InspectError::Missing(data_dir.clone()));
+    }
+    let wal_dir = arguments.wal_dir.clone().unwrap_or_else(|| Directory::wal_in(data_dir));
+    let store_dir = Directory::store_in(data_dir);
+    match arguments.what {
+        What::Wal => wal::show(&wal_dir, report),
+        What::Snapshot => store::show_all(data_dir, &store_dir, report),
+        What::Store => store::show(&store_dir, arguments.records, report),
+    }
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

@@ -1,0 +1,262 @@
+//! The command line of `import --live`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{CommandFactory, Parser};
+use tokio::sync::watch;
+use tonic::Status;
+
+use super::copy::{CopyError, copy};
+use super::follow::{FollowError, Follower, Proof, Until, cluster_name, first_signal};
+use super::place::{Begin, ImportPlace, PlaceError};
+use super::progress::{Progress, say};
+use super::source::{Session, may_pass};
+use super::target::{Target, TargetError};
+use crate::import::{CheckedFile, HashCheck, ImportError, MemberFlags, MemberFlagsError};
+use crate::operator::{Client, ClientFlags, ClientFlagsError};
+use config::Settings;
+use process::arguments::run as run_command;
+use process::log::causes;
+use process::shutdown;
+use snapshot_file::Revisions;
+
+/// The flag that leads here.
+const FLAG: &str = "--live";
+/// Between two attempts to copy.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Copies that the source may begin and not end.
+const COPIES_MAX: u32 = 10;
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kv-server import",
+    about = "Makes a data directory from a running cluster of etcd 3.5 to 3.7 or kv-server: copies it at one \
+             revision, and follows it. SIGINT or SIGTERM ends it: it then catches up with the source, \
+             compares the hashes and finishes the directory. Run again, it goes on where it was."
+)]
+struct Arguments {
+    /// Client URLs of the cluster to copy.
+    #[arg(long, value_delimiter = ',', required = true, value_name = "ENDPOINTS")]
+    live: Vec<String>,
+    #[command(flatten)]
+    access: ClientFlags,
+    #[command(flatten)]
+    member: MemberFlags,
+    /// Directory to make for another member of --initial-cluster. One for each, all by one run: the stores of
+    /// members must be equal.
+    #[arg(long, value_name = "NAME=DIR")]
+    other_data_dir: Vec<String>,
+    /// End as soon as everything is there that the cluster had when this command connected.
+    #[arg(long)]
+    until_caught_up: bool,
+    /// Seconds without an answer of the cluster after which the command gives up.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+}
+
+/// Why there is no finished directory.
+#[derive(Debug, thiserror::Error)]
+enum LiveError {
+    #[error(transparent)]
+    Member(#[from] MemberFlagsError),
+    #[error(transparent)]
+    Client(#[from] ClientFlagsError),
+    #[error("--other-data-dir={0:?} is not NAME=DIR with a NAME of --initial-cluster")]
+    Other(String),
+    #[error(
+        "--initial-cluster has member {0:?}, and no --other-data-dir names its directory. One run makes the \
+         directories of all members: two runs would end at different revisions"
+    )]
+    NoDirectory(String),
+    #[error("start the client")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    #[error("the source refuses: {}", .0.message())]
+    Refused(Status),
+    #[error("no whole copy after {copies} attempts, and no answer for {seconds} s: {reason}")]
+    Silent { copies: u32, seconds: u64, reason: String },
+    #[error("stopped before the copy was whole. Run again to begin anew")]
+    Stopped,
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error("the copied store")]
+    Target(#[from] TargetError),
+    #[error("the import into this directory was begun with another --initial-cluster or token")]
+    OtherMembers,
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+}
+
+/// Whether the arguments of `import` ask for a live import.
+pub fn is_wanted(arguments: &[OsString]) -> bool {
+    let is_flag = |argument: &str| argument == FLAG || argument.starts_with("--live=");
+    arguments.iter().filter_map(|argument| argument.to_str()).any(is_flag)
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was
+/// finished, 1 if not, 2 for a command line that makes no sense, 130 after a second signal.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command("kv-server import", arguments, |arguments: &Arguments| {
+        let Proof { revision, compact_revision, hash, leases, source_revision } = try_run(arguments)?;
+        let _unwritten = writeln!(
+            io::stdout(),
+            "imported into {}: revision {revision}, compact revision {compact_revision}, {leases} \
+             leases, HashKV {hash} as in the source",
+            arguments.member.data_dir
+        );
+        if source_revision > revision {
+            say(&format!(
+                "the source is still written to: it is at revision {source_revision}. Run again to go on"
+            ));
+        }
+        Ok::<(), LiveError>(())
+    })
+}
+
+fn try_run(arguments: &Arguments) -> Result<Proof, LiveError> {
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    let settings = arguments.member.settings()?;
+    let others = others(&arguments.member, &arguments.other_data_dir)?;
+    // The calling thread applies events; the worker drives connections.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(LiveError::Runtime)?.block_on(async {
+        let client = arguments.access.client(&arguments.live)?;
+        // What is durable at the second signal is a whole revision.
+        let on_first =
+            || say("catching up with the source, to finish the directory; a second signal ends without");
+        let importing = Importing {
+            client,
+            signalled: shutdown::signals(on_first),
+            until: if arguments.until_caught_up { Until::CaughtUp } else { Until::Signalled },
+            patience: Duration::from_secs(arguments.timeout),
+        };
+        importing.run(&settings, &others).await
+    })
+}
+
+/// The settings of the other members.
+fn others(member: &MemberFlags, given: &[String]) -> Result<Vec<Settings>, LiveError> {
+    let cluster = member.initial_cluster.clone().unwrap_or_default();
+    let urls: Vec<(&str, &str)> =
+        cluster.split(',').filter_map(|entry| entry.trim().split_once('=')).collect();
+    let mut settings = Vec::new();
+    let mut known = vec![member.name.as_str()];
+    for text in given {
+        let refused = || LiveError::Other(text.clone());
+        let (name, data_dir) = text.split_once('=').ok_or_else(refused)?;
+        let own: Vec<&str> = urls.iter().filter(|(of, _)| *of == name).map(|(_, url)| *url).collect();
+        if own.is_empty() || known.contains(&name) || data_dir.is_empty() {
+            return Err(refused());
+        }
+        known.push(name);
+        let other = MemberFlags {
+            data_dir: data_dir.to_owned(),
+            wal_dir: None,
+            name: name.to_owned(),
+            initial_advertise_peer_urls: own.join(","),
+            ..member.clone()
+        };
+        settings.push(other.settings()?);
+    }
+    match urls.iter().find(|(name, _)| !known.contains(name)) {
+        Some((name, _)) => Err(LiveError::NoDirectory((*name).to_owned())),
+        None => Ok(settings),
+    }
+}
+
+struct Importing {
+    client: Client,
+    signalled: watch::Receiver<bool>,
+    until: Until,
+    patience: Duration,
+}
+
+impl Importing {
+    async fn run(mut self, settings: &Settings, others: &[Settings]) -> Result<Proof, LiveError> {
+        let (mut place, begin) = ImportPlace::take(settings)?;
+        let others: Result<Vec<ImportPlace>, PlaceError> =
+            others.iter().map(ImportPlace::take_other).collect();
+        let mut others = others?;
+        if begin == Begin::Copy {
+            self.make_store(&mut place).await?;
+        }
+        let begun = Instant::now();
+        let target = Target::open(&place.store_dir())?;
+        let members: Vec<u64> = place.identity().members.iter().map(|member| member.id).collect();
+        if target.members()? != members {
+            return Err(LiveError::OtherMembers);
+        }
+        say(&format!(
+            "following from revision {}, opened in {:.1} s",
+            target.revision(),
+            begun.elapsed().as_secs_f64()
+        ));
+        let source = place.source().unwrap_or_default().to_owned();
+        let proof = Follower::new(self.client, target, source, self.patience, (self.signalled, self.until))
+            .run()
+            .await?;
+        for other in &mut others {
+            other.copy_store(&place.store_dir())?;
+            other.finish()?;
+        }
+        place.finish()?;
+        Ok(proof)
+    }
+
+    /// Phase 1: the store at the revision of a snapshot.
+    async fn make_store(&mut self, place: &mut ImportPlace) -> Result<(), LiveError> {
+        let path = place.file_path();
+        let (mut progress, begun) = (Progress::default(), Instant::now());
+        let (mut answered, mut cut) = (begun, 0);
+        let head = loop {
+            let mut signalled = self.signalled.clone();
+            let copied = tokio::select! {
+                biased;
+                () = first_signal(&mut signalled) => return Err(LiveError::Stopped),
+                copied = async {
+                    let session = Session::open(&mut self.client).await.map_err(CopyError::Source)?;
+                    let head = session.head().await.map_err(CopyError::Source)?;
+                    (answered, cut) = (Instant::now(), cut + 1);
+                    copy(&session, &path, &mut progress).await.map(|_| head)
+                } => copied,
+            };
+            let reason = match copied {
+                Ok(head) => break head,
+                Err(CopyError::Source(status)) if !may_pass(&status) => {
+                    return Err(LiveError::Refused(status));
+                }
+                Err(error @ CopyError::File { .. }) => return Err(error.into()),
+                Err(error @ (CopyError::Source(_) | CopyError::Silent | CopyError::Cut(_))) => causes(&error),
+            };
+            if answered.elapsed() >= self.patience || cut >= COPIES_MAX {
+                let seconds = answered.elapsed().as_secs();
+                return Err(LiveError::Silent { copies: cut, seconds, reason });
+            }
+            say(&format!("copying again: {reason}"));
+            self.client.turn_away();
+            tokio::time::sleep(PAUSE).await;
+        };
+        let file = CheckedFile::open(&path, HashCheck::Required)?;
+        let imported = file.into_store(&place.store_dir(), Revisions::default(), place.identity())?;
+        say(&format!(
+            "revision {}: {} changes and {} leases in {:.1} s",
+            imported.revision,
+            imported.changes,
+            imported.leases,
+            begun.elapsed().as_secs_f64()
+        ));
+        Ok(place.copied(cluster_name(head))?)
+    }
+}

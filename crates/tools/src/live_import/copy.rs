@@ -1,0 +1,56 @@
+//! Phase 1: the database file of the source, written to a file as `etcdctl snapshot save` does.
+//!
+//! The source sends the SHA-256 of the file as its last 32 bytes. The import compares it before it reads the
+//! file.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tonic::Status;
+
+use super::progress::Progress;
+use super::source::Session;
+use process::files;
+
+/// Without any byte for so long, the copy is begun again at another endpoint.
+const PART_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why there is no whole file.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("{attempt} {}", path.display())]
+    File { attempt: &'static str, path: PathBuf, source: io::Error },
+    #[error("copy the source: {}", .0.message())]
+    Source(Status),
+    #[error("the source sent no byte for {} s", PART_WITHIN.as_secs())]
+    Silent,
+    #[error("the source ended the stream with {0} bytes still to come")]
+    Cut(u64),
+}
+
+/// Writes the file at `path`, in place of one that an earlier run left. Returns when its first part came: at
+/// that time the source had its revision.
+pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Result<SystemTime, CopyError> {
+    let failed = |attempt| move |source| CopyError::File { attempt, path: path.to_owned(), source };
+    let mut file = files::create(path).map_err(failed("make"))?;
+    let mut stream = within(session.snapshot()).await?;
+    let (mut bytes, mut remaining, mut taken) = (0u64, 0, None);
+    while let Some(part) = within(stream.message()).await? {
+        taken.get_or_insert_with(SystemTime::now);
+        file.write_all(&part.blob).map_err(failed("write"))?;
+        bytes += part.blob.len() as u64;
+        remaining = part.remaining_bytes;
+        progress.copied(bytes, remaining);
+    }
+    if remaining > 0 {
+        return Err(CopyError::Cut(remaining));
+    }
+    progress.copied_all(bytes);
+    Ok(taken.unwrap_or_else(SystemTime::now))
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, CopyError> {
+    let answered = tokio::time::timeout(PART_WITHIN, call).await;
+    answered.map_err(|_| CopyError::Silent)?.map_err(CopyError::Source)
+}

@@ -1,0 +1,333 @@
+//! Phases 2 and 3: the events after the copy are applied as they come, and at the end the copy is compared
+//! with the source.
+//!
+//! * A connection that fails is replaced by one to the next endpoint. The watch goes on after the last whole
+//!   revision.
+//! * The end is a revision that the source had, by a linearizable read, after the end was asked for. So it
+//!   contains all that was acknowledged before.
+//! * Leases and users have no events. Leases are read at the end; changed users end the import with an error.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tonic::Status;
+
+use super::digests::Digests;
+use super::events::{Events, News};
+use super::progress::{Progress, say};
+use super::revisions::{EventsError, Revisions, WholeRevision};
+use super::source::{Head, Session, may_pass};
+use super::target::{Target, TargetError};
+use crate::operator::Client;
+
+/// Between two connections, and between two looks at something that has to settle.
+const PAUSE: Duration = Duration::from_millis(300);
+/// For the source to answer again, once a signal has asked for the end.
+const ANSWER_AFTER_SIGNAL: Duration = Duration::from_secs(15);
+/// Revisions of the copy that are compared with the source before it goes on.
+const SEAM_REVISIONS: i64 = 1024;
+/// Comparisons before two hashes count as different: a compaction may come between.
+const COMPARED_MAX: u32 = 3;
+
+/// Why the copy cannot follow the source.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Events(#[from] EventsError),
+    #[error(
+        "the source is compacted to revision {compacted}, and the copy ends at revision {revision}: what is \
+         between them is lost. Remove the directory and import again"
+    )]
+    Compacted { revision: i64, compacted: i64 },
+    #[error("the endpoints are of cluster {found}, and the copy is of cluster {wanted}")]
+    OtherCluster { found: String, wanted: String },
+    #[error(
+        "the source is at revision {head}, and the copy at revision {revision}: the source was replaced by \
+         an older state. Remove the directory and import again"
+    )]
+    Older { head: i64, revision: i64 },
+    #[error(
+        "users, roles or their permissions were changed since the copy, and no watch reports that. Remove \
+         the directory and import again"
+    )]
+    UsersChanged,
+    #[error(
+        "at revision {revision} the source has HashKV {theirs:?} (hash, compact revision), the copy \
+         {ours:?}. Remove the directory and import again"
+    )]
+    HashDiffers { revision: i64, theirs: (u32, i64), ours: (u32, i64) },
+    #[error("the source refuses: {0}")]
+    Refused(String),
+    #[error(
+        "no answer of the source for {seconds} s ({reason}). The copy is kept at revision {revision}: run again \
+         to go on"
+    )]
+    Silent { seconds: u64, reason: String, revision: i64 },
+    #[error("{reason}, for {seconds} s. The copy is kept at revision {revision}: run again to go on")]
+    Unsettled { seconds: u64, reason: String, revision: i64 },
+}
+
+/// How a connection ended.
+enum Broken {
+    /// Another one may be better.
+    Lost(String),
+    Fatal(FollowError),
+}
+
+impl From<Status> for Broken {
+    fn from(status: Status) -> Broken {
+        match may_pass(&status) {
+            true => Broken::Lost(status.message().to_owned()),
+            false => Broken::Fatal(FollowError::Refused(status.message().to_owned())),
+        }
+    }
+}
+
+impl From<FollowError> for Broken {
+    fn from(error: FollowError) -> Broken {
+        Broken::Fatal(error)
+    }
+}
+
+impl From<TargetError> for Broken {
+    fn from(error: TargetError) -> Broken {
+        Broken::Fatal(error.into())
+    }
+}
+
+/// What shows that the copy equals the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof {
+    pub revision: i64,
+    pub compact_revision: i64,
+    pub hash: u32,
+    pub leases: usize,
+    /// Where the source is after the comparison.
+    pub source_revision: i64,
+}
+
+/// When the copy ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// At the first revision of the source that is read.
+    CaughtUp,
+    /// After a signal.
+    Signalled,
+}
+
+/// Revisions of the copy that are read again: the source may have gone back, and on from there. What it has
+/// compacted is compared at the end only.
+struct Seam {
+    /// Where the watch begins. The changes of this revision may not be whole.
+    after: i64,
+    theirs: Digests,
+}
+
+pub struct Follower {
+    client: Client,
+    target: Target,
+    progress: Progress,
+    /// The cluster that is copied.
+    source: String,
+    /// Without an answer for so long, the command ends.
+    patience: Duration,
+    signalled: watch::Receiver<bool>,
+    until: Until,
+    /// The copy ends once it has this revision.
+    goal: Option<i64>,
+    answered: Instant,
+    /// Since when the copy tries to end.
+    ending: Option<Instant>,
+    compared: u32,
+}
+
+impl Follower {
+    /// `source`: as [`cluster_name`] of the cluster that was copied.
+    pub fn new(
+        client: Client,
+        target: Target,
+        source: String,
+        patience: Duration,
+        (signalled, until): (watch::Receiver<bool>, Until),
+    ) -> Follower {
+        let (progress, now) = (Progress::default(), Instant::now());
+        Follower {
+            client,
+            target,
+            progress,
+            source,
+            patience,
+            signalled,
+            until,
+            goal: None,
+            answered: now,
+            ending: None,
+            compared: 0,
+        }
+    }
+
+    /// Follows the source to the end. The store is durable and closed afterwards.
+    pub async fn run(mut self) -> Result<Proof, FollowError> {
+        let ended = self.connections().await;
+        // What did not fit is not kept.
+        if !matches!(ended, Err(FollowError::Target(_) | FollowError::HashDiffers { .. })) {
+            self.target.persist()?;
+        }
+        ended
+    }
+
+    async fn connections(&mut self) -> Result<Proof, FollowError> {
+        loop {
+            let reason = match self.connection().await {
+                Ok(proof) => return Ok(proof),
+                Err(Broken::Fatal(error)) => return Err(error),
+                Err(Broken::Lost(reason)) => reason,
+            };
+            let patience = match *self.signalled.borrow() {
+                true => self.patience.min(ANSWER_AFTER_SIGNAL),
+                false => self.patience,
+            };
+            let revision = self.target.revision();
+            if self.answered.elapsed() >= patience {
+                return Err(FollowError::Silent { seconds: patience.as_secs(), reason, revision });
+            }
+            say(&format!("revision {revision}: connecting again, since the source failed: {reason}"));
+            self.client.turn_away();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Follows over one connection. Its end is an error, unless the copy has ended.
+    async fn connection(&mut self) -> Result<Proof, Broken> {
+        let session = Session::open(&mut self.client).await?;
+        let head = session.head().await?;
+        self.check(head)?;
+        if self.until == Until::CaughtUp || *self.signalled.borrow() {
+            self.goal.get_or_insert(head.revision);
+        }
+        let after = (self.target.revision() - SEAM_REVISIONS).max(self.target.compact_revision()).max(1);
+        let mut seam = Seam { after, theirs: Digests::default() };
+        let mut events = Events::begin(&session, seam.after).await?;
+        let mut revisions = Revisions::default();
+        say(&format!("revision {}: following {}", self.target.revision(), self.client.endpoint()));
+        let mut signalled = self.signalled.clone();
+        loop {
+            if self.goal.is_some_and(|goal| self.target.revision() >= goal)
+                && let Some(proof) = self.end(&session).await?
+            {
+                return Ok(proof);
+            }
+            let awaits_signal = self.goal.is_none();
+            tokio::select! {
+                biased;
+                () = first_signal(&mut signalled), if awaits_signal => {
+                    // Read after the signal: nothing that was acknowledged before it is missing.
+                    self.goal = Some(session.head().await?.revision);
+                }
+                news = events.next() => match news? {
+                    News::Head(head) => {
+                        self.answered = Instant::now();
+                        let revision = self.target.revision();
+                        self.progress.observed(head.revision, revision);
+                        events.check(head, revision)?;
+                    }
+                    News::Events(response) => {
+                        let mut take = |whole: WholeRevision| self.take(&whole, &mut seam);
+                        revisions.take(response, |whole| Ok::<(), FollowError>(take(whole)?))?;
+                    }
+                    News::Compacted(compacted) => {
+                        let revision = self.target.revision();
+                        if compacted <= revision {
+                            seam = Seam { after: compacted, theirs: Digests::default() };
+                            revisions = Revisions::default();
+                            events = Events::begin(&session, compacted).await?;
+                            continue;
+                        }
+                        return Err(FollowError::Compacted { revision, compacted }.into());
+                    }
+                },
+            }
+        }
+    }
+
+    /// Applies a revision. Those that the copy has are compared once the last of them has come.
+    fn take(&mut self, whole: &WholeRevision, seam: &mut Seam) -> Result<(), TargetError> {
+        if whole.revision > seam.after && whole.revision <= self.target.revision() {
+            seam.theirs.add_revision(whole);
+        }
+        if whole.revision == self.target.revision() {
+            self.target.compare(&std::mem::take(&mut seam.theirs))?;
+        }
+        self.target.apply(whole)
+    }
+
+    fn check(&mut self, head: Head) -> Result<(), FollowError> {
+        let found = cluster_name(head);
+        if found != self.source {
+            return Err(FollowError::OtherCluster { found, wanted: self.source.clone() });
+        }
+        let revision = self.target.revision();
+        if head.revision < revision {
+            return Err(FollowError::Older { head: head.revision, revision });
+        }
+        self.answered = Instant::now();
+        Ok(())
+    }
+
+    /// Compares the copy with the source. `None`: something has to settle, and the copy goes on.
+    async fn end(&mut self, session: &Session) -> Result<Option<Proof>, Broken> {
+        let revision = self.target.revision();
+        let leases = session.leases().await?;
+        if let Err(lease) = self.target.set_leases(&leases)? {
+            return self.go_on(session, format!("lease {lease:x} is ending")).await;
+        }
+        let (is_enabled, auth_revision) = session.auth().await?;
+        // A cluster that never had users has 0 or 1.
+        if (is_enabled, auth_revision.max(1)) != self.target.auth()? {
+            return Err(FollowError::UsersChanged.into());
+        }
+        let Some(theirs) = session.hash(revision).await? else {
+            return self.go_on(session, format!("the source has compacted revision {revision}")).await;
+        };
+        self.target.compact(theirs.compact_revision)?;
+        self.target.persist()?;
+        let (theirs, ours) = ((theirs.hash, theirs.compact_revision), self.target.hash()?);
+        if ours != theirs {
+            self.compared += 1;
+            if self.compared >= COMPARED_MAX {
+                return Err(FollowError::HashDiffers { revision, theirs, ours }.into());
+            }
+            return self.go_on(session, "the hashes differ".to_owned()).await;
+        }
+        let source_revision = session.head().await?.revision;
+        let (hash, compact_revision) = ours;
+        Ok(Some(Proof { revision, compact_revision, hash, leases: leases.len(), source_revision }))
+    }
+
+    /// Sets another goal: where the source is now.
+    async fn go_on(&mut self, session: &Session, reason: String) -> Result<Option<Proof>, Broken> {
+        let since = *self.ending.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.patience {
+            let (seconds, revision) = (self.patience.as_secs(), self.target.revision());
+            return Err(FollowError::Unsettled { seconds, reason, revision }.into());
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.goal = Some(session.head().await?.revision);
+        Ok(None)
+    }
+}
+
+/// Returns once a signal has asked for the end.
+pub async fn first_signal(signalled: &mut watch::Receiver<bool>) {
+    if signalled.wait_for(|is_signalled| *is_signalled).await.is_err() {
+        // No signals can be received.
+        std::future::pending().await
+    }
+}
+
+/// The id of a cluster, as tools print it.
+pub fn cluster_name(head: Head) -> String {
+    format!("{:x}", head.cluster_id)
+}

@@ -1,0 +1,416 @@
+//! The directories of the new members, and how far they are.
+//!
+//! ```text
+//!   live-import.json   identity   then
+//!   ────────────────   ────────   ─────────────────────────────────────────────────────────
+//!   none               –          the directory must be empty: begin
+//!   copying            none       remove what is there, begin again
+//!   following          none       go on from the store
+//!   finishing          none       remove the log, go on from the store
+//!   finishing          there      refused: it is whole, and may have been started
+//!   finished           there      the log is as the import made it: go on. Otherwise refused: a member has used it
+//! ```
+//!
+//! * A directory without an identity in which `live-import.json` lies is not started by any member.
+//! * Two stores of one cluster must be equal, so one run makes the directories of all members: the store
+//!   once, and copies of it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::import::{self, ImportError};
+use config::Settings;
+use data_dir::bootstrap::{self, BootstrapError};
+use data_dir::{Directory, DirectoryError, Identity};
+use process::files;
+
+const FORMAT: u32 = 1;
+
+/// Why the import cannot use a directory.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    #[error("{attempt} {}", path.display())]
+    Io { attempt: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} is not readable as the state of an import", path.display())]
+    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error(
+        "the import into {} was begun with its log in {}, and is now given {}",
+        path.display(),
+        begun.display(),
+        given.display()
+    )]
+    OtherLog { path: PathBuf, begun: PathBuf, given: PathBuf },
+    #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
+    Format { path: PathBuf, found: u32 },
+    #[error(
+        "a member has been started from {}: it is no longer a copy of the source. Import into another \
+         directory",
+        .0.display()
+    )]
+    Started(PathBuf),
+    #[error(
+        "the import into {} was stopped at its very end: the directory is whole, and a member may have been \
+         started from it. Start it, or remove it and import again",
+        .0.display()
+    )]
+    MaybeStarted(PathBuf),
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+}
+
+/// How far a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Stage {
+    Copying,
+    Following,
+    Finishing,
+    Finished,
+}
+
+/// The contents of `live-import.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    format: u32,
+    stage: Stage,
+    /// The cluster that is copied; unknown before the first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    /// Where the log lies: it is removed when the import goes on.
+    wal_dir: PathBuf,
+    /// SHA-256 of the finished log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+/// What is to be done first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    Copy,
+    Follow,
+}
+
+/// One member's directory, locked.
+pub struct ImportPlace {
+    directory: Directory,
+    identity: Identity,
+    mark: Mark,
+}
+
+impl ImportPlace {
+    /// Takes the directory of the member whose store is made, and says what is to be done first.
+    pub fn take(settings: &Settings) -> Result<(ImportPlace, Begin), PlaceError> {
+        let mut place = ImportPlace::open(settings)?;
+        let begin = match place.mark.stage {
+            Stage::Copying => Begin::Copy,
+            Stage::Following | Stage::Finishing | Stage::Finished => Begin::Follow,
+        };
+        place.unfinish()?;
+        match begin {
+            Begin::Copy => place.restart_copy()?,
+            Begin::Follow => place.write_mark(Stage::Following, None)?,
+        }
+        Ok((place, begin))
+    }
+
+    /// Takes the directory of another member, which gets a copy of the store.
+    pub fn take_other(settings: &Settings) -> Result<ImportPlace, PlaceError> {
+        let mut place = ImportPlace::open(settings)?;
+        place.unfinish()?;
+        place.restart_copy()?;
+        Ok(place)
+    }
+
+    /// Opens a directory that is empty, or of an import from which no member was started.
+    fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
+        let identity = bootstrap::first_identity(settings)?;
+        if read_mark(&Directory::live_import_in(&settings.data_dir))?.is_none() {
+            import::check_empty(settings)?;
+        }
+        let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
+        let mark = read_mark(&directory.live_import_path())?;
+        let wal_dir =
+            std::path::absolute(directory.wal_dir()).map_err(io_error("find", directory.wal_dir()))?;
+        let new =
+            Mark { format: FORMAT, stage: Stage::Copying, source: None, log: None, wal_dir: wal_dir.clone() };
+        let mark = mark.unwrap_or(new);
+        if mark.wal_dir != wal_dir {
+            return Err(PlaceError::OtherLog {
+                path: directory.path().to_owned(),
+                begun: mark.wal_dir,
+                given: wal_dir,
+            });
+        }
+        let place = ImportPlace { directory, identity, mark };
+        if place.directory.identity_path().exists() {
+            let path = place.directory.path().to_owned();
+            match (place.mark.stage, &place.mark.log) {
+                (Stage::Finished, Some(log)) if *log == place.log_digest()? => {}
+                (Stage::Finished, _) => return Err(PlaceError::Started(path)),
+                (Stage::Copying | Stage::Following | Stage::Finishing, _) => {
+                    return Err(PlaceError::MaybeStarted(path));
+                }
+            }
+        }
+        Ok(place)
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub fn store_dir(&self) -> PathBuf {
+        self.directory.store_dir()
+    }
+
+    /// Where the file of the source is kept during the copy.
+    pub fn file_path(&self) -> PathBuf {
+        self.directory.path().join("live-import.db")
+    }
+
+    /// The id of the cluster that is copied, if it was recorded.
+    pub fn source(&self) -> Option<&str> {
+        self.mark.source.as_deref()
+    }
+
+    /// The store is made: from now on it is followed.
+    pub fn copied(&mut self, source: String) -> Result<(), PlaceError> {
+        self.mark.source = Some(source);
+        self.write_mark(Stage::Following, None)?;
+        remove_file(&self.file_path())
+    }
+
+    /// Removes the store, to make it anew.
+    pub fn restart_copy(&mut self) -> Result<(), PlaceError> {
+        self.mark.source = None;
+        self.write_mark(Stage::Copying, None)?;
+        clear(&self.store_dir())
+    }
+
+    /// Copies the closed store of another place into this one.
+    pub fn copy_store(&self, from: &Path) -> Result<(), PlaceError> {
+        clear(&self.store_dir())?;
+        copy_tree(from, &self.store_dir())
+    }
+
+    /// Makes log and identity: from now on a member can be started.
+    pub fn finish(&mut self) -> Result<(), PlaceError> {
+        self.write_mark(Stage::Finishing, None)?;
+        bootstrap::establish_after_import(&self.identity, &self.directory)?;
+        let log = self.log_digest()?;
+        self.write_mark(Stage::Finished, Some(log))
+    }
+
+    /// Takes back what `finish` made. The identity first.
+    fn unfinish(&self) -> Result<(), PlaceError> {
+        remove_file(&self.directory.identity_path())?;
+        clear(self.directory.wal_dir())
+    }
+
+    fn write_mark(&mut self, stage: Stage, log: Option<String>) -> Result<(), PlaceError> {
+        self.mark = Mark { stage, log, ..self.mark.clone() };
+        let path = self.directory.live_import_path();
+        let draft = path.with_extension("tmp");
+        let bytes = serde_json::to_vec_pretty(&self.mark).expect("a mark has only text and numbers");
+        let write = || {
+            let mut file = files::create(&draft)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            sync_parent(&path)
+        };
+        write().map_err(io_error("write", &path))
+    }
+
+    /// SHA-256 over names and contents of the log's files.
+    fn log_digest(&self) -> Result<String, PlaceError> {
+        let dir = self.directory.wal_dir();
+        let mut names: Vec<PathBuf> = list(dir)?;
+        names.sort_unstable();
+        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
+        for path in names {
+            hasher.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+            let mut file = File::open(&path).map_err(io_error("open", &path))?;
+            hasher.update(file.metadata().map_err(io_error("look at", &path))?.len().to_be_bytes());
+            loop {
+                let read = file.read(&mut buffer).map_err(io_error("read", &path))?;
+                if read == 0 {
+                    break;
+                }
+                hasher.update(&buffer[..read]);
+            }
+        }
+        Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+fn read_mark(path: &Path) -> Result<Option<Mark>, PlaceError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error("read", path)(error)),
+    };
+    let malformed = |source| PlaceError::Malformed { path: path.to_owned(), source };
+    let mark: Mark = serde_json::from_slice(&bytes).map_err(malformed)?;
+    if mark.format != FORMAT {
+        return Err(PlaceError::Format { path: path.to_owned(), found: mark.format });
+    }
+    Ok(Some(mark))
+}
+
+fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    let path = path.to_owned();
+    move |source| PlaceError::Io { attempt, path, source }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(path.parent().expect("a file lies in a directory"))?.sync_all()
+}
+
+/// Removes a file that may be missing, durably.
+fn remove_file(path: &Path) -> Result<(), PlaceError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| sync_parent(path)).map_err(io_error("remove", path)),
+    }
+}
+
+fn list(dir: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    let entries = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    entries.map_err(io_error("list", dir))
+}
+
+/// Makes a directory, or empties it.
+fn clear(dir: &Path) -> Result<(), PlaceError> {
+    fs::create_dir_all(dir).map_err(io_error("make", dir))?;
+    for path in list(dir)? {
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(io_error("remove", &path))?;
+    }
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("sync", dir))
+}
+
+/// Copies files and directories, and makes them durable.
+fn copy_tree(from: &Path, to: &Path) -> Result<(), PlaceError> {
+    for path in list(from)? {
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            fs::create_dir(&target).map_err(io_error("make", &target))?;
+            copy_tree(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(io_error("copy", &path))?;
+            File::open(&target).and_then(|file| file.sync_all()).map_err(io_error("sync", &target))?;
+        }
+    }
+    File::open(to).and_then(|dir| dir.sync_all()).map_err(io_error("sync", to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::MemberFlags;
+
+    fn settings(data_dir: &Path, wal_dir: Option<&Path>) -> Settings {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let flags = MemberFlags {
+            data_dir: text(data_dir),
+            wal_dir: wal_dir.map(text),
+            name: "default".to_owned(),
+            initial_cluster: None,
+            initial_cluster_token: "test".to_owned(),
+            initial_advertise_peer_urls: "http://localhost:2380".to_owned(),
+        };
+        flags.settings().unwrap()
+    }
+
+    fn outcome(settings: &Settings) -> String {
+        match ImportPlace::take(settings) {
+            Ok((place, begin)) => {
+                assert!(!place.directory.identity_path().exists(), "a member could be started");
+                format!("{begin:?}")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn followed(settings: &Settings) -> ImportPlace {
+        let (mut place, _) = ImportPlace::take(settings).unwrap();
+        place.copied("1".to_owned()).unwrap();
+        place
+    }
+
+    fn finished(settings: &Settings) -> ImportPlace {
+        let mut place = followed(settings);
+        place.finish().unwrap();
+        place
+    }
+
+    type Before = fn(&Settings);
+
+    #[test]
+    fn a_run_goes_on_where_the_one_before_was_cut_short() {
+        let cases: [(&str, Before, &str); 8] = [
+            ("empty", |_| {}, "Copy"),
+            ("copying", |settings| drop(ImportPlace::take(settings).unwrap()), "Copy"),
+            ("following", |settings| drop(followed(settings)), "Follow"),
+            ("finished", |settings| drop(finished(settings)), "Follow"),
+            (
+                "finishing, without an identity",
+                |settings| {
+                    let mut place = finished(settings);
+                    place.write_mark(Stage::Finishing, None).unwrap();
+                    remove_file(&place.directory.identity_path()).unwrap();
+                },
+                "Follow",
+            ),
+            (
+                "finishing, with an identity",
+                |settings| finished(settings).write_mark(Stage::Finishing, None).unwrap(),
+                "stopped at its very end",
+            ),
+            (
+                "used by a member",
+                |settings| {
+                    let place = finished(settings);
+                    fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
+                },
+                "a member has been started",
+            ),
+            (
+                "of another kind",
+                |settings| {
+                    fs::create_dir_all(&settings.data_dir).unwrap();
+                    fs::write(settings.data_dir.join("file"), "").unwrap();
+                },
+                "is not empty",
+            ),
+        ];
+        for (name, before, wanted) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let settings = settings(&dir.path().join("data"), None);
+            before(&settings);
+            let found = outcome(&settings);
+            assert!(found.contains(wanted), "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_log_of_another_directory_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, log) = (dir.path().join("data"), dir.path().join("log"));
+        drop(followed(&settings(&data, None)));
+        fs::create_dir(&log).unwrap();
+        fs::write(log.join("segment"), "of another member").unwrap();
+        let found = outcome(&settings(&data, Some(&log)));
+        assert!(found.contains("was begun with its log in"), "{found}");
+        assert!(log.join("segment").exists());
+    }
+}

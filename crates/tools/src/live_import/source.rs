@@ -1,0 +1,206 @@
+//! Calls of the cluster that is copied.
+
+use std::time::Duration;
+
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::lease_client::LeaseClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::{
+    AuthStatusRequest, HashKvRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, RangeRequest,
+    ResponseHeader, SnapshotRequest, SnapshotResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    watch_request,
+};
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::revisions::REVISION_BYTES_MAX;
+use crate::operator::Client;
+
+/// For an answer that a member gives without long work.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// A hash reads the whole history.
+const HASH_WITHIN: Duration = Duration::from_secs(600);
+/// Leases whose TTLs are asked for at the same time.
+const LEASES_AT_ONCE: usize = 64;
+
+/// A connection to one member of the source. Cheap to clone.
+#[derive(Clone)]
+pub struct Session {
+    channel: Channel,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+/// How far the source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub cluster_id: u64,
+    pub revision: i64,
+}
+
+/// The source's HashKV at a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash {
+    pub hash: u32,
+    pub compact_revision: i64,
+}
+
+impl Session {
+    /// A connection to the first endpoint that takes one and has a leader.
+    pub async fn open(client: &mut Client) -> Result<Session, Status> {
+        let channel = client.reached().await?;
+        Ok(Session { channel, token: client.token().cloned() })
+    }
+
+    /// The revision of the source now: a linearizable read.
+    pub async fn head(&self) -> Result<Head, Status> {
+        let request = RangeRequest { key: vec![0].into(), count_only: true, ..RangeRequest::default() };
+        let response = KvClient::new(self.channel.clone()).range(self.request(request)).await?;
+        let header = header(response.into_inner().header)?;
+        Ok(Head { cluster_id: header.cluster_id, revision: header.revision })
+    }
+
+    /// A pair at a revision. `Err(None)`: that revision is compacted.
+    pub async fn pair(&self, key: Bytes, revision: i64) -> Result<Option<KeyValue>, Option<Status>> {
+        let request = RangeRequest { key, revision, ..RangeRequest::default() };
+        match KvClient::new(self.channel.clone()).range(self.request(request)).await {
+            Ok(response) => Ok(response.into_inner().kvs.pop()),
+            Err(status) if is_compacted(&status) => Err(None),
+            Err(status) => Err(Some(status)),
+        }
+    }
+
+    /// The database file and its checksum, in parts.
+    pub async fn snapshot(&self) -> Result<Streaming<SnapshotResponse>, Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        client = client.max_decoding_message_size(REVISION_BYTES_MAX);
+        Ok(client.snapshot(self.endless(SnapshotRequest {})).await?.into_inner())
+    }
+
+    /// All events from a revision on. A large response comes in fragments.
+    pub async fn watch(&self, from: i64) -> Result<Streaming<WatchResponse>, Status> {
+        let all = vec![0];
+        let create = WatchCreateRequest {
+            key: all.clone().into(),
+            range_end: all.into(),
+            start_revision: from,
+            fragment: true,
+            ..WatchCreateRequest::default()
+        };
+        let create = WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };
+        // The stream stays open: its end would be the end of the watch.
+        let requests = stream::once(async { create }).chain(stream::pending());
+        let mut request = self.endless(requests);
+        // A member that loses its leader ends the watch.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let mut client = WatchClient::new(self.channel.clone());
+        client = client.max_decoding_message_size(REVISION_BYTES_MAX);
+        Ok(client.watch(request).await?.into_inner())
+    }
+
+    /// The hash over the history up to a revision. `None`: that revision is compacted.
+    pub async fn hash(&self, revision: i64) -> Result<Option<Hash>, Status> {
+        let mut request = self.request(HashKvRequest { revision });
+        request.set_timeout(HASH_WITHIN);
+        match MaintenanceClient::new(self.channel.clone()).hash_kv(request).await {
+            Ok(response) => {
+                let response = response.into_inner();
+                Ok(Some(Hash { hash: response.hash, compact_revision: response.compact_revision }))
+            }
+            Err(status) if is_compacted(&status) => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// All leases and their TTLs as granted, by id.
+    pub async fn leases(&self) -> Result<Vec<(i64, i64)>, Status> {
+        // The list is that of this member. After a linearizable read it has all that was granted before.
+        self.head().await?;
+        let mut client = LeaseClient::new(self.channel.clone());
+        let listed = client.lease_leases(self.request(LeaseLeasesRequest {})).await?.into_inner().leases;
+        let ids: Vec<i64> = listed.iter().map(|lease| lease.id).collect();
+        self.ttls(&ids).await
+    }
+
+    /// The TTLs of these leases as granted, by id. Those that are gone are left out.
+    pub async fn ttls(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Status> {
+        let ttls = stream::iter(ids).map(|id| self.ttl(*id)).buffer_unordered(LEASES_AT_ONCE);
+        let mut leases: Vec<(i64, i64)> =
+            ttls.try_filter_map(|lease| async move { Ok(lease) }).try_collect().await?;
+        leases.sort_unstable();
+        leases.dedup();
+        Ok(leases)
+    }
+
+    /// `None`: the lease is gone.
+    async fn ttl(&self, id: i64) -> Result<Option<(i64, i64)>, Status> {
+        let request = self.request(LeaseTimeToLiveRequest { id, keys: false });
+        match LeaseClient::new(self.channel.clone()).lease_time_to_live(request).await {
+            Ok(response) => {
+                let response = response.into_inner();
+                Ok((response.ttl >= 0 && response.granted_ttl > 0).then_some((id, response.granted_ttl)))
+            }
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Whether users are checked, and the revision of users and roles.
+    pub async fn auth(&self) -> Result<(bool, u64), Status> {
+        let request = self.request(AuthStatusRequest {});
+        let status = AuthClient::new(self.channel.clone()).auth_status(request).await?.into_inner();
+        Ok((status.enabled, status.auth_revision))
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = self.endless(message);
+        request.set_timeout(ANSWER_WITHIN);
+        request
+    }
+
+    /// A request without a deadline.
+    fn endless<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+}
+
+fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Status> {
+    header.ok_or_else(|| Status::internal("an answer without a header"))
+}
+
+fn is_compacted(status: &Status) -> bool {
+    status.message().contains("has been compacted")
+}
+
+/// Whether asking again, elsewhere or later, may help.
+pub fn may_pass(status: &Status) -> bool {
+    match status.code() {
+        Code::PermissionDenied
+        | Code::Unimplemented
+        | Code::InvalidArgument
+        | Code::OutOfRange
+        | Code::NotFound => false,
+        // Also what a member answers that is starting, and a token that is no longer known.
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::AlreadyExists
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated => true,
+    }
+}

@@ -1,0 +1,268 @@
+//! Calls of a cluster: at the endpoints that were given, one after another, until one of them is reached.
+
+use std::time::Duration;
+
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::cluster_client::ClusterClient;
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{
+    AlarmMember, AlarmRequest, AlarmType, AuthenticateRequest, Member, MemberAddRequest, MemberListRequest,
+    MemberPromoteRequest, MemberRemoveRequest, StatusRequest, StatusResponse,
+};
+use api::kvserver::ReseedRequest;
+use api::kvserver::repair_client::RepairClient;
+use tokio::runtime::Handle;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use config::PortTls;
+use transport::tls::{Dialer, TlsError};
+
+/// For a connection, and for the answer of a member that has nothing to wait for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// For a change of the members: a leader may have to be elected first.
+const CHANGE_WITHIN: Duration = Duration::from_secs(20);
+
+/// In the error of a cluster that does not check users.
+const NOT_ENABLED: &str = "authentication is not enabled";
+
+/// How the members are reached.
+pub struct Client {
+    endpoints: Vec<String>,
+    dialer: Dialer,
+    user: Option<(String, String)>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+/// What the cluster looks like.
+pub struct Look {
+    pub members: Vec<Member>,
+    /// Members that answer.
+    pub answering: Vec<u64>,
+    /// 0 if none is known.
+    pub leader: u64,
+}
+
+impl Client {
+    /// `tls`: files of the connections inside TLS. The system's authorities, if it names none.
+    pub fn new(
+        endpoints: Vec<String>,
+        tls: &PortTls,
+        user: Option<(String, String)>,
+    ) -> Result<Client, TlsError> {
+        // A machine without authorities can still use plain connections.
+        let is_secure = endpoints.iter().any(|url| url.starts_with("https:") || url.starts_with("unixs:"));
+        let dialer = if is_secure { Dialer::to_servers(tls, &Handle::current())? } else { Dialer::default() };
+        Ok(Client { endpoints, dialer, user, token: None })
+    }
+
+    /// Linearizable.
+    pub async fn members(&mut self) -> Result<Vec<Member>, Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberListRequest { linearizable: true }, ANSWER_WITHIN);
+        let listed = ClusterClient::new(channel).member_list(request).await?;
+        Ok(listed.into_inner().members)
+    }
+
+    /// The members, which of them answer, and the leader. The client knows them all from now on.
+    ///
+    /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that
+    /// applies nothing has a leader, and answers no linearizable read.
+    pub async fn look(&mut self) -> Result<Look, Status> {
+        let members = match self.members().await {
+            Ok(members) => members,
+            Err(status) => {
+                self.turn_away();
+                return Err(status);
+            }
+        };
+        self.add_endpoints(&members);
+        let (mut answering, mut leader) = (Vec::new(), 0);
+        for member in &members {
+            if let Some(status) = self.status(member).await {
+                answering.push(member.id);
+                leader = if status.leader == 0 { leader } else { status.leader };
+            }
+        }
+        Ok(Look { members, answering, leader })
+    }
+
+    /// Adds a learner. Returns its id.
+    pub async fn add_learner(&mut self, peer_urls: &[String]) -> Result<u64, Status> {
+        let channel = self.reached().await?;
+        let request = MemberAddRequest { peer_ur_ls: peer_urls.to_vec(), is_learner: true };
+        let request = self.request(request, CHANGE_WITHIN);
+        let added = ClusterClient::new(channel).member_add(request).await?;
+        let added = added.into_inner().member;
+        added.map(|member| member.id).ok_or_else(|| Status::internal("the added member is not in the answer"))
+    }
+
+    pub async fn promote(&mut self, id: u64) -> Result<(), Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberPromoteRequest { id }, CHANGE_WITHIN);
+        ClusterClient::new(channel).member_promote(request).await.map(drop)
+    }
+
+    pub async fn remove(&mut self, id: u64) -> Result<(), Status> {
+        let channel = self.reached().await?;
+        let request = self.request(MemberRemoveRequest { id }, CHANGE_WITHIN);
+        ClusterClient::new(channel).member_remove(request).await.map(drop)
+    }
+
+    /// What a member says of itself, at the first of its client URLs that answers.
+    pub async fn status(&self, member: &Member) -> Option<StatusResponse> {
+        for url in &member.client_ur_ls {
+            let Ok(channel) = self.dial(url).await else { continue };
+            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
+            if let Ok(status) = MaintenanceClient::new(channel).status(request).await {
+                return Some(status.into_inner());
+            }
+        }
+        None
+    }
+
+    /// All active alarms.
+    pub async fn alarms(&mut self) -> Result<Vec<AlarmMember>, Status> {
+        let request = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
+        self.alarm(request).await
+    }
+
+    /// Clears the alarm CORRUPT of a member.
+    pub async fn disarm_corrupt(&mut self, member_id: u64) -> Result<(), Status> {
+        let (action, alarm) = (AlarmAction::Deactivate as i32, AlarmType::Corrupt as i32);
+        self.alarm(AlarmRequest { action, member_id, alarm }).await.map(drop)
+    }
+
+    async fn alarm(&mut self, request: AlarmRequest) -> Result<Vec<AlarmMember>, Status> {
+        let channel = self.reached().await?;
+        let request = self.request(request, CHANGE_WITHIN);
+        let answered = MaintenanceClient::new(channel).alarm(request).await?;
+        Ok(answered.into_inner().alarms)
+    }
+
+    /// Asks a member to take over the leader's state. Returns the entry up to which it has; 0: not yet.
+    pub async fn reseed(&self, member: &Member) -> Result<u64, Status> {
+        let mut refused = Status::unavailable("the member has no client URL");
+        for url in &member.client_ur_ls {
+            let channel = match self.dial(url).await {
+                Ok(channel) => channel,
+                Err(reason) => {
+                    refused = Status::unavailable(reason);
+                    continue;
+                }
+            };
+            let request = self.request(ReseedRequest { member_id: member.id }, CHANGE_WITHIN);
+            match RepairClient::new(channel).reseed(request).await {
+                Ok(answered) => return Ok(answered.get_ref().installed),
+                Err(status) => refused = status,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Tries the URLs of a member last from now on.
+    pub fn avoid(&mut self, member: &Member) {
+        self.endpoints.sort_by_key(|url| member.client_ur_ls.contains(url));
+    }
+
+    /// Other ways into the cluster than those that were given: members come and go.
+    pub fn add_endpoints(&mut self, members: &[Member]) {
+        for url in members.iter().flat_map(|member| &member.client_ur_ls) {
+            if !self.endpoints.contains(url) {
+                self.endpoints.push(url.clone());
+            }
+        }
+    }
+
+    /// The token of the user, if there is one and users are checked. Known once a connection was made.
+    pub fn token(&self) -> Option<&MetadataValue<Ascii>> {
+        self.token.as_ref()
+    }
+
+    /// The endpoint that was reached last, or that is tried first.
+    pub fn endpoint(&self) -> &str {
+        self.endpoints.first().map_or("", String::as_str)
+    }
+
+    /// Begins with another endpoint the next time, and with another token.
+    pub fn turn_away(&mut self) {
+        self.endpoints.rotate_left(1);
+        self.token = None;
+    }
+
+    /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
+    pub async fn reached(&mut self) -> Result<Channel, Status> {
+        let mut reasons = Vec::new();
+        for at in 0..self.endpoints.len() {
+            let channel = match self.dial(&self.endpoints[at]).await {
+                Ok(channel) => channel,
+                Err(reason) => {
+                    reasons.push(format!("{}: {reason}", self.endpoints[at]));
+                    continue;
+                }
+            };
+            self.authenticate(channel.clone()).await?;
+            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
+            match MaintenanceClient::new(channel.clone()).status(request).await {
+                Ok(status) if status.get_ref().leader != 0 => {
+                    // Tried first the next time.
+                    self.endpoints.swap(0, at);
+                    return Ok(channel);
+                }
+                Ok(_) => reasons.push(format!("{}: no leader", self.endpoints[at])),
+                // Another member would say the same of the user.
+                Err(status) if is_of_user(&status) => return Err(status),
+                Err(status) => reasons.push(format!("{}: {}", self.endpoints[at], status.message())),
+            }
+        }
+        Err(Status::unavailable(reasons.join("; ")))
+    }
+
+    async fn authenticate(&mut self, channel: Channel) -> Result<(), Status> {
+        let (Some((name, password)), None) = (&self.user, &self.token) else { return Ok(()) };
+        let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
+        let mut request = Request::new(request);
+        request.set_timeout(ANSWER_WITHIN);
+        let token = match AuthClient::new(channel).authenticate(request).await {
+            Ok(response) => response.into_inner().token,
+            // Users are not checked: as etcdctl, go on without a token.
+            Err(status) if status.message().contains(NOT_ENABLED) => return Ok(()),
+            Err(status) => return Err(status),
+        };
+        let token = token.parse().map_err(|_| Status::internal("the token is no header value"))?;
+        self.token = Some(token);
+        Ok(())
+    }
+
+    fn request<T>(&self, message: T, within: Duration) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(within);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+
+    async fn dial(&self, url: &str) -> Result<Channel, String> {
+        // Each request has a deadline; streams have none.
+        let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
+        self.dialer.channel_to(url, limit).await
+    }
+}
+
+/// Whether a call was refused because of its user, as etcd refuses it.
+fn is_of_user(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied)
+}
+
+/// Whether a call may succeed later: nothing was wrong with the request.
+pub fn may_pass(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => true,
+        // A learner that is not in sync, and servers that wait until a change has settled.
+        Code::FailedPrecondition => true,
+        _ => false,
+    }
+}

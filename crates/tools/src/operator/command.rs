@@ -1,0 +1,152 @@
+//! The command lines of `member replace` and `member reseed`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tokio::runtime::Runtime;
+
+use super::flags::{ClientFlags, ClientFlagsError};
+use super::plan::{Refusal, Replacement};
+use super::progress::RunError;
+use super::replace::Replacing;
+use super::reseed::Reseeding;
+use super::reseed_plan::Refusal as ReseedRefusal;
+use config::{UrlError, Urls};
+use process::arguments::parse;
+use process::log::causes;
+
+/// The first argument that leads here.
+pub const COMMAND: &str = "member";
+
+#[derive(Debug, Parser)]
+#[command(name = "kv-server member", about = "Changes the members of a running cluster.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put a new member in the place of another one: adds it as a learner, waits until it is in sync,
+    /// promotes it and removes the old one. Run again after an interruption, it goes on where it was.
+    Replace(Replace),
+    /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps
+    /// its log, its votes and its data directory. Run again after an interruption, it goes on where it was.
+    Reseed(Reseed),
+}
+
+#[derive(Debug, clap::Args)]
+struct Reseed {
+    /// Name or id of the member.
+    member: String,
+    /// Client URLs of the cluster.
+    #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    access: ClientFlags,
+    /// Seconds without progress after which the command gives up. It can be run again.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Replace {
+    /// Name or id of the member to replace.
+    old: String,
+    /// Name and peer URLs of the new member, as NAME=URL[,URL…].
+    #[arg(value_name = "NEW-NAME=URL")]
+    new: String,
+    /// Client URLs of the cluster.
+    #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    access: ClientFlags,
+    /// Go on though the old member is gone: an earlier run has removed it.
+    #[arg(long)]
+    removed: bool,
+    /// Seconds without progress after which the command gives up. It can be run again.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+}
+
+/// Why a command ended early.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error("{0:?} is not NEW-NAME=URL")]
+    New(String),
+    #[error("the URL of the new member")]
+    Url(#[source] UrlError),
+    #[error("start the client")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientFlagsError),
+    #[error(transparent)]
+    Replace(#[from] RunError<Refusal>),
+    #[error(transparent)]
+    Reseed(#[from] RunError<ReseedRefusal>),
+}
+
+/// The command line, for completion scripts and manual pages.
+pub fn described() -> clap::Command {
+    Arguments::command()
+}
+
+/// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in
+/// the place of the old one, or the member has the leader's state; 1 if not, 2 for a command line that makes
+/// no sense.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let command = match parse("kv-server member", arguments) {
+        Ok(Arguments { command }) => command,
+        Err(status) => return status,
+    };
+    let (name, ended) = match &command {
+        Command::Replace(arguments) => ("replace", try_replace(arguments)),
+        Command::Reseed(arguments) => ("reseed", try_reseed(arguments)),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _unwritten = writeln!(io::stderr(), "kv-server member {name}: {}", causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
+    let wanted = wanted(arguments)?;
+    runtime()?.block_on(async {
+        let client = arguments.access.client(&arguments.endpoints)?;
+        let patience = Duration::from_secs(arguments.timeout);
+        Ok(Replacing { client, wanted }.run(patience).await?)
+    })
+}
+
+fn try_reseed(arguments: &Reseed) -> Result<(), CommandError> {
+    runtime()?.block_on(async {
+        let client = arguments.access.client(&arguments.endpoints)?;
+        let (wanted, patience) = (arguments.member.clone(), Duration::from_secs(arguments.timeout));
+        Ok(Reseeding { client, wanted }.run(patience).await?)
+    })
+}
+
+fn runtime() -> Result<Runtime, CommandError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(CommandError::Runtime)
+}
+
+fn wanted(arguments: &Replace) -> Result<Replacement, CommandError> {
+    let (name, urls) =
+        arguments.new.split_once('=').ok_or_else(|| CommandError::New(arguments.new.clone()))?;
+    let urls = Urls::collect(urls.split(',')).map_err(CommandError::Url)?;
+    let mut new_urls = urls.texts();
+    new_urls.sort_unstable();
+    Ok(Replacement {
+        old: arguments.old.clone(),
+        new_name: name.to_owned(),
+        new_urls,
+        is_old_removed: arguments.removed,
+    })
+}

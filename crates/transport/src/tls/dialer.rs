@@ -1,0 +1,160 @@
+//! Connections to the peer ports of other members, plain or inside TLS, as their URLs say.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsConnector, TlsStream};
+use tonic::transport::{Channel, Endpoint};
+
+use super::resolver::{Origin, Resolver};
+use super::setup::{Live, TlsError};
+use super::stream::Stream;
+use crate::wire::Wire;
+use config::{PortTls, Url};
+use process::log::causes;
+
+/// What a certificate that is shown on a Unix socket names.
+const SOCKET_HOST: &str = "localhost";
+/// The authority of requests on a Unix socket.
+const SOCKET_ENDPOINT: &str = "http://localhost";
+
+/// Where a `unix` or `unixs` URL leads.
+#[derive(Clone)]
+struct Socket {
+    path: PathBuf,
+    is_secure: bool,
+}
+
+fn socket_of(url: &str) -> Option<Socket> {
+    let url = Url::parse(url).ok()?;
+    Some(Socket { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
+}
+
+/// What is spoken inside TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Protocol {
+    #[default]
+    Http2,
+    Http1,
+}
+
+/// Opens connections. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Dialer {
+    /// The configuration, and the threads of handshakes.
+    tls: Option<(Arc<Live>, Handle)>,
+    resolver: Resolver,
+    origin: Origin,
+    protocol: Protocol,
+}
+
+impl Dialer {
+    pub fn new(live: Arc<Live>, threads: Handle) -> Dialer {
+        Dialer { tls: Some((live, threads)), ..Dialer::default() }
+    }
+
+    /// To hosts that a stranger named: they do not delay lookups of other names.
+    pub fn to_claimed(&self) -> Dialer {
+        Dialer { origin: Origin::Claimed, ..self.clone() }
+    }
+
+    /// To ports that speak HTTP/1 alone, such as those of `--listen-metrics-urls`.
+    pub fn to_http1(&self) -> Dialer {
+        Dialer { protocol: Protocol::Http1, ..self.clone() }
+    }
+
+    /// To servers of another cluster, whose certificates are judged as `port` says. Files are read once.
+    pub fn to_servers(port: &PortTls, threads: &Handle) -> Result<Dialer, TlsError> {
+        let (live, _never_reloaded) = Live::peers(port.clone())?;
+        Ok(Dialer::new(live, threads.clone()))
+    }
+
+    /// A gRPC connection to a URL of any scheme, with the limits that `limit` sets. The error: why there is
+    /// none.
+    pub async fn channel_to(
+        &self,
+        url: &str,
+        limit: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Channel, String> {
+        let socket = socket_of(url);
+        let text = if socket.is_some() { SOCKET_ENDPOINT } else { url };
+        let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|error| causes(&error))?;
+        self.open(&limit(endpoint), socket).await
+    }
+
+    /// A gRPC connection to an endpoint, with its limits. The error: why there is none.
+    pub async fn channel(&self, endpoint: &Endpoint) -> Result<Channel, String> {
+        self.open(endpoint, None).await
+    }
+
+    async fn open(&self, endpoint: &Endpoint, socket: Option<Socket>) -> Result<Channel, String> {
+        let dialer = self.clone();
+        let connect = tower::service_fn(move |uri| {
+            let (dialer, socket) = (dialer.clone(), socket.clone());
+            async move {
+                let connected = match socket {
+                    Some(Socket { path, is_secure }) => dialer.connect_unix(&path, is_secure).await,
+                    None => dialer.connect(uri).await,
+                };
+                connected.map(TokioIo::new)
+            }
+        });
+        endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
+    }
+
+    async fn connect_unix(&self, path: &Path, is_secure: bool) -> io::Result<Stream> {
+        let stream = Wire::connect_unix(path).await?;
+        if is_secure {
+            self.inside_tls(stream, SOCKET_HOST.to_owned()).await
+        } else {
+            Ok(Stream::Plain(stream))
+        }
+    }
+
+    /// To be bounded in time by the caller, and to be dropped at any time.
+    pub async fn connect(&self, uri: Uri) -> io::Result<Stream> {
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let is_secure = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let addresses = self.resolver.find(&host, port, self.origin).await?;
+        let stream = TcpStream::connect(&addresses[..]).await?;
+        stream.set_nodelay(true)?;
+        let stream = Wire::Tcp(stream);
+        if is_secure { self.inside_tls(stream, host).await } else { Ok(Stream::Plain(stream)) }
+    }
+
+    async fn inside_tls(&self, stream: Wire, host: String) -> io::Result<Stream> {
+        let Some((live, threads)) = &self.tls else {
+            return Err(io::Error::other("an https URL of a peer, and no TLS for peers is configured"));
+        };
+        let configured = live.client();
+        let (config, checks) =
+            configured.ok_or_else(|| io::Error::other("no TLS for peers is configured"))?;
+        let config = match self.protocol {
+            Protocol::Http2 => config,
+            Protocol::Http1 => {
+                let mut config = ClientConfig::clone(&config);
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                Arc::new(config)
+            }
+        };
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let handshake = threads.spawn(async move {
+            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            checks.check_server(chain).map_err(io::Error::other)?;
+            Ok::<_, io::Error>(stream)
+        });
+        let stream = handshake.await.map_err(io::Error::other)?;
+        let stream =
+            stream.map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {error}")))?;
+        Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+    }
+}

@@ -1,0 +1,112 @@
+//! TLS of a member's two ports, from its settings.
+
+use std::path::{Path, PathBuf};
+
+use tokio::runtime::Handle;
+
+use super::acceptor::Acceptor;
+use super::dialer::Dialer;
+use super::setup::{Live, Reload, TlsError, with_self_signed};
+use crate::wire::Listener;
+use config::{PortTls, Settings, Urls};
+use process::shutdown::Stop;
+
+/// A socket that others dial, and what it asks of them first.
+pub type Port = (Listener, Option<Acceptor>);
+
+/// Where handshakes run. Those of clients do not delay those of members.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeThreads<'a> {
+    pub clients: &'a Handle,
+    pub peers: &'a Handle,
+}
+
+/// What the ports and the links of one member use.
+pub struct Tls {
+    clients: Option<Acceptor>,
+    peers: Option<Acceptor>,
+    dialer: Dialer,
+    reloads: Vec<Reload>,
+}
+
+impl Tls {
+    /// Reads all files, and makes those that are to be made below `data_dir`. Handshakes run on `threads`.
+    pub fn load(
+        settings: &Settings,
+        data_dir: &Path,
+        threads: HandshakeThreads<'_>,
+    ) -> Result<Tls, TlsError> {
+        let mut tls = Tls { clients: None, peers: None, dialer: Dialer::default(), reloads: Vec::new() };
+        let years = settings.tls.self_signed_years;
+        if let Some(port) = &settings.tls.client {
+            let place = data_dir.join("fixtures").join("client");
+            let port = with_self_signed(port, &place, &settings.listen_client_urls, years)?;
+            let (live, reload) = Live::clients(port)?;
+            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), "client"));
+            tls.reloads.push(reload);
+        }
+        if let Some(port) = &settings.tls.peer {
+            let place = data_dir.join("fixtures").join("peer");
+            let port = with_self_signed(port, &place, &settings.listen_peer_urls, years)?;
+            let (live, reload) = Live::peers(port)?;
+            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), "peer"));
+            tls.dialer = Dialer::new(live, threads.peers.clone());
+            tls.reloads.push(reload);
+        }
+        Ok(tls)
+    }
+
+    pub fn dialer(&self) -> Dialer {
+        self.dialer.clone()
+    }
+
+    /// The listeners of `urls`, in their order, as the client port.
+    pub fn client_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
+        with_acceptors(listeners, urls, self.clients.as_ref())
+    }
+
+    /// The same for listeners on which HTTP/1 alone is spoken.
+    pub fn http1_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
+        let acceptor = self.clients.as_ref().map(Acceptor::for_http1);
+        with_acceptors(listeners, urls, acceptor.as_ref())
+    }
+
+    /// The same for the peer port.
+    pub fn peer_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
+        with_acceptors(listeners, urls, self.peers.as_ref())
+    }
+
+    /// Follows the files until `stop`, on `threads`.
+    pub fn follow_files(self, threads: &Handle, stop: &Stop) {
+        for reload in self.reloads {
+            threads.spawn(reload.run(stop.clone()));
+        }
+    }
+}
+
+/// Reads the files that a start would read, and makes none. Returns files of certificates, each with when the
+/// first of them ends, in seconds since 1970.
+pub fn check_files(settings: &Settings) -> Result<Vec<(PathBuf, i64)>, TlsError> {
+    let given = |port: &Option<PortTls>| port.clone().filter(|port| !port.is_self_signed);
+    let mut read = Vec::new();
+    if let Some(port) = given(&settings.tls.client) {
+        read.push(Live::clients(port)?.1);
+    }
+    if let Some(port) = given(&settings.tls.peer) {
+        read.push(Live::peers(port)?.1);
+    }
+    let ends = read.iter().flat_map(Reload::certificate_ends);
+    let mut ends: Vec<(PathBuf, i64)> = ends.map(|(path, end)| (path.to_owned(), end)).collect();
+    ends.sort();
+    ends.dedup();
+    Ok(ends)
+}
+
+fn with_acceptors(listeners: Vec<Listener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {
+    let is_secure = urls.iter().map(|url| url.scheme().is_secure());
+    listeners
+        .into_iter()
+        .zip(is_secure)
+        .map(|(listener, is_secure)| (listener, acceptor.filter(|_| is_secure).cloned()))
+        .collect()
+}

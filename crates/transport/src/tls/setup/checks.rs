@@ -1,0 +1,168 @@
+//! What is asked of a certificate beyond its chain: names, the address that it is used from, revocation.
+//!
+//! Every connection is checked, one that resumes a session too: such a handshake verifies no chain.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::lookups::Lookups;
+use config::PortTls;
+
+/// Names of a refused certificate that are logged.
+const SHOWN_NAMES_MAX: usize = 32;
+
+/// The checks of one port.
+#[derive(Debug, Default)]
+pub struct Checks {
+    common_names: Vec<String>,
+    hostnames: Vec<String>,
+    /// Serial numbers.
+    revoked: HashSet<Vec<u8>>,
+    compares_address: bool,
+    accepts_any_server: bool,
+}
+
+/// Why a certificate was not admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    #[error("the certificate has expired or is not valid yet")]
+    Expired,
+    #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
+    CommonName(String),
+    #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
+    Hostname,
+    #[error("transport: certificate serial {0} revoked")]
+    Revoked(String),
+    #[error("tls: {address:?} does not match any of DNSNames {names:?}")]
+    Address { address: String, names: Vec<String> },
+}
+
+impl Checks {
+    pub fn new(port: &PortTls, revoked: HashSet<Vec<u8>>) -> Checks {
+        Checks {
+            common_names: port.allowed_common_names.clone(),
+            hostnames: port.allowed_hostnames.clone(),
+            revoked,
+            compares_address: port.compares_address,
+            accepts_any_server: port.is_self_signed,
+        }
+    }
+
+    /// Checks the certificates of a connection from `remote`. None were shown where none are required.
+    pub async fn check(
+        &self,
+        chain: &[CertificateDer<'_>],
+        remote: IpAddr,
+        lookups: &Lookups,
+    ) -> Result<(), Refused> {
+        self.check_chain(chain)?;
+        let Some(first) = chain.first().filter(|_| self.compares_address) else { return Ok(()) };
+        let names = Names::of(&parsed(first)?);
+        names.check(first, remote, lookups).await
+    }
+
+    /// Checks the certificates of a server. That they are for its host is rustls's part.
+    pub fn check_server(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
+        if self.accepts_any_server { Ok(()) } else { self.check_chain(chain) }
+    }
+
+    fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
+        let Some(first) = chain.first() else { return Ok(()) };
+        for der in chain {
+            let serial = parsed(der)?.tbs_certificate.serial.to_bytes_be();
+            if self.revoked.contains(&serial) {
+                let text = serial.iter().map(|byte| format!("{byte:02x}")).collect();
+                return Err(Refused::Revoked(text));
+            }
+        }
+        let certificate = parsed(first)?;
+        if !certificate.validity().is_valid() {
+            return Err(Refused::Expired);
+        }
+        self.check_common_name(&certificate)?;
+        self.check_hostnames(first)
+    }
+
+    fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), Refused> {
+        let name = name_of(certificate);
+        if self.common_names.is_empty() || self.common_names.iter().any(|allowed| allowed == name) {
+            return Ok(());
+        }
+        Err(Refused::CommonName(name.to_owned()))
+    }
+
+    fn check_hostnames(&self, der: &CertificateDer<'_>) -> Result<(), Refused> {
+        if self.hostnames.is_empty() || self.hostnames.iter().any(|name| is_valid_for(der, name)) {
+            return Ok(());
+        }
+        Err(Refused::Hostname)
+    }
+}
+
+/// The common name of a certificate; empty if it has none.
+pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
+    parsed(der).ok().map(|certificate| name_of(&certificate).to_owned())
+}
+
+/// The last one counts, as in Go.
+fn name_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
+    let name = certificate.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
+    name.unwrap_or_default()
+}
+
+fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Refused> {
+    X509Certificate::from_der(der).map(|(_, certificate)| certificate).map_err(|_| Refused::Unreadable)
+}
+
+fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
+    let (Ok(certificate), Ok(name)) = (ParsedCertificate::try_from(der), ServerName::try_from(name)) else {
+        return false;
+    };
+    verify_server_name(&certificate, &name).is_ok()
+}
+
+/// Alternative names of a certificate, as far as etcd compares them with an address.
+struct Names {
+    has_addresses: bool,
+    dns: Vec<String>,
+}
+
+impl Names {
+    fn of(certificate: &X509Certificate<'_>) -> Names {
+        let mut names = Names { has_addresses: false, dns: Vec::new() };
+        let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
+        for name in &extension.value.general_names {
+            match name {
+                GeneralName::IPAddress(_) => names.has_addresses = true,
+                GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+                _ => {}
+            }
+        }
+        names
+    }
+
+    /// A certificate without such names passes. With addresses, one of them must be `remote`; with DNS names,
+    /// one must lead to it, forwards or backwards. Either suffices.
+    async fn check(
+        &self,
+        der: &CertificateDer<'_>,
+        remote: IpAddr,
+        lookups: &Lookups,
+    ) -> Result<(), Refused> {
+        let is_free = !self.has_addresses && self.dns.is_empty();
+        let by_address = self.has_addresses && is_valid_for(der, &remote.to_string());
+        if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
+            return Ok(());
+        }
+        let names = self.dns.iter().take(SHOWN_NAMES_MAX).cloned().collect();
+        Err(Refused::Address { address: remote.to_string(), names })
+    }
+}

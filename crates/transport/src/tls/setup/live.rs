@@ -1,0 +1,126 @@
+//! The newest usable configuration of a port.
+//!
+//! ```text
+//!   every RELOAD_EVERY: read the files ──same bytes──▶ nothing
+//!                             └──other bytes──▶ build ──▶ swap, or log why not and keep the last good one
+//! ```
+//!
+//! Open connections keep the configuration that they began with.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+
+use super::checks::Checks;
+use super::contents::Contents;
+use super::error::TlsError;
+use super::loaded::{Loaded, Use};
+use config::PortTls;
+use process::log::causes;
+use process::shutdown::Stop;
+
+/// Files change some times a month. This is how long a new revocation list or certificate may take to be
+/// used, at the cost of reading some kilobytes.
+const RELOAD_EVERY: Duration = Duration::from_secs(2);
+
+/// The configuration of one port.
+pub struct Live {
+    port: PortTls,
+    used: Use,
+    loaded: Mutex<Arc<Loaded>>,
+}
+
+impl Live {
+    /// Of the client port.
+    pub fn clients(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
+        Live::load(port, Use::Clients)
+    }
+
+    /// Of the peer port, and of connections to those of others.
+    pub fn peers(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
+        Live::load(port, Use::Peers)
+    }
+
+    fn load(port: PortTls, used: Use) -> Result<(Arc<Live>, Reload), TlsError> {
+        let contents = Contents::read(&port)?;
+        let loaded = Mutex::new(Arc::new(Loaded::build(&port, used, &contents)?));
+        let live = Arc::new(Live { port, used, loaded });
+        let reload = Reload { live: Arc::clone(&live), contents, said: None };
+        Ok((live, reload))
+    }
+
+    pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<Checks>)> {
+        let loaded = self.loaded.lock();
+        Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
+    }
+
+    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<Checks>)> {
+        let loaded = self.loaded.lock();
+        Some((Arc::clone(loaded.client.as_ref()?), Arc::clone(&loaded.checks)))
+    }
+}
+
+/// Follows the files of a port.
+pub struct Reload {
+    live: Arc<Live>,
+    /// What the configuration was built from.
+    contents: Contents,
+    /// The error that was logged last, so that it is logged once.
+    said: Option<String>,
+}
+
+impl Reload {
+    /// Files of certificates, each with when the first of them ends, in seconds since 1970.
+    pub fn certificate_ends(&self) -> Vec<(&Path, i64)> {
+        self.contents.ends()
+    }
+
+    /// Runs until `stop`. To be spawned where no requests are served.
+    pub async fn run(mut self, stop: Stop) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(RELOAD_EVERY) => {}
+                () = stop.stopped() => return,
+            }
+            let Ok(checked) = tokio::task::spawn_blocking(move || {
+                self.check();
+                self
+            })
+            .await
+            else {
+                tracing::error!("the task that reloads certificates panicked: they are reloaded no more");
+                return;
+            };
+            self = checked;
+        }
+    }
+
+    pub fn check(&mut self) {
+        let Live { port, used, loaded } = &*self.live;
+        let built = Contents::read(port).and_then(|contents| {
+            if contents == self.contents {
+                return Ok(None);
+            }
+            Loaded::build(port, *used, &contents).map(|loaded| Some((contents, loaded)))
+        });
+        match built {
+            Ok(None) => self.said = None,
+            Ok(Some((contents, new))) => {
+                *loaded.lock() = Arc::new(new);
+                self.contents = contents;
+                self.said = None;
+                tracing::info!(port = ?used, "reloaded certificates");
+            }
+            Err(error) => {
+                let text = causes(&error);
+                if self.said.as_ref() != Some(&text) {
+                    tracing::error!(port = ?used, error = text, "certificates cannot be reloaded; the last ones stay in use");
+                    self.said = Some(text);
+                }
+            }
+        }
+    }
+}
