@@ -495,7 +495,7 @@ async fn a_hashed_password_that_takes_too_long_to_verify_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signed_token_counts_on_every_member_until_permissions_change() {
-    let key = |name: &str| format!("{}/src/auth/jwt/tests/{name}", env!("CARGO_MANIFEST_DIR"));
+    let key = |name: &str| format!("{}/../auth/src/jwt/tests/{name}", env!("CARGO_MANIFEST_DIR"));
     let flag = |key: String| format!("--auth-token=jwt,sign-method=ES256,ttl=1h,{key}");
     let signs = flag(format!("priv-key={}", key("ec256.pem")));
     let mut guarded = guarded_with(3, &[&signs]).await;

@@ -87,7 +87,7 @@ async fn a_wiped_member_gives_no_vote_to_a_member_that_lacks_what_it_acknowledge
     std::fs::remove_dir_all(&cluster.members[wiped].data_dir).unwrap();
     cluster.members[wiped].launch();
     // No other member is up while it asks whether it is known.
-    cluster.members[wiped].running().wait_for("takes no part until a majority");
+    cluster.members[wiped].running().wait_for("has taken no part yet");
     cluster.members[lagging].launch();
     // Longer than an election takes, three times over. There is no event that says that none takes place.
     tokio::time::sleep(Duration::from_secs(6)).await;

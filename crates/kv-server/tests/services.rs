@@ -3,13 +3,14 @@
 
 use crate::common;
 use crate::common::{Cluster, PATIENCE, Process, READY, get, put, start};
+use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    AlarmRequest, CompactionRequest, DefragmentRequest, MemberAddRequest, MemberListRequest,
-    MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
+    AlarmRequest, AuthRoleAddRequest, CompactionRequest, DefragmentRequest, MemberAddRequest,
+    MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
@@ -237,10 +238,15 @@ async fn limits_are_those_of_the_flags() {
     let text = format!("grpc: received message larger than max ({} vs. {limit})", limit + 7);
     refused(answer, Code::ResourceExhausted, &text);
     // The same through the services that tonic reads for us.
-    let answer = ClusterClient::new(lone.channel.clone())
-        .member_add(MemberAddRequest { peer_ur_ls: vec!["v".repeat(limit)], is_learner: false })
-        .await;
+    let name = "v".repeat(limit);
+    let answer = AuthClient::new(lone.channel.clone()).role_add(AuthRoleAddRequest { name }).await;
     let text = format!("grpc: received message larger than max ({} vs. {limit})", limit + 4);
+    refused(answer, Code::ResourceExhausted, &text);
+    // A request that changes the members has fewer.
+    let answer = ClusterClient::new(lone.channel.clone())
+        .member_add(MemberAddRequest { peer_ur_ls: vec!["v".repeat(1 << 16)], is_learner: false })
+        .await;
+    let text = format!("grpc: received message larger than max ({} vs. {})", (1 << 16) + 4, 1 << 16);
     refused(answer, Code::ResourceExhausted, &text);
 }
 

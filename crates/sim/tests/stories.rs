@@ -50,6 +50,8 @@ fn stories_reach_what_they_are_told_for() {
         Count::ChangesRefused,
         Count::Vouched,
         Count::ToldAnew,
+        // Where another group follows in the file, and no earlier entry has the length of the last one.
+        Count::FlippedBits,
         // A leader hands over before it removes itself.
         Count::LeadersRemoved,
     ];

@@ -45,6 +45,12 @@ pub const ALL: &[Exception] = &[
         why: "the decoder refuses a known field of a wrong wire type, where Go's keeps it as an unknown one",
     },
     Exception {
+        script: "election",
+        steps: &[74],
+        expected: Expected::Code("Unknown"),
+        why: "a candidate whose lease has ended does not lead: its key has gone",
+    },
+    Exception {
         script: "watch-history-fragments",
         steps: &[6],
         expected: Expected::OtherParts,
