@@ -3,8 +3,8 @@
 //! * While all places are taken, the caller that has most loses one to a newcomer: the one that has been idle
 //!   for the longest time, and one that is in use only to a caller that has fewer. So many connections of one
 //!   caller, or of many callers, keep no newcomer out, and displace those of no caller that has few.
-//! * Else a newcomer displaces what has been idle for the longest time, of any caller. It is refused while
-//!   all places are in use.
+//! * Else a newcomer displaces what has been idle for the longest time, of a caller that has as many or more.
+//!   It is refused while there is none.
 //!
 //! Knows nothing of what is done on a connection. Its owner ends it when it was displaced.
 
@@ -120,10 +120,11 @@ impl Taken {
         if found.is_none() && held.len() > own + 1 {
             found = held.iter().min_by_key(used).map(|held| (*most, number(held)));
         }
-        let all =
-            || self.callers.iter().flat_map(|(caller, held)| held.iter().map(move |held| (*caller, held)));
+        // A caller whose places are all in use must not displace the one of a caller that has just come.
+        let others = self.callers.iter().filter(|(_, held)| held.len() >= own);
+        let mut all = others.flat_map(|(caller, held)| held.iter().map(move |held| (*caller, held)));
         let found = found.or_else(|| {
-            let idle = all().filter(|(_, held)| is_idle(held)).min_by_key(|(_, held)| used(held));
+            let idle = all.by_ref().filter(|(_, held)| is_idle(held)).min_by_key(|(_, held)| used(held));
             idle.map(|(caller, held)| (caller, number(held)))
         });
         let Some((caller, number)) = found else { return false };
@@ -203,6 +204,15 @@ mod tests {
         held.1.clear();
         let taken = held.0.taken.lock();
         assert!(taken.total == 0 && taken.callers.is_empty());
+    }
+
+    #[test]
+    fn callers_of_many_places_in_use_displace_no_idle_one_of_a_caller_with_few() {
+        let mut held = Held(Places::new(9), Vec::new());
+        assert!((0..8).all(|number| held.take(number % 2, true)) && held.take(2, false));
+        assert!(!held.take(0, true) && !held.take(1, false), "both have four");
+        assert_eq!(held.displaced(), [0; 0]);
+        assert!(held.take(3, false), "of a caller with four");
     }
 
     #[test]
