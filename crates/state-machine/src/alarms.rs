@@ -2,23 +2,27 @@
 //!
 //! * An alarm is a pair of kind and member. It is an item of the store, so it survives restarts and is equal
 //!   on all members.
-//! * NOSPACE of any member refuses commands that would store something. CORRUPT of any member refuses every
-//!   change of keys and leases, and is checked first. Reads, alarms, renewals of leases and the publication
-//!   of members are never refused.
+//! * NOSPACE of any member refuses commands that would store something.
+//! * CORRUPT is checked first. While those that it names leave a majority of the voters, these go on: each
+//!   that is named is fenced by its server. Else every change of keys and leases is refused.
+//! * Reads, alarms, renewals of leases and the publication of members are never refused.
 //!
-//! A put reads two flags.
+//! A put reads two flags. While CORRUPT is up, a change reads the list of members as well.
 
 use std::collections::BTreeSet;
 
 use api::Error;
 use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType};
+use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, Member};
 use bytes::Bytes;
 use mvcc::{Store, Writer};
 
 use crate::command::Kind;
 use crate::failure::ApplyError;
 use crate::kv::validate;
+use crate::level::{self, CommandLevel};
+use crate::member_change::is_removed;
+use crate::members;
 
 /// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty
 /// value.
@@ -35,24 +39,51 @@ pub fn active_in(items: &[(Bytes, Bytes)]) -> Result<Vec<AlarmMember>, ApplyErro
     items.iter().filter(|(item, _)| item.starts_with(PREFIX)).map(|(item, _)| parse(item)).collect()
 }
 
+/// The members that alarms CORRUPT name; 0 among them stands for the cluster.
+pub fn corrupt_members(store: &Store) -> Result<BTreeSet<u64>, ApplyError> {
+    let corrupt = active(store)?.into_iter().filter(|alarm| alarm.alarm == AlarmType::Corrupt as i32);
+    Ok(corrupt.map(|alarm| alarm.member_id).collect())
+}
+
+/// Whether alarms CORRUPT stop every change of keys and leases on all members.
+pub fn corrupt_stops_changes(store: &Store) -> Result<bool, ApplyError> {
+    let named = corrupt_members(store)?;
+    Ok(!named.is_empty() && leaves_no_majority(store, &named)?)
+}
+
+/// Whether the voters that alarms CORRUPT do not name are no majority of the voters, or it is not known whose
+/// state is meant. A member that was removed harms no more.
+fn leaves_no_majority(store: &Store, named: &BTreeSet<u64>) -> Result<bool, ApplyError> {
+    if level::of(store)? < CommandLevel::CORRUPT_OF_FEW {
+        return Ok(true);
+    }
+    let members = members::list(store)?;
+    let is_known = |id: &u64| members.iter().any(|member| member.id == *id) || is_removed(store, *id);
+    let (named_voters, right): (Vec<&Member>, Vec<&Member>) =
+        members.iter().filter(|member| !member.is_learner).partition(|voter| named.contains(&voter.id));
+    let is_majority = right.len() > named_voters.len() || base::mutant("corrupt-without-a-majority");
+    Ok(!is_majority || !named.iter().all(is_known))
+}
+
 /// The active alarms, in memory for apply.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     active: BTreeSet<(i32, u64)>,
     no_space: bool,
-    corrupt: bool,
+    /// Members that alarms CORRUPT name.
+    corrupt: BTreeSet<u64>,
 }
 
 impl Alarms {
     pub fn load(store: &Store) -> Result<Self, ApplyError> {
         let active = active(store)?.into_iter().map(|alarm| (alarm.alarm, alarm.member_id)).collect();
-        let mut alarms = Alarms { active, no_space: false, corrupt: false };
+        let mut alarms = Alarms { active, no_space: false, corrupt: BTreeSet::new() };
         alarms.refresh();
         Ok(alarms)
     }
 
     /// Refuses a command that an active alarm stops.
-    pub fn check(&self, kind: &Kind) -> Result<(), Error> {
+    pub fn check(&self, store: &Store, kind: &Kind) -> Result<(), Error> {
         let (changes_keys, stores) = match kind {
             Kind::Put(_) => (true, true),
             Kind::Txn(request) => (true, self.no_space && validate::txn_cost(request) > 0),
@@ -62,7 +93,9 @@ impl Alarms {
             Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) | Kind::Auth(_) => (false, false),
             Kind::MemberChange(_) | Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => (false, false),
         };
-        if self.corrupt && changes_keys {
+        // The items were read when the machine was opened or installed, or written by it since.
+        let stops = || leaves_no_majority(store, &self.corrupt).unwrap_or(true);
+        if changes_keys && !self.corrupt.is_empty() && stops() {
             return Err(Error::Corrupt);
         }
         if self.no_space && stores { Err(Error::NoSpace) } else { Ok(()) }
@@ -91,7 +124,7 @@ impl Alarms {
     }
 
     pub fn is_corrupt(&self, member: u64) -> bool {
-        self.corrupt && self.active.contains(&(AlarmType::Corrupt as i32, member))
+        self.corrupt.contains(&member)
     }
 
     fn of_kind(&self, kind: i32) -> Vec<AlarmMember> {
@@ -100,9 +133,9 @@ impl Alarms {
     }
 
     fn refresh(&mut self) {
-        let is_active =
-            |kind: AlarmType| self.active.range((kind as i32, 0)..=(kind as i32, u64::MAX)).next().is_some();
-        (self.no_space, self.corrupt) = (is_active(AlarmType::Nospace), is_active(AlarmType::Corrupt));
+        let of_kind = |kind: AlarmType| self.active.range((kind as i32, 0)..=(kind as i32, u64::MAX));
+        self.no_space = of_kind(AlarmType::Nospace).next().is_some();
+        self.corrupt = of_kind(AlarmType::Corrupt).map(|(_, member)| *member).collect();
     }
 }
 

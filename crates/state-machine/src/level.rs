@@ -33,6 +33,8 @@ pub struct CommandLevel(pub u32);
 impl CommandLevel {
     /// Levels themselves.
     pub const LEVELS: CommandLevel = CommandLevel(1);
+    /// The alarm CORRUPT of few members stops no change: see `alarms`.
+    pub const CORRUPT_OF_FEW: CommandLevel = CommandLevel(1);
     /// What this version understands.
     pub const OWN: CommandLevel = CommandLevel::LEVELS;
 }

@@ -33,7 +33,9 @@ mod machine; // applies commands
 #[cfg(test)]
 mod tests;
 
-pub use alarms::{active as active_alarms, active_in as active_alarms_in};
+pub use alarms::{
+    active as active_alarms, active_in as active_alarms_in, corrupt_members, corrupt_stops_changes,
+};
 pub use auth::{
     Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX,
     USER_NAME_BYTES_MAX, UserGrants, auth_in, auth_items, of_delete_range as needs_of_delete_range,

@@ -184,7 +184,7 @@ impl EtcdMachine {
                 refusal(&error)
             })?,
         };
-        self.alarms.check(&kind)?;
+        self.alarms.check(self.writer.store(), &kind)?;
         self.check_revision(&kind)?;
         self.auth.authorize(self.writer.store(), &kind, caller.as_ref())?;
         Ok(kind)

@@ -5,7 +5,6 @@ use http::StatusCode;
 
 use super::handler::{Http, not_found, query_values, refuse, response};
 use crate::member::Member;
-use api::etcdserverpb::AlarmType;
 
 /// A set of checks under one path.
 pub(super) struct Checks {
@@ -78,9 +77,8 @@ impl Check {
     async fn run(self, member: &Member) -> Result<(), String> {
         match self {
             Check::DataCorruption => {
-                let alarms = member.alarms().map_err(|error| error.to_string())?;
-                let corrupt = alarms.iter().any(|alarm| alarm.alarm == AlarmType::Corrupt as i32);
-                if corrupt { Err("alarm activated: CORRUPT".to_owned()) } else { Ok(()) }
+                let is_stopped = member.is_stopped_as_corrupt();
+                if is_stopped { Err("alarm activated: CORRUPT".to_owned()) } else { Ok(()) }
             }
             // Reading the alarms is a read of the local store, as good as any other.
             Check::SerializableRead => member.alarms().map(drop).map_err(|error| error.to_string()),

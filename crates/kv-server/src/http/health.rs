@@ -50,6 +50,8 @@ async fn sick(member: &Member, reach: Reach, excluded: &[&str]) -> Option<String
     for alarm in alarms {
         let name = match AlarmType::try_from(alarm.alarm) {
             Ok(AlarmType::Nospace) => "NOSPACE",
+            // That of another member alone.
+            Ok(AlarmType::Corrupt) if !member.is_stopped_as_corrupt() => continue,
             Ok(AlarmType::Corrupt) => "CORRUPT",
             Ok(AlarmType::None) | Err(_) => "UNKNOWN",
         };

@@ -208,6 +208,11 @@ impl Member {
         state_machine::active_alarms(&self.store)
     }
 
+    /// Whether alarms CORRUPT keep this member from serving, or all members from changing anything.
+    pub fn is_stopped_as_corrupt(&self) -> bool {
+        self.fence.is_up() || state_machine::corrupt_stops_changes(&self.store).unwrap_or(true)
+    }
+
     /// The cluster's members as applied here, by id.
     pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::ApplyError> {
         state_machine::members(&self.store)
@@ -235,8 +240,8 @@ impl Member {
         self.propose(&Caller::MEMBER, alarm).await.map(drop)
     }
 
-    /// Raises the alarm CORRUPT of a member: no member changes keys and leases until the
-    /// alarm is cleared. Member 0 stands for the cluster.
+    /// Raises the alarm CORRUPT of a member: it serves nothing until the alarm is cleared. Member 0 stands
+    /// for the cluster: no member changes keys and leases.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
         let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;
         self.propose_for_member(alarm).await.map(drop)

@@ -38,7 +38,9 @@ async fn run(member: Arc<Member>, retention: Retention, stop: Stop) {
             () = stop.stopped() => return,
         }
         let due = schedule.turn(member.store.revision());
-        if let Some(revision) = due.filter(|_| member.status().leader == Some(member.ids.member)) {
+        // What a fenced member counts may be wrong.
+        let decides = member.status().leader == Some(member.ids.member) && !member.fence.is_up();
+        if let Some(revision) = due.filter(|_| decides) {
             tracing::info!(revision, ?retention, "starting auto compaction");
             match compact(&member, revision).await {
                 Ok(()) => {

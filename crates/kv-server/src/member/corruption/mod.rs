@@ -7,7 +7,8 @@
 //!
 //! * Only the leader compares at intervals, and one comparison ends before the next one begins.
 //! * A member that does not answer is left out. Nothing waits for a comparison.
-//! * A leader whose state is corrupt hands over, as long as another member can lead.
+//! * A leader whose state is corrupt hands over, as long as another member can lead. It compares nothing.
+//! * Members that alarms name already are left out.
 //! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
 
 mod changes; // what entries changed, all the time
@@ -28,6 +29,8 @@ use config::CorruptionChecks;
 use process::log::causes;
 use process::shutdown::Stop;
 use verdict::{PeerHash, Verdict};
+
+use named::named;
 
 pub(crate) use named::give_up_leadership;
 pub(crate) use start::{Differs, compare as compare_at_start};
@@ -56,11 +59,11 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
     let mut checked = LogIndex::ZERO;
     loop {
         sleep(changes::ROUND).await;
-        if !leads(&member) || member.roster.others().is_empty() {
-            continue;
-        }
-        if member.fence.is_state_wrong() {
+        if leads(&member) && member.fence.is_state_wrong() {
             give_up_leadership(&member).await;
+        }
+        if !compares(&member) || member.roster.others().is_empty() {
+            continue;
         }
         raise_all(&member, &changes::differing(&member, &mut checked).await).await;
     }
@@ -69,7 +72,7 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
 async fn recounts(member: Arc<Member>) -> Infallible {
     let mut recount = recount::Recount::new();
     loop {
-        if leads(&member) && !member.roster.others().is_empty() {
+        if compares(&member) && !member.roster.others().is_empty() {
             raise_all(&member, &recount.turn(&member).await).await;
         } else {
             sleep(changes::ROUND).await;
@@ -97,9 +100,14 @@ fn leads(member: &Member) -> bool {
     member.status().leader == Some(member.ids.member)
 }
 
+/// Whether this member leads, and its state is the right one as far as is known.
+fn compares(member: &Member) -> bool {
+    leads(member) && !member.fence.is_up()
+}
+
 /// Compares the newest state.
 async fn newest(member: &Member) {
-    if !leads(member) {
+    if !compares(member) {
         return;
     }
     match corrupt_now(member).await {
@@ -119,7 +127,7 @@ async fn corrupt_now(member: &Member) -> Result<Vec<u64>, String> {
 
 /// Compares hashes of compactions, the newest first, down to the newest one that was compared already.
 async fn compactions(member: &Member, checked: &mut i64) {
-    if !leads(member) {
+    if !compares(member) {
         return;
     }
     let mut hashes = member.store.compaction_hashes();
@@ -144,8 +152,12 @@ async fn compactions(member: &Member, checked: &mut i64) {
 
 /// The hashes of all other members at a revision, one after the other.
 async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerHash> {
-    let mut hashes = Vec::new();
+    let (mut hashes, named) = (Vec::new(), named(member));
     for other in member.roster.others() {
+        if named.contains(&other.id) {
+            hashes.push(PeerHash { member: other.id, hash: None });
+            continue;
+        }
         let asked = member.reach.ask_hash(other.id, at).await;
         let hash: Option<KvHash> = asked
             .inspect_err(|error| {
@@ -160,7 +172,8 @@ async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerHash> {
 
 /// Reports corrupt members to the cluster. A leader that is one of them hands leadership over.
 async fn raise_all(member: &Member, corrupt: &[u64]) {
-    for id in corrupt {
+    let named = named(member);
+    for id in corrupt.iter().filter(|id| !named.contains(id)) {
         raise(member, *id).await;
     }
     if corrupt.contains(&member.ids.member) {

@@ -1,8 +1,9 @@
 //! Members that alarms CORRUPT name, and how this one leaves office when it is one of them.
+//!
+//! They are compared no more: the others write on, so each comparison would find them again, or find no
+//! majority while one of the others is away.
 
 use std::collections::BTreeSet;
-
-use api::etcdserverpb::AlarmType;
 
 use crate::member::handle::Member;
 
@@ -20,6 +21,5 @@ pub(crate) async fn give_up_leadership(member: &Member) {
 
 /// The members that alarms CORRUPT name.
 pub(super) fn named(member: &Member) -> BTreeSet<u64> {
-    let alarms = member.alarms().unwrap_or_default().into_iter();
-    alarms.filter(|alarm| alarm.alarm == AlarmType::Corrupt as i32).map(|alarm| alarm.member_id).collect()
+    state_machine::corrupt_members(&member.store).unwrap_or_default()
 }

@@ -72,10 +72,8 @@ impl Recount {
         if differing.is_empty() {
             return differing;
         }
-        // An alarm that is up already is not raised in each pass. One that was up when a member was asked may
-        // be cleared by now, and the member's state with it.
-        let named = named(member);
         let (again, _) = self.compare(member, span).await;
+        let named = named(member);
         let is_news = |id: &u64| again.contains(id) && !named.contains(id);
         let both: Vec<u64> = differing.into_iter().filter(is_news).collect();
         if !both.is_empty() {
@@ -96,23 +94,29 @@ impl Recount {
             }
         };
         member.metrics.disk.recount_seconds.inc_by(took.as_secs_f64());
-        let mut peers = Vec::new();
+        let (mut peers, named) = (Vec::new(), named(member));
         if let Recounted::Digest(_) = own {
             for other in member.roster.others() {
-                let asked = !self.silent.contains(&other.id);
-                let answer = if asked { answer_of(member, other.id, span).await } else { None };
-                if answer.is_none() {
+                let is_asked = !self.silent.contains(&other.id) && !named.contains(&other.id);
+                let answer = if is_asked { answer_of(member, other.id, span).await } else { None };
+                if is_asked && answer.is_none() {
                     self.silent.insert(other.id);
                 }
                 peers.push((other.id, answer));
             }
         }
-        (verdict(member.ids.member, own, &peers), took)
+        (verdict(member.ids.member, own, &peers, &named), took)
     }
 }
 
-/// Members with damage, and those that differ from a majority. What cannot be compared is left out.
-fn verdict(leader: u64, own: Recounted, peers: &[(u64, Option<Recounted>)]) -> Vec<u64> {
+/// Members with damage, and those that differ from a majority. What cannot be compared is left out; of
+/// members that alarms name already, nothing is known here.
+fn verdict(
+    leader: u64,
+    own: Recounted,
+    peers: &[(u64, Option<Recounted>)],
+    named: &BTreeSet<u64>,
+) -> Vec<u64> {
     let own = match own {
         Recounted::Digest(own) => own,
         Recounted::Damaged => return vec![leader],
@@ -127,7 +131,9 @@ fn verdict(leader: u64, own: Recounted, peers: &[(u64, Option<Recounted>)]) -> V
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
         // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no
         // one.
-        Verdict::Corrupt(members) if members == [0] && digests.iter().any(|(_, it)| it.is_none()) => {
+        Verdict::Corrupt(members)
+            if members == [0] && digests.iter().any(|(id, it)| it.is_none() && !named.contains(id)) =>
+        {
             Vec::new()
         }
         Verdict::Corrupt(members) => members,
@@ -174,7 +180,9 @@ mod tests {
             (Recounted::Compacted, vec![], vec![]),
         ] {
             let peers: Vec<_> = (2..).zip(peers).collect();
-            assert_eq!(verdict(1, own, &peers), corrupt, "{own:?} {peers:?}");
+            assert_eq!(verdict(1, own, &peers, &BTreeSet::new()), corrupt, "{own:?} {peers:?}");
         }
+        let (peers, named) = ([(2, Some(b)), (3, None)], BTreeSet::from([3]));
+        assert_eq!(verdict(1, a, &peers, &named), [0], "one that is named already is not waited for");
     }
 }
