@@ -56,6 +56,8 @@ use transport::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
 /// A quorum answers a stopping member within so many heartbeats, or is not waited for.
 const QUORUM_HEARTBEATS: u32 = 3;
+/// Short heartbeats leave no time for the syncs of a change of the leader.
+const QUORUM_WITHIN_MIN: Duration = Duration::from_millis(300);
 /// Of calls that were answered that the member stops: the time of a write to their clients.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
@@ -412,7 +414,8 @@ impl Running {
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
         // A removed member is answered by none, but may have to apply, and answer, its own removal.
         let heartbeats = if self.member.roster.is_removed() { 1 } else { QUORUM_HEARTBEATS };
-        let waits_in_vain = self.member.without_quorum(heartbeats * self.settings.clock.heartbeat);
+        let within = (heartbeats * self.settings.clock.heartbeat).max(QUORUM_WITHIN_MIN);
+        let waits_in_vain = self.member.without_quorum(within);
         let calls_end = async {
             if !self.member.roster.others().is_empty() {
                 self.member.hand_over().await;

@@ -285,6 +285,10 @@ impl Look<'_> {
             if walk.frame_again()?.is_ok() {
                 continue;
             }
+            // What follows in a file that was released meanwhile is of another segment.
+            if (self.is_released)(segment.sequence) {
+                return Ok(());
+            }
             let survivor = walk.survivor()?;
             let end = if survivor.is_some() { walk.offset() } else { sealed_at.unwrap_or(offset) };
             assert!(survivor.is_none() || end > offset, "a survivor where nothing verified");

@@ -61,6 +61,11 @@ impl Levels {
         self.announced.lock().get(&member).copied()
     }
 
+    /// The member does not answer: another version of it may come back.
+    pub(super) fn forget(&self, member: u64) {
+        self.announced.lock().remove(&member);
+    }
+
     /// Whether the member is known to be too old for the cluster.
     pub(super) fn is_too_old(&self, member: u64) -> bool {
         let cluster = self.cluster.get();

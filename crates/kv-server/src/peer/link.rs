@@ -123,6 +123,7 @@ impl Link {
             attempt += 1;
             if self.route.lane == Lane::Urgent {
                 *self.active_since.lock() = None;
+                self.context.levels.forget(self.route.to);
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.pause(rand::random())) => {}

@@ -402,9 +402,13 @@ impl Core {
     /// Notes what a member reports of its state.
     pub(super) fn note_report(&mut self, message: &Message) {
         let is_heard = self.role() == Role::Leader && message.term == self.term().0 && may_report(message);
-        if is_heard && message.reject_hint > 0 {
-            let applied = LogIndex(message.reject_hint - 1);
-            self.reports.note(message.from, applied, self.election_ticks * REPORTED_TIMEOUTS);
+        match message.reject_hint.checked_sub(1) {
+            Some(applied) if is_heard => {
+                self.reports.note(message.from, LogIndex(applied), self.election_ticks * REPORTED_TIMEOUTS);
+            }
+            // A version that reports nothing, perhaps after one that did: it is judged by its log.
+            None if is_heard => self.reports.forget(message.from),
+            _ => {}
         }
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use super::attacks::ground::Ground;
 use super::attacks::{callers, flood, hoard, peers, socket, work};
+use super::figures::outcome::{BOUNDS, Bounds};
 use super::preload::Preload;
 
 type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -18,14 +19,19 @@ pub struct Attack {
     /// `ulimit -n` of the server.
     pub descriptors_max: Option<u32>,
     pub quota_bytes: Option<u64>,
+    pub bounds: Bounds,
     pub strike: fn(Ground) -> Strike,
 }
 
 const NOTHING: Preload = Preload { keys: 0, value_bytes: 0 };
 
 const fn attack(name: &'static str, strike: fn(Ground) -> Strike) -> Attack {
-    Attack { name, preload: NOTHING, members_min: 1, descriptors_max: None, quota_bytes: None, strike }
+    let (preload, bounds) = (NOTHING, BOUNDS);
+    Attack { name, preload, members_min: 1, descriptors_max: None, quota_bytes: None, bounds, strike }
 }
+
+/// Bodies over HTTP/2 and objects through the gateway have a bound each, and both are filled.
+const HOARDS: Bounds = Bounds { rss_growth: 448 << 20, ..BOUNDS };
 
 pub static ATTACKS: &[Attack] = &[
     attack("rapid-reset", |ground| Box::pin(flood::rapid_reset(ground))),
@@ -33,7 +39,13 @@ pub static ATTACKS: &[Attack] = &[
     attack("empty-data-flood", |ground| Box::pin(flood::empty_data(ground))),
     attack("ping-flood", |ground| Box::pin(flood::ping(ground))),
     attack("settings-flood", |ground| Box::pin(flood::settings(ground))),
-    attack("renewal-flood", |ground| Box::pin(flood::renewals(ground))),
+    Attack {
+        bounds: Bounds {
+            descriptors_left: flood::RENEWAL_CONNECTIONS as u64 + BOUNDS.descriptors_left,
+            ..BOUNDS
+        },
+        ..attack("renewal-flood", |ground| Box::pin(flood::renewals(ground)))
+    },
     Attack {
         preload: hoard::WINDOWS_PRELOAD,
         ..attack("zero-windows", |ground| Box::pin(hoard::zero_windows(ground)))
@@ -65,8 +77,14 @@ pub static ATTACKS: &[Attack] = &[
         ..attack("hash-kv-resets", |ground| Box::pin(work::hash_kv(ground)))
     },
     attack("dead-watches", |ground| Box::pin(callers::dead_watches(ground))),
-    attack("hoards-of-one-address", |ground| Box::pin(callers::of_one_address(ground))),
-    attack("hoards-of-100-addresses", |ground| Box::pin(callers::of_many_addresses(ground))),
+    Attack {
+        bounds: HOARDS,
+        ..attack("hoards-of-one-address", |ground| Box::pin(callers::of_one_address(ground)))
+    },
+    Attack {
+        bounds: HOARDS,
+        ..attack("hoards-of-100-addresses", |ground| Box::pin(callers::of_many_addresses(ground)))
+    },
     attack("large-puts", |ground| Box::pin(work::large_puts(ground))),
     attack("deadlines-in-stalls", |ground| Box::pin(work::deadlines_in_stalls(ground))),
     Attack { members_min: 3, ..attack("peer-garbage", |ground| Box::pin(peers::garbage(ground))) },

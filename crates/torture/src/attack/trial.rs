@@ -76,6 +76,7 @@ impl Trial<'_> {
         let samples = load.finish().await;
         Ok(Outcome::of(Findings {
             attack: self.attack.name,
+            bounds: self.attack.bounds,
             program: name(self.program.kind).to_owned(),
             members: setup.members,
             samples,
@@ -94,6 +95,7 @@ impl Trial<'_> {
         let now = Instant::now();
         Outcome::of(Findings {
             attack: self.attack.name,
+            bounds: self.attack.bounds,
             program: name(self.program.kind).to_owned(),
             members: self.members,
             samples: Vec::new(),

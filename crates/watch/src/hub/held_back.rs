@@ -59,7 +59,7 @@ impl Hub {
     /// overtaken.
     pub(super) fn end_of_large_parts(&self) -> u64 {
         let mut places = self.held_back.in_turn().filter(|(_, owner, waiting)| {
-            self.slot(waiting.stream).is_some() && self.owners.held(*owner) == 0
+            self.slot(waiting.stream).is_some() && self.owners.held_by_caller(*owner) == 0
         });
         places.next().map_or(u64::MAX, |(place, ..)| place)
     }
@@ -105,7 +105,8 @@ impl Hub {
             if self.slot(waiting.stream).is_none() || self.has_room_outside(owner, waiting.bytes) {
                 return Some((owner, waiting));
             }
-            if self.owners.held(owner) == 0 {
+            // What its caller holds makes room for it; no other caller has to wait for that.
+            if self.owners.held_by_caller(owner) == 0 {
                 return None;
             }
         }

@@ -66,9 +66,14 @@ pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
     if rest().filter(is_started).count() < quorum(rest().count()) {
         return Err(Error::MemberNotEnoughStarted);
     }
-    // A member that does not answer, or has no state, is no loss.
-    if (id != view.own && (view.active_for)(id).is_none()) || !view.is_in_sync(id) {
+    // A member that does not answer is no loss.
+    if id != view.own && (view.active_for)(id).is_none() {
         return Ok(());
+    }
+    // One without a state votes, so the others must be a quorum without it.
+    if !view.is_in_sync(id) {
+        let goes_on = view.healthy() >= quorum(rest().count());
+        return if goes_on { Ok(()) } else { Err(Error::Unhealthy) };
     }
     let count = view.voters().count();
     if view.healthy().saturating_sub(1) < 1 + count.saturating_sub(1) / 2 {
@@ -126,7 +131,7 @@ mod tests {
         for (members, is_learner, wanted) in add {
             assert_eq!(judged(members, |view| may_add(view, is_learner)), wanted, "add to {members}");
         }
-        let remove: [(&str, u64, Result<(), Error>); 18] = [
+        let remove: [(&str, u64, Result<(), Error>); 20] = [
             ("1", 1, Err(NotStarted)),
             ("1 2", 1, Ok(())),
             ("1 2", 2, Ok(())),
@@ -143,6 +148,8 @@ mod tests {
             ("1 2-", 2, Ok(())),
             ("1 2 3-", 2, Err(Unhealthy)),
             ("1 2 3-", 3, Ok(())),
+            ("1 2! 3-", 3, Err(Unhealthy)),
+            ("1- 2 3!", 1, Err(Unhealthy)),
             ("1- 2", 2, Err(Unhealthy)),
             ("1- 2 3", 1, Ok(())),
             ("1 2", 9, Ok(())), // The state machine says that it is not there.

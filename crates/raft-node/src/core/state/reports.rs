@@ -22,6 +22,10 @@ impl Reports {
         self.0.insert(member, Report { applied, ticks_left: ticks });
     }
 
+    pub fn forget(&mut self, member: NodeId) {
+        self.0.remove(&member);
+    }
+
     /// What the member has applied, 0 if its report is old. None if it has made none.
     pub fn applied(&self, member: NodeId) -> Option<LogIndex> {
         let report = self.0.get(&member)?;

@@ -12,9 +12,18 @@ use super::process::Usage;
 const P99_TIMES_MAX: u32 = 5;
 /// … and after it twice; both only above [`Findings::p99_floor`].
 const NORMAL_TIMES_MAX: u32 = 2;
-const RSS_GROWTH_BYTES_MAX: u64 = 256 << 20;
-/// Files that a store opens meanwhile.
-const DESCRIPTOR_GROWTH_MAX: u64 = 64;
+
+/// What an attack may take of a member.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of memory more than before, at most at any time.
+    pub rss_growth: u64,
+    /// Descriptors more than before when all has settled.
+    pub descriptors_left: u64,
+}
+
+/// For each attack without others. The descriptors are files that a store opens meanwhile.
+pub const BOUNDS: Bounds = Bounds { rss_growth: 256 << 20, descriptors_left: 64 };
 /// The latencies must be normal again after this time; what is left of an attack is measured then.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
@@ -115,6 +124,7 @@ pub struct Outcome {
 /// What a trial brought, before it is judged.
 pub struct Findings {
     pub attack: &'static str,
+    pub bounds: Bounds,
     pub program: String,
     pub members: u16,
     pub samples: Vec<Sample>,
@@ -162,11 +172,11 @@ impl Outcome {
             faults: Vec::new(),
         };
         outcome.normal_after_seconds = normal_after(samples, times, outcome.before.p99, findings.p99_floor);
-        outcome.faults = outcome.judge(usages, findings.p99_floor);
+        outcome.faults = outcome.judge(usages, findings.bounds, findings.p99_floor);
         outcome
     }
 
-    fn judge(&self, usages: &Usages, p99_floor: Duration) -> Vec<String> {
+    fn judge(&self, usages: &Usages, bounds: Bounds, p99_floor: Duration) -> Vec<String> {
         let mut faults = Vec::new();
         if self.acts == 0 {
             faults.push("the attack did nothing".to_owned());
@@ -178,14 +188,14 @@ impl Outcome {
         if self.during.p99 > allowed(self.before.p99, P99_TIMES_MAX, p99_floor) {
             faults.push("p99 during".to_owned());
         }
-        if usages.rss_bytes_peak > usages.before.rss_bytes + RSS_GROWTH_BYTES_MAX {
+        if usages.rss_bytes_peak > usages.before.rss_bytes + bounds.rss_growth {
             faults.push("memory".to_owned());
         }
         if self.normal_after_seconds.is_none() {
             faults.push("not normal in time".to_owned());
         }
         let [before, left] = self.descriptors;
-        if left > before + DESCRIPTOR_GROWTH_MAX {
+        if left > before + bounds.descriptors_left {
             faults.push("descriptors".to_owned());
         }
         if self.lost > 0 {
@@ -237,6 +247,7 @@ mod tests {
         };
         Findings {
             attack: "test",
+            bounds: BOUNDS,
             program: "kv-server".to_owned(),
             members: 1,
             samples: (0..900).map(sample).collect(),
@@ -257,8 +268,8 @@ mod tests {
             ("", |_| {}),
             ("the attack did nothing", |f| f.acts = 0),
             ("the process ended", |f| f.ended = Some("signal 9".to_owned())),
-            ("memory", |f| f.usages.rss_bytes_peak = RSS_GROWTH_BYTES_MAX + 1),
-            ("descriptors", |f| f.usages.left.descriptors = DESCRIPTOR_GROWTH_MAX + 1),
+            ("memory", |f| f.usages.rss_bytes_peak = BOUNDS.rss_growth + 1),
+            ("descriptors", |f| f.usages.left.descriptors = BOUNDS.descriptors_left + 1),
             ("lost calls", |f| f.lost = 1),
             ("not normal in time", |f| {
                 let over = f.times.over;
