@@ -64,7 +64,8 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(head_within)
         .keep_alive(keep_alive)
-        // A client that has ended what it sends reads its answer, as from etcd; the look at the socket ends long calls.
+        // A client that has ended what it sends reads its answer, as from etcd. The look at the socket ends
+        // long calls.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(socket), service)

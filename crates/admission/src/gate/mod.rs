@@ -144,8 +144,8 @@ impl Gate {
             }
             let (to, pass) = oneshot::channel();
             let ticket = state.waiting.queue(&self.bounds, client, weight, to);
-            // Finds what the gate waits for now, and whether it has to be drained. What waits for passes of its
-            // caller changes neither, and a flood of it would have all that waits looked at each time.
+            // Finds what the gate waits for now, and whether it has to be drained. What waits for passes of
+            // the same caller changes neither; a flood of it would have all that waits looked at each time.
             let may_change = state.used.fits_share(&self.bounds, client, weight);
             let gone = if may_change { self.admit(&mut state) } else { Vec::new() };
             drop(state);
