@@ -73,7 +73,7 @@ type odd struct {
 	name   string
 	fields []string
 	body   []byte
-	// What kv-server says where it differs on purpose: docs/etcd-compat.md.
+	// What kv-server says where it differs on purpose: docs/compatibility/behaviours.md.
 	refused string
 }
 

@@ -6,7 +6,7 @@
 // A round starts both servers empty. Its requests follow from its seed alone. At a difference the round is shortened
 // while the difference remains, and printed as a script of interop/cases, with the seed.
 //
-// Left out, or compared by rule, is what docs/etcd-compat.md lists as etcd's own quirks: see generate.go and compare.go.
+// Left out, or compared by rule, is what docs/compatibility/behaviours.md lists as etcd's own quirks: see generate.go and compare.go.
 package main
 
 import (

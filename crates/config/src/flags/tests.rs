@@ -261,7 +261,7 @@ fn reasons(notices: &[Notice]) -> Vec<&'static str> {
 
 /// Flags of the tables of the page, each with the reason of its warning if it has one.
 fn statuses_on_the_page() -> HashMap<&'static str, Option<String>> {
-    let rows = include_str!("../../../../docs/etcd-compat.md").lines();
+    let rows = include_str!("../../../../docs/compatibility/flags.md").lines();
     rows.filter_map(|row| {
         let (name, rest) = row.strip_prefix("| `--")?.split_once("` | ")?;
         let (_default, status) = rest.split_once("| ")?;
