@@ -161,6 +161,6 @@ mod tests {
     #[test]
     fn files_of_a_crate_are_a_group() {
         assert_eq!(group("crates/wal/src/format/frame.rs"), "crates/wal");
-        assert_eq!(group("docs/faults.md"), "docs/faults.md");
+        assert_eq!(group("docs/performance.md"), "docs/performance.md");
     }
 }
