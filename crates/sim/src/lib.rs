@@ -20,9 +20,9 @@ mod panics; // what they say
 mod network; // messages on their way
 mod plan; // the plan of a run, drawn from its seed
 
-mod member;
+mod member; // one member and its disks
 mod oracle; // what must never happen, and what must be answered
-mod requests; // what is asked for, and what came of it // one member and its disks
+mod requests; // what is asked for, and what came of it
 
 mod world; // time, and what happens next
 

@@ -9,8 +9,8 @@ pub mod import; // a data directory from a snapshot file
 
 pub mod operator; // changes of a running cluster, as its client
 
-pub mod archive;
-pub mod live_import; // a data directory from a running cluster // every revision of a cluster, to go back to
+pub mod archive; // every revision of a cluster, to go back to
+pub mod live_import; // a data directory from a running cluster
 
 pub mod top; // figures of a running cluster, in a terminal
 

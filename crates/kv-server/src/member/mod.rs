@@ -4,8 +4,8 @@ mod checkpointer; // checkpoints and compaction, on a separate thread
 mod received_snapshot; // a store that the leader sends
 
 mod apply; // where the log meets the store
-mod leader_loss;
-mod watching; // the thread of the watch hub // for streams that ask for a leader
+mod leader_loss; // for streams that ask for a leader
+mod watching; // the thread of the watch hub
 
 mod roster; // the members, for those who talk to them
 

@@ -64,9 +64,8 @@ pub(super) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 /// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are
 /// in the inbox, and a burst of ticks before they are heard would start an election for nothing.
 ///
-/// The only clock of a member, and the only place where one is read. Ticks keep their rhythm: a turn that
-/// comes late does not push the following ticks back, so a busy member's heartbeats do not slow down little
-/// by little.
+/// The only clock that the node hears of. Ticks keep their rhythm: a turn that comes late does not push the
+/// following ticks back, so a busy member's heartbeats do not slow down little by little.
 #[derive(Debug)]
 pub(super) struct TickClock {
     tick: Duration,

@@ -16,7 +16,7 @@ mod sketch; // the largest names of a stream
 
 mod request; // what a request names
 
-mod exposition;
-mod tally; // windows, samples, rows // as metrics
+mod exposition; // as metrics
+mod tally; // windows, samples, rows
 
 pub use tally::{Rows, Top, Usage};

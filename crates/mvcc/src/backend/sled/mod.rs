@@ -23,8 +23,8 @@
 
 mod flush; // waits for sled's writes
 mod sequence; // the number of the newest durable update, outside of sled
-mod store;
-mod value_parts; // large values in parts // the backend
+mod store; // the backend
+mod value_parts; // large values in parts
 
 pub(crate) use sequence::SEQUENCE_FILE;
 pub use store::SledBackend;

@@ -1,0 +1,58 @@
+#!/usr/bin/perl
+# What pages name in backticks must exist: files, functions, tests, types, flags, metrics; and the rows of
+# docs/internals/limits.md. usage: names.pl PAGE…, at the root of the repository. Code blocks are left out.
+use strict;
+use warnings;
+
+my (%words, %files, $failed);
+# Made by a build, or names of other programs.
+my %elsewhere = map { $_ => 1 } qw(interop/bin libgcc_s rule_files jemalloc_pprof perf_event_open .txt);
+for my $file (split /\0/, qx(git ls-files -z)) {
+    my $suffix = $file;
+    do { $files{$suffix} = 1; $files{$suffix =~ s/\.\w+$//r} = 1 } while $suffix =~ s{^[^/]+/}{};
+    my $folder = $file;
+    while ($folder =~ s{/[^/]+$}{}) { $suffix = $folder; do { $files{$suffix} = 1 } while $suffix =~ s{^[^/]+/}{} }
+    next if $file =~ /\.(md|png|svg|lock|html)$/ || $file =~ m{^(fuzz/corpus|docs/reports)/} || !-f $file;
+    open my $in, '<', $file or next;
+    local $/;
+    my $text = <$in>;
+    $words{$_} = 1 for $text =~ /\w+/g;
+    $words{$_} = 1 for $text =~ /[a-z][a-z0-9]*(?:-[a-z0-9]+)+/g;
+}
+
+sub exists_here {
+    my ($name) = @_;
+    return 1 if $name =~ /NAME|NNNN/ || $elsewhere{$name};
+    if ($name =~ s/^(--[a-z][a-z0-9-]+)(=.*| .*)?$/$1/) {
+        $name = substr $name, 2;
+        return $words{$name} || $words{$name =~ tr/-/_/r};
+    }
+    return 1 if $name =~ /[\s<>…*()\$"{}=,~]|^-|^\// && $name !~ /^(kv_server|etcd)_\w+\{/;
+    $name =~ s/\{.*//;
+    return $files{$name =~ s{^(\./|/)|[/:]+$}{}gr} if $name =~ m{^[\w.-]+(/[\w.-]+)+/?$} && $name =~ m{^(crates|docs|interop|deploy|fuzz|benches|\.ci|proto)/|\.(rs|md|txt|sh|go|json|toml|proto|matrix)$};
+    return $files{$name} || $words{$name} if $name =~ /\.(rs|txt|matrix)$/;
+    return 1 if $name !~ /^[A-Za-z]\w*(::\w+)*(::)?$/ || $name !~ /_|::/;
+    my ($last) = $name =~ /(\w+)(?:::)?$/;
+    return $words{$last} || $words{$last =~ s/_(bytes_total|total|count|sum|bucket)$//r}
+        || $words{$last =~ s/_total$//r} || $files{$last};
+}
+
+for my $page (@ARGV) {
+    open my $in, '<', $page or die "$page: $!";
+    my $in_code = 0;
+    while (<$in>) {
+        $in_code = !$in_code if /^\s*```/;
+        next if $in_code || /\| (left out|never) \|/;
+        if ($page =~ /limits\.md$/ && /^\| [^|]+\| [^|]+\| `([^`]+)` \| `(\w+) = ([^`]+)` \|/) {
+            my ($file, $name, $value) = ($1, $2, $3);
+            my $text = do { local (@ARGV, $/) = "crates/$file"; <> };
+            $text =~ /\b$name(: [^=\n]+ =|:) \Q$value\E[;,]/
+                or $failed = print "$page: crates/$file does not say $name = $value\n";
+        }
+        while (/`([^`]+)`/g) {
+            my $name = $1;
+            exists_here($name) or $failed = print "$page:$.: $name does not exist\n";
+        }
+    }
+}
+exit($failed ? 1 : 0);
