@@ -4,7 +4,7 @@
 use strict;
 use warnings;
 
-my (%words, %files, $failed);
+my (%words, %files, %modules, $failed);
 # Made by a build, or names of other programs.
 my %elsewhere = map { $_ => 1 } qw(interop/bin libgcc_s rule_files jemalloc_pprof perf_event_open .txt);
 for my $file (split /\0/, qx(git ls-files -z)) {
@@ -17,6 +17,7 @@ for my $file (split /\0/, qx(git ls-files -z)) {
     local $/;
     my $text = <$in>;
     $words{$_} = 1 for $text =~ /\w+/g;
+    $modules{$_} = 1 for $text =~ /\bmod (\w+)/g;
     $words{$_} = 1 for $text =~ /[a-z][a-z0-9]*(?:-[a-z0-9]+)+/g;
 }
 
@@ -33,6 +34,7 @@ sub exists_here {
     return $files{$name} || $words{$name} if $name =~ /\.(rs|txt|matrix)$/;
     return 1 if $name !~ /^[A-Za-z]\w*(::\w+)*(::)?$/ || $name !~ /_|::/;
     my ($last) = $name =~ /(\w+)(?:::)?$/;
+    return $files{$last} || $modules{$last} if $name =~ /::$/;
     return $words{$last} || $words{$last =~ s/_(bytes_total|total|count|sum|bucket)$//r}
         || $words{$last =~ s/_total$//r} || $files{$last};
 }

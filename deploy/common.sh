@@ -126,9 +126,16 @@ programs() {
 roots=${ROOTS:-/var/tmp/kv-server-roots}
 declare -A debian=([$x86]=amd64 [$arm]=arm64)
 
+# Where the system's own apt fetches a suite of Debian from.
+archive() {
+    apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
+        awk -v suite="$1" '$1 == suite {print $2; exit}'
+}
+
 make_root() {
-    local target=$1 dir=$roots/${debian[$1]} foreign=() mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-    local security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
+    local target=$1 dir=$roots/${debian[$1]} foreign=() mirror security
+    mirror=${DEBIAN_MIRROR:-$(archive bookworm)} security=${DEBIAN_SECURITY_MIRROR:-$(archive bookworm-security)}
+    [[ $mirror && $security ]] || die "apt knows no archive of Debian 12: set DEBIAN_MIRROR and DEBIAN_SECURITY_MIRROR"
     mkdir -p "$roots"
     # Programs of it are run as root: no other user may have made it.
     [[ -O $roots && ! -L $roots ]] || die "$roots belongs to another user"

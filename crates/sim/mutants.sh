@@ -59,7 +59,7 @@ sed -nE 's/^ *Executable (.*) \((.*)\)$/\1 \2/p' "$logs/build.log" | while read 
     case $source in
         *src/lib.rs) echo "$crate/lib $program" ;;
         tests/main.rs) echo "$crate/$crate $program" ;;
-        tests/stories.rs) echo "sim/stories $program" ;;
+        tests/runs.rs) echo "sim/runs $program" ;;
     esac
 done >"$programs"
 

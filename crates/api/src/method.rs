@@ -27,10 +27,10 @@ macro_rules! methods {
                 }
             }
 
-            const fn row(self) -> Row {
+            const fn row(self) -> MethodRow {
                 match self {
                     $(Method::$variant => {
-                        Row { service: $service, name: $name, path: $path, kind: Kind::$kind }
+                        MethodRow { service: $service, name: $name, path: $path, kind: Kind::$kind }
                     })*
                 }
             }
@@ -40,7 +40,7 @@ macro_rules! methods {
 
 include!(concat!(env!("OUT_DIR"), "/methods.rs"));
 
-struct Row {
+struct MethodRow {
     service: &'static str,
     name: &'static str,
     path: &'static str,

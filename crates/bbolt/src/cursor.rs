@@ -14,11 +14,11 @@ use crate::source::Source;
 const LEVELS_MAX: usize = 32;
 
 /// Keys and values of one bucket.
-pub struct Cursor<'s, S>(Walk<'s, S>);
+pub struct BucketCursor<'s, S>(TreeWalk<'s, S>);
 
-impl<'s, S: Source> Cursor<'s, S> {
-    pub(crate) fn new(walk: Walk<'s, S>) -> Self {
-        Cursor(walk)
+impl<'s, S: Source> BucketCursor<'s, S> {
+    pub(crate) fn new(walk: TreeWalk<'s, S>) -> Self {
+        BucketCursor(walk)
     }
 
     /// The next key and its value; `None` after the last one. Not to be called after an error.
@@ -32,11 +32,11 @@ impl<'s, S: Source> Cursor<'s, S> {
 }
 
 /// A walk over one tree.
-pub(crate) struct Walk<'s, S> {
+pub(crate) struct TreeWalk<'s, S> {
     source: &'s S,
     extent: Extent,
     /// Branches on the way to the leaf, each with the number of its next child and the end of its keys.
-    branches: Vec<Level>,
+    branches: Vec<BranchLevel>,
     leaf: Option<Page>,
     /// The next pair of the leaf.
     next: usize,
@@ -48,16 +48,16 @@ pub(crate) struct Walk<'s, S> {
     pages_read: u64,
 }
 
-struct Level {
+struct BranchLevel {
     page: Page,
     next: usize,
     before: Option<Vec<u8>>,
 }
 
 /// A page, key, value, and whether the value is a bucket.
-type Found<'w> = (u64, &'w [u8], &'w [u8], bool);
+type FoundItem<'w> = (u64, &'w [u8], &'w [u8], bool);
 
-impl<'s, S: Source> Walk<'s, S> {
+impl<'s, S: Source> TreeWalk<'s, S> {
     /// A walk over the tree below `root`.
     pub fn new(source: &'s S, extent: Extent, root: u64) -> Result<Self> {
         let mut walk = Self::empty(source, extent);
@@ -67,16 +67,16 @@ impl<'s, S: Source> Walk<'s, S> {
 
     /// A walk over one leaf.
     pub fn inline(source: &'s S, extent: Extent, leaf: Page) -> Self {
-        Walk { leaf: Some(leaf), ..Self::empty(source, extent) }
+        TreeWalk { leaf: Some(leaf), ..Self::empty(source, extent) }
     }
 
     fn empty(source: &'s S, extent: Extent) -> Self {
         let (branches, from, last) = (Vec::new(), Vec::new(), Vec::new());
-        Walk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
+        TreeWalk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
     }
 
     /// The next pair.
-    pub fn next_pair(&mut self) -> Result<Option<Found<'_>>> {
+    pub fn next_pair(&mut self) -> Result<Option<FoundItem<'_>>> {
         while self.leaf.as_ref().is_none_or(|leaf| self.next == leaf.count) {
             if !self.advance()? {
                 return Ok(None);
@@ -149,7 +149,7 @@ impl<'s, S: Source> Walk<'s, S> {
             if next.as_ref().is_some_and(|next| *next <= first) {
                 return Err(Error::page(id, "keys do not ascend"));
             }
-            self.branches.push(Level { page, next: 1, before });
+            self.branches.push(BranchLevel { page, next: 1, before });
             (id, from, before) = (child, first, next);
         }
     }

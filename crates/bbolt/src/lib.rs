@@ -40,9 +40,9 @@ mod source; // where the bytes are
 
 mod cursor; // all keys of a bucket
 
-pub use cursor::Cursor;
+pub use cursor::BucketCursor;
 pub use error::{Error, Result};
 pub use format::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
 pub use reader::{Bucket, Database};
 pub use source::Source;
-pub use writer::{Plan, Planner, Writer};
+pub use writer::{FileLayout, FileWriter, Planner};

@@ -1,6 +1,6 @@
 //! Opens a file and finds its buckets.
 
-use crate::cursor::{Cursor, Walk};
+use crate::cursor::{BucketCursor, TreeWalk};
 use crate::error::{Error, Result};
 use crate::format::{BUCKET_BYTES, META_BYTES, Meta, PAGE_HEADER_BYTES, u64_at};
 use crate::page::{Extent, Page};
@@ -60,7 +60,7 @@ impl<S: Source> Database<S> {
 
     /// The buckets, by name.
     pub fn buckets(&self) -> Result<Vec<Bucket>> {
-        let mut walk = Walk::new(&self.source, self.extent, self.root)?;
+        let mut walk = TreeWalk::new(&self.source, self.extent, self.root)?;
         let (mut buckets, mut inline_bytes) = (Vec::new(), 0);
         while let Some((page, name, value, is_bucket)) = walk.next_pair()? {
             if !is_bucket {
@@ -88,12 +88,14 @@ impl<S: Source> Database<S> {
     }
 
     /// All keys and values of a bucket.
-    pub fn cursor(&self, bucket: &Bucket) -> Result<Cursor<'_, S>> {
+    pub fn cursor(&self, bucket: &Bucket) -> Result<BucketCursor<'_, S>> {
         let walk = match &bucket.root {
-            Root::Page(root) => Walk::new(&self.source, self.extent, *root)?,
-            Root::Inline(page, bytes) => Walk::inline(&self.source, self.extent, Page::inline(*page, bytes)?),
+            Root::Page(root) => TreeWalk::new(&self.source, self.extent, *root)?,
+            Root::Inline(page, bytes) => {
+                TreeWalk::inline(&self.source, self.extent, Page::inline(*page, bytes)?)
+            }
         };
-        Ok(Cursor::new(walk))
+        Ok(BucketCursor::new(walk))
     }
 }
 

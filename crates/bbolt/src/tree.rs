@@ -130,14 +130,14 @@ pub(crate) struct Tree {
 
 /// The kind of a leaf's value.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     Plain,
     Bucket,
 }
 
 impl Tree {
     /// Adds the next key.
-    pub fn add(&mut self, pages: &mut Pages, key: &[u8], value: Value<'_>, kind: Kind) {
+    pub fn add(&mut self, pages: &mut Pages, key: &[u8], value: Value<'_>, kind: ValueKind) {
         assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX, "a key of 1 to {KEY_BYTES_MAX} bytes");
         assert!(value.len() <= VALUE_BYTES_MAX, "a value of at most {VALUE_BYTES_MAX} bytes");
         assert!(self.last_key.is_empty() || self.last_key.as_slice() < key, "keys ascend");
@@ -149,8 +149,8 @@ impl Tree {
         self.leaf.count_in(key, value.len());
         if let Value::Bytes(bytes) = value {
             let flags = match kind {
-                Kind::Plain => 0,
-                Kind::Bucket => IS_BUCKET,
+                ValueKind::Plain => 0,
+                ValueKind::Bucket => IS_BUCKET,
             };
             let (key_bytes, value_bytes) = (key.len() as u32, bytes.len() as u32);
             self.leaf.elements.push(Element { key_bytes, flags, value_bytes, child: 0 });

@@ -1,16 +1,16 @@
 //! Plan, then write.
 
 use crate::format::{BUCKET_BYTES, FREELIST, META, META_PAGES, Meta, PAGE_BYTES, PageHeader};
-use crate::tree::{Kind, Pages, Tree, Value};
+use crate::tree::{Pages, Tree, Value, ValueKind};
 
 /// The layout of a file that is about to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct FileLayout {
     pages: u64,
     root: u64,
 }
 
-impl Plan {
+impl FileLayout {
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
         self.pages * PAGE_BYTES as u64
@@ -42,7 +42,7 @@ impl Buckets {
 
     fn add(&mut self, key: &[u8], value: Value<'_>) {
         let (_, tree) = self.open.as_mut().expect("a bucket is begun before its keys");
-        tree.add(&mut self.pages, key, value, Kind::Plain);
+        tree.add(&mut self.pages, key, value, ValueKind::Plain);
     }
 
     fn close(&mut self) {
@@ -53,16 +53,16 @@ impl Buckets {
     }
 
     /// Writes the root bucket.
-    fn finish(&mut self) -> Plan {
+    fn finish(&mut self) -> FileLayout {
         self.close();
         let mut root = Tree::default();
         for (name, page) in &self.complete {
             let mut value = [0; BUCKET_BYTES]; // The second half is a sequence, which etcd does not use.
             value[..8].copy_from_slice(&page.to_le_bytes());
-            root.add(&mut self.pages, name, Value::Bytes(&value), Kind::Bucket);
+            root.add(&mut self.pages, name, Value::Bytes(&value), ValueKind::Bucket);
         }
         let root = root.finish(&mut self.pages);
-        Plan { pages: self.pages.next, root }
+        FileLayout { pages: self.pages.next, root }
     }
 }
 
@@ -86,19 +86,19 @@ impl Planner {
         self.0.add(key, Value::Length(value_bytes));
     }
 
-    pub fn finish(mut self) -> Plan {
+    pub fn finish(mut self) -> FileLayout {
         self.0.finish()
     }
 }
 
 /// Writes the file that was planned, in the order of its bytes.
-pub struct Writer {
-    plan: Plan,
+pub struct FileWriter {
+    plan: FileLayout,
     buckets: Buckets,
 }
 
-impl Writer {
-    pub fn new(plan: Plan) -> Self {
+impl FileWriter {
+    pub fn new(plan: FileLayout) -> Self {
         let mut out = Vec::new();
         for page in 0..META_PAGES {
             PageHeader { id: page, flags: META, count: 0, overflow: 0 }.write(&mut out);
@@ -109,7 +109,7 @@ impl Writer {
         }
         PageHeader { id: FREELIST_PAGE, flags: FREELIST, count: 0, overflow: 0 }.write(&mut out);
         out.resize(FIRST_PAGE as usize * PAGE_BYTES, 0);
-        Writer { plan, buckets: Buckets::new(Some(out)) }
+        FileWriter { plan, buckets: Buckets::new(Some(out)) }
     }
 
     /// As [`Planner::begin_bucket`].

@@ -1,6 +1,6 @@
 //! The bytes of a file are those that bbolt reads.
 
-use bbolt::{PAGE_BYTES, Planner, Writer};
+use bbolt::{FileWriter, PAGE_BYTES, Planner};
 
 /// Bytes as hexadecimal digits, without the zeros at the end of the page.
 fn hex(page: &[u8]) -> String {
@@ -13,7 +13,7 @@ fn the_pages_of_a_small_file_are_frozen() {
     let mut planner = Planner::default();
     planner.begin_bucket(b"b");
     planner.add(b"k", 2);
-    let mut writer = Writer::new(planner.finish());
+    let mut writer = FileWriter::new(planner.finish());
     writer.begin_bucket(b"b");
     writer.add(b"k", b"vv");
     writer.finish();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bbolt::{Database, Error, PAGE_BYTES, Planner, Writer};
+use bbolt::{Database, Error, FileWriter, PAGE_BYTES, Planner};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn written(buckets: &Buckets, piece_bytes: usize) -> Vec<u8> {
         pairs.iter().for_each(|(key, value)| planner.add(key, value.len()));
     }
     let plan = planner.finish();
-    let (mut writer, mut file) = (Writer::new(plan), Vec::new());
+    let (mut writer, mut file) = (FileWriter::new(plan), Vec::new());
     for (name, pairs) in buckets {
         writer.begin_bucket(name);
         for (key, value) in pairs {
@@ -181,7 +181,7 @@ fn keys_in_another_order_are_the_callers_bug() {
 fn another_content_than_planned_is_the_callers_bug() {
     let mut planner = Planner::default();
     planner.begin_bucket(b"key");
-    let mut writer = Writer::new(planner.finish());
+    let mut writer = FileWriter::new(planner.finish());
     writer.begin_bucket(b"key");
     writer.add(b"key", &[0; PAGE_BYTES]);
     writer.finish();

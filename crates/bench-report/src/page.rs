@@ -49,7 +49,7 @@ pub struct Section {
     pub intro: Vec<String>,
     /// The address of the published figures.
     pub source: Option<String>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<ReportTable>,
     pub groups: Vec<FigureGroup>,
     pub details: Vec<Detail>,
 }
@@ -61,7 +61,7 @@ pub struct Detail {
     pub title: String,
     pub notices: Vec<String>,
     pub facts: Vec<Fact>,
-    pub table: Table,
+    pub table: ReportTable,
     pub figures: Vec<Figure>,
 }
 
@@ -83,18 +83,18 @@ pub enum Folding {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct ReportTable {
     pub caption: String,
     /// Headings over several columns; the first column has none.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ColumnGroup>,
     /// The first names the rows.
     pub columns: Vec<Column>,
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<TableCell>>,
 }
 
 /// `columns` columns under one heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ColumnGroup {
     pub title: String,
     pub columns: usize,
 }
@@ -130,7 +130,7 @@ pub const NOT_MEASURED: &str = "not measured";
 pub const NO_RATIO: &str = "no ratio";
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
+pub enum TableCell {
     Name {
         text: String,
         detail: String,
@@ -148,14 +148,14 @@ pub enum Cell {
     },
     Ratio {
         text: String,
-        verdict: Verdict,
+        verdict: RatioVerdict,
     },
     Missing(&'static str),
 }
 
 /// What a ratio means for the first system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RatioVerdict {
     Better,
     Worse,
     /// The spreads of the rounds overlap.
@@ -171,11 +171,11 @@ pub struct Figure {
     pub caption: String,
     /// The plot in words, for screen readers.
     pub description: String,
-    pub plot: Lines,
+    pub plot: LinePlot,
 }
 
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub struct LinePlot {
     pub x: Axis,
     pub y: Axis,
     pub series: Vec<Series>,
@@ -256,23 +256,23 @@ pub struct RatioRow {
     pub ratio: f64,
     /// The least favourable and the most favourable pairing of rounds.
     pub spread: (f64, f64),
-    pub verdict: Verdict,
+    pub verdict: RatioVerdict,
 }
 
-impl Verdict {
+impl RatioVerdict {
     /// For readers who do not see the colour.
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Even => "even",
-            Verdict::Neutral => "",
+            RatioVerdict::Better => "better",
+            RatioVerdict::Worse => "worse",
+            RatioVerdict::Even => "even",
+            RatioVerdict::Neutral => "",
         }
     }
 
     /// In the style sheet.
     pub fn class(self) -> &'static str {
-        if self == Verdict::Neutral { "neutral" } else { self.word() }
+        if self == RatioVerdict::Neutral { "neutral" } else { self.word() }
     }
 }
 

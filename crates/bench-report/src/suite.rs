@@ -13,7 +13,8 @@
 
 use crate::metric::Middle;
 use crate::model::{
-    Change, Connect, LatencyKind, Operation, Protocol, Published, RowSpec, Sweep, Target, Values,
+    Connect, LatencyKind, PublishedChange, PublishedFigure, RowOperation, RowProtocol, RowSpec, RowTarget,
+    Sweep, Values,
 };
 use serde::Deserialize;
 
@@ -44,12 +45,12 @@ pub struct Suite {
     pub title: String,
     pub about: String,
     pub source_url: Option<String>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<SuiteRow>,
 }
 
 /// One of its rows.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SuiteRow {
     pub id: String,
     pub title: String,
     /// `total` is as published until the row is scaled.
@@ -59,13 +60,13 @@ pub struct Row {
     pub warm_up_runs: usize,
     /// The load goes on until the members have measured the round trips between them.
     pub round_trips: bool,
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedFigure>,
 }
 
 /// A suite as its file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct SuiteFile {
     id: String,
     title: String,
     about: String,
@@ -86,15 +87,15 @@ struct File {
 struct FileRow {
     id: String,
     title: String,
-    operation: Operation,
-    protocol: Option<Protocol>,
+    operation: RowOperation,
+    protocol: Option<RowProtocol>,
     members: Option<usize>,
     key_bytes: Option<usize>,
     value_bytes: Option<usize>,
     total: u64,
     conns: usize,
     clients: usize,
-    target: Target,
+    target: RowTarget,
     keys: Option<FileKeys>,
     values: Option<Values>,
     warm_up_runs: Option<usize>,
@@ -127,7 +128,7 @@ struct FilePublished {
     latency_ms: Option<f64>,
     resident_mb: Option<f64>,
     remark: Option<String>,
-    change: Option<Change>,
+    change: Option<PublishedChange>,
 }
 
 /// The names of all suites, in their order.
@@ -158,15 +159,15 @@ pub fn find(wanted: &[String]) -> Result<Vec<Suite>, String> {
 }
 
 fn parse(text: &str) -> Suite {
-    let file: File = serde_json::from_str(text).expect("the files are part of the program and tested");
+    let file: SuiteFile = serde_json::from_str(text).expect("the files are part of the program and tested");
     let rows = file.rows.iter().map(|row| row.read(&file)).collect();
     Suite { id: file.id, title: file.title, about: file.about, source_url: file.source_url, rows }
 }
 
 impl FileRow {
-    fn read(&self, file: &File) -> Row {
+    fn read(&self, file: &SuiteFile) -> SuiteRow {
         let distinct_keys = self.keys == Some(FileKeys::Distinct);
-        let published = self.published.iter().map(|figure| Published {
+        let published = self.published.iter().map(|figure| PublishedFigure {
             subject: figure.subject.clone(),
             requests_per_second: figure.requests_per_second,
             latency_ms: figure.latency_ms,
@@ -176,12 +177,12 @@ impl FileRow {
             remark: figure.remark.clone(),
             change: figure.change.clone(),
         });
-        Row {
+        SuiteRow {
             id: self.id.clone(),
             title: self.title.clone(),
             spec: RowSpec {
                 operation: self.operation,
-                protocol: self.protocol.unwrap_or(Protocol::Grpc),
+                protocol: self.protocol.unwrap_or(RowProtocol::Grpc),
                 key_bytes: self.key_bytes.unwrap_or(file.key_bytes),
                 value_bytes: self.value_bytes.unwrap_or(file.value_bytes),
                 keys: match self.keys {
@@ -224,9 +225,9 @@ impl Suite {
     }
 }
 
-impl Row {
+impl SuiteRow {
     /// The row with its total multiplied by `scale`, measured `rounds` times if that is given.
-    pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> Row {
+    pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> SuiteRow {
         let mut row = self.clone();
         let spec = &mut row.spec;
         let floor = TOTAL_MIN.min(spec.total_published).max(spec.clients as u64);
@@ -248,22 +249,25 @@ impl Row {
 
     pub fn writes(&self) -> bool {
         match self.spec.operation {
-            Operation::Put | Operation::TxnPut => true,
-            Operation::RangeLinearizable
-            | Operation::RangeSerializable
-            | Operation::TxnMixed
-            | Operation::LeaseKeepAlive
-            | Operation::Stm
-            | Operation::Watch
-            | Operation::WatchHistory
-            | Operation::Mixed => false,
+            RowOperation::Put | RowOperation::TxnPut => true,
+            RowOperation::RangeLinearizable
+            | RowOperation::RangeSerializable
+            | RowOperation::TxnMixed
+            | RowOperation::LeaseKeepAlive
+            | RowOperation::Stm
+            | RowOperation::Watch
+            | RowOperation::WatchHistory
+            | RowOperation::Mixed => false,
         }
     }
 
     /// Whether the store is compared with what the row sent.
     pub fn is_read_back(&self) -> bool {
         self.writes()
-            || matches!(self.spec.operation, Operation::RangeLinearizable | Operation::RangeSerializable)
+            || matches!(
+                self.spec.operation,
+                RowOperation::RangeLinearizable | RowOperation::RangeSerializable
+            )
     }
 
     /// The command of one run, without endpoints.
@@ -271,18 +275,18 @@ impl Row {
         let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, streams, .. } = self.spec;
         let per_stream = self.spec.watchers_per_stream;
         let of_suite = |suite: &str| format!("loadgen suite {suite} --rows {}", self.id);
-        if self.spec.protocol == Protocol::HttpJson {
+        if self.spec.protocol == RowProtocol::HttpJson {
             return of_suite("v2.2-rc");
         }
-        let leader = if self.spec.target == Target::Leader { " --target-leader" } else { "" };
+        let leader = if self.spec.target == RowTarget::Leader { " --target-leader" } else { "" };
         let connect = if self.spec.connect == Connect::One { " --connect=one" } else { "" };
         let load = format!("--conns={conns} --clients={clients} --total={total}{leader}{connect}");
         let read = self.spec.read_key();
         let own = if values == Values::PerKey { " --random-values" } else { "" };
         match self.spec.operation {
-            Operation::Put if streams > 0 => of_suite(COORDINATION),
-            Operation::WatchHistory | Operation::Mixed => of_suite(COORDINATION),
-            Operation::Watch => {
+            RowOperation::Put if streams > 0 => of_suite(COORDINATION),
+            RowOperation::WatchHistory | RowOperation::Mixed => of_suite(COORDINATION),
+            RowOperation::Watch => {
                 let rate = self.spec.rate.map(|rate| format!(" --put-rate={rate} --open-loop"));
                 format!(
                     "loadgen watch-latency --conns={conns} --clients={clients} --streams={streams} \
@@ -291,20 +295,20 @@ impl Row {
                     rate.as_deref().unwrap_or(" --put-rate=0")
                 )
             }
-            Operation::LeaseKeepAlive => format!("loadgen lease-keepalive {load}"),
-            Operation::TxnMixed => format!(
+            RowOperation::LeaseKeepAlive => format!("loadgen lease-keepalive {load}"),
+            RowOperation::TxnMixed => format!(
                 "loadgen txn-mixed {load} --key-size={key_bytes} --val-size={value_bytes} \
                  --key-space-size={keys}"
             ),
-            Operation::Stm => {
+            RowOperation::Stm => {
                 format!("loadgen stm {load} --keys={keys} --txn-wr-percent=100 --val-size={value_bytes}")
             }
-            Operation::Put | Operation::TxnPut => format!(
+            RowOperation::Put | RowOperation::TxnPut => format!(
                 "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys \
                  --key-space-size={keys}"
             ),
-            Operation::RangeLinearizable => format!("loadgen range {read} --consistency=l {load}"),
-            Operation::RangeSerializable => format!("loadgen range {read} --consistency=s {load}"),
+            RowOperation::RangeLinearizable => format!("loadgen range {read} --consistency=l {load}"),
+            RowOperation::RangeSerializable => format!("loadgen range {read} --consistency=s {load}"),
         }
     }
 }
@@ -340,7 +344,7 @@ mod tests {
         ] {
             let suite = &find(&[id.into()]).unwrap()[0];
             let rates =
-                |row: &Row| row.published.iter().filter_map(|figure| figure.requests_per_second).sum();
+                |row: &SuiteRow| row.published.iter().filter_map(|figure| figure.requests_per_second).sum();
             let rates: Vec<f64> = suite.rows.iter().map(rates).filter(|rate| *rate > 0.0).collect();
             assert_eq!(rates.len(), rows, "{id}");
             assert!((rates.iter().sum::<f64>() - sum).abs() < 0.1, "{id}: {}", rates.iter().sum::<f64>());
@@ -355,7 +359,7 @@ mod tests {
             assert_eq!(row.spec.rounds_as, Middle::Mean, "the write-up has means of twenty runs");
             for figure in &row.published {
                 let Some(change) = &figure.change else { continue };
-                let is_base = |other: &&Published| other.subject.contains(&format!("{} ", change.from));
+                let is_base = |other: &&PublishedFigure| other.subject.contains(&format!("{} ", change.from));
                 let base = row.published.iter().find(is_base).unwrap();
                 let gain = figure.requests_per_second.unwrap() / base.requests_per_second.unwrap() - 1.0;
                 assert_eq!(change.rate_percent, Some((gain * 100.0).round()), "{}", figure.subject);

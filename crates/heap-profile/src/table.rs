@@ -22,17 +22,17 @@ const STACKS_MAX: usize = 1 << 14;
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 18;
 
-static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+static TABLE: Mutex<Option<AllocationTable>> = Mutex::new(None);
 
 /// Keys are addresses: nothing that a client chooses.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Default)]
-struct Table {
+struct AllocationTable {
     in_use: Map<usize, InUse>,
     stacks: Map<Box<[usize]>, usize>,
     /// By number of stack.
-    counts: Vec<Counts>,
+    counts: Vec<StackCounts>,
     missing: u64,
 }
 
@@ -44,7 +44,7 @@ struct InUse {
 
 /// Estimates of all allocations of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counts {
+struct StackCounts {
     objects: f64,
     bytes: f64,
     freed_objects: f64,
@@ -83,7 +83,7 @@ pub fn may_have(address: usize) -> bool {
     place(address).load(Relaxed) != 0
 }
 
-fn table() -> MutexGuard<'static, Option<Table>> {
+fn table() -> MutexGuard<'static, Option<AllocationTable>> {
     // Nothing in here panics halfway through a change.
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -137,7 +137,7 @@ pub fn profile(bytes_between: usize) -> Profile {
     Profile { samples, bytes_between, missing }
 }
 
-impl Table {
+impl AllocationTable {
     fn add(&mut self, address: usize, stack: &[usize], size: usize, weight: f64) {
         let known = self.stacks.get(stack).copied();
         if self.in_use.len() >= IN_USE_MAX || (known.is_none() && self.stacks.len() >= STACKS_MAX) {
@@ -146,7 +146,7 @@ impl Table {
         }
         let stack = known.unwrap_or_else(|| {
             let number = self.counts.len();
-            self.counts.push(Counts::default());
+            self.counts.push(StackCounts::default());
             self.stacks.insert(stack.into(), number);
             number
         });
@@ -174,7 +174,7 @@ impl Table {
     }
 }
 
-impl Counts {
+impl StackCounts {
     fn sample(&self, stack: &[usize]) -> Sample {
         let whole = |estimate: f64| estimate.max(0.0).round() as u64;
         Sample {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_is_freed_is_no_longer_in_use_and_was_allocated() {
         let _alone = ALONE.lock().unwrap();
-        let mut table = Table::default();
+        let mut table = AllocationTable::default();
         let (a, b) = (0x7001_0000, 0x7002_0000);
         table.add(a, &[1, 2], 100, 2.0);
         table.add(b, &[1, 2], 10, 4.0);
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_full_table_counts_what_is_missing() {
         let _alone = ALONE.lock().unwrap();
-        let mut table = Table::default();
+        let mut table = AllocationTable::default();
         for number in 0..STACKS_MAX + 3 {
             table.add(0x1_0000_0000 + number * 64, &[number], 1, 1.0);
         }

@@ -30,7 +30,9 @@ mod stream; // the streams of a connection
 
 mod connection; // the state machine
 
-pub use connection::{Connection, End, Event, Gone, Memory, Origin, Progress, Sent, StreamId, Wait, Waiting};
+pub use connection::{
+    Connection, End, Event, Gone, Memory, PeerWait, Progress, ResetOrigin, Sent, StreamId, Wait,
+};
 pub use error::ErrorCode;
 pub use head::{Field, Head};
 pub use hpack::{HeaderBlock, Varying};

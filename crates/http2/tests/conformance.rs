@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use bytes::Bytes;
-use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Origin, Progress, Sent, StreamId};
+use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Progress, ResetOrigin, Sent, StreamId};
 
 /// What the frames of a case led to.
 #[derive(Debug, PartialEq)]
@@ -704,7 +704,7 @@ fn a_reset_of_the_peer_reaches_the_owner() {
     connection.process(0);
     let events = take_events(&mut connection);
     let [Event::Request { stream, .. }, reset] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(*reset, Event::Reset { stream: *stream, code: ErrorCode::CANCEL, origin: Origin::Peer });
+    assert_eq!(*reset, Event::Reset { stream: *stream, code: ErrorCode::CANCEL, origin: ResetOrigin::Peer });
 }
 
 /// The owner is notified once for each part, for any cause of the room: the stream itself, another one, or a

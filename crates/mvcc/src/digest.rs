@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 
-use crate::block::{Body, Record};
+use crate::block::{Record, RecordBody};
 use crate::types::LogIndex;
 
 /// Sums kept of each of the two kinds, 16 bytes each.
@@ -51,8 +51,8 @@ impl ChangeDigest {
     pub fn add_record(&mut self, record: &Record<'_>) {
         let Record { revision, key, body } = record;
         let (kind, value, numbers) = match body {
-            Body::Tombstone => (1, &b""[..], [0; 3]),
-            Body::Put { create, version, lease, value } => (2, *value, [*create, *version, *lease]),
+            RecordBody::Tombstone => (1, &b""[..], [0; 3]),
+            RecordBody::Put { create, version, lease, value } => (2, *value, [*create, *version, *lease]),
         };
         self.add_bytes(kind, key, value);
         for number in [revision.main, revision.sub].into_iter().chain(numbers) {
@@ -147,7 +147,7 @@ mod tests {
     fn put((main, version, lease, key, value): (i64, i64, i64, &[u8], &[u8])) -> ChangeDigest {
         let mut digest = ChangeDigest::default();
         digest.end_entry(LogIndex(1));
-        let body = Body::Put { create: 2, version, lease, value };
+        let body = RecordBody::Put { create: 2, version, lease, value };
         digest.add_record(&Record { revision: Revision { main, sub: 0 }, key, body });
         digest.end_entry(LogIndex(2));
         digest

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::backend::{Backend, SEQUENCE_FILE, SledBackend, copy_regular, open_regular, refused};
-use crate::block::{Body, HEADER_BYTES, Identity, check_header_bytes, codec};
-use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
+use crate::block::{BlockIdentity, HEADER_BYTES, RecordBody, check_header_bytes, codec};
+use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::types::LogPosition;
@@ -31,7 +31,7 @@ const SEARCH_BYTES: u64 = 1 << 20;
 
 /// What is damaged, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Damage {
     pub file: String,
     pub offset: u64,
     pub what: String,
@@ -111,7 +111,7 @@ pub struct Inspector {
     items: BTreeMap<Bytes, Bytes>,
     /// Entries of blocks by file and offset.
     named: BTreeMap<(u64, u64), BlockEntry>,
-    faults: Vec<Fault>,
+    faults: Vec<Damage>,
 }
 
 impl Inspector {
@@ -158,7 +158,7 @@ impl Inspector {
     }
 
     /// Faults of the catalogue. Faults of files and blocks are returned with these.
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[Damage] {
         &self.faults
     }
 
@@ -247,8 +247,8 @@ impl Inspector {
             revision: record.revision,
             key: raw.slice_ref(record.key),
             put: match record.body {
-                Body::Tombstone => None,
-                Body::Put { create, version, lease, value } => {
+                RecordBody::Tombstone => None,
+                RecordBody::Put { create, version, lease, value } => {
                     let value = raw.slice_ref(value);
                     Some(PutSeen { create_revision: create, version, lease, value })
                 }
@@ -264,12 +264,12 @@ impl Inspector {
         let (mut blocks, mut items, mut marks) = (Digest::default(), Digest::default(), None);
         for (key, value) in entries {
             match catalogue::read(key, value) {
-                Ok(Entry::Marks(found)) => marks = Some(found),
-                Ok(Entry::Block(entry)) => {
+                Ok(CatalogueEntry::Marks(found)) => marks = Some(found),
+                Ok(CatalogueEntry::Block(entry)) => {
                     blocks.add(crc_of(value));
                     self.named.insert((entry.file, entry.offset), entry);
                 }
-                Ok(Entry::Item(key, value_seen)) => {
+                Ok(CatalogueEntry::Item(key, value_seen)) => {
                     items.add(crc_of(value));
                     self.items.insert(key, value_seen);
                 }
@@ -297,7 +297,7 @@ impl Inspector {
     /// Adds a fault of the catalogue, without an offset: those of sled say nothing to a reader.
     fn catalogue_fault(&mut self, what: String) {
         let file = self.dir.join("catalogue").display().to_string();
-        self.faults.push(Fault { file, offset: 0, what });
+        self.faults.push(Damage { file, offset: 0, what });
     }
 
     fn block_path(&self, number: u64) -> PathBuf {
@@ -382,8 +382,8 @@ fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
 }
 
 /// Converts an identity to the public type.
-fn content(identity: Identity, dead_records: u32) -> BlockContent {
-    let Identity { first, last, records, raw_bytes } = identity;
+fn content(identity: BlockIdentity, dead_records: u32) -> BlockContent {
+    let BlockIdentity { first, last, records, raw_bytes } = identity;
     BlockContent { raw_bytes, records, dead_records, first, last }
 }
 

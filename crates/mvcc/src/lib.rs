@@ -60,6 +60,6 @@ pub use store::{
 };
 pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, Staged, Staging};
 pub use types::{
-    CompactProgress, Deleted, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition,
-    Options, Persisted, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
+    CompactProgress, DeleteResult, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition,
+    Options, PersistResult, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
 };

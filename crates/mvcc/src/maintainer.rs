@@ -6,7 +6,7 @@
 use crate::checkpoint::CheckpointWriter;
 use crate::compaction::{Compaction, SpaceLimit};
 use crate::error::{Error, Result};
-use crate::types::{CompactProgress, Persisted, Written};
+use crate::types::{CompactProgress, PersistResult, Written};
 
 /// There is one per store, owned by the checkpoint thread. After an error it is poisoned and the member must
 /// stop.
@@ -26,7 +26,7 @@ impl Maintainer {
     /// entry, that is the last pending checkpoint; the next end of an entry then makes another one.
     ///
     /// Errors: `Io` or `Catalogue` if the disk fails. Every later call returns `Poisoned`.
-    pub fn persist(&mut self) -> Result<Persisted> {
+    pub fn persist(&mut self) -> Result<PersistResult> {
         self.guarded(|maintainer| maintainer.checkpoints.persist())
     }
 

@@ -10,7 +10,7 @@ use crate::block::BlockCache;
 use crate::checkpoint::{CheckpointWriter, DurableState, Marks, RecoveredStore, load};
 use crate::error::Result;
 use crate::maintainer::Maintainer;
-use crate::store::{Counts, Pins, Shared, StateLock, Store, Writer};
+use crate::store::{CountCache, Pins, StateLock, Store, StoreShared, Writer};
 use crate::types::{Options, Written};
 
 /// Opens a store at its last durable checkpoint. An empty backend becomes an empty store at revision 1.
@@ -25,11 +25,11 @@ pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, 
         durable.update_marks(Marks::EMPTY, Update::default())?;
         state.stored_bytes = durable.allocated();
     }
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(StoreShared {
         state: StateLock::new(state, options.lock_clock),
         cache: BlockCache::new(options.cache_bytes, options.block_bytes),
         hashes: Mutex::new(VecDeque::new()),
-        counts: Counts::default(),
+        counts: CountCache::default(),
         pins: Pins::default(),
         wake: OnceLock::new(),
         options,

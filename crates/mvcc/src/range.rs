@@ -14,11 +14,11 @@ use bytes::Bytes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     start: Bytes,
-    end: End,
+    end: RangeEnd,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+enum RangeEnd {
     OneKey,
     Before(Bytes),
     Unbounded,
@@ -31,28 +31,28 @@ impl KeyRange {
     /// The range that a request's `key` and `range_end` mean.
     pub fn new(key: Bytes, range_end: Bytes) -> Self {
         let end = match range_end.as_ref() {
-            b"" => End::OneKey,
-            TO_THE_END => End::Unbounded,
-            _ => End::Before(range_end),
+            b"" => RangeEnd::OneKey,
+            TO_THE_END => RangeEnd::Unbounded,
+            _ => RangeEnd::Before(range_end),
         };
         KeyRange { start: key, end }
     }
 
     /// Exactly one key.
     pub fn one(key: Bytes) -> Self {
-        KeyRange { start: key, end: End::OneKey }
+        KeyRange { start: key, end: RangeEnd::OneKey }
     }
 
     /// Every key.
     pub fn all() -> Self {
-        KeyRange { start: Bytes::new(), end: End::Unbounded }
+        KeyRange { start: Bytes::new(), end: RangeEnd::Unbounded }
     }
 
     /// The key, if the request asks for one key by its form, existing or not.
     pub fn as_one_key(&self) -> Option<&Bytes> {
         match self.end {
-            End::OneKey => Some(&self.start),
-            End::Before(_) | End::Unbounded => None,
+            RangeEnd::OneKey => Some(&self.start),
+            RangeEnd::Before(_) | RangeEnd::Unbounded => None,
         }
     }
 
@@ -64,17 +64,17 @@ impl KeyRange {
     /// The end of the range, as a bound for ordered collections.
     pub fn end_bound(&self) -> Bound<&[u8]> {
         match &self.end {
-            End::OneKey => Bound::Included(&self.start),
-            End::Before(end) => Bound::Excluded(end),
-            End::Unbounded => Bound::Unbounded,
+            RangeEnd::OneKey => Bound::Included(&self.start),
+            RangeEnd::Before(end) => Bound::Excluded(end),
+            RangeEnd::Unbounded => Bound::Unbounded,
         }
     }
 
     /// No key can be in it.
     pub fn is_empty(&self) -> bool {
         match &self.end {
-            End::Before(end) => end <= &self.start,
-            End::OneKey | End::Unbounded => false,
+            RangeEnd::Before(end) => end <= &self.start,
+            RangeEnd::OneKey | RangeEnd::Unbounded => false,
         }
     }
 
@@ -86,15 +86,15 @@ impl KeyRange {
 
     /// The keys of this range before `later`, if `later` is the rest of this range.
     pub(crate) fn before(&self, later: &KeyRange) -> Option<Self> {
-        let is_rest = self.end != End::OneKey && self.end == later.end && self.start <= later.start;
-        is_rest.then(|| KeyRange { start: self.start.clone(), end: End::Before(later.start.clone()) })
+        let is_rest = self.end != RangeEnd::OneKey && self.end == later.end && self.start <= later.start;
+        is_rest.then(|| KeyRange { start: self.start.clone(), end: RangeEnd::Before(later.start.clone()) })
     }
 
     /// Bytes of its two keys.
     pub fn key_bytes(&self) -> usize {
         match &self.end {
-            End::Before(end) => self.start.len() + end.len(),
-            End::OneKey | End::Unbounded => self.start.len(),
+            RangeEnd::Before(end) => self.start.len() + end.len(),
+            RangeEnd::OneKey | RangeEnd::Unbounded => self.start.len(),
         }
     }
 
@@ -105,9 +105,9 @@ impl KeyRange {
     /// Whether `key` is before the range's end. It may be before its start.
     pub fn is_before_end(&self, key: &[u8]) -> bool {
         match &self.end {
-            End::OneKey => key <= self.start.as_ref(),
-            End::Before(end) => key < end.as_ref(),
-            End::Unbounded => true,
+            RangeEnd::OneKey => key <= self.start.as_ref(),
+            RangeEnd::Before(end) => key < end.as_ref(),
+            RangeEnd::Unbounded => true,
         }
     }
 }

@@ -82,7 +82,7 @@ pub enum Previous {
 
 /// The result of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deleted {
+pub struct DeleteResult {
     pub count: i64,
     /// The deleted pairs, in key order; empty with `Previous::Skip`.
     pub previous: Vec<KeyValue>,
@@ -128,7 +128,7 @@ pub enum Pressure {
 
 /// What one call of `Maintainer::persist` made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Persisted {
+pub struct PersistResult {
     /// The store no longer needs the log up to here.
     pub applied: LogPosition,
     /// Main revision of the durable state.

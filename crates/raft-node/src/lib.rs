@@ -54,15 +54,15 @@ mod runtime; // threads, tasks, clocks and queues; the handle
 
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
-pub use crate::core::{Confirmation, Effects, Event, Inquiry, PeerState, Setup};
+pub use crate::core::{Confirmation, CoreSetup, Effects, Event, Inquiry, PeerState};
 pub use base::Cost;
 pub use config::{Config, RaftLimits};
 pub use error::{ProposeError, ReadError, StartError, TransferError};
 pub use log::{
-    Durable, ForceError, Found, LogSpan, PersistJob, Persisted, Receipt, ReceiveSlot, Released, StoreChoice,
-    StoreFound, StreamNumber, choose_store, force_change, persist, state_after,
+    Durable, ForceError, GroupCost, LogSpan, PersistJob, Receipt, ReceiveSlot, RecoveredLog, StoreChoice,
+    StoreFound, StreamNumber, SyncRelease, choose_store, force_change, persist, state_after,
 };
-pub use node::{Applier, ApplyJob, Done, Gauges, Node, NodeSetup, Turn, apply_brief_first};
+pub use node::{Applier, ApplyJob, Gauges, Node, NodeOutput, NodeSetup, StepResult, apply_brief_first};
 pub use runtime::{
     Driver, Entrance, Handle, Log, Permit, Pump, RequestOrigin, Started, Status, Threads, start,
 };

@@ -3,7 +3,7 @@
 //! Each concern draws from a separate stream: what one of them draws changes no other. So a new kind of fault
 //! leaves every seed that does not have it as it was.
 //!
-//! SplitMix64, written out here, so that a seed from an old report still plays the same story with any
+//! SplitMix64, written out here, so that a seed from an old report still plays the same run with any
 //! version of the libraries.
 
 /// A stream of numbers.
@@ -29,7 +29,7 @@ impl Chance {
         mix(self.state)
     }
 
-    /// A number in `low..high`, evenly enough for stories.
+    /// A number in `low..high`, evenly enough for runs.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "an empty range has no numbers");
         low + self.draw() % (high - low)
@@ -53,7 +53,7 @@ pub fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Folds bytes into a digest, eight at a time: every message of every story passes here.
+/// Folds bytes into a digest, eight at a time: every message of every run passes here.
 #[must_use]
 pub fn fold(digest: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);

@@ -1,4 +1,4 @@
-//! What happened in a story, counted: faults by kind, and how far the code under test was driven.
+//! What happened in a run, counted: faults by kind, and how far the code under test was driven.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ macro_rules! counts {
     ($($variant:ident => $name:literal,)*) => {
         /// Something worth counting.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Count { $($variant,)* }
+        pub enum Statistic { $($variant,)* }
 
-        impl Count {
-            pub const ALL: &'static [(Count, &'static str)] = &[$((Count::$variant, $name),)*];
+        impl Statistic {
+            pub const ALL: &'static [(Statistic, &'static str)] = &[$((Statistic::$variant, $name),)*];
         }
     };
 }
@@ -111,57 +111,57 @@ counts! {
     Unanswered => "unanswered requests",
 }
 
-/// What came of a story, or of many.
+/// What came of a run, or of many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// Hash of everything that happened, in order.
     pub trace: u64,
-    pub stories: u64,
+    pub runs: u64,
     pub simulated_seconds: u64,
-    pub happenings: u64,
-    counts: [u64; Count::ALL.len()],
+    pub events: u64,
+    counts: [u64; Statistic::ALL.len()],
 }
 
-impl Report {
+impl RunReport {
     #[must_use]
-    pub fn new(seed: u64) -> Report {
-        Report { trace: seed, stories: 0, simulated_seconds: 0, happenings: 0, counts: [0; Count::ALL.len()] }
+    pub fn new(seed: u64) -> RunReport {
+        RunReport { trace: seed, runs: 0, simulated_seconds: 0, events: 0, counts: [0; Statistic::ALL.len()] }
     }
 
-    pub fn add(&mut self, count: Count, times: u64) {
+    pub fn add(&mut self, count: Statistic, times: u64) {
         self.counts[count as usize] += times;
     }
 
     #[must_use]
-    pub fn get(&self, count: Count) -> u64 {
+    pub fn get(&self, count: Statistic) -> u64 {
         self.counts[count as usize]
     }
 
     /// Faults of every kind, without lost and doubled messages.
     #[must_use]
     pub fn faults(&self) -> u64 {
-        let messages = [Count::MessagesLost, Count::MessagesTwice];
-        let faults = Count::ALL
+        let messages = [Statistic::MessagesLost, Statistic::MessagesTwice];
+        let faults = Statistic::ALL
             .iter()
             .filter(|(count, name)| name.starts_with("faults: ") && !messages.contains(count));
         faults.map(|(count, _)| self.get(*count)).sum()
     }
 
-    /// Takes another story in. The order does not matter, so that stories may be played side by side.
-    pub fn merge(&mut self, other: &Report) {
+    /// Takes another run in. The order does not matter, so that runs may be played side by side.
+    pub fn merge(&mut self, other: &RunReport) {
         self.trace = self.trace.wrapping_add(other.trace);
-        self.stories += other.stories;
+        self.runs += other.runs;
         self.simulated_seconds += other.simulated_seconds;
-        self.happenings += other.happenings;
+        self.events += other.events;
         for (sum, count) in self.counts.iter_mut().zip(other.counts) {
             *sum += count;
         }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (count, name) in Count::ALL {
+        for (count, name) in Statistic::ALL {
             writeln!(f, "{:>14}  {name}", self.get(*count))?;
         }
         Ok(())

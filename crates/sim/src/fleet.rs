@@ -1,6 +1,6 @@
-//! Many stories side by side: seeds are dealt out to threads, and what came of them is added up.
+//! Many runs side by side: seeds are dealt out to threads, and what came of them is added up.
 //!
-//! Each story lives in one thread and knows of no other, so their number and order change nothing in any of
+//! Each run lives in one thread and knows of no other, so their number and order change nothing in any of
 //! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,45 +8,45 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::panics::{listen, lock, quietly};
-use crate::{Breach, Plan, Report, Trace, run, run_traced};
+use crate::{Breach, RunPlan, RunReport, Trace, run, run_traced};
 
-/// Plays one story. A panic is a breach as well: most assertions of the real code are laws.
-pub fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
+/// Plays one run. A panic is a breach as well: most assertions of the real code are laws.
+pub fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
     listen();
-    let story = || match trace {
+    let run = || match trace {
         Some(trace) => run_traced(plan, trace),
         None => run(plan),
     };
-    quietly(story).unwrap_or_else(|said| Err(Breach(format!("a member panicked: {said}"))))
+    quietly(run).unwrap_or_else(|said| Err(Breach(format!("a member panicked: {said}"))))
 }
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
-pub struct Until {
-    /// Stories to play at least.
-    pub stories: u64,
+pub struct StopCondition {
+    /// Runs to play at least.
+    pub runs: u64,
     /// Simulated time to cover at least.
     pub simulated: Duration,
-    /// Real time after which no further story begins.
+    /// Real time after which no further run begins.
     pub real: Option<Duration>,
 }
 
-/// The sum of many stories.
+/// The sum of many runs.
 #[derive(Debug)]
 pub struct Totals {
-    pub report: Report,
+    pub report: RunReport,
     pub took: Duration,
-    /// Stories that broke a law, in no order.
-    pub breaches: Vec<(Plan, Breach)>,
+    /// Runs that broke a law, in no order.
+    pub breaches: Vec<(RunPlan, Breach)>,
 }
 
-/// Plays stories in `jobs` threads; `plan` makes one of each number from 0 on. Ends early after a breach.
-pub fn play_many(jobs: usize, until: Until, plan: &(dyn Fn(u64) -> Plan + Sync)) -> Totals {
+/// Plays runs in `jobs` threads; `plan` makes one of each number from 0 on. Ends early after a breach.
+pub fn play_many(jobs: usize, until: StopCondition, plan: &(dyn Fn(u64) -> RunPlan + Sync)) -> Totals {
     let started = Instant::now();
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let totals = Mutex::new((Report::new(0), Vec::new()));
-    let enough = |report: &Report| {
-        report.stories >= until.stories && report.simulated_seconds >= until.simulated.as_secs()
+    let totals = Mutex::new((RunReport::new(0), Vec::new()));
+    let enough = |report: &RunReport| {
+        report.runs >= until.runs && report.simulated_seconds >= until.simulated.as_secs()
     };
     let work = || {
         while !stop.load(Ordering::Relaxed) {

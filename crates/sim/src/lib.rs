@@ -26,9 +26,9 @@ mod requests; // what is asked for, and what came of it
 
 mod world; // time, and what happens next
 
-pub mod fleet; // many stories, side by side
+pub mod fleet; // many runs, side by side
 
-pub use count::{Count, Report};
+pub use count::{RunReport, Statistic};
 pub use oracle::Breach;
-pub use plan::{Flaw, Plan};
+pub use plan::{KnownBug, RunPlan};
 pub use world::{Trace, run, run_traced};

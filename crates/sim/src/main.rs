@@ -1,14 +1,14 @@
-//! Plays stories: `sim --seeds 100 --seed 7` plays a hundred of them, the first with seed 7.
+//! Plays runs: `sim --seeds 100 --seed 7` plays a hundred of them, the first with seed 7.
 //!
-//! A story that breaks a law ends the run; the last lines then say what was broken and how to play it again.
+//! A run that breaks a law ends the run; the last lines then say what was broken and how to play it again.
 
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use sim::fleet::{Totals, Until, play, play_many};
-use sim::{Breach, Count, Flaw, Plan, Trace};
+use sim::fleet::{StopCondition, Totals, play, play_many};
+use sim::{Breach, KnownBug, RunPlan, Statistic, Trace};
 
 /// Plays whole clusters from seeds and checks that no promise is broken.
 #[derive(Parser)]
@@ -22,10 +22,10 @@ struct Args {
     /// Simulated hours to play at least.
     #[arg(long, default_value_t = 0.0)]
     hours: f64,
-    /// Begin no further story after so many minutes of real time.
+    /// Begin no further run after so many minutes of real time.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Stories played at the same time, each in a separate thread.
+    /// Runs played at the same time, each in a separate thread.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
     /// Members of the cluster; 0 lets the seed choose among 1 to 5 and 7, mostly 3 and 5.
@@ -46,11 +46,11 @@ struct Args {
 const MEMBERS: [u64; 16] = [3, 5, 3, 4, 3, 1, 3, 5, 3, 2, 3, 7, 5, 4, 3, 5];
 
 impl Args {
-    fn plan(&self, number: u64) -> Plan {
+    fn plan(&self, number: u64) -> RunPlan {
         let seed = self.seed.wrapping_add(number);
         let members =
             if self.members == 0 { MEMBERS[(seed % MEMBERS.len() as u64) as usize] } else { self.members };
-        Plan { seed, members, clients: self.clients, seconds: self.seconds, flaw: Flaw::None }
+        RunPlan { seed, members, clients: self.clients, seconds: self.seconds, known_bug: KnownBug::None }
     }
 }
 
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One story, line by line.
+/// One run, line by line.
 fn tell(args: &Args) -> (String, bool) {
     let plan = args.plan(0);
     let trace: Trace = Box::new(|line| {
@@ -76,8 +76,8 @@ fn tell(args: &Args) -> (String, bool) {
 }
 
 fn totals(args: &Args) -> (String, bool) {
-    let until = Until {
-        stories: args.seeds,
+    let until = StopCondition {
+        runs: args.seeds,
         simulated: Duration::from_secs_f64(args.hours * 3600.0),
         real: args.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
     };
@@ -85,7 +85,7 @@ fn totals(args: &Args) -> (String, bool) {
     let hours = report.simulated_seconds as f64 / 3600.0;
     let ratio = report.simulated_seconds as f64 / took.as_secs_f64();
     let mut text =
-        format!("{report}\nseeds {} from {} on, trace {:016x}\n", report.stories, args.seed, report.trace);
+        format!("{report}\nseeds {} from {} on, trace {:016x}\n", report.runs, args.seed, report.trace);
     text += &format!(
         "simulated {hours:.2} h in {:.1} s of real time: {ratio:.0} times as fast, in {} jobs\n",
         took.as_secs_f64(),
@@ -96,10 +96,10 @@ fn totals(args: &Args) -> (String, bool) {
         text += &format!("processor time {seconds:.1} s: {ratio:.0} times as fast on a separate core\n");
     }
     text += &format!(
-        "faults {}, elections {}, happenings {}\n",
+        "faults {}, elections {}, events {}\n",
         report.faults(),
-        report.get(Count::Elections),
-        report.happenings
+        report.get(Statistic::Elections),
+        report.events
     );
     text += &format!("violations {}", breaches.len());
     for (plan, breach) in &breaches {
@@ -120,8 +120,8 @@ fn processor_seconds() -> Option<f64> {
 }
 
 /// What was broken, and the command that plays it again.
-fn broken(plan: Plan, Breach(what): &Breach) -> String {
-    let Plan { seed, members, clients, seconds, flaw: _ } = plan;
+fn broken(plan: RunPlan, Breach(what): &Breach) -> String {
+    let RunPlan { seed, members, clients, seconds, known_bug: _ } = plan;
     format!(
         "seed {seed}: {what}\nplay it again:\n  \
          cargo run --release -p sim -- --seed {seed} --members {members} --clients {clients} --seconds {seconds} --trace"

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use raft_node::{Lane, Outbound};
 
 use crate::chance::Chance;
-use crate::count::Count;
+use crate::count::Statistic;
 
 /// What the network does to messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkFaults {
     /// Lost, of a thousand.
     pub loss: u64,
     /// Delivered twice, of a thousand; never one that must not be.
@@ -19,13 +19,13 @@ pub(crate) struct Weather {
     pub delay_max: u64,
 }
 
-impl Weather {
-    pub fn calm() -> Weather {
-        Weather { loss: 0, twice: 0, delay_max: 2_000 }
+impl NetworkFaults {
+    pub fn calm() -> NetworkFaults {
+        NetworkFaults { loss: 0, twice: 0, delay_max: 2_000 }
     }
 
-    pub fn rough(chance: &mut Chance) -> Weather {
-        Weather {
+    pub fn rough(chance: &mut Chance) -> NetworkFaults {
+        NetworkFaults {
             loss: chance.within(0, 120),
             twice: chance.within(0, 80),
             delay_max: *chance.pick(&[1_000, 5_000, 30_000, 200_000, 600_000]),
@@ -35,7 +35,7 @@ impl Weather {
 
 /// What became of a message that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Delivery {
     /// No way leads to the receiver; the sender's transport may notice.
     Cut,
     Lost,
@@ -45,7 +45,7 @@ pub(crate) enum Fate {
 
 /// The order in which the messages of a connection arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Order {
+pub(crate) enum DeliveryOrder {
     /// As they were sent, as over TCP: a late message delays all that follow it.
     Fifo,
     /// Each by itself.
@@ -53,7 +53,7 @@ pub(crate) enum Order {
 }
 
 /// One direction between two members, for one lane.
-type Connection = (u64, u64, bool);
+type LinkId = (u64, u64, bool);
 
 /// What becomes of the messages that are sent on a broken connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub(crate) enum Backlog {
 
 /// Messages that take very long.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct DelayTail {
     /// Of a thousand.
     pub messages: u64,
     /// Their longest delay.
@@ -73,22 +73,22 @@ pub(crate) struct Tail {
 }
 
 pub(crate) struct Network {
-    pub weather: Weather,
-    pub tail: Tail,
-    order: Order,
+    pub faults: NetworkFaults,
+    pub tail: DelayTail,
+    order: DeliveryOrder,
     /// Ordered pairs that cannot talk.
     cut: BTreeSet<(u64, u64)>,
     /// Connections that are broken, until when, and what becomes of their messages.
-    broken: BTreeMap<Connection, (u64, Backlog)>,
+    broken: BTreeMap<LinkId, (u64, Backlog)>,
     /// When the newest message of each connection arrives.
-    newest: BTreeMap<Connection, u64>,
+    newest: BTreeMap<LinkId, u64>,
 }
 
 impl Network {
-    pub fn new(order: Order) -> Network {
+    pub fn new(order: DeliveryOrder) -> Network {
         Network {
-            weather: Weather::calm(),
-            tail: Tail::default(),
+            faults: NetworkFaults::calm(),
+            tail: DelayTail::default(),
             order,
             cut: BTreeSet::new(),
             broken: BTreeMap::new(),
@@ -101,7 +101,7 @@ impl Network {
     }
 
     pub fn is_fifo(&self) -> bool {
-        self.order == Order::Fifo
+        self.order == DeliveryOrder::Fifo
     }
 
     /// No message passes from `from` to `to`.
@@ -119,8 +119,14 @@ impl Network {
     }
 
     /// Cuts the members apart in some shape, on top of what is cut already, and returns the shape.
-    pub fn partition(&mut self, ids: &[u64], leader: Option<u64>, chance: &mut Chance) -> Count {
-        let shapes = [Count::Splits, Count::OneWays, Count::Isolations, Count::Bridges, Count::Rings];
+    pub fn partition(&mut self, ids: &[u64], leader: Option<u64>, chance: &mut Chance) -> Statistic {
+        let shapes = [
+            Statistic::Splits,
+            Statistic::OneWays,
+            Statistic::Isolations,
+            Statistic::Bridges,
+            Statistic::Rings,
+        ];
         let shape = *chance.pick(&shapes);
         let one = *chance.pick(ids);
         let inside: BTreeSet<u64> = ids.iter().copied().filter(|_| chance.per_mille(500)).collect();
@@ -128,14 +134,14 @@ impl Network {
         for a in ids {
             for b in ids.iter().filter(|b| *b != a) {
                 let cut = match shape {
-                    Count::Splits => inside.contains(a) != inside.contains(b),
-                    Count::OneWays => inside.contains(a) && !inside.contains(b),
-                    Count::Isolations => {
+                    Statistic::Splits => inside.contains(a) != inside.contains(b),
+                    Statistic::OneWays => inside.contains(a) && !inside.contains(b),
+                    Statistic::Isolations => {
                         let leader = leader.unwrap_or(one);
                         *a == leader || (*b == leader && !one_way)
                     }
                     // One member sees both halves, which do not see each other.
-                    Count::Bridges => *a != one && *b != one && inside.contains(a) != inside.contains(b),
+                    Statistic::Bridges => *a != one && *b != one && inside.contains(a) != inside.contains(b),
                     // Each member sees two neighbours only.
                     _ => {
                         ids.len() > 3
@@ -152,34 +158,34 @@ impl Network {
     }
 
     /// What becomes of `message`, with delays from `now`.
-    pub fn fate(&mut self, now: u64, from: u64, message: &Outbound, chance: &mut Chance) -> Fate {
+    pub fn fate(&mut self, now: u64, from: u64, message: &Outbound, chance: &mut Chance) -> Delivery {
         if !self.reaches(from, message.to) {
-            return Fate::Cut;
+            return Delivery::Cut;
         }
-        if chance.per_mille(self.weather.loss) {
-            return Fate::Lost;
+        if chance.per_mille(self.faults.loss) {
+            return Delivery::Lost;
         }
         let connection = (from, message.to, message.lane == Lane::Urgent);
         let broken = self.broken.get(&connection).copied().filter(|(until, _)| *until > now);
         if let Some((_, Backlog::Lost)) = broken {
-            return Fate::Lost;
+            return Delivery::Lost;
         }
         let repaired = broken.map_or(now, |(until, _)| until);
-        let twice = message.may_arrive_twice() && chance.per_mille(self.weather.twice);
+        let twice = message.may_arrive_twice() && chance.per_mille(self.faults.twice);
         let mut arrival = || {
-            let mut delay = chance.within(50, self.weather.delay_max + 51);
+            let mut delay = chance.within(50, self.faults.delay_max + 51);
             if self.tail.messages > 0 && chance.per_mille(self.tail.messages) {
                 delay = chance.within(0, self.tail.delay_max);
             }
             let at = repaired + delay;
-            if self.order == Order::Any {
+            if self.order == DeliveryOrder::Any {
                 return at - now;
             }
             let newest = self.newest.entry(connection).or_default();
             *newest = at.max(*newest);
             *newest - now
         };
-        if twice { Fate::Twice(arrival(), arrival()) } else { Fate::Once(arrival()) }
+        if twice { Delivery::Twice(arrival(), arrival()) } else { Delivery::Once(arrival()) }
     }
 }
 
@@ -192,14 +198,14 @@ mod tests {
         let ids = [1, 2, 3, 4, 5];
         let mut seen = BTreeSet::new();
         for seed in 0..200 {
-            let mut network = Network::new(Order::Any);
+            let mut network = Network::new(DeliveryOrder::Any);
             let shape = network.partition(&ids, Some(3), &mut Chance::new(seed));
             match shape {
-                Count::Isolations => assert!(ids.iter().all(|id| *id == 3 || !network.reaches(3, *id))),
-                Count::Rings => {
+                Statistic::Isolations => assert!(ids.iter().all(|id| *id == 3 || !network.reaches(3, *id))),
+                Statistic::Rings => {
                     assert!(network.reaches(1, 5) && network.reaches(2, 3) && !network.reaches(1, 3))
                 }
-                Count::Splits => {
+                Statistic::Splits => {
                     assert!(
                         ids.iter()
                             .all(|a| ids.iter().all(|b| network.reaches(*a, *b) == network.reaches(*b, *a)))
@@ -220,25 +226,25 @@ mod tests {
         // The second byte of a message is its kind; 0 is none that must not arrive twice.
         let message = Outbound { to: 2, lane, bytes: bytes::Bytes::from_static(&[1, 0]) };
         let mut arrival = || match network.fate(now, 1, &message, &mut chance) {
-            Fate::Once(delay) => Some(now + delay),
-            Fate::Lost | Fate::Cut => None,
-            Fate::Twice(..) => panic!("nothing is doubled in calm weather"),
+            Delivery::Once(delay) => Some(now + delay),
+            Delivery::Lost | Delivery::Cut => None,
+            Delivery::Twice(..) => panic!("nothing is doubled on a calm network"),
         };
         (0..10).map(|_| arrival()).collect()
     }
 
     #[test]
     fn a_connection_in_order_delays_what_follows_a_late_message() {
-        for (order, is_sorted) in [(Order::Fifo, true), (Order::Any, false)] {
+        for (order, is_sorted) in [(DeliveryOrder::Fifo, true), (DeliveryOrder::Any, false)] {
             let mut network = Network::new(order);
-            network.tail = Tail { messages: 300, delay_max: 9_000_000 };
+            network.tail = DelayTail { messages: 300, delay_max: 9_000_000 };
             assert_eq!(arrivals(&mut network, 5, Lane::Bulk).is_sorted(), is_sorted, "{order:?}");
         }
     }
 
     #[test]
     fn a_broken_connection_loses_or_keeps_what_is_sent_on_it() {
-        let mut network = Network::new(Order::Fifo);
+        let mut network = Network::new(DeliveryOrder::Fifo);
         network.break_lane(1, 2, Lane::Bulk, 1_000_000, Backlog::Delivered);
         assert!(arrivals(&mut network, 5, Lane::Bulk).iter().all(|at| *at > Some(1_000_000)));
         assert!(arrivals(&mut network, 5, Lane::Urgent).iter().all(|at| *at < Some(1_000_000)));

@@ -12,7 +12,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps panics of the code under test quiet and remembers what they said: from the first story on, in the
+/// Keeps panics of the code under test quiet and remembers what they said: from the first run on, in the
 /// whole process.
 pub(crate) fn listen() {
     static HOOK: Once = Once::new();
@@ -35,7 +35,7 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done
 }
 
-/// A story that panicked must not fail others with a second, misleading panic.
+/// A run that panicked must not fail others with a second, misleading panic.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! What a story is told from: the plan that a command line names, and the temper that its seed gives it.
+//! The plan of a run, from the command line, and the configuration that its seed gives.
 //!
 //! Every seed draws its own mix: which faults there are at all, how often they come, how large segments and blocks are,
-//! how much log is kept. A world where everything goes wrong at once finds less than many worlds that each have a vice.
+//! how much log is kept. A world where everything goes wrong at once finds less than many that each have some kinds.
 
 use raft_node::RaftLimits;
 
 use crate::chance::Chance;
-use crate::network::Order;
+use crate::network::DeliveryOrder;
 
 /// The identity of every log. Clients know it: it consists of public ids.
 pub(crate) const IDENTITY: &[u8] = b"sim";
@@ -26,20 +26,20 @@ const TIGHT_SEEDS: u64 = 400;
 /// How many seeds of a thousand have clients that forge frames of the log.
 const FORGING_SEEDS: u64 = 250;
 
-/// One story.
+/// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct RunPlan {
     pub seed: u64,
     pub members: u64,
     pub clients: u64,
     /// Seconds of simulated time with faults; calm ones follow.
     pub seconds: u64,
-    pub flaw: Flaw,
+    pub known_bug: KnownBug,
 }
 
 /// A bug that the world is given on purpose: a checker that never failed proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum KnownBug {
     None,
     /// Disks report syncs that a crash shows never to have happened.
     DisksForget,
@@ -51,7 +51,7 @@ pub enum Flaw {
 
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vice {
+pub(crate) enum FaultKind {
     Partition,
     Heal,
     Weather,
@@ -84,55 +84,55 @@ pub(crate) enum Vice {
     Members,
 }
 
-/// Each vice with its weight (how often it comes), and how many seeds of a thousand have it.
-const VICES: [(Vice, u64, u64); 21] = [
-    (Vice::Partition, 25, 800),
-    (Vice::Heal, 15, 1000),
-    (Vice::Weather, 10, 600),
-    (Vice::Crash, 20, 850),
-    (Vice::AllDown, 4, 400),
-    (Vice::SlowDisk, 5, 400),
-    (Vice::StalledDisk, 5, 400),
-    (Vice::FailingDisk, 8, 500),
-    (Vice::LostStore, 6, 400),
-    (Vice::Reseed, 6, 400),
-    (Vice::LostDisk, 6, 400),
-    (Vice::DamagedLog, 5, 300),
-    (Vice::Pause, 10, 600),
-    (Vice::Clock, 8, 500),
-    (Vice::Transfer, 6, 500),
-    (Vice::Tails, 5, 300),
-    (Vice::Lane, 15, 400),
-    (Vice::FullDisk, 4, 250),
-    (Vice::StalledStore, 5, 300),
-    (Vice::Versions, 12, 350),
-    (Vice::Members, 50, 450),
+/// Each kind with its weight (how often it comes), and how many seeds of a thousand have it.
+const FAULTS: [(FaultKind, u64, u64); 21] = [
+    (FaultKind::Partition, 25, 800),
+    (FaultKind::Heal, 15, 1000),
+    (FaultKind::Weather, 10, 600),
+    (FaultKind::Crash, 20, 850),
+    (FaultKind::AllDown, 4, 400),
+    (FaultKind::SlowDisk, 5, 400),
+    (FaultKind::StalledDisk, 5, 400),
+    (FaultKind::FailingDisk, 8, 500),
+    (FaultKind::LostStore, 6, 400),
+    (FaultKind::Reseed, 6, 400),
+    (FaultKind::LostDisk, 6, 400),
+    (FaultKind::DamagedLog, 5, 300),
+    (FaultKind::Pause, 10, 600),
+    (FaultKind::Clock, 8, 500),
+    (FaultKind::Transfer, 6, 500),
+    (FaultKind::Tails, 5, 300),
+    (FaultKind::Lane, 15, 400),
+    (FaultKind::FullDisk, 4, 250),
+    (FaultKind::StalledStore, 5, 300),
+    (FaultKind::Versions, 12, 350),
+    (FaultKind::Members, 50, 450),
 ];
 
 /// The sum of weights at which a fault of any kind comes, on average, after half of the longest wait that a seed draws.
 const WEIGHTS: u64 = 80;
 
-/// A vice that a seed has, with its own random numbers: presence, times and details of one kind of fault do not depend on
+/// A kind of fault that a seed has, with its own random numbers: presence, times and details of one kind of fault do not depend on
 /// which other kinds there are.
 #[derive(Clone, Debug)]
-pub(crate) struct Bent {
-    pub vice: Vice,
+pub(crate) struct FaultSchedule {
+    pub kind: FaultKind,
     pub chance: Chance,
     wait_max: u64,
 }
 
-impl Bent {
+impl FaultSchedule {
     /// The time to its next fault.
     pub fn wait(&mut self) -> u64 {
         self.chance.within(50 * MILLISECOND, self.wait_max)
     }
 }
 
-/// What a seed decides once for its whole story.
+/// What a seed decides once for its whole run.
 #[derive(Clone, Debug)]
-pub(crate) struct Temper {
+pub(crate) struct RunConfig {
     /// The order in which the messages of a connection arrive.
-    pub order: Order,
+    pub order: DeliveryOrder,
     /// Whether the faults are followed by a phase without a minority.
     pub reduced: bool,
     pub segment_bytes: u64,
@@ -153,11 +153,11 @@ pub(crate) struct Temper {
     pub limits: RaftLimits,
 }
 
-impl Temper {
-    pub fn new(seed: u64, members: u64) -> Temper {
+impl RunConfig {
+    pub fn new(seed: u64, members: u64) -> RunConfig {
         let draw = |name| Chance::stream(seed, name);
-        Temper {
-            order: *draw("order").pick(&[Order::Fifo, Order::Any]),
+        RunConfig {
+            order: *draw("order").pick(&[DeliveryOrder::Fifo, DeliveryOrder::Any]),
             reduced: members > 2 && draw("reduced").per_mille(REDUCED_SEEDS),
             segment_bytes: *draw("segment_bytes").pick(&[16 << 10, 32 << 10, 64 << 10]),
             block_bytes: *draw("block_bytes").pick(&[600, 2_000, 8_000]),
@@ -188,14 +188,14 @@ fn limits(chance: &mut Chance) -> RaftLimits {
     }
 }
 
-/// The vices that a seed has.
-pub(crate) fn vices(seed: u64) -> Vec<Bent> {
+/// The schedules that a seed has.
+pub(crate) fn schedules(seed: u64) -> Vec<FaultSchedule> {
     let pace = Chance::stream(seed, "pace").within(0, 3) as usize;
     let wait_max = [600 * MILLISECOND, 2 * SECOND, 4 * SECOND][pace];
-    let bent = |(vice, weight, seeds): &(Vice, u64, u64)| {
-        let mut chance = Chance::stream(seed, &format!("{vice:?}"));
+    let schedule = |(kind, weight, seeds): &(FaultKind, u64, u64)| {
+        let mut chance = Chance::stream(seed, &format!("{kind:?}"));
         let wait_max = wait_max * WEIGHTS / weight;
-        chance.per_mille(*seeds).then_some(Bent { vice: *vice, chance, wait_max })
+        chance.per_mille(*seeds).then_some(FaultSchedule { kind: *kind, chance, wait_max })
     };
-    VICES.iter().filter_map(bent).collect()
+    FAULTS.iter().filter_map(schedule).collect()
 }

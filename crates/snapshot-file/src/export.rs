@@ -3,7 +3,7 @@
 //! * Two passes: the first one counts pages, the second one writes them. See docs/decisions/0043.
 //! * A compaction that etcd has scheduled is finished in the file, because the history has no other records.
 
-use bbolt::{Plan, Planner, Writer};
+use bbolt::{FileLayout, FileWriter, Planner};
 use mvcc::{History, Meter, Revision};
 use prost::Message;
 use state_machine::ApplyError;
@@ -23,14 +23,14 @@ pub enum ExportError {
 /// The file of one history, written in parts.
 pub struct SnapshotFile {
     history: History,
-    contents: Contents,
-    plan: Plan,
-    writer: Writer,
-    progress: Progress,
+    contents: ExportContents,
+    plan: FileLayout,
+    writer: FileWriter,
+    progress: ExportProgress,
 }
 
 /// What is written next.
-enum Progress {
+enum ExportProgress {
     /// The changes from this revision on.
     Changes(Revision),
     /// All is written.
@@ -41,7 +41,7 @@ enum Progress {
 type Small = (&'static [u8], Vec<(Vec<u8>, Vec<u8>)>);
 
 /// Everything but the changes.
-struct Contents {
+struct ExportContents {
     /// Buckets before `key` and after `lease`, by name.
     before: Vec<Small>,
     /// Id and TTL, by id without a sign.
@@ -52,7 +52,7 @@ struct Contents {
 impl SnapshotFile {
     /// Plans the file: reads the whole history. `meter` is asked after each block whether to continue.
     pub fn plan(history: History, meter: &dyn Meter) -> Result<Self, ExportError> {
-        let contents = Contents::of(&history)?;
+        let contents = ExportContents::of(&history)?;
         let mut planner = Planner::default();
         for (name, pairs) in &contents.before {
             planner.begin_bucket(name);
@@ -79,13 +79,19 @@ impl SnapshotFile {
             pairs.iter().for_each(|(key, value)| planner.add(key, value.len()));
         }
         let plan = planner.finish();
-        let mut writer = Writer::new(plan);
+        let mut writer = FileWriter::new(plan);
         for (name, pairs) in &contents.before {
             writer.begin_bucket(name);
             pairs.iter().for_each(|(key, value)| writer.add(key, value));
         }
         writer.begin_bucket(record::KEY);
-        Ok(SnapshotFile { history, contents, plan, writer, progress: Progress::Changes(History::START) })
+        Ok(SnapshotFile {
+            history,
+            contents,
+            plan,
+            writer,
+            progress: ExportProgress::Changes(History::START),
+        })
     }
 
     /// Bytes of the file.
@@ -99,7 +105,7 @@ impl SnapshotFile {
         let mut value = Vec::new();
         while self.writer.pending() < bytes_min {
             meter.check()?;
-            let Progress::Changes(next) = self.progress else { break };
+            let ExportProgress::Changes(next) = self.progress else { break };
             match self.history.part_from(next)? {
                 Some(part) => {
                     for change in part.changes() {
@@ -110,7 +116,7 @@ impl SnapshotFile {
                         let (key, value) = value.split_at(key_bytes);
                         self.writer.add(key, value);
                     }
-                    self.progress = Progress::Changes(part.next());
+                    self.progress = ExportProgress::Changes(part.next());
                 }
                 None => self.end(),
             }
@@ -130,7 +136,7 @@ impl SnapshotFile {
             pairs.iter().for_each(|(key, value)| self.writer.add(key, value));
         }
         self.writer.finish();
-        self.progress = Progress::Ended;
+        self.progress = ExportProgress::Ended;
     }
 }
 
@@ -138,7 +144,7 @@ fn stored_lease((id, ttl): (u64, i64)) -> ([u8; 8], StoredLease) {
     (id.to_be_bytes(), StoredLease { id: id.cast_signed(), ttl, remaining_ttl: 0 })
 }
 
-impl Contents {
+impl ExportContents {
     fn of(history: &History) -> Result<Self, ApplyError> {
         let items = history.items();
         let mut leases: Vec<_> = state_machine::leases(items.iter().cloned())?
@@ -185,6 +191,6 @@ impl Contents {
             (record::MEMBERS_REMOVED, Vec::new()),
             (record::META, meta),
         ];
-        Ok(Contents { before, leases, after })
+        Ok(ExportContents { before, leases, after })
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
-use bbolt::{Bucket, Cursor, Database, Source};
+use bbolt::{Bucket, BucketCursor, Database, Source};
 use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Options, Revision};
 use prost::Message;
 use state_machine::{AuthState, Genesis, TTL_MAX};
@@ -66,7 +66,7 @@ pub fn import<S: Source>(
     members: &Genesis,
     applied: LogPosition,
 ) -> Result<Imported, ReadError> {
-    let file = File { database, buckets: database.buckets()? };
+    let file = BucketFile { database, buckets: database.buckets()? };
     file.check_all_but_keys()?;
     let auth = file.auth()?;
     let compacted = file.compact_revision()?;
@@ -91,7 +91,7 @@ pub fn import<S: Source>(
 
 /// The newest revision of a file. Reads all keys.
 pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadError> {
-    let file = File { database, buckets: database.buckets()? };
+    let file = BucketFile { database, buckets: database.buckets()? };
     let mut newest = file.compact_revision()?.max(1);
     let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
     while let Some((key, _)) = cursor.next_pair()? {
@@ -109,7 +109,7 @@ pub fn newest_changes<S: Source>(
     mut take: impl FnMut(&Change<'_>),
 ) -> Result<(), ReadError> {
     let newest = newest_revision(database)?;
-    let file = File { database, buckets: database.buckets()? };
+    let file = BucketFile { database, buckets: database.buckets()? };
     let after = file.compact_revision()?.max(newest - count);
     let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
     while let Some((key, value)) = cursor.next_pair()? {
@@ -141,13 +141,13 @@ fn change<'s>(
 }
 
 /// A file and its buckets.
-struct File<'d, S> {
+struct BucketFile<'d, S> {
     database: &'d Database<S>,
     buckets: Vec<Bucket>,
 }
 
-impl<S: Source> File<'_, S> {
-    fn cursor(&self, name: &'static str) -> Result<Option<Cursor<'_, S>>, ReadError> {
+impl<S: Source> BucketFile<'_, S> {
+    fn cursor(&self, name: &'static str) -> Result<Option<BucketCursor<'_, S>>, ReadError> {
         let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
         Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
     }
@@ -311,7 +311,7 @@ mod tests {
         planner.begin_bucket(record::KEY);
         planner.add(&key, value.len());
         planner.begin_bucket(record::META);
-        let mut writer = bbolt::Writer::new(planner.finish());
+        let mut writer = bbolt::FileWriter::new(planner.finish());
         writer.begin_bucket(record::KEY);
         writer.add(&key, &value);
         writer.begin_bucket(record::META);

@@ -141,7 +141,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
 /// A member's key and value.
 pub fn member(member: &Member) -> (Vec<u8>, Vec<u8>) {
     #[derive(Serialize)]
-    struct Stored<'m> {
+    struct StoredMember<'m> {
         id: u64,
         #[serde(rename = "peerURLs")]
         peer_urls: &'m [String],
@@ -152,7 +152,7 @@ pub fn member(member: &Member) -> (Vec<u8>, Vec<u8>) {
         #[serde(rename = "clientURLs", skip_serializing_if = "<[String]>::is_empty")]
         client_urls: &'m [String],
     }
-    let stored = Stored {
+    let stored = StoredMember {
         id: member.id,
         peer_urls: &member.peer_ur_ls,
         is_learner: member.is_learner,
@@ -166,7 +166,7 @@ pub fn member(member: &Member) -> (Vec<u8>, Vec<u8>) {
 /// The membership as Raft has it.
 pub fn conf_state(members: &[Member]) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Stored {
+    struct StoredMembership {
         voters: Vec<u64>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         learners: Vec<u64>,
@@ -178,7 +178,7 @@ pub fn conf_state(members: &[Member]) -> Vec<u8> {
         ids.sort_unstable();
         ids
     };
-    let stored = Stored { voters: ids(false), learners: ids(true), auto_leave: false };
+    let stored = StoredMembership { voters: ids(false), learners: ids(true), auto_leave: false };
     serde_json::to_vec(&stored).expect("a membership has only numbers")
 }
 

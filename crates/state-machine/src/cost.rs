@@ -9,11 +9,11 @@ use base::Cost;
 use mvcc::Fetch;
 
 use crate::auth::{Need, of_command as needs_of_command};
-use crate::command::{Decoded, Kind};
+use crate::command::{DecodedCommand, Kind};
 use crate::kv::{compare, range};
 
 /// The cost of a command that names single keys, and copies no stored value into a new record.
-pub(crate) fn cost_of((kind, caller): &Decoded) -> Option<Cost> {
+pub(crate) fn cost_of((kind, caller): &DecodedCommand) -> Option<Cost> {
     // The caller needs permission for each key of the lease, of which there may be any number.
     if caller.is_some() && attaches(kind) { None } else { of_kind(kind) }
 }

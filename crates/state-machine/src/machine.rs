@@ -21,8 +21,8 @@ use bytes::Bytes;
 use mvcc::{LogIndex, LogPosition, Pressure, REVISION_MAX, Store, Writer};
 
 use crate::alarms::Alarms;
-use crate::auth::{Auth, AuthTable, Changed};
-use crate::command::{self, AuthChange, DecodeError, Decoded, Kind, LeaseExpire, LeaseRenew};
+use crate::auth::{AuthStore, AuthTable, ChangeResult};
+use crate::command::{self, AuthChange, DecodeError, DecodedCommand, Kind, LeaseExpire, LeaseRenew};
 use crate::cost::cost_of;
 use crate::downgrade;
 use crate::failure::{ApplyError, Failure};
@@ -37,7 +37,7 @@ use crate::outcome::{Answer, Outcome, Response, header};
 pub struct EtcdMachine {
     writer: Writer,
     alarms: Alarms,
-    auth: Auth,
+    auth: AuthStore,
     leases: Leases,
     /// The last entry that was ended.
     applied: LogPosition,
@@ -46,7 +46,7 @@ pub struct EtcdMachine {
     /// What this version understands.
     known: CommandLevel,
     /// Commands that [`EtcdMachine::cost`] has decoded for apply: those of one entry at most.
-    decoded: Vec<(Bytes, Decoded)>,
+    decoded: Vec<(Bytes, DecodedCommand)>,
 }
 
 impl EtcdMachine {
@@ -61,7 +61,7 @@ impl EtcdMachine {
         let store = writer.store();
         let level = ClusterLevel::at(level::load(store, known)?);
         let (alarms, applied) = (Alarms::load(store)?, store.applied());
-        let auth = Auth::load(store)?;
+        let auth = AuthStore::load(store)?;
         members::list(store)?; // An unreadable member is better found now than by the first client that asks.
         let leases = Leases::load(&mut writer)?;
         let (undecodable, decoded) = (0, Vec::new());
@@ -331,8 +331,8 @@ impl EtcdMachine {
 
     fn change_auth(&mut self, index: LogIndex, request: AuthChange) -> Result<Response, Failure> {
         Ok(match self.auth.change(&mut self.writer, index, request)? {
-            Changed::Done => Response::Auth(self.header()),
-            Changed::Token(token) => {
+            ChangeResult::Done => Response::Auth(self.header()),
+            ChangeResult::Token(token) => {
                 Response::Authenticate(AuthenticateResponse { header: self.header(), token })
             }
         })

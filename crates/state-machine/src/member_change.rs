@@ -94,9 +94,9 @@ pub(crate) fn apply(
     let known = members::list(writer.store())?;
     let Some(change) = request.change else { return Ok(Err(Error::NotCapable)) };
     match judge(writer.store(), &known, change) {
-        Ok(Verdict::Keep(member)) => members::store(writer, &member),
-        Ok(Verdict::Remove(id)) => remove(writer, id),
-        Ok(Verdict::Retain(member)) => {
+        Ok(ChangeEffect::Keep(member)) => members::store(writer, &member),
+        Ok(ChangeEffect::Remove(id)) => remove(writer, id),
+        Ok(ChangeEffect::Retain(member)) => {
             known.iter().filter(|other| other.id != member.id).for_each(|other| remove(writer, other.id));
             members::store(writer, &member);
         }
@@ -111,7 +111,7 @@ fn remove(writer: &mut Writer, id: u64) {
 }
 
 /// What an accepted change does.
-enum Verdict {
+enum ChangeEffect {
     /// Add this member, or replace the one of this id.
     Keep(Member),
     Remove(u64),
@@ -119,7 +119,7 @@ enum Verdict {
     Retain(Member),
 }
 
-fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Error> {
+fn judge(store: &Store, known: &[Member], change: Change) -> Result<ChangeEffect, Error> {
     let id = match &change {
         Change::Add(add) => add.id,
         Change::Remove(id) | Change::Promote(id) | Change::Retain(id) => *id,
@@ -131,7 +131,7 @@ fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Err
     let found = known.iter().find(|member| member.id == id);
     let kept = |member: Member| {
         let bytes = members::item(id).len() + member.encoded_len();
-        if bytes > ITEM_BYTES_MAX { Err(Error::RequestTooLarge) } else { Ok(Verdict::Keep(member)) }
+        if bytes > ITEM_BYTES_MAX { Err(Error::RequestTooLarge) } else { Ok(ChangeEffect::Keep(member)) }
     };
     match change {
         Change::Add(_) if found.is_some() => Err(Error::MemberExist),
@@ -143,7 +143,7 @@ fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Err
             if !removed.is_learner && others == 0 {
                 return Err(Error::MemberNotEnoughStarted);
             }
-            Ok(Verdict::Remove(id))
+            Ok(ChangeEffect::Remove(id))
         }
         Change::Promote(_) => {
             let learner = found.ok_or(Error::MemberNotFound)?;
@@ -154,7 +154,7 @@ fn judge(store: &Store, known: &[Member], change: Change) -> Result<Verdict, Err
         }
         Change::Retain(_) => {
             let member = found.ok_or(Error::MemberNotFound)?;
-            Ok(Verdict::Retain(Member { is_learner: false, ..member.clone() }))
+            Ok(ChangeEffect::Retain(Member { is_learner: false, ..member.clone() }))
         }
         Change::Update(update) => {
             let member = found.ok_or(Error::MemberNotFound)?;

@@ -14,12 +14,12 @@ use std::fs;
 use std::path::Path;
 
 /// Names the place in a script when the command there panics.
-struct Place<'a> {
+struct ScriptPlace<'a> {
     path: &'a Path,
     line: usize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ScriptPlace<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("in {}:{}", self.path.display(), self.line);
@@ -55,7 +55,7 @@ pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
 
 /// The script with the output that its commands give now.
 fn executed(path: &Path, script: &str, mut run: impl FnMut(&str) -> String) -> String {
-    let mut place = Place { path, line: 0 };
+    let mut place = ScriptPlace { path, line: 0 };
     let (mut result, mut output) = (String::new(), String::new());
     let mut lines = script.lines().enumerate();
     while let Some((number, line)) = lines.next() {

@@ -25,7 +25,7 @@ const RANGE: Range<u16> = 10_000..20_000;
 const STRIDE: u32 = 211;
 
 /// What this process holds. The files stay open until it ends.
-struct Leases {
+struct PortLeases {
     /// Offset into the range of the next port to try.
     next: u32,
     /// Ports that were tried.
@@ -33,7 +33,7 @@ struct Leases {
     files: Vec<File>,
 }
 
-static LEASES: Mutex<Option<Leases>> = Mutex::new(None);
+static LEASES: Mutex<Option<PortLeases>> = Mutex::new(None);
 
 /// A port that no other test process and no outgoing connection takes while this process runs.
 ///
@@ -42,7 +42,7 @@ static LEASES: Mutex<Option<Leases>> = Mutex::new(None);
 /// If the temporary directory cannot be written, or every port of the range is in use.
 pub fn port() -> u16 {
     let mut leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
-    let leases = leases.get_or_insert_with(|| Leases {
+    let leases = leases.get_or_insert_with(|| PortLeases {
         next: std::process::id().wrapping_mul(STRIDE),
         tried: 0,
         files: Vec::new(),

@@ -17,23 +17,23 @@ const LINES_SHOWN: usize = 12;
 
 pub struct Process {
     child: Child,
-    said: Arc<Said>,
+    said: Arc<ProcessOutput>,
 }
 
 #[derive(Default)]
-struct Said {
-    lines: Mutex<Lines>,
+struct ProcessOutput {
+    lines: Mutex<OutputLines>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Lines {
+struct OutputLines {
     lines: Vec<String>,
     ended: bool,
 }
 
-impl Said {
-    fn lock(&self) -> MutexGuard<'_, Lines> {
+impl ProcessOutput {
+    fn lock(&self) -> MutexGuard<'_, OutputLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,8 +48,8 @@ impl Said {
     }
 
     /// Waits until `done` or the end of the output, for [`PATIENCE`] at most. Returns whether it is done.
-    fn wait(&self, done: impl Fn(&Lines) -> bool) -> bool {
-        let waiting = |lines: &mut Lines| !done(lines) && !lines.ended;
+    fn wait(&self, done: impl Fn(&OutputLines) -> bool) -> bool {
+        let waiting = |lines: &mut OutputLines| !done(lines) && !lines.ended;
         let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, waiting);
         done(&waited.unwrap_or_else(PoisonError::into_inner).0)
     }
@@ -65,7 +65,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("run {command:?}: {error}"));
         let stderr = child.stderr.take().expect("stderr is piped");
-        let said = Arc::new(Said::default());
+        let said = Arc::new(ProcessOutput::default());
         let heard = Arc::clone(&said);
         // Reads to the end, so that the process never waits for room in its pipe.
         std::thread::spawn(move || {

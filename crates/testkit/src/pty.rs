@@ -21,16 +21,16 @@ pub struct Terminal {
     /// Kept open: a terminal without an open handle forgets its modes.
     slave: File,
     child: Child,
-    seen: Arc<Seen>,
+    seen: Arc<TerminalOutput>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct TerminalOutput {
     bytes: Mutex<Vec<u8>>,
     changed: Condvar,
 }
 
-impl Seen {
+impl TerminalOutput {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
@@ -62,7 +62,7 @@ impl Terminal {
         command.args(["--ctty", program]).args(arguments).env_clear().envs(variables.iter().copied());
         command.stdin(slave()).stdout(slave()).stderr(slave());
         let child = command.spawn().unwrap_or_else(|error| panic!("run {program}: {error}"));
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(TerminalOutput::default());
         follow(master.try_clone().expect("a descriptor can be cloned"), Arc::clone(&seen));
         Terminal { master: File::from(master), slave: kept, child, seen }
     }
@@ -133,7 +133,7 @@ impl Terminal {
 }
 
 /// Reads until the terminal is closed, so that the program never waits for room in it.
-fn follow(master: OwnedFd, seen: Arc<Seen>) {
+fn follow(master: OwnedFd, seen: Arc<TerminalOutput>) {
     let mut master = File::from(master);
     std::thread::spawn(move || {
         let mut chunk = [0; 4096];

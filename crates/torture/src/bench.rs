@@ -5,14 +5,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::failure::{Attempt, Failure, Result};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 /// With so much room in memory, experiments are made there: a crash image is hundreds of megabytes.
 const MEMORY_BYTES_WANTED: u64 = 4 << 30;
 
 /// The means of an experiment.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct Environment {
     pub server: PathBuf,
     pub scratch: PathBuf,
     /// First of the ports that may be used: below those that the kernel gives to outgoing connections.
@@ -21,28 +21,28 @@ pub struct Bench {
 
 /// A directory that is removed in the end, unless it is kept as evidence.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchDir {
     path: PathBuf,
     kept: bool,
 }
 
-impl Bench {
+impl Environment {
     /// The ports of slot `number`: for clients and for peers.
     pub fn ports(&self, number: u16) -> (u16, u16) {
         (self.port + 2 * number, self.port + 2 * number + 1)
     }
 
-    pub fn directory(&self, purpose: &str) -> Result<Scratch> {
+    pub fn directory(&self, purpose: &str) -> Result<ScratchDir> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("torture-{}-{purpose}-{number}", std::process::id());
         let path = self.scratch.join(name);
         DirBuilder::new().mode(0o700).create(&path).attempt("create", &path)?;
-        Ok(Scratch { path: path.canonicalize().attempt("resolve", &path)?, kept: false })
+        Ok(ScratchDir { path: path.canonicalize().attempt("resolve", &path)?, kept: false })
     }
 }
 
-impl Scratch {
+impl ScratchDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -58,7 +58,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if !self.kept {
             // What cannot be removed is litter, and no reason to fail.
@@ -75,7 +75,7 @@ pub fn server(given: Option<PathBuf>) -> Result<PathBuf> {
         return Ok(server);
     }
     let path = server.display();
-    Err(Failure::new(format!("{path} does not exist: build it, or name another with --server")))
+    Err(ExperimentError::new(format!("{path} does not exist: build it, or name another with --server")))
 }
 
 /// Memory if there is much of it, else the usual place.

@@ -18,17 +18,17 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, Scratch, say};
-use crate::clients::claim::{Claim, State, check};
-use crate::clients::client::Client;
+use crate::bench::{Environment, ScratchDir, say};
+use crate::clients::claim::{Claim, MemberKeys, check};
+use crate::clients::client::MemberClient;
 use crate::clients::workload::{AfterFailure, Workload};
-use crate::disk::image::Disk;
+use crate::disk::image::DiskImage;
 use crate::disk::loss::{Loss, Manner};
-use crate::disk::recorder::{Interference, Recorder};
-use crate::disk::recording::{self, Operation};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::{End, Place};
-use crate::report::Report;
+use crate::disk::recorder::{Interference, RecorderLibrary};
+use crate::disk::recording::{self, DiskOperation};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::{MemberPlace, ProcessEnd};
+use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Load in one life: long enough for a checkpoint and a compaction.
@@ -44,26 +44,26 @@ pub const ENOSPC: i32 = 28;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct FailOptions {
     /// Of all operations, one in so many is made to fail.
     pub every: u64,
     pub seed: u64,
 }
 
 /// Each operation fails once with each error.
-pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+pub fn run(bench: &Environment, order: &FailOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
-    let mut report = Report::default();
+    let mut report = ExperimentReport::default();
     let scratch = bench.directory("recorder")?;
-    let recorder = Recorder::build(scratch.path())?;
+    let recorder = RecorderLibrary::build(scratch.path())?;
     for (name, error) in [("EIO", EIO), ("ENOSPC", ENOSPC)] {
         let mut number = 1 + order.seed % order.every;
         loop {
             let trial = Trial { bench, recorder: &recorder, number, error, seed: order.seed };
             match runtime.block_on(trial.run())? {
-                Outcome::NotReached => break,
-                Outcome::Reached { stopped, violations } => {
+                FailResult::NotReached => break,
+                FailResult::Reached { stopped, violations } => {
                     report.count(&format!("{name}, {}", if stopped { "stopped" } else { "went on" }));
                     for violation in violations {
                         report.violation(&format!("{name} at operation {number}"), violation);
@@ -79,14 +79,14 @@ pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
 
 /// One life with one failure in it, and what is left of it.
 struct Trial<'a> {
-    bench: &'a Bench,
-    recorder: &'a Recorder,
+    bench: &'a Environment,
+    recorder: &'a RecorderLibrary,
     number: u64,
     error: i32,
     seed: u64,
 }
 
-enum Outcome {
+enum FailResult {
     /// The life had fewer operations.
     NotReached,
     Reached {
@@ -96,28 +96,28 @@ enum Outcome {
 }
 
 impl Trial<'_> {
-    async fn run(&self) -> Result<Outcome> {
+    async fn run(&self) -> Result<FailResult> {
         let mut scratch = self.bench.directory("fail")?;
         let (root, log) = (scratch.join("root"), scratch.join("log"));
         std::fs::create_dir(&root).attempt("create", &root)?;
-        let mut place = Place::alone(&self.bench.server, root.join("d"), self.bench.ports(0));
+        let mut place = MemberPlace::alone(&self.bench.server, root.join("d"), self.bench.ports(0));
         place.flags = vec!["--snapshot-count=40".to_owned()];
         let interference = Interference::FailAt(self.number, self.error);
         let environment = self.recorder.environment(&root, &log, interference);
         let workload = workload(&place, self.seed, &log);
         let (claims, end) = live(&place, &environment, &workload, LOAD).await?;
         let operations = recording::read(&log)?;
-        if !operations.iter().any(|recorded| recorded.operation == Operation::Failed)
+        if !operations.iter().any(|recorded| recorded.operation == DiskOperation::Failed)
             && !end.said.contains("fails with")
         {
-            return Ok(Outcome::NotReached);
+            return Ok(FailResult::NotReached);
         }
         let stopped = end.status.code() != Some(0);
         let mut violations = Vec::new();
         if stopped {
             violations.extend(bad_end(&end, self.error));
         }
-        let mut disk = Disk::new();
+        let mut disk = DiskImage::new();
         operations.iter().try_for_each(|recorded| disk.play(&recorded.operation))?;
         let image = scratch.join("image");
         std::fs::create_dir(&image).attempt("create", &image)?;
@@ -125,7 +125,7 @@ impl Trial<'_> {
         for (what, directory) in
             [("the directory as it was", root.join("d")), ("after a power cut", image.join("d"))]
         {
-            let place = Place { data_dir: directory, ..place.clone() };
+            let place = MemberPlace { data_dir: directory, ..place.clone() };
             match again(&place, &claims).await {
                 Ok(found) => violations.extend(found.into_iter().map(|text| format!("{what}: {text}"))),
                 Err(failure) => violations.push(format!("{what}: {failure}")),
@@ -135,11 +135,11 @@ impl Trial<'_> {
             let evidence = format!("kept in {}, the member said: {}", scratch.keep(), last_lines(&end.said));
             violations.push(evidence);
         }
-        Ok(Outcome::Reached { stopped, violations })
+        Ok(FailResult::Reached { stopped, violations })
     }
 }
 
-fn workload(place: &Place, seed: u64, log: &Path) -> Workload {
+fn workload(place: &MemberPlace, seed: u64, log: &Path) -> Workload {
     let log = log.to_owned();
     Workload {
         seed,
@@ -155,11 +155,11 @@ fn workload(place: &Place, seed: u64, log: &Path) -> Workload {
 
 /// One life, to its own end or to SIGTERM.
 async fn live(
-    place: &Place,
+    place: &MemberPlace,
     environment: &[(&'static str, String)],
     workload: &Workload,
     load: Duration,
-) -> Result<(Vec<Claim>, End)> {
+) -> Result<(Vec<Claim>, ProcessEnd)> {
     let process = place.start(environment)?;
     let mut claims = Vec::new();
     if tokio::task::block_in_place(|| process.becomes_ready())? {
@@ -176,7 +176,7 @@ async fn live(
 }
 
 /// What is wrong with how it stopped.
-fn bad_end(end: &End, error: i32) -> Option<String> {
+fn bad_end(end: &ProcessEnd, error: i32) -> Option<String> {
     let said = &end.said;
     let own_words: Vec<&str> = said.lines().filter(|line| !line.starts_with("torture recorder")).collect();
     let reason = format!("os error {error}");
@@ -196,12 +196,12 @@ fn last_lines(said: &str) -> String {
 }
 
 /// A start without failures, and everything that was acknowledged.
-async fn again(place: &Place, claims: &[Claim]) -> Result<Vec<String>> {
+async fn again(place: &MemberPlace, claims: &[Claim]) -> Result<Vec<String>> {
     let process = place.start(&[])?;
     tokio::task::block_in_place(|| process.wait_ready())?;
-    let mut client = Client::connect(place.client_port, CALL_TIMEOUT).await?;
+    let mut client = MemberClient::connect(place.client_port, CALL_TIMEOUT).await?;
     let state = client.everything().await?;
-    let violations = check(claims, u64::MAX, &State::default(), &state);
+    let violations = check(claims, u64::MAX, &MemberKeys::default(), &state);
     drop(client);
     process.kill()?;
     Ok(violations)
@@ -209,10 +209,10 @@ async fn again(place: &Place, claims: &[Claim]) -> Result<Vec<String>> {
 
 /// Disks of several sizes are filled. Without the right to mount one, nothing is tried, and the report says
 /// so.
-pub fn fill(bench: &Bench, seed: u64) -> Result<Report> {
+pub fn fill(bench: &Environment, seed: u64) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
-    let mut report = Report::default();
+    let mut report = ExperimentReport::default();
     for mebibytes in DISKS_MEBIBYTES {
         let scratch = bench.directory("full")?;
         let mut disk = match SmallDisk::mount(&scratch, mebibytes) {
@@ -222,7 +222,7 @@ pub fn fill(bench: &Bench, seed: u64) -> Result<Report> {
                 return Ok(report);
             }
         };
-        let place = Place::alone(&bench.server, disk.path.join("d"), bench.ports(0));
+        let place = MemberPlace::alone(&bench.server, disk.path.join("d"), bench.ports(0));
         let workload = Workload { big: 0.5, ..workload(&place, seed, &scratch.join("no log")) };
         let (claims, end) = runtime.block_on(live(&place, &[], &workload, FILLING))?;
         let trial = format!("a disk of {mebibytes} MiB");
@@ -250,7 +250,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    fn mount(scratch: &Scratch, mebibytes: u64) -> Result<SmallDisk> {
+    fn mount(scratch: &ScratchDir, mebibytes: u64) -> Result<SmallDisk> {
         let path = scratch.join("disk");
         std::fs::create_dir(&path).attempt("create", &path)?;
         let size = format!("size={mebibytes}m,mode=700");
@@ -276,5 +276,5 @@ fn command(program: &str, arguments: &[&str]) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+    Err(ExperimentError::new(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }

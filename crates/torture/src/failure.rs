@@ -3,25 +3,25 @@
 use std::fmt;
 use std::path::Path;
 
-pub type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, ExperimentError>;
 
 /// An experiment's bad end.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct ExperimentError(String);
 
-impl Failure {
-    pub fn new(text: impl Into<String>) -> Failure {
-        Failure(text.into())
+impl ExperimentError {
+    pub fn new(text: impl Into<String>) -> ExperimentError {
+        ExperimentError(text.into())
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ExperimentError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ExperimentError {}
 
 /// Names what was tried when it did not work.
 pub trait Attempt<T> {
@@ -31,10 +31,10 @@ pub trait Attempt<T> {
 
 impl<T, E: fmt::Display> Attempt<T> for std::result::Result<T, E> {
     fn attempt(self, what: &str, path: &Path) -> Result<T> {
-        self.map_err(|error| Failure(format!("{what} {}: {error}", path.display())))
+        self.map_err(|error| ExperimentError(format!("{what} {}: {error}", path.display())))
     }
 
     fn or_say(self, what: &str) -> Result<T> {
-        self.map_err(|error| Failure(format!("{what}: {error}")))
+        self.map_err(|error| ExperimentError(format!("{what}: {error}")))
     }
 }

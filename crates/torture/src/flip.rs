@@ -23,12 +23,12 @@ use rand::{RngExt, SeedableRng};
 use wal::testing::{Crash, SimFs};
 use wal::{Fs, LogIndex, OwnedEntry, Wal};
 
-use crate::bench::{Bench, copy, say};
-use crate::clients::client::Client;
+use crate::bench::{Environment, copy, say};
+use crate::clients::client::MemberClient;
 use crate::clients::workload::{AfterFailure, Workload};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::Place;
-use crate::report::Report;
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::MemberPlace;
+use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const LOAD: Duration = Duration::from_millis(400);
@@ -37,7 +37,7 @@ const LOG: &str = "/wal";
 
 /// What to do. Of each kind of file one byte in so many is tried; 1 is all of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct FlipOptions {
     pub log_every: u64,
     pub store_every: u64,
     pub stream_every: u64,
@@ -48,7 +48,7 @@ pub struct Order {
 
 /// What became of one flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum FlipResult {
     Refused,
     /// Opened, with exactly what was there.
     Same,
@@ -56,10 +56,10 @@ enum Verdict {
     Accepted,
 }
 
-pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
-    let mut report = Report::default();
+pub fn run(bench: &Environment, order: &FlipOptions) -> Result<ExperimentReport> {
+    let mut report = ExperimentReport::default();
     let scratch = bench.directory("flip")?;
-    let place = Place::alone(&bench.server, scratch.join("d"), bench.ports(0));
+    let place = MemberPlace::alone(&bench.server, scratch.join("d"), bench.ports(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
     runtime.block_on(live(&place, order.seed))?;
@@ -71,7 +71,7 @@ pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
 }
 
 /// A member that wrote, compacted, checkpointed, and was stopped.
-async fn live(place: &Place, seed: u64) -> Result<()> {
+async fn live(place: &MemberPlace, seed: u64) -> Result<()> {
     let process = place.start(&[])?;
     tokio::task::block_in_place(|| process.wait_ready())?;
     let workload = Workload {
@@ -89,14 +89,18 @@ async fn live(place: &Place, seed: u64) -> Result<()> {
     running.finish().await;
     process.terminate();
     let end = tokio::task::block_in_place(|| process.wait_end())?;
-    if end.status.success() { Ok(()) } else { Err(Failure::new(format!("did not stop well: {}", end.said))) }
+    if end.status.success() {
+        Ok(())
+    } else {
+        Err(ExperimentError::new(format!("did not stop well: {}", end.said)))
+    }
 }
 
-fn count(report: &mut Report, what: &str, at: &str, verdict: Verdict) {
+fn count(report: &mut ExperimentReport, what: &str, at: &str, verdict: FlipResult) {
     match verdict {
-        Verdict::Refused => report.count(&format!("{what} refused")),
-        Verdict::Same => report.count(&format!("{what} without a meaning")),
-        Verdict::Accepted => {
+        FlipResult::Refused => report.count(&format!("{what} refused")),
+        FlipResult::Same => report.count(&format!("{what} without a meaning")),
+        FlipResult::Accepted => {
             report.count(&format!("{what} ACCEPTED"));
             report.violation(at, "silently accepted".to_owned());
         }
@@ -119,7 +123,7 @@ fn positions(bytes: usize, every: u64) -> impl Iterator<Item = usize> {
 
 type Log = (Option<Vec<u8>>, Vec<OwnedEntry>);
 
-fn flip_log(dir: &Path, every: u64, report: &mut Report) -> Result<()> {
+fn flip_log(dir: &Path, every: u64, report: &mut ExperimentReport) -> Result<()> {
     let fs = SimFs::new();
     fs.create_dir(Path::new(LOG)).or_say("make a directory in memory")?;
     let mut segments = Vec::new();
@@ -130,15 +134,15 @@ fn flip_log(dir: &Path, every: u64, report: &mut Report) -> Result<()> {
         segments.push((path, bytes));
     }
     let intact = || fs.crashed(Crash::Kill, &mut || true);
-    let truth = read_log(intact()).ok_or_else(|| Failure::new("the log does not open as it is"))?;
+    let truth = read_log(intact()).ok_or_else(|| ExperimentError::new("the log does not open as it is"))?;
     for (path, bytes) in &segments {
         for at in positions(bytes.len(), every) {
             let fs = intact();
             fs.damage(path, |bytes| bytes[at] ^= 1 << (at % 8));
             let verdict = match read_log(fs) {
-                None => Verdict::Refused,
-                Some(found) if found == truth => Verdict::Same,
-                Some(_) => Verdict::Accepted,
+                None => FlipResult::Refused,
+                Some(found) if found == truth => FlipResult::Same,
+                Some(_) => FlipResult::Accepted,
             };
             count(report, "log", &format!("{} at {at}", path.display()), verdict);
         }
@@ -178,19 +182,20 @@ fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 // store
 
 /// Keys, and where the store stands.
-type Content = (Vec<KeyValue>, i64, i64, mvcc::LogPosition);
+type StoreContent = (Vec<KeyValue>, i64, i64, mvcc::LogPosition);
 
-fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
-    let truth = open_copy(store, scratch, None)?.ok_or_else(|| Failure::new("the store does not open"))?;
+fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut ExperimentReport) -> Result<()> {
+    let truth =
+        open_copy(store, scratch, None)?.ok_or_else(|| ExperimentError::new("the store does not open"))?;
     // The file in the store's own directory holds the catalogue's sequence number.
     for place in ["blocks", "catalogue", ""] {
         for (name, bytes) in files(&store.join(place))? {
             let path = PathBuf::from(place).join(&name);
             for at in positions(bytes.len(), every) {
                 let verdict = match open_copy(store, scratch, Some((&path, &flipped(&bytes, at))))? {
-                    None => Verdict::Refused,
-                    Some(found) if found == truth => Verdict::Same,
-                    Some(_) => Verdict::Accepted,
+                    None => FlipResult::Refused,
+                    Some(found) if found == truth => FlipResult::Same,
+                    Some(_) => FlipResult::Accepted,
                 };
                 let what = if place.is_empty() { &name } else { place };
                 count(report, what, &format!("{} at {at}", path.display()), verdict);
@@ -202,7 +207,7 @@ fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> 
 }
 
 /// A copy each time: opening writes, and lets go of its lock late. `None`: refused.
-fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Result<Option<Content>> {
+fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Result<Option<StoreContent>> {
     let home = scratch.join("store");
     // Gone already is as good.
     drop(std::fs::remove_dir_all(&home));
@@ -215,7 +220,7 @@ fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Re
     Ok(content(&store))
 }
 
-fn content(store: &mvcc::Store) -> Option<Content> {
+fn content(store: &mvcc::Store) -> Option<StoreContent> {
     let found = store.range(&KeyRange::all(), 0, &RangeOptions::default()).ok()?;
     store.hash_kv(0).ok()?;
     Some((found.kvs, store.revision(), store.compact_revision(), store.applied()))
@@ -224,7 +229,7 @@ fn content(store: &mvcc::Store) -> Option<Content> {
 // ---------------------------------------------------------------------------------------------------------------
 // stream
 
-fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Report) -> Result<()> {
+fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut ExperimentReport) -> Result<()> {
     let home = scratch.join("sender");
     copy(store, &home)?;
     let backend = SledBackend::open(&home).or_say("open the store")?;
@@ -235,13 +240,16 @@ fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Report) ->
         chunks.push(chunk);
     }
     if !receives(&chunks, None) {
-        return Err(Failure::new("a stream is refused as it is"));
+        return Err(ExperimentError::new("a stream is refused as it is"));
     }
     for number in 0..chunks.len() {
         for at in positions(chunks[number].len(), every) {
             // A stream has no bytes without a meaning: to be taken is to be accepted.
-            let verdict =
-                if receives(&chunks, Some((number, at))) { Verdict::Accepted } else { Verdict::Refused };
+            let verdict = if receives(&chunks, Some((number, at))) {
+                FlipResult::Accepted
+            } else {
+                FlipResult::Refused
+            };
             count(report, "stream", &format!("chunk {number} at {at}"), verdict);
         }
     }
@@ -270,10 +278,15 @@ fn receives(chunks: &[bytes::Bytes], flip: Option<(usize, usize)>) -> bool {
 
 /// The real program on damaged directories: it serves what was there, or ends with a line that says why it
 /// cannot.
-async fn flip_and_start(place: &Place, scratch: &Path, order: &Order, report: &mut Report) -> Result<()> {
+async fn flip_and_start(
+    place: &MemberPlace,
+    scratch: &Path,
+    order: &FlipOptions,
+    report: &mut ExperimentReport,
+) -> Result<()> {
     let mut chance = SmallRng::seed_from_u64(order.seed);
     let data_dir = scratch.join("damaged");
-    let damaged = Place { data_dir: data_dir.clone(), ..place.clone() };
+    let damaged = MemberPlace { data_dir: data_dir.clone(), ..place.clone() };
     let mut truth = None;
     for trial in 0..=order.starts {
         drop(std::fs::remove_dir_all(&data_dir));
@@ -293,14 +306,14 @@ async fn flip_and_start(place: &Place, scratch: &Path, order: &Order, report: &m
         }
         let process = damaged.start(&[])?;
         if tokio::task::block_in_place(|| process.becomes_ready())? {
-            let mut client = Client::connect(damaged.client_port, CALL_TIMEOUT).await?;
+            let mut client = MemberClient::connect(damaged.client_port, CALL_TIMEOUT).await?;
             let found = client.everything().await.map(|state| (state.keys, state.revision));
             process.kill()?;
             let intact = truth.get_or_insert_with(|| found.as_ref().ok().cloned());
             // An error to a client is a refusal too.
             match found {
                 Ok(found) if Some(&found) != intact.as_ref() => {
-                    count(report, "start", &what, Verdict::Accepted)
+                    count(report, "start", &what, FlipResult::Accepted)
                 }
                 Ok(_) => report.count("start served all"),
                 Err(_) => report.count("start refused the read"),

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::bench::{Bench, Scratch, say};
-use crate::clients::client::Client;
-use crate::clients::record::{self, Record, Violations};
-use crate::clients::workload::{AfterFailure, Running, Workload};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::{Place, Process};
-use crate::report::Report;
+use crate::bench::{Environment, ScratchDir, say};
+use crate::clients::client::MemberClient;
+use crate::clients::record::{self, ClaimLog, Violations};
+use crate::clients::workload::{AfterFailure, RunningWorkload, Workload};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::{MemberPlace, MemberProcess};
+use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Load between two kills.
@@ -37,14 +37,14 @@ const TOLD_EVERY: u64 = 100;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct KillOptions {
     pub cycles: u64,
     pub members: u16,
     pub seed: u64,
 }
 
 /// Kills until enough cycles are done, or until something is wrong.
-pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+pub fn run(bench: &Environment, order: &KillOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
     runtime.block_on(async {
@@ -61,30 +61,30 @@ pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
 
 /// A cluster and all that its clients remember.
 struct Story {
-    scratch: Scratch,
-    places: Vec<Place>,
-    running: Vec<Option<Process>>,
+    scratch: ScratchDir,
+    places: Vec<MemberPlace>,
+    running: Vec<Option<MemberProcess>>,
     chance: SmallRng,
     seed: u64,
     began: Instant,
     cycles: u64,
     kills: u64,
-    record: Record,
-    report: Report,
+    record: ClaimLog,
+    report: ExperimentReport,
 }
 
 impl Story {
-    fn begin(bench: &Bench, order: &Order) -> Result<Story> {
+    fn begin(bench: &Environment, order: &KillOptions) -> Result<Story> {
         let scratch = bench.directory("kill")?;
         let ports: Vec<(u16, u16)> = (0..order.members).map(|number| bench.ports(number)).collect();
         let url = |(number, (_, peer)): (usize, &(u16, u16))| format!("m{number}=http://127.0.0.1:{peer}");
         let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
         let place = |(number, ports): (usize, &(u16, u16))| {
-            let alone = Place::alone(&bench.server, scratch.join(&format!("m{number}")), *ports);
+            let alone = MemberPlace::alone(&bench.server, scratch.join(&format!("m{number}")), *ports);
             let flags = ["--snapshot-count=300", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
-            Place { name: format!("m{number}"), cluster: cluster.clone(), flags, ..alone }
+            MemberPlace { name: format!("m{number}"), cluster: cluster.clone(), flags, ..alone }
         };
-        let places: Vec<Place> = ports.iter().enumerate().map(place).collect();
+        let places: Vec<MemberPlace> = ports.iter().enumerate().map(place).collect();
         Ok(Story {
             running: places.iter().map(|_| None).collect(),
             places,
@@ -94,8 +94,8 @@ impl Story {
             began: Instant::now(),
             cycles: 0,
             kills: 0,
-            record: Record::default(),
-            report: Report::default(),
+            record: ClaimLog::default(),
+            report: ExperimentReport::default(),
         })
     }
 
@@ -145,7 +145,7 @@ impl Story {
                 let kept = self.scratch.keep();
                 self.report
                     .violation(&format!("start of member {number}"), format!("{failure} (kept in {kept})"));
-                return Err(Failure::new(format!(
+                return Err(ExperimentError::new(format!(
                     "seed {}: a start failed: {failure}; kept in {kept}",
                     self.seed
                 )));
@@ -190,7 +190,7 @@ impl Story {
         victims
     }
 
-    fn load(&self) -> Running {
+    fn load(&self) -> RunningWorkload {
         let began = self.began;
         let workload = Workload {
             seed: self.seed,
@@ -205,7 +205,7 @@ impl Story {
         workload.start()
     }
 
-    async fn collect(&mut self, load: Running) {
+    async fn collect(&mut self, load: RunningWorkload) {
         let violations = self.record.add(load.finish().await);
         self.note_violations(violations);
     }
@@ -213,7 +213,7 @@ impl Story {
     /// Compares what the cluster has with what it said.
     async fn check(&mut self) -> Result<()> {
         let member = self.chance.random_range(0..self.places.len());
-        let mut client = Client::connect(self.places[member].client_port, CALL_TIMEOUT).await?;
+        let mut client = MemberClient::connect(self.places[member].client_port, CALL_TIMEOUT).await?;
         let violations = self.record.check(&mut client, &mut self.chance).await?;
         self.note_violations(violations);
         if self.places.len() > 1 {
@@ -242,7 +242,7 @@ impl Story {
         unit(self.chance.random_range(range))
     }
 
-    fn end(self) -> Report {
+    fn end(self) -> ExperimentReport {
         say(&format!(
             "{} kills in {} cycles, {} writes acknowledged, revision {}",
             self.kills,

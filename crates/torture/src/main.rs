@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use torture::bench::{self, Bench, say};
-use torture::failure::{Failure, Result};
-use torture::report::Report;
+use torture::bench::{self, Environment, say};
+use torture::failure::{ExperimentError, Result};
+use torture::report::ExperimentReport;
 use torture::{attack, fail, flip, kill, members, power_loss};
 
 /// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
@@ -135,19 +135,19 @@ fn main() -> ExitCode {
                 report.lines().last().map_or("", |line| line),
                 began.elapsed().as_secs()
             ));
-            if found == (wanted == Wanted::Faults) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if found == (wanted == Expectation::Faults) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(failure) => not_made(&failure),
     }
 }
 
-fn not_made(failure: &Failure) -> ExitCode {
+fn not_made(failure: &ExperimentError) -> ExitCode {
     say(&format!("the experiment could not be made: {failure}"));
     ExitCode::from(2)
 }
 
 fn attack(cli: &Cli, flags: &AttackFlags) -> Result<bool> {
-    let order = attack::Order {
+    let order = attack::AttackOptions {
         duration: Duration::from_secs(flags.seconds),
         members: flags.members,
         only: flags.only.clone(),
@@ -160,8 +160,8 @@ fn attack(cli: &Cli, flags: &AttackFlags) -> Result<bool> {
     attack::run(&bench(cli)?, &order)
 }
 
-fn bench(cli: &Cli) -> Result<Bench> {
-    Ok(Bench {
+fn bench(cli: &Cli) -> Result<Environment> {
+    Ok(Environment {
         server: bench::server(cli.means.server.clone())?,
         scratch: bench::scratch(cli.means.scratch.clone()),
         port: cli.means.port,
@@ -170,46 +170,46 @@ fn bench(cli: &Cli) -> Result<Bench> {
 
 /// What makes the experiment a success.
 #[derive(PartialEq, Eq)]
-enum Wanted {
+enum Expectation {
     Nothing,
     /// The experiment itself is on trial.
     Faults,
 }
 
-fn run(cli: &Cli) -> Result<(Report, Wanted)> {
+fn run(cli: &Cli) -> Result<(ExperimentReport, Expectation)> {
     let bench = bench(cli)?;
     match &cli.experiment {
         Experiment::PowerLoss { images, lying_disk } => {
             let (syncs, wanted) = match lying_disk {
-                true => (power_loss::Syncs::Ignored, Wanted::Faults),
-                false => (power_loss::Syncs::Kept, Wanted::Nothing),
+                true => (power_loss::Syncs::Ignored, Expectation::Faults),
+                false => (power_loss::Syncs::Kept, Expectation::Nothing),
             };
-            let order = power_loss::Order { images: *images, seed: cli.means.seed, syncs };
+            let order = power_loss::PowerLossOptions { images: *images, seed: cli.means.seed, syncs };
             Ok((power_loss::run(&bench, &order)?, wanted))
         }
         Experiment::Kill { cycles, members } => {
-            let order = kill::Order { cycles: *cycles, members: *members, seed: cli.means.seed };
-            Ok((kill::run(&bench, &order)?, Wanted::Nothing))
+            let order = kill::KillOptions { cycles: *cycles, members: *members, seed: cli.means.seed };
+            Ok((kill::run(&bench, &order)?, Expectation::Nothing))
         }
         Experiment::Members { changes } => {
-            let order = members::Order { changes: *changes, seed: cli.means.seed };
-            Ok((members::run(&bench, &order)?, Wanted::Nothing))
+            let order = members::MembersOptions { changes: *changes, seed: cli.means.seed };
+            Ok((members::run(&bench, &order)?, Expectation::Nothing))
         }
         Experiment::Fail { every } => {
-            let order = fail::Order { every: (*every).max(1), seed: cli.means.seed };
-            Ok((fail::run(&bench, &order)?, Wanted::Nothing))
+            let order = fail::FailOptions { every: (*every).max(1), seed: cli.means.seed };
+            Ok((fail::run(&bench, &order)?, Expectation::Nothing))
         }
         Experiment::Flip { log_every, store_every, stream_every, starts } => {
-            let order = flip::Order {
+            let order = flip::FlipOptions {
                 log_every: *log_every,
                 store_every: *store_every,
                 stream_every: *stream_every,
                 starts: *starts,
                 seed: cli.means.seed,
             };
-            Ok((flip::run(&bench, &order)?, Wanted::Nothing))
+            Ok((flip::run(&bench, &order)?, Expectation::Nothing))
         }
-        Experiment::Attack(_) => Err(Failure::new("attacks have a separate report")),
-        Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Wanted::Nothing)),
+        Experiment::Attack(_) => Err(ExperimentError::new("attacks have a separate report")),
+        Experiment::Full => Ok((fail::fill(&bench, cli.means.seed)?, Expectation::Nothing)),
     }
 }

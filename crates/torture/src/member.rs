@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Attempt, Failure, Result};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 const READY: &str = "ready to serve client requests";
 /// Far above what a start takes, even on a busy machine.
@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a member lives and listens; the same for each of its lives.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MemberPlace {
     pub server: PathBuf,
     pub name: String,
     pub data_dir: PathBuf,
@@ -34,28 +34,28 @@ pub struct Place {
 }
 
 /// A process and everything it said.
-pub struct Process {
+pub struct MemberProcess {
     child: Child,
-    said: Arc<Said>,
+    said: Arc<MemberOutput>,
 }
 
 #[derive(Default)]
-struct Said {
+struct MemberOutput {
     lines: Mutex<(Vec<String>, bool)>,
     changed: Condvar,
 }
 
 /// How a process ended, and its last words.
 #[derive(Debug)]
-pub struct End {
+pub struct ProcessEnd {
     pub status: ExitStatus,
     pub said: String,
 }
 
-impl Place {
+impl MemberPlace {
     /// A member that is alone in its cluster.
-    pub fn alone(server: &Path, data_dir: PathBuf, ports: (u16, u16)) -> Place {
-        Place {
+    pub fn alone(server: &Path, data_dir: PathBuf, ports: (u16, u16)) -> MemberPlace {
+        MemberPlace {
             server: server.to_owned(),
             name: "m0".to_owned(),
             data_dir,
@@ -69,7 +69,7 @@ impl Place {
     }
 
     /// Starts the program with these additions to its empty environment.
-    pub fn start(&self, environment: &[(&str, String)]) -> Result<Process> {
+    pub fn start(&self, environment: &[(&str, String)]) -> Result<MemberProcess> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let mut command = self.command();
         command
@@ -82,13 +82,13 @@ impl Place {
             .arg(format!("--initial-cluster={}", self.cluster))
             .args(&self.flags)
             .envs(environment.iter().map(|(name, value)| (name, value)));
-        Process::spawn(&mut command)
+        MemberProcess::spawn(&mut command)
     }
 }
 
-impl Process {
+impl MemberProcess {
     /// Starts a program with the environment that the command names, and no other.
-    pub fn spawn(command: &mut Command) -> Result<Process> {
+    pub fn spawn(command: &mut Command) -> Result<MemberProcess> {
         let program = PathBuf::from(command.get_program());
         let given: Vec<_> =
             command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
@@ -97,7 +97,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().attempt("start", &program)?;
         let stderr = child.stderr.take().expect("stderr is piped");
-        let said = Arc::new(Said::default());
+        let said = Arc::new(MemberOutput::default());
         let heard = Arc::clone(&said);
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(std::io::Result::ok) {
@@ -107,11 +107,11 @@ impl Process {
             heard.lock().1 = true;
             heard.changed.notify_all();
         });
-        Ok(Process { child, said })
+        Ok(MemberProcess { child, said })
     }
 }
 
-impl Place {
+impl MemberPlace {
     /// The program itself, or a shell that lowers its own limit and then becomes the program.
     fn command(&self) -> Command {
         let Some(descriptors_max) = self.descriptors_max else { return Command::new(&self.server) };
@@ -122,19 +122,19 @@ impl Place {
     }
 }
 
-impl Said {
+impl MemberOutput {
     fn lock(&self) -> MutexGuard<'_, (Vec<String>, bool)> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Process {
+impl MemberProcess {
     /// Waits until it serves. An end before that, or silence, is a failure with everything that was said.
     pub fn wait_ready(&self) -> Result<()> {
         if self.becomes_ready()? {
             Ok(())
         } else {
-            Err(Failure::new(format!("did not start: {}", self.said())))
+            Err(ExperimentError::new(format!("did not start: {}", self.said())))
         }
     }
 
@@ -151,7 +151,7 @@ impl Process {
                 return Ok(false);
             }
             if left.is_zero() {
-                return Err(Failure::new(format!("never became ready: {}", lines.0.join("\n"))));
+                return Err(ExperimentError::new(format!("never became ready: {}", lines.0.join("\n"))));
             }
             let waited = self.said.changed.wait_timeout(lines, left);
             lines = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -167,13 +167,13 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub fn end_seen(&mut self) -> Option<End> {
+    pub fn end_seen(&mut self) -> Option<ProcessEnd> {
         let status = self.child.try_wait().ok().flatten()?;
         let mut lines = self.said.lock();
         while !lines.1 {
             lines = self.said.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
         }
-        Some(End { status, said: lines.0.join("\n") })
+        Some(ProcessEnd { status, said: lines.0.join("\n") })
     }
 
     /// SIGTERM: a polite request.
@@ -197,7 +197,7 @@ impl Process {
     }
 
     /// SIGKILL: no last words.
-    pub fn kill(self) -> Result<End> {
+    pub fn kill(self) -> Result<ProcessEnd> {
         self.begin_kill();
         self.wait_end()
     }
@@ -209,14 +209,14 @@ impl Process {
     }
 
     /// Waits for the end and the last line.
-    pub fn wait_end(mut self) -> Result<End> {
+    pub fn wait_end(mut self) -> Result<ProcessEnd> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().or_say("wait for the process")? {
                 break status;
             }
             if Instant::now() > deadline {
-                return Err(Failure::new(format!("did not end: {}", self.said())));
+                return Err(ExperimentError::new(format!("did not end: {}", self.said())));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -226,11 +226,11 @@ impl Process {
         }
         let said = lines.0.join("\n");
         drop(lines);
-        Ok(End { status, said })
+        Ok(ProcessEnd { status, said })
     }
 }
 
-impl Drop for Process {
+impl Drop for MemberProcess {
     fn drop(&mut self) {
         // Ended already is as good.
         drop(self.child.kill());

@@ -23,17 +23,17 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::bench::{Bench, Scratch, say};
-use crate::clients::claim::{Claim, State, check, check_order};
-use crate::clients::client::Client;
+use crate::bench::{Environment, ScratchDir, say};
+use crate::clients::claim::{Claim, MemberKeys, check, check_order};
+use crate::clients::client::MemberClient;
 use crate::clients::workload::{AfterFailure, Workload};
-use crate::disk::image::Disk;
+use crate::disk::image::DiskImage;
 use crate::disk::loss::{Loss, Manner};
-use crate::disk::recorder::{Interference, Recorder};
-use crate::disk::recording::{self, Operation, Recorded};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::Place;
-use crate::report::Report;
+use crate::disk::recorder::{Interference, RecorderLibrary};
+use crate::disk::recording::{self, DiskOperation, RecordedOperation};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::MemberPlace;
+use crate::report::ExperimentReport;
 
 /// Images of one recording: a recording takes about ten seconds, an image a tenth of one.
 const IMAGES_PER_RECORDING: u64 = 250;
@@ -47,7 +47,7 @@ const SECOND_START: u64 = 8;
 
 /// What to do.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct PowerLossOptions {
     pub images: u64,
     pub seed: u64,
     pub syncs: Syncs,
@@ -63,10 +63,10 @@ pub enum Syncs {
 
 /// A run on one recording after the other. Fails only when an experiment could not be made; what was found is
 /// in the report.
-pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+pub fn run(bench: &Environment, order: &PowerLossOptions) -> Result<ExperimentReport> {
     let mut report = match order.syncs {
-        Syncs::Kept => Report::default(),
-        Syncs::Ignored => Report::on_trial(),
+        Syncs::Kept => ExperimentReport::default(),
+        Syncs::Ignored => ExperimentReport::on_trial(),
     };
     let runtime = tokio::runtime::Runtime::new().or_say("start a runtime")?;
     let mut number = 0;
@@ -92,8 +92,8 @@ pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
 
 /// Everything that is known of a few lives of a member.
 struct Recording {
-    place: Place,
-    operations: Vec<Recorded>,
+    place: MemberPlace,
+    operations: Vec<RecordedOperation>,
     claims: Vec<Claim>,
 }
 
@@ -125,12 +125,12 @@ fn lives(chance: &mut SmallRng) -> Vec<Life> {
     ]
 }
 
-async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording> {
+async fn record(bench: &Environment, scratch: &ScratchDir, seed: u64) -> Result<Recording> {
     let mut chance = SmallRng::seed_from_u64(seed);
-    let recorder = Recorder::build(scratch.path())?;
+    let recorder = RecorderLibrary::build(scratch.path())?;
     let (root, log) = (scratch.join("root"), scratch.join("log"));
     std::fs::create_dir(&root).attempt("create", &root)?;
-    let mut place = Place::alone(&bench.server, root.join("d"), bench.ports(0));
+    let mut place = MemberPlace::alone(&bench.server, root.join("d"), bench.ports(0));
     place.flags = ["--snapshot-count=200", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
     // Every other recording has big values: segments are cut, checkpoints become due by size.
     let big = if seed.is_multiple_of(2) { 0.01 } else { 0.25 };
@@ -155,7 +155,7 @@ async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording
         claims.extend(live(&place, life, &workload, &environment).await?);
     }
     let operations = recording::read(&log)?;
-    let mut disk = Disk::new();
+    let mut disk = DiskImage::new();
     operations.iter().try_for_each(|recorded| disk.play(&recorded.operation))?;
     disk.check_equals(&root)?;
     Ok(Recording { place, operations, claims })
@@ -163,7 +163,7 @@ async fn record(bench: &Bench, scratch: &Scratch, seed: u64) -> Result<Recording
 
 /// One life: load from ready to its end.
 async fn live(
-    place: &Place,
+    place: &MemberPlace,
     life: Life,
     workload: &Workload,
     environment: &[(&'static str, String)],
@@ -179,7 +179,7 @@ async fn live(
         let end = process.wait_end()?;
         return match life {
             Life::KilledAt(_) if end.status.code().is_none() => Ok(Vec::new()),
-            _ => Err(Failure::new(format!("the recorded member did not start: {}", end.said))),
+            _ => Err(ExperimentError::new(format!("the recorded member did not start: {}", end.said))),
         };
     }
     let running = workload.start();
@@ -195,14 +195,16 @@ async fn live(
     let end = tokio::task::spawn_blocking(move || process.wait_end()).await.or_say("wait for an end")??;
     match (life, end.status.code()) {
         (Life::Stopped(_), Some(0)) | (Life::KilledAt(_), None | Some(0)) => Ok(claims),
-        (_, code) => Err(Failure::new(format!("the recorded member ended with {code:?}: {}", end.said))),
+        (_, code) => {
+            Err(ExperimentError::new(format!("the recorded member ended with {code:?}: {}", end.said)))
+        }
     }
 }
 
 /// One disk that a power cut could have left.
 struct Image {
     number: u64,
-    scratch: Scratch,
+    scratch: ScratchDir,
     /// Length of the log at the cut: answers up to here must hold.
     cutoff: u64,
     manner: Manner,
@@ -210,12 +212,12 @@ struct Image {
 }
 
 fn check_images(
-    bench: &Bench,
+    bench: &Environment,
     recording: Recording,
     images: u64,
     seed: u64,
     syncs: Syncs,
-    report: &mut Report,
+    report: &mut ExperimentReport,
 ) -> Result<()> {
     let points = points(&recording, images, &mut SmallRng::seed_from_u64(seed ^ 0xd15c));
     let recording = Arc::new(recording);
@@ -228,11 +230,11 @@ fn check_images(
                 (Arc::clone(&recording), Arc::clone(&receive), Arc::clone(&shared));
             scope.spawn(move || checker(bench, slot, &recording, &receive, &shared));
         }
-        let mut disk = Disk::new();
+        let mut disk = DiskImage::new();
         let mut point = points.iter().peekable();
         for (at, recorded) in recording.operations.iter().enumerate() {
             match (&recorded.operation, syncs) {
-                (Operation::SyncEnd { .. }, Syncs::Ignored) => {}
+                (DiskOperation::SyncEnd { .. }, Syncs::Ignored) => {}
                 (operation, _) => disk.play(operation)?,
             }
             while let Some((number, _)) = point.next_if(|(_, point)| *point == at) {
@@ -252,7 +254,7 @@ fn check_images(
 }
 
 /// Short: a write's bytes would fill the screen.
-fn name(recorded: &Recorded) -> String {
+fn name(recorded: &RecordedOperation) -> String {
     format!("{:?}", recorded.operation).chars().take(120).collect()
 }
 
@@ -260,8 +262,8 @@ fn name(recorded: &Recorded) -> String {
 /// where an answer came. In the order of the recording, each with the number of its image.
 fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64, usize)> {
     let operations = &recording.operations;
-    let is_rare = |recorded: &Recorded| {
-        use Operation::{Create, MakeDirectory, Remove, Rename, Start, Truncate};
+    let is_rare = |recorded: &RecordedOperation| {
+        use DiskOperation::{Create, MakeDirectory, Remove, Rename, Start, Truncate};
         let operation = &recorded.operation;
         matches!(
             operation,
@@ -289,11 +291,11 @@ fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64
 }
 
 fn checker(
-    bench: &Bench,
+    bench: &Environment,
     slot: u16,
     recording: &Recording,
     images: &Mutex<Receiver<Image>>,
-    report: &Mutex<Report>,
+    report: &Mutex<ExperimentReport>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     loop {
@@ -301,7 +303,7 @@ fn checker(
         let Ok(mut image) = image else { return };
         let found = match &runtime {
             Ok(runtime) => runtime.block_on(examine(bench, slot, recording, &image)),
-            Err(error) => Err(Failure::new(format!("start a runtime: {error}"))),
+            Err(error) => Err(ExperimentError::new(format!("start a runtime: {error}"))),
         };
         let violations = found.unwrap_or_else(|failure| vec![failure.to_string()]);
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,16 +318,21 @@ fn checker(
 }
 
 /// Starts the program on an image and holds what it has against what was answered.
-async fn examine(bench: &Bench, slot: u16, recording: &Recording, image: &Image) -> Result<Vec<String>> {
+async fn examine(
+    bench: &Environment,
+    slot: u16,
+    recording: &Recording,
+    image: &Image,
+) -> Result<Vec<String>> {
     let (client_port, peer_port) = bench.ports(1 + slot);
     let place =
-        Place { data_dir: image.scratch.join("d"), client_port, peer_port, ..recording.place.clone() };
+        MemberPlace { data_dir: image.scratch.join("d"), client_port, peer_port, ..recording.place.clone() };
     let process = place.start(&[])?;
     process.wait_ready()?;
-    let mut client = Client::connect(client_port, CALL_TIMEOUT).await?;
+    let mut client = MemberClient::connect(client_port, CALL_TIMEOUT).await?;
     let state = client.everything().await?;
     let claims = &recording.claims;
-    let mut violations = check(claims, image.cutoff, &State::default(), &state);
+    let mut violations = check(claims, image.cutoff, &MemberKeys::default(), &state);
     if !violations.is_empty() {
         return Ok(violations);
     }
@@ -335,7 +342,7 @@ async fn examine(bench: &Bench, slot: u16, recording: &Recording, image: &Image)
     if image.number.is_multiple_of(SECOND_START) {
         let process = place.start(&[])?;
         process.wait_ready()?;
-        let mut client = Client::connect(client_port, CALL_TIMEOUT).await?;
+        let mut client = MemberClient::connect(client_port, CALL_TIMEOUT).await?;
         let again = client.hash(0).await?;
         if again != hash {
             violations.push(format!("hash {hash:?} after the first start, {again:?} after the second"));
@@ -346,7 +353,7 @@ async fn examine(bench: &Bench, slot: u16, recording: &Recording, image: &Image)
 }
 
 /// Acknowledged writes, read at their own revisions.
-async fn check_history(client: &mut Client, claims: &[Claim], image: &Image) -> Result<Vec<String>> {
+async fn check_history(client: &mut MemberClient, claims: &[Claim], image: &Image) -> Result<Vec<String>> {
     let is_acknowledged = |claim: &&Claim| claim.answer.is_some_and(|answer| answer.at <= image.cutoff);
     let acknowledged: Vec<&Claim> = claims.iter().filter(is_acknowledged).collect();
     let mut chance = SmallRng::seed_from_u64(image.number);

@@ -7,7 +7,7 @@ const EVIDENCE_MAX: usize = 3;
 const VIOLATIONS_SHOWN: usize = 20;
 
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ExperimentReport {
     trials: BTreeMap<String, u64>,
     violations: Vec<String>,
     bad: BTreeMap<String, u64>,
@@ -15,10 +15,10 @@ pub struct Report {
     discards_evidence: bool,
 }
 
-impl Report {
+impl ExperimentReport {
     /// For an experiment that is itself on trial.
-    pub fn on_trial() -> Report {
-        Report { discards_evidence: true, ..Report::default() }
+    pub fn on_trial() -> ExperimentReport {
+        ExperimentReport { discards_evidence: true, ..ExperimentReport::default() }
     }
 
     /// One trial of a kind was made.

@@ -13,10 +13,10 @@ use std::process::Command;
 
 use mvcc::{Backend, Error, SledBackend, Update};
 
-use crate::disk::image::Disk;
+use crate::disk::image::DiskImage;
 use crate::disk::loss::{Loss, Manner};
-use crate::disk::recorder::{Interference, Recorder};
-use crate::disk::recording::{self, Operation};
+use crate::disk::recorder::{Interference, RecorderLibrary};
+use crate::disk::recording::{self, DiskOperation};
 
 /// Where the process finds its store.
 const HOME: &str = "TORTURE_STORE";
@@ -48,7 +48,7 @@ fn life_that_opens() {
 #[test]
 fn a_store_killed_anywhere_opens_after_a_power_cut() {
     let scratch = tempfile::tempdir().expect("a directory can be made");
-    let recorder = Recorder::build(scratch.path()).expect("there is a C compiler");
+    let recorder = RecorderLibrary::build(scratch.path()).expect("there is a C compiler");
     let mut images = 0;
     for kill_at in 1.. {
         let dir = scratch.path().join(kill_at.to_string());
@@ -86,13 +86,13 @@ enum Lives {
 /// Cuts the power after each operation of these lives that ends a sync, and at the end. Returns how often.
 fn cut_everywhere(root: &Path, log: &Path, lives: Lives, what: &str) -> u64 {
     let operations = recording::read(log).expect("the recorder wrote it");
-    let starts = operations.iter().rposition(|recorded| matches!(recorded.operation, Operation::Start));
+    let starts = operations.iter().rposition(|recorded| matches!(recorded.operation, DiskOperation::Start));
     let (second, last) = (starts.expect("two lives"), operations.len() - 1);
     let first_cut = if lives == Lives::Both { 0 } else { second };
-    let (mut disk, mut images) = (Disk::new(), 0);
+    let (mut disk, mut images) = (DiskImage::new(), 0);
     for (at, recorded) in operations.iter().enumerate() {
         disk.play(&recorded.operation).expect("an operation that can be played");
-        let is_cut = at == last || matches!(recorded.operation, Operation::SyncEnd { .. });
+        let is_cut = at == last || matches!(recorded.operation, DiskOperation::SyncEnd { .. });
         if at < first_cut || !is_cut {
             continue;
         }

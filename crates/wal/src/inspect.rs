@@ -29,8 +29,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::format::frame::{self, Type};
-use crate::format::segment::{self, Descent, Head, Lineage, PAGE_BYTES};
-use crate::format::walk::{CHUNK_BYTES, Walk};
+use crate::format::segment::{self, Descent, Lineage, PAGE_BYTES, SegmentHead};
+use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::recovery::{self, Stop};
 use crate::{Error, File, Fs, LogPosition, Recovery, Result};
 
@@ -151,7 +151,7 @@ struct Segment<F> {
     path: PathBuf,
     bytes: u64,
     file: Option<F>,
-    head: std::result::Result<Head, String>,
+    head: std::result::Result<SegmentHead, String>,
 }
 
 impl<F: File> Segment<F> {
@@ -159,7 +159,7 @@ impl<F: File> Segment<F> {
         let path = segment::path(dir, sequence);
         let (file, bytes, head) = match segment::open(fs, &path) {
             Ok((file, bytes)) => {
-                let head = Head::read(&file, &path, sequence).map_err(|error| reason(&error));
+                let head = SegmentHead::read(&file, &path, sequence).map_err(|error| reason(&error));
                 (Some(file), bytes, head)
             }
             Err(error) => (None, 0, Err(reason(&error))),
@@ -225,7 +225,7 @@ impl Look<'_> {
             self.damage(segment.sequence, &segment.path, 0, (PAGE_BYTES as u64).min(segment.bytes), reason);
         }
         let of_lineage = || self.lineage.as_ref().map(|lineage| lineage.seed(segment.sequence));
-        let seed = head.map(Head::seed).or_else(of_lineage);
+        let seed = head.map(SegmentHead::seed).or_else(of_lineage);
         let (Some(file), Some(seed)) = (&segment.file, seed) else { return };
         let sealed_at = segment.sealed_at(next);
         // After a seal there are remains of a torn tail, or of the file's previous use: neither is part of
@@ -239,7 +239,7 @@ impl Look<'_> {
         }
         let begin = (PAGE_BYTES as u64).min(limit);
         assert!(limit <= segment.bytes, "nothing is searched after the file's end");
-        let mut walk = Walk::new(file, seed, begin, limit, CHUNK_BYTES);
+        let mut walk = FrameCursor::new(file, seed, begin, limit, CHUNK_BYTES);
         if let Err(error) = self.frames(segment, &mut walk, sealed_at) {
             let offset = walk.offset();
             self.damage(
@@ -256,7 +256,7 @@ impl Look<'_> {
     fn frames<F: File>(
         &mut self,
         segment: &Segment<F>,
-        walk: &mut Walk<'_, F>,
+        walk: &mut FrameCursor<'_, F>,
         sealed_at: Option<u64>,
     ) -> std::io::Result<()> {
         let mut crc = segment.head.as_ref().ok().map(segment::head_crc);

@@ -77,4 +77,4 @@ pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
 pub use inspect::{Content, Finding, FrameFound, Inspection, SegmentFound, inspect};
 pub use options::Options;
 pub use recovery::Recovery;
-pub use wal::{Synced, Wal};
+pub use wal::{SyncResult, Wal};

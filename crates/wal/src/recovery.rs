@@ -39,8 +39,8 @@ use std::path::{Path, PathBuf};
 use crate::entries::Catalogue;
 use crate::error::IoContext;
 use crate::format::frame::{Frame, Header, Salt, Type};
-use crate::format::segment::{self, Descent, Head, PAGE_BYTES, SPARE, Spare, Tail};
-use crate::format::walk::{CHUNK_BYTES, Walk};
+use crate::format::segment::{self, Descent, PAGE_BYTES, SPARE, SegmentHead, Spare, Tail};
+use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::{Error, File, Fs, LogIndex, LogPosition, Result};
 
 /// Looks at a log whose segments are released while it is read. Each takes part of a second, and a segment of
@@ -67,7 +67,7 @@ pub struct Recovery {
 }
 
 /// Everything found in a directory.
-pub(crate) struct Found<F> {
+pub(crate) struct RecoveredFiles<F> {
     pub catalogue: Catalogue,
     pub identity: Vec<u8>,
     /// The salt of the log and the first segment that has it; none if all were written before logs had one.
@@ -85,7 +85,7 @@ pub(crate) struct Found<F> {
     pub spare: Spare,
 }
 
-impl<F> Found<F> {
+impl<F> RecoveredFiles<F> {
     /// What an open or an inspection of the log returns.
     pub fn recovery(&self) -> Recovery {
         Recovery {
@@ -127,7 +127,7 @@ pub(crate) fn list<F: Fs>(fs: &F, dir: &Path) -> Result<Listing> {
 }
 
 /// As `recover`, of a log that may be in use: segments that are released meanwhile are no damage.
-pub(crate) fn recover_live<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
+pub(crate) fn recover_live<F: Fs>(fs: &F, dir: &Path) -> Result<RecoveredFiles<F::File>> {
     let mut oldest = list(fs, dir)?.segments.first().copied();
     for _ in 1..LOOKS_MAX {
         let found = recover(fs, dir);
@@ -140,7 +140,7 @@ pub(crate) fn recover_live<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> 
     recover(fs, dir)
 }
 
-pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
+pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<RecoveredFiles<F::File>> {
     let listing = list(fs, dir)?;
     if listing.segments.is_empty() {
         return Err(Error::Missing { dir: dir.to_path_buf() });
@@ -166,11 +166,11 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<Found<F::File>> {
     let (tail, ending, last_group, torn_bytes) = replay_newest(&mut replay, newest)?;
     let Replay { catalogue, state, .. } = replay;
     let spare = listing.spare;
-    Ok(Found { catalogue, identity, salt, state, torn_bytes, tail, last_group, ending, void, spare })
+    Ok(RecoveredFiles { catalogue, identity, salt, state, torn_bytes, tail, last_group, ending, void, spare })
 }
 
-struct Opened<F> {
-    head: Head,
+struct OpenedSegment<F> {
+    head: SegmentHead,
     file: F,
     path: PathBuf,
     bytes: u64,
@@ -178,8 +178,8 @@ struct Opened<F> {
 
 /// Reads the heads from the newest segment back to the origin or the oldest. Returns the sequences before
 /// that, which are void, and the heads, oldest first.
-fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>, Vec<Head>)> {
-    let mut heads: Vec<Head> = Vec::new();
+fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>, Vec<SegmentHead>)> {
+    let mut heads: Vec<SegmentHead> = Vec::new();
     for (at, &sequence) in sequences.iter().enumerate().rev() {
         let head = open_segment(fs, dir, sequence)?.head;
         if let Some(next) = heads.last() {
@@ -202,14 +202,14 @@ fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>,
 }
 
 /// One at a time: a log may have more segments than a process may open files.
-fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<Opened<F::File>> {
+fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<OpenedSegment<F::File>> {
     let path = segment::path(dir, sequence);
     let (file, bytes) = segment::open(fs, &path)?;
-    let head = Head::read(&file, &path, sequence)?;
+    let head = SegmentHead::read(&file, &path, sequence)?;
     if head.groups > bytes {
         return Err(corrupt(sequence, bytes, "the segment is cut short"));
     }
-    Ok(Opened { head, file, path, bytes })
+    Ok(OpenedSegment { head, file, path, bytes })
 }
 
 /// What the frames read so far add up to.
@@ -222,7 +222,7 @@ struct Replay {
 
 impl Replay {
     /// A log whose oldest segment is this one.
-    fn new(head: &Head) -> Replay {
+    fn new(head: &SegmentHead) -> Replay {
         let catalogue = Catalogue::new(head.sequence, head.base);
         Replay { catalogue, state: None, segment: head.sequence, base: head.base }
     }
@@ -257,7 +257,7 @@ impl Replay {
     }
 
     /// Goes on to the next segment.
-    fn enter(&mut self, head: &Head) -> Result<()> {
+    fn enter(&mut self, head: &SegmentHead) -> Result<()> {
         if self.catalogue.term(head.base.index) != Some(head.base.term) {
             return Err(corrupt(head.sequence, 0, "the base is not an entry of the log"));
         }
@@ -279,15 +279,19 @@ pub(crate) struct Stop {
 
 /// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What
 /// that means is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
-fn follow<F: File>(replay: &mut Replay, walk: &mut Walk<'_, F>, opened: &Opened<F>) -> Result<Stop> {
+fn follow<F: File>(
+    replay: &mut Replay,
+    walk: &mut FrameCursor<'_, F>,
+    opened: &OpenedSegment<F>,
+) -> Result<Stop> {
     follow_from(replay, walk, opened, segment::head_crc(&opened.head), PAGE_BYTES as u64)
 }
 
 /// As `follow`, after a frame with this checksum, whose group begins there.
 fn follow_from<F: File>(
     replay: &mut Replay,
-    walk: &mut Walk<'_, F>,
-    opened: &Opened<F>,
+    walk: &mut FrameCursor<'_, F>,
+    opened: &OpenedSegment<F>,
     mut crc: u32,
     mut group: u64,
 ) -> Result<Stop> {
@@ -312,7 +316,7 @@ fn follow_from<F: File>(
 }
 
 /// Goes through a segment whose end is proven by the header of the next one.
-fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) -> Result<()> {
+fn replay_sealed<F: File>(replay: &mut Replay, opened: &OpenedSegment<F>, next: &SegmentHead) -> Result<()> {
     let Descent::Continues { end, crc } = next.descent else {
         unreachable!("heads are read back to an origin, which is the first of them");
     };
@@ -332,7 +336,10 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &Opened<F>, next: &Head) 
 
 /// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where
 /// its last group begins, and the bytes of a torn tail.
-fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tail<F>, Ending, u64, u64)> {
+fn replay_newest<F: File>(
+    replay: &mut Replay,
+    opened: OpenedSegment<F>,
+) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened.file, &opened.head, PAGE_BYTES as u64, opened.bytes);
     let mut stop = follow(replay, &mut frames, &opened)?;
     // The state at the head was synced before the segment got its name: there is no torn tail up to there.
@@ -355,7 +362,7 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
     };
     let fresh = stop.offset == opened.head.groups && torn_bytes == 0;
     let ending = if fresh { Ending::Fresh } else { Ending::Used };
-    let Opened { head, file, path, bytes } = opened;
+    let OpenedSegment { head, file, path, bytes } = opened;
     let seed = head.seed();
     let (sequence, base) = (head.sequence, head.base);
     let tail = Tail { file, path, sequence, base, seed, end: stop.offset, crc: stop.crc, written: bytes };
@@ -366,7 +373,7 @@ fn replay_newest<F: File>(replay: &mut Replay, opened: Opened<F>) -> Result<(Tai
 /// are damage.
 pub(crate) fn torn_bytes<F: File>(
     file: &F,
-    head: &Head,
+    head: &SegmentHead,
     path: &Path,
     file_bytes: u64,
     stop: &Stop,
@@ -393,8 +400,8 @@ pub(crate) fn torn_bytes<F: File>(
     Ok((torn_end - stop.offset).max(dirty))
 }
 
-fn walk<'f, F: File>(file: &'f F, head: &Head, from: u64, to: u64) -> Walk<'f, F> {
-    Walk::new(file, head.seed(), from, to, CHUNK_BYTES)
+fn walk<'f, F: File>(file: &'f F, head: &SegmentHead, from: u64, to: u64) -> FrameCursor<'f, F> {
+    FrameCursor::new(file, head.seed(), from, to, CHUNK_BYTES)
 }
 
 fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {

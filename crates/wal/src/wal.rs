@@ -21,7 +21,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::entries::Catalogue;
-use crate::entries::{GROUP_BYTES_MAX, Group};
+use crate::entries::{GROUP_BYTES_MAX, SyncGroup};
 use crate::error::IoContext;
 use crate::format::frame::Type;
 use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
@@ -32,7 +32,7 @@ use crate::{
 
 /// What one `sync` made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Synced {
+pub struct SyncResult {
     /// Bytes of frames; the padding is not counted.
     pub bytes: u64,
     /// Entries and states.
@@ -55,7 +55,7 @@ pub struct Wal<F: Fs> {
     /// The latest state put, repeated at the head of each segment.
     state: Option<Vec<u8>>,
     tail: Tail<F::File>,
-    group: Group,
+    group: SyncGroup,
     /// Entries up to this one are settled: never appended again.
     start: LogIndex,
     /// The last entry appended.
@@ -65,7 +65,7 @@ pub struct Wal<F: Fs> {
     first_own: u64,
     reader: Reader<F>,
     /// Synced but not yet reported, because a group had to be written before `sync` was called.
-    unreported: Synced,
+    unreported: SyncResult,
     health: Health,
 }
 
@@ -168,13 +168,13 @@ impl<F: Fs> Wal<F> {
             lineage,
             state,
             tail,
-            group: Group::default(),
+            group: SyncGroup::default(),
             start,
             last,
             spare,
             first_own,
             reader,
-            unreported: Synced::default(),
+            unreported: SyncResult::default(),
             health: Health::Sound,
         }
     }
@@ -228,7 +228,7 @@ impl<F: Fs> Wal<F> {
     ///
     /// After an error the log is poisoned: every later call fails, and only opening it anew shows what was
     /// kept.
-    pub fn sync(&mut self) -> Result<Synced> {
+    pub fn sync(&mut self) -> Result<SyncResult> {
         self.guarded(Wal::flush)?;
         Ok(std::mem::take(&mut self.unreported))
     }
@@ -326,7 +326,7 @@ impl<F: Fs> Wal<F> {
             return Ok(());
         }
         let (frame_bytes, step) = (self.group.bytes.len() as u64, self.group.growth_step());
-        let Group { bytes, crc, .. } = &mut self.group;
+        let SyncGroup { bytes, crc, .. } = &mut self.group;
         self.tail
             .write(bytes, *crc, step, self.options.segment_bytes)
             .attempt("write and sync log segment", &self.tail.path)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, open, payload};
 use wal::testing::{Crash, Fault, SimFs};
-use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, Synced, Term, Wal};
+use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, SyncResult, Term, Wal};
 
 /// Runs a script of words on a log with tiny segments; `indexes@terms` of what is there in the end.
 ///
@@ -154,7 +154,7 @@ fn a_group_costs_one_write_and_one_sync() {
     let before = fs.calls();
     let synced = wal.sync().unwrap();
     assert_eq!(fs.calls() - before, 2);
-    assert_eq!(synced, Synced { bytes: 10 * 136 + 40, frames: 11, cuts: 0 });
+    assert_eq!(synced, SyncResult { bytes: 10 * 136 + 40, frames: 11, cuts: 0 });
     assert_eq!(wal.group_bytes(), 0);
 }
 
@@ -163,7 +163,7 @@ fn a_sync_of_nothing_touches_nothing() {
     let fs = SimFs::new();
     let mut wal = create(&fs);
     let before = fs.calls();
-    assert_eq!(wal.sync().unwrap(), Synced::default());
+    assert_eq!(wal.sync().unwrap(), SyncResult::default());
     assert_eq!(fs.calls(), before);
 }
 

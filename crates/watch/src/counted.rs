@@ -7,21 +7,21 @@ use bytes::Bytes;
 
 /// A part of each of some sums, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Count<S: AsRef<[Arc<AtomicUsize>]>> {
+pub(crate) struct ByteCount<S: AsRef<[Arc<AtomicUsize>]>> {
     bytes: usize,
     sums: S,
 }
 
-impl<S: AsRef<[Arc<AtomicUsize>]>> Count<S> {
-    pub fn new(bytes: usize, sums: S) -> Count<S> {
+impl<S: AsRef<[Arc<AtomicUsize>]>> ByteCount<S> {
+    pub fn new(bytes: usize, sums: S) -> ByteCount<S> {
         for sum in sums.as_ref() {
             sum.fetch_add(bytes, Relaxed);
         }
-        Count { bytes, sums }
+        ByteCount { bytes, sums }
     }
 }
 
-impl<S: AsRef<[Arc<AtomicUsize>]>> Drop for Count<S> {
+impl<S: AsRef<[Arc<AtomicUsize>]>> Drop for ByteCount<S> {
     fn drop(&mut self) {
         for sum in self.sums.as_ref() {
             sum.fetch_sub(self.bytes, Relaxed);
@@ -29,12 +29,12 @@ impl<S: AsRef<[Arc<AtomicUsize>]>> Drop for Count<S> {
     }
 }
 
-struct Counted<B, C> {
+struct CountedBytes<B, C> {
     bytes: B,
     _count: C,
 }
 
-impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Counted<B, C> {
+impl<B: AsRef<[u8]>, C> AsRef<[u8]> for CountedBytes<B, C> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -46,5 +46,5 @@ where
     B: AsRef<[u8]> + Send + 'static,
     C: Send + 'static,
 {
-    Bytes::from_owner(Counted { bytes, _count: count })
+    Bytes::from_owner(CountedBytes { bytes, _count: count })
 }

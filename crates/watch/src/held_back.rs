@@ -11,7 +11,7 @@ use crate::types::StreamId;
 #[derive(Default)]
 pub(crate) struct HeldBack {
     /// In the order of their turns.
-    clients: BTreeMap<u64, (ClientId, VecDeque<Waiting>)>,
+    clients: BTreeMap<u64, (ClientId, VecDeque<WaitingStream>)>,
     /// The place of each client.
     places: HashMap<ClientId, u64>,
     next_place: u64,
@@ -19,7 +19,7 @@ pub(crate) struct HeldBack {
 
 /// A stream that waits, and the bytes of its next response.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingStream {
     pub stream: StreamId,
     pub bytes: usize,
 }
@@ -29,7 +29,7 @@ impl HeldBack {
         self.clients.is_empty()
     }
 
-    pub fn push(&mut self, owner: ClientId, waiting: Waiting) {
+    pub fn push(&mut self, owner: ClientId, waiting: WaitingStream) {
         let streams = self.places.get(&owner).and_then(|place| self.clients.get_mut(place));
         match streams {
             Some((_, streams)) => streams.push_back(waiting),
@@ -38,7 +38,7 @@ impl HeldBack {
     }
 
     /// The first stream of each client, in the order of their turns: place, client and stream.
-    pub fn in_turn(&self) -> impl Iterator<Item = (u64, ClientId, Waiting)> + '_ {
+    pub fn in_turn(&self) -> impl Iterator<Item = (u64, ClientId, WaitingStream)> + '_ {
         let clients = self.clients.iter();
         clients.filter_map(|(place, (owner, streams))| Some((*place, *owner, *streams.front()?)))
     }
@@ -63,7 +63,7 @@ impl HeldBack {
         }
     }
 
-    fn push_client(&mut self, owner: ClientId, streams: VecDeque<Waiting>) {
+    fn push_client(&mut self, owner: ClientId, streams: VecDeque<WaitingStream>) {
         let place = self.take_place();
         self.places.insert(owner, place);
         self.clients.insert(place, (owner, streams));

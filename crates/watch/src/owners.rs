@@ -17,7 +17,7 @@ const ALWAYS_PART: usize = 4096;
 
 /// Open streams, and bytes of large responses that they hold.
 #[derive(Debug, Default)]
-struct Usage {
+struct OwnerUsage {
     streams: usize,
     held: Arc<AtomicUsize>,
 }
@@ -25,8 +25,8 @@ struct Usage {
 /// Clients with open streams.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    connections: HashMap<ClientId, Usage>,
-    callers: HashMap<u64, Usage>,
+    connections: HashMap<ClientId, OwnerUsage>,
+    callers: HashMap<u64, OwnerUsage>,
     watchers: Shares,
     key_bytes: Shares,
     /// Answers that wait for clients.
@@ -106,13 +106,15 @@ impl Owners {
         let (watchers_max, bytes_max) = (limits.watchers_max, limits.key_bytes_max);
         let watchers =
             refused(&self.watchers, owner, (watchers, 1), watchers_max).map(|reason| match reason {
-                Refused::Full => format!("the limit of {watchers_max} watchers is reached"),
-                Refused::Share(who, held) => format!("this {who} has {held} of the {watchers_max} watchers"),
+                OwnerRefusal::Full => format!("the limit of {watchers_max} watchers is reached"),
+                OwnerRefusal::Share(who, held) => {
+                    format!("this {who} has {held} of the {watchers_max} watchers")
+                }
             });
         let reason = watchers.or_else(|| {
             refused(&self.key_bytes, owner, (key_bytes, bytes), bytes_max).map(|reason| match reason {
-                Refused::Full => format!("the limit of {bytes_max} bytes of watched keys is reached"),
-                Refused::Share(who, held) => {
+                OwnerRefusal::Full => format!("the limit of {bytes_max} bytes of watched keys is reached"),
+                OwnerRefusal::Share(who, held) => {
                     format!("this {who} has {held} of the {bytes_max} bytes of watched keys")
                 }
             })
@@ -121,20 +123,25 @@ impl Owners {
     }
 }
 
-enum Refused {
+enum OwnerRefusal {
     Full,
     /// A connection, or its caller, and what it has.
     Share(&'static str, u64),
 }
 
 /// Why a client may not have `more` of a bound of which all have `all`, if it may not.
-fn refused(shares: &Shares, owner: ClientId, (all, more): (usize, usize), bound: usize) -> Option<Refused> {
+fn refused(
+    shares: &Shares,
+    owner: ClientId,
+    (all, more): (usize, usize),
+    bound: usize,
+) -> Option<OwnerRefusal> {
     let mut held = shares.with(owner, more as u64);
     if held.caller <= (bound / ALWAYS_PART) as u64 {
         return None;
     }
     if all + more > bound {
-        return Some(Refused::Full);
+        return Some(OwnerRefusal::Full);
     }
     held.total = (all + more) as u64;
     if held.leaves_enough(bound as u64) {
@@ -144,13 +151,13 @@ fn refused(shares: &Shares, owner: ClientId, (all, more): (usize, usize), bound:
     let connection_fits = held.leaves_enough(bound as u64);
     let before = shares.with(owner, 0);
     Some(match connection_fits {
-        true => Refused::Share("caller", before.caller),
-        false => Refused::Share("connection", before.connection),
+        true => OwnerRefusal::Share("caller", before.caller),
+        false => OwnerRefusal::Share("connection", before.connection),
     })
 }
 
 /// Counts a stream out. Whether it was the last.
-fn is_last(usage: Option<&mut Usage>) -> bool {
+fn is_last(usage: Option<&mut OwnerUsage>) -> bool {
     let usage = usage.expect("an owner has a stream");
     usage.streams -= 1;
     usage.streams == 0

@@ -136,7 +136,7 @@ impl Default for WatchLimits {
 
 /// What one turn left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct HubOutput {
     /// Whether there is more to do now. Otherwise the next turn is due when the store publishes a revision, a
     /// request arrives, or an outbox was read.
     pub more: bool,

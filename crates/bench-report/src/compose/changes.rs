@@ -5,15 +5,15 @@
 //!   to the other on the same row.
 
 use super::tables::{RATE, latency_kind};
-use super::view::{View, anchor};
+use super::view::{ReportView, anchor};
 use crate::metric::Metric;
-use crate::model::{Change, LatencyKind, Published, RowResult, SuiteResult};
+use crate::model::{LatencyKind, PublishedChange, PublishedFigure, RowResult, SuiteResult};
 use crate::number;
-use crate::page::{Cell, Column, Group, NOT_MEASURED, NOT_PUBLISHED, Owner, Table};
+use crate::page::{Column, ColumnGroup, NOT_MEASURED, NOT_PUBLISHED, Owner, ReportTable, TableCell};
 
-impl View<'_> {
+impl ReportView<'_> {
     /// `None` where the write-up has no such differences.
-    pub(super) fn changes(&self, suite: &SuiteResult) -> Option<Table> {
+    pub(super) fn changes(&self, suite: &SuiteResult) -> Option<ReportTable> {
         let latency = match latency_kind(suite) {
             LatencyKind::P90 => ("p90 latency", Metric::by_key("p90_ms")?),
             LatencyKind::Mean => ("mean latency", Metric::by_key("mean_ms")?),
@@ -24,7 +24,7 @@ impl View<'_> {
         for (title, _) in measures {
             columns.push(Column::new("published", Some(Owner::Published)));
             columns.push(Column::new("here", None));
-            groups.push(Group { title: title.into(), columns: 2 });
+            groups.push(ColumnGroup { title: title.into(), columns: 2 });
         }
         let published =
             suite.rows.iter().flat_map(|row| row.published.iter().map(move |published| (row, published)));
@@ -32,7 +32,7 @@ impl View<'_> {
             let change = published.change.as_ref()?;
             let mut cells = vec![name(suite, row, published, change)];
             for ((_, metric), percent) in measures.iter().zip([change.rate_percent, change.latency_percent]) {
-                cells.push(percent.map_or(Cell::Missing(NOT_PUBLISHED), |percent| Cell::Number {
+                cells.push(percent.map_or(TableCell::Missing(NOT_PUBLISHED), |percent| TableCell::Number {
                     text: number::change(percent / 100.0),
                     spread: None,
                 }));
@@ -42,19 +42,25 @@ impl View<'_> {
         });
         let rows: Vec<_> = rows.collect();
         let caption = format!("{}: published differences, and what differs here", suite.id);
-        (!rows.is_empty()).then_some(Table { caption, groups, columns, rows })
+        (!rows.is_empty()).then_some(ReportTable { caption, groups, columns, rows })
     }
 
-    fn change(&self, suite: &SuiteResult, row: &RowResult, change: &Change, metric: &Metric) -> Cell {
+    fn change(
+        &self,
+        suite: &SuiteResult,
+        row: &RowResult,
+        change: &PublishedChange,
+        metric: &Metric,
+    ) -> TableCell {
         let Some(from) = &change.row else {
             let (Some(ratio), Some(baseline)) = (self.ratio(row, metric), self.baseline) else {
-                return Cell::Missing(NOT_MEASURED);
+                return TableCell::Missing(NOT_MEASURED);
             };
             let systems = format!("{} relative to {}", self.name(self.subject), self.name(baseline));
-            return Cell::Stack(vec![(number::change(ratio.ratio - 1.0), systems)]);
+            return TableCell::Stack(vec![(number::change(ratio.ratio - 1.0), systems)]);
         };
         let Some(from) = suite.rows.iter().find(|other| other.id == *from) else {
-            return Cell::Missing(NOT_MEASURED);
+            return TableCell::Missing(NOT_MEASURED);
         };
         let of = |side: usize| {
             let [of_row, of_from] = [row, from].map(|row| Self::side(row, side).and_then(|it| it.median));
@@ -62,12 +68,17 @@ impl View<'_> {
             Some((number::change(ratio - 1.0), self.name(side).to_owned()))
         };
         let found: Vec<_> = self.order().into_iter().filter_map(|(side, _)| of(side)).collect();
-        if found.is_empty() { Cell::Missing(NOT_MEASURED) } else { Cell::Stack(found) }
+        if found.is_empty() { TableCell::Missing(NOT_MEASURED) } else { TableCell::Stack(found) }
     }
 }
 
-fn name(suite: &SuiteResult, row: &RowResult, published: &Published, change: &Change) -> Cell {
-    Cell::Name {
+fn name(
+    suite: &SuiteResult,
+    row: &RowResult,
+    published: &PublishedFigure,
+    change: &PublishedChange,
+) -> TableCell {
+    TableCell::Name {
         text: row.title.clone(),
         detail: format!("{}, relative to {}", published.subject, change.from),
         anchor: Some(anchor(&[&suite.id, &row.id])),

@@ -1,12 +1,12 @@
 //! One row in full: every figure, every notice, its plots over time.
 
-use super::view::{View, anchor, ordered, row_notices};
+use super::view::{ReportView, anchor, ordered, row_notices};
 use crate::metric::{METRICS, Middle};
 use crate::model::{RowResult, SideResult, SuiteResult};
 use crate::number;
-use crate::page::{Cell, Column, Detail, Fact, Table};
+use crate::page::{Column, Detail, Fact, ReportTable, TableCell};
 
-impl View<'_> {
+impl ReportView<'_> {
     pub(super) fn detail(&self, suite: &SuiteResult, row: &RowResult) -> Detail {
         let mut notices = ordered(row_notices(row));
         let mut facts = vec![Fact::prose("Sends", super::tables::spec(row))];
@@ -35,7 +35,7 @@ impl View<'_> {
         }
     }
 
-    fn detail_table(&self, suite: &SuiteResult, row: &RowResult) -> Table {
+    fn detail_table(&self, suite: &SuiteResult, row: &RowResult) -> ReportTable {
         let mut columns = vec![Column::new("Figure", None)];
         for (side, owner) in self.order() {
             columns.push(Column::new(self.name(side), Some(owner)));
@@ -47,7 +47,7 @@ impl View<'_> {
             row.sides.iter().any(|side| side.median.as_ref().and_then(metric.get).is_some())
         };
         let rows = METRICS.iter().filter(measured).map(|metric| {
-            let name = Cell::Name { text: metric.label(), detail: String::new(), anchor: None };
+            let name = TableCell::Name { text: metric.label(), detail: String::new(), anchor: None };
             std::iter::once(name).chain(self.figures(row, metric)).collect()
         });
         let middle = match row.spec.rounds_as {
@@ -56,7 +56,7 @@ impl View<'_> {
         };
         let caption =
             format!("{} {}: {middle} of {} rounds, least–greatest below", suite.id, row.id, row.spec.rounds);
-        Table { caption, groups: Vec::new(), columns, rows: rows.collect() }
+        ReportTable { caption, groups: Vec::new(), columns, rows: rows.collect() }
     }
 }
 

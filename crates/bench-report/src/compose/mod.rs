@@ -10,11 +10,11 @@ mod tables; // published, measured here, ratio
 use crate::model::{Report, SuiteResult};
 use crate::page::{Page, Section};
 pub use plots::over_time;
-use view::{View, anchor};
+use view::{ReportView, anchor};
 
 /// The page of a report.
 pub fn page(report: &Report) -> Page {
-    let view = View::of(report);
+    let view = ReportView::of(report);
     Page {
         title: report.title.clone(),
         lede: view.lede(),
@@ -31,7 +31,7 @@ pub fn page(report: &Report) -> Page {
     }
 }
 
-fn section(view: &View<'_>, suite: &SuiteResult) -> Section {
+fn section(view: &ReportView<'_>, suite: &SuiteResult) -> Section {
     Section {
         anchor: anchor(&[&suite.id, suite.medium.as_deref().unwrap_or_default()]),
         title: match &suite.medium {

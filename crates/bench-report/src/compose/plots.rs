@@ -1,10 +1,10 @@
 //! The plots of a suite and of a row.
 
-use super::view::{View, metrics};
+use super::view::{ReportView, metrics};
 use crate::metric::Metric;
 use crate::model::{CurvePoint, Round, RowResult, SideResult, SuiteResult};
 use crate::number;
-use crate::page::{Axis, Figure, FigureGroup, Folding, Lines, Point, Scale, Series, Stroke};
+use crate::page::{Axis, Figure, FigureGroup, Folding, LinePlot, Point, Scale, Series, Stroke};
 
 /// The figures that are drawn over the load.
 const OVER_LOAD: [(&str, &str); 15] = [
@@ -25,7 +25,7 @@ const OVER_LOAD: [(&str, &str); 15] = [
     ("peer_round_trip_mean_ms", "Peer round trip mean"),
 ];
 
-impl View<'_> {
+impl ReportView<'_> {
     pub(super) fn figure_groups(&self, suite: &SuiteResult) -> Vec<FigureGroup> {
         let mut groups = Vec::new();
         let sweeps = self.sweeps(suite);
@@ -88,7 +88,7 @@ impl View<'_> {
         if series.is_empty() {
             return None;
         }
-        let plot = Lines {
+        let plot = LinePlot {
             x: Axis { label: "% of requests answered within".into(), scale: Scale::Percentile },
             y: Axis { label: "latency, ms".into(), scale: Scale::Log },
             series,
@@ -149,7 +149,7 @@ impl View<'_> {
         }
         let is_rate = metric.key == "requests_per_second";
         let y = Axis { label: metric.label(), scale: if is_rate { Scale::Linear } else { Scale::Log } };
-        let plot = Lines { x: Axis { label: axis.into(), scale: Scale::Log }, y, series };
+        let plot = LinePlot { x: Axis { label: axis.into(), scale: Scale::Log }, y, series };
         let description = format!("{title} over {axis}; the figures are in the table of the suite.");
         Some(Figure { title: format!("{title} over {axis}"), caption: String::new(), description, plot })
     }
@@ -245,7 +245,7 @@ pub fn over_time((title, subject): (&str, &str), time: &str, unit: &str, series:
         .iter()
         .map(|series| format!("{} up to {} {unit}", series.name, number::quantity(highest(series))));
     let words = words.collect::<Vec<_>>().join("; ");
-    let plot = Lines {
+    let plot = LinePlot {
         x: Axis { label: time.into(), scale: Scale::Linear },
         y: Axis { label: unit.into(), scale: Scale::Linear },
         series,

@@ -1,12 +1,15 @@
 //! The table of a suite: published, measured here, ratio.
 
-use super::view::{View, anchor, metrics, worst};
+use super::view::{ReportView, anchor, metrics, worst};
 use crate::metric::Metric;
 use crate::model::{
-    Connect, LatencyKind, Level, Operation, Protocol, Published, RowResult, SideResult, SuiteResult, Target,
+    Connect, LatencyKind, NoteLevel, PublishedFigure, RowOperation, RowProtocol, RowResult, RowTarget,
+    SideResult, SuiteResult,
 };
 use crate::number;
-use crate::page::{Cell, Column, Group, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Owner, Table};
+use crate::page::{
+    Column, ColumnGroup, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Owner, ReportTable, TableCell,
+};
 
 /// The number of columns that fit a screen; the details of each row have all figures.
 const COST_COLUMNS_MAX: usize = 12;
@@ -23,7 +26,7 @@ struct Measure {
 /// Instead of a published rate that adds up members measured one after the other.
 const ONLY_A_SUM: &str = "only a sum";
 
-type Get = fn(&Published) -> Option<String>;
+type Get = fn(&PublishedFigure) -> Option<String>;
 
 impl Measure {
     fn new(title: &'static str, key: &str, published: Option<Get>) -> Self {
@@ -32,9 +35,9 @@ impl Measure {
     }
 }
 
-impl View<'_> {
+impl ReportView<'_> {
     /// First speed, then cost.
-    pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<Table> {
+    pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<ReportTable> {
         let speed = format!("{}: published figures and what was measured here", suite.id);
         let cost = format!("{}: what it cost the servers", suite.id);
         let sums = format!(
@@ -43,7 +46,7 @@ impl View<'_> {
             suite.id
         );
         let every = |_: &RowResult| true;
-        let summed = |row: &RowResult| row.spec.target == Target::EachSummed;
+        let summed = |row: &RowResult| row.spec.target == RowTarget::EachSummed;
         let mut tables = vec![self.table(suite, speed, &speed_measures(suite), every)];
         let cost_measures = cost_measures(suite);
         if !cost_measures.is_empty() {
@@ -62,7 +65,7 @@ impl View<'_> {
         caption: String,
         measures: &[Measure],
         has: impl Fn(&RowResult) -> bool,
-    ) -> Table {
+    ) -> ReportTable {
         let mut columns = vec![Column::new("Row", None)];
         let mut groups = Vec::new();
         for measure in measures {
@@ -77,7 +80,7 @@ impl View<'_> {
             if self.baseline.is_some() {
                 columns.push(Column::new("ratio", None));
             }
-            groups.push(Group { title: measure.title.to_owned(), columns: columns.len() - before });
+            groups.push(ColumnGroup { title: measure.title.to_owned(), columns: columns.len() - before });
         }
         let rows = suite
             .rows
@@ -85,11 +88,11 @@ impl View<'_> {
             .filter(|row| has(row))
             .map(|row| self.table_row(suite, row, measures))
             .collect();
-        Table { caption, groups, columns, rows }
+        ReportTable { caption, groups, columns, rows }
     }
 
-    fn table_row(&self, suite: &SuiteResult, row: &RowResult, measures: &[Measure]) -> Vec<Cell> {
-        let mut cells = vec![Cell::Name {
+    fn table_row(&self, suite: &SuiteResult, row: &RowResult, measures: &[Measure]) -> Vec<TableCell> {
+        let mut cells = vec![TableCell::Name {
             text: row.title.clone(),
             detail: if measures.iter().any(|measure| measure.metric.key == RATE) {
                 spec(row)
@@ -103,11 +106,11 @@ impl View<'_> {
                 let words = row.published.iter().find_map(|published| published.remark.clone());
                 cells.push(match words.filter(|_| measure.metric.key == RATE) {
                     Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
-                        Cell::Words(words)
+                        TableCell::Words(words)
                     }
                     // What was published is a sum, and this column has measured rates.
-                    _ if row.spec.target == Target::EachSummed && measure.metric.key == RATE => {
-                        Cell::Missing(ONLY_A_SUM)
+                    _ if row.spec.target == RowTarget::EachSummed && measure.metric.key == RATE => {
+                        TableCell::Missing(ONLY_A_SUM)
                     }
                     _ => published(row, get),
                 });
@@ -118,13 +121,13 @@ impl View<'_> {
     }
 
     /// A figure of both sides and their ratio.
-    pub(super) fn figures(&self, row: &RowResult, metric: &Metric) -> Vec<Cell> {
+    pub(super) fn figures(&self, row: &RowResult, metric: &Metric) -> Vec<TableCell> {
         let mut cells: Vec<_> =
             self.order().iter().map(|(side, _)| figure(Self::side(row, *side), metric)).collect();
         if self.baseline.is_some() {
             cells.push(match self.ratio(row, metric) {
-                Some(found) => Cell::Ratio { text: number::ratio(found.ratio), verdict: found.verdict },
-                None => Cell::Missing(NO_RATIO),
+                Some(found) => TableCell::Ratio { text: number::ratio(found.ratio), verdict: found.verdict },
+                None => TableCell::Missing(NO_RATIO),
             });
         }
         cells
@@ -185,26 +188,28 @@ fn published_anywhere(suite: &SuiteResult, get: Get) -> Option<Get> {
     published.any(|published| get(published).is_some()).then_some(get)
 }
 
-fn published(row: &RowResult, get: Get) -> Cell {
+fn published(row: &RowResult, get: Get) -> TableCell {
     let found =
         row.published.iter().filter_map(|published| Some((get(published)?, published.subject.clone())));
     let found: Vec<_> = found.collect();
     match found.as_slice() {
-        [] => Cell::Missing(NOT_PUBLISHED),
-        [(text, _)] => Cell::Number { text: text.clone(), spread: None },
-        _ => Cell::Stack(found),
+        [] => TableCell::Missing(NOT_PUBLISHED),
+        [(text, _)] => TableCell::Number { text: text.clone(), spread: None },
+        _ => TableCell::Stack(found),
     }
 }
 
-fn figure(side: Option<&SideResult>, metric: &Metric) -> Cell {
-    let Some(side) = side else { return Cell::Missing(NOT_MEASURED) };
+fn figure(side: Option<&SideResult>, metric: &Metric) -> TableCell {
+    let Some(side) = side else { return TableCell::Missing(NOT_MEASURED) };
     if side.left_out.is_some() {
-        return Cell::Missing("left out");
+        return TableCell::Missing("left out");
     }
-    let Some(value) = side.median.as_ref().and_then(metric.get) else { return Cell::Missing(NOT_MEASURED) };
+    let Some(value) = side.median.as_ref().and_then(metric.get) else {
+        return TableCell::Missing(NOT_MEASURED);
+    };
     let spread = metric.spread(metrics(side)).filter(|(least, most)| least < most);
     let spread = spread.map(|(least, most)| format!("{}–{}", show(metric, least), show(metric, most)));
-    Cell::Number { text: show(metric, value), spread }
+    TableCell::Number { text: show(metric, value), spread }
 }
 
 /// A value with the digits of its figure.
@@ -216,24 +221,24 @@ pub(super) fn show(metric: &Metric, value: f64) -> String {
 pub(super) fn spec(row: &RowResult) -> String {
     let spec = &row.spec;
     let target = match spec.target {
-        Target::Leader => "leader",
-        Target::All if spec.members == 1 => "one member",
-        Target::All => "all members",
-        Target::EachSummed => "each member alone",
+        RowTarget::Leader => "leader",
+        RowTarget::All if spec.members == 1 => "one member",
+        RowTarget::All => "all members",
+        RowTarget::EachSummed => "each member alone",
     };
     let keys = match (spec.operation, spec.keys) {
         (
-            Operation::RangeLinearizable
-            | Operation::RangeSerializable
-            | Operation::LeaseKeepAlive
-            | Operation::WatchHistory
-            | Operation::Mixed,
+            RowOperation::RangeLinearizable
+            | RowOperation::RangeSerializable
+            | RowOperation::LeaseKeepAlive
+            | RowOperation::WatchHistory
+            | RowOperation::Mixed,
             _,
         ) => String::new(),
         (_, 1) => ", one key".into(),
         (_, keys) => format!(", {} keys", number::count(keys as f64)),
     };
-    let protocol = if spec.protocol == Protocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
+    let protocol = if spec.protocol == RowProtocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
     let rate = spec.rate.map(|rate| format!(", open loop at {}/s", number::count(rate))).unwrap_or_default();
     let watchers = match spec.streams * spec.watchers_per_stream {
         0 => String::new(),
@@ -244,29 +249,29 @@ pub(super) fn spec(row: &RowResult) -> String {
         ),
     };
     let unit = match spec.operation {
-        Operation::Watch => "puts",
-        Operation::WatchHistory => "events",
-        Operation::Put
-        | Operation::TxnPut
-        | Operation::RangeLinearizable
-        | Operation::RangeSerializable
-        | Operation::TxnMixed
-        | Operation::LeaseKeepAlive
-        | Operation::Stm
-        | Operation::Mixed => "requests",
+        RowOperation::Watch => "puts",
+        RowOperation::WatchHistory => "events",
+        RowOperation::Put
+        | RowOperation::TxnPut
+        | RowOperation::RangeLinearizable
+        | RowOperation::RangeSerializable
+        | RowOperation::TxnMixed
+        | RowOperation::LeaseKeepAlive
+        | RowOperation::Stm
+        | RowOperation::Mixed => "requests",
     };
     let each = match spec.connect {
-        Connect::One if spec.members > 1 && spec.target == Target::All => ", to one member each",
+        Connect::One if spec.members > 1 && spec.target == RowTarget::All => ", to one member each",
         Connect::One | Connect::All => "",
     };
     let shortened = shortened(row);
     let mark = match worst(row) {
-        Some(Level::Error) => " — has errors",
-        Some(Level::Warning) => " — has warnings",
-        Some(Level::Remark) | None => "",
+        Some(NoteLevel::Error) => " — has errors",
+        Some(NoteLevel::Warning) => " — has warnings",
+        Some(NoteLevel::Remark) | None => "",
     };
     let sizes = match spec.operation {
-        Operation::Mixed => String::new(),
+        RowOperation::Mixed => String::new(),
         _ => format!("{} B + {} · ", spec.key_bytes, number::size(spec.value_bytes as u64)),
     };
     format!(

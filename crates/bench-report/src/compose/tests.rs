@@ -1,26 +1,26 @@
 use super::*;
 use crate::metric::{Metric, Metrics, Middle};
-use crate::model::{Change, Disk, SearchVerdict, SideResult, StepSeconds, Target};
+use crate::model::{DiskInfo, PublishedChange, RowTarget, SearchVerdict, SideResult, StepSeconds};
 use crate::number;
-use crate::page::{Cell, Owner, Verdict};
+use crate::page::{Owner, RatioVerdict, TableCell};
 
 fn sample() -> Report {
     serde_json::from_str(include_str!("../../tests/data/report.json")).unwrap()
 }
 
-fn cells(row: &[Cell]) -> String {
-    let text = |cell: &Cell| match cell {
-        Cell::Name { text, .. } => text.clone(),
-        Cell::Number { text, .. } | Cell::Words(text) => text.clone(),
-        Cell::Ratio { text, verdict } => format!("{text} {}", verdict.word()),
-        Cell::Stack(parts) => parts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("/"),
-        Cell::Missing(reason) => format!("({reason})"),
+fn cells(row: &[TableCell]) -> String {
+    let text = |cell: &TableCell| match cell {
+        TableCell::Name { text, .. } => text.clone(),
+        TableCell::Number { text, .. } | TableCell::Words(text) => text.clone(),
+        TableCell::Ratio { text, verdict } => format!("{text} {}", verdict.word()),
+        TableCell::Stack(parts) => parts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("/"),
+        TableCell::Missing(reason) => format!("({reason})"),
     };
     row.iter().map(text).collect::<Vec<_>>().join(" | ")
 }
 
 /// The first suite's first row with these rates of both sides, as a verdict.
-fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> Verdict {
+fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> RatioVerdict {
     let mut report = sample();
     let row = &mut report.suites[0].rows[0];
     for (side, values) in row.sides.iter_mut().zip([subject, baseline]) {
@@ -37,22 +37,22 @@ fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> Verdict {
         }
     }
     let report = report;
-    let view = View::of(&report);
+    let view = ReportView::of(&report);
     view.ratio(&report.suites[0].rows[0], Metric::by_key(key).unwrap()).unwrap().verdict
 }
 
 #[test]
 fn a_verdict_needs_rounds_that_do_not_overlap() {
     for (subject, baseline, key, expected) in [
-        (&[20.0, 21.0][..], &[10.0, 11.0][..], "requests_per_second", Verdict::Better),
-        (&[20.0, 21.0], &[10.0, 11.0], "p99_ms", Verdict::Worse),
-        (&[10.0, 11.0], &[20.0, 21.0], "requests_per_second", Verdict::Worse),
-        (&[10.0, 11.0], &[20.0, 21.0], "p99_ms", Verdict::Better),
-        (&[10.0, 25.0], &[9.0, 11.0], "requests_per_second", Verdict::Even),
-        (&[10.2], &[10.0], "requests_per_second", Verdict::Even),
-        (&[11.4], &[10.0], "requests_per_second", Verdict::Even),
-        (&[11.6], &[10.0], "requests_per_second", Verdict::Better),
-        (&[20.0], &[10.0], "client_cpu_micros", Verdict::Neutral),
+        (&[20.0, 21.0][..], &[10.0, 11.0][..], "requests_per_second", RatioVerdict::Better),
+        (&[20.0, 21.0], &[10.0, 11.0], "p99_ms", RatioVerdict::Worse),
+        (&[10.0, 11.0], &[20.0, 21.0], "requests_per_second", RatioVerdict::Worse),
+        (&[10.0, 11.0], &[20.0, 21.0], "p99_ms", RatioVerdict::Better),
+        (&[10.0, 25.0], &[9.0, 11.0], "requests_per_second", RatioVerdict::Even),
+        (&[10.2], &[10.0], "requests_per_second", RatioVerdict::Even),
+        (&[11.4], &[10.0], "requests_per_second", RatioVerdict::Even),
+        (&[11.6], &[10.0], "requests_per_second", RatioVerdict::Better),
+        (&[20.0], &[10.0], "client_cpu_micros", RatioVerdict::Neutral),
     ] {
         assert_eq!(verdict(subject, baseline, key), expected, "{subject:?} {baseline:?} {key}");
     }
@@ -61,11 +61,11 @@ fn a_verdict_needs_rounds_that_do_not_overlap() {
 #[test]
 fn etcd_is_the_baseline_whichever_side_it_is() {
     let mut report = sample();
-    assert_eq!(View::of(&report).order(), [(1, Owner::B), (0, Owner::A)]);
+    assert_eq!(ReportView::of(&report).order(), [(1, Owner::B), (0, Owner::A)]);
     report.sides.swap(0, 1);
-    assert_eq!(View::of(&report).order(), [(0, Owner::B), (1, Owner::A)]);
+    assert_eq!(ReportView::of(&report).order(), [(0, Owner::B), (1, Owner::A)]);
     report.sides.truncate(1);
-    assert_eq!(View::of(&report).order(), [(0, Owner::A)]);
+    assert_eq!(ReportView::of(&report).order(), [(0, Owner::A)]);
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn a_suite_is_a_table_of_published_here_and_ratio() {
 #[test]
 fn published_differences_stand_next_to_those_here() {
     let mut report = sample();
-    assert!(View::of(&report).changes(&report.suites[0]).is_none());
+    assert!(ReportView::of(&report).changes(&report.suites[0]).is_none());
     let suite = &mut report.suites[0];
     let from = suite.rows[0].id.clone();
-    let change = |row: Option<String>| Change {
+    let change = |row: Option<String>| PublishedChange {
         from: "etcd 2.1.0".into(),
         row,
         rate_percent: Some(-30.0),
@@ -107,14 +107,15 @@ fn published_differences_stand_next_to_those_here() {
     };
     for (row, from) in [(1, None), (2, Some(from))] {
         let published = suite.rows[1].published[0].clone();
-        suite.rows[row].published = vec![crate::model::Published { change: Some(change(from)), ..published }];
+        suite.rows[row].published =
+            vec![crate::model::PublishedFigure { change: Some(change(from)), ..published }];
     }
     for (row, rates) in [(0, [10.0, 20.0]), (1, [150.0, 100.0]), (2, [5.0, 30.0])] {
         for (side, rate) in suite.rows[row].sides.iter_mut().zip(rates) {
             side.median.as_mut().unwrap().requests_per_second = Some(rate);
         }
     }
-    let table = View::of(&report).changes(&report.suites[0]).unwrap();
+    let table = ReportView::of(&report).changes(&report.suites[0]).unwrap();
     let [systems, rows] = &table.rows[..] else { panic!("two rows have a change") };
     assert!(cells(systems).contains(" | −30 % | +50 % | (not published) | "), "{}", cells(systems));
     assert!(cells(rows).contains(" | −30 % | +50 %/−50 % | (not published) | "), "{}", cells(rows));
@@ -163,7 +164,8 @@ fn errors_are_shown_at_the_top_in_the_table_and_with_the_row() {
         page.notices
     );
     let section = &page.sections[2];
-    let Some(Cell::Name { detail, .. }) = section.tables[0].rows.last().and_then(|row| row.first()) else {
+    let Some(TableCell::Name { detail, .. }) = section.tables[0].rows.last().and_then(|row| row.first())
+    else {
         panic!("a row begins with its name");
     };
     assert!(detail.ends_with("has errors"), "{detail}");
@@ -234,7 +236,7 @@ fn facts_of_a_search_are_those_of_the_search() {
 fn sums_over_members_stand_apart_from_measured_rates() {
     let mut report = sample();
     let row = &mut report.suites[0].rows[1];
-    row.spec.target = Target::EachSummed;
+    row.spec.target = RowTarget::EachSummed;
     for side in &mut row.sides {
         let median = side.median.as_mut().unwrap();
         (median.requests_per_second, median.summed_requests_per_second) = (Some(1234.0), Some(3702.0));
@@ -266,7 +268,7 @@ fn copies_count_once_and_rows_of_one_side_are_named_first() {
 fn each_medium_is_named() {
     let mut report = sample();
     report.machine.wal_disk =
-        Some(Disk { directory: "/dev/shm".into(), filesystem: "tmpfs".into(), ..Disk::default() });
+        Some(DiskInfo { directory: "/dev/shm".into(), filesystem: "tmpfs".into(), ..DiskInfo::default() });
     let page = page(&report);
     let fact = |name: &str| page.facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
     assert!(

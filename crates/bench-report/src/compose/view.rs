@@ -6,9 +6,9 @@
 //! * Sentences state counts and medians of what is in the tables.
 
 use crate::metric::{Better, Metric, Metrics, median};
-use crate::model::{Disk, Level, Notice, Placement, Report, RowResult, Side, SideResult};
+use crate::model::{DiskInfo, NoteLevel, Notice, Placement, Report, RowResult, Side, SideResult};
 use crate::number;
-use crate::page::{Fact, Owner, RatioGroup, RatioRow, Ratios, Verdict};
+use crate::page::{Fact, Owner, RatioGroup, RatioRow, RatioVerdict, Ratios};
 
 /// A ratio closer to 1 than this is no relevant difference.
 const EVEN: f64 = 0.03;
@@ -16,14 +16,14 @@ const EVEN: f64 = 0.03;
 const EVEN_ALONE: f64 = 0.15;
 
 /// A report, with the roles of its sides.
-pub struct View<'a> {
+pub struct ReportView<'a> {
     pub report: &'a Report,
     /// Indexes into the sides.
     pub subject: usize,
     pub baseline: Option<usize>,
 }
 
-impl<'a> View<'a> {
+impl<'a> ReportView<'a> {
     pub fn of(report: &'a Report) -> Self {
         let sides = &report.sides;
         let is_etcd = |side: &Side| side.name.starts_with("etcd");
@@ -77,11 +77,11 @@ impl<'a> View<'a> {
         let overlap = several && ours.0 <= theirs.1 && theirs.0 <= ours.1;
         let even = overlap || (ratio - 1.0).abs() <= if several { EVEN } else { EVEN_ALONE };
         let verdict = match metric.better {
-            Better::Neutral => Verdict::Neutral,
-            Better::Higher | Better::Lower if even => Verdict::Even,
-            Better::Higher if ratio > 1.0 => Verdict::Better,
-            Better::Lower if ratio < 1.0 => Verdict::Better,
-            Better::Higher | Better::Lower => Verdict::Worse,
+            Better::Neutral => RatioVerdict::Neutral,
+            Better::Higher | Better::Lower if even => RatioVerdict::Even,
+            Better::Higher if ratio > 1.0 => RatioVerdict::Better,
+            Better::Lower if ratio < 1.0 => RatioVerdict::Better,
+            Better::Higher | Better::Lower => RatioVerdict::Worse,
         };
         let finite = spread.0.is_finite() && spread.1.is_finite();
         let spread = if finite { spread } else { (ratio, ratio) };
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
             let ratios: Vec<_> = self.rows().filter_map(|row| self.ratio(row, metric)).collect();
             let of = |verdict| ratios.iter().filter(|ratio| ratio.verdict == verdict).count();
             let Some(middle) = median(ratios.iter().map(|ratio| ratio.ratio).collect()) else { continue };
-            let (better, even, all) = (of(Verdict::Better), of(Verdict::Even), ratios.len());
+            let (better, even, all) = (of(RatioVerdict::Better), of(RatioVerdict::Even), ratios.len());
             let middle = number::ratio(middle);
             let even = if even == 0 { String::new() } else { format!(", about the same in {even}") };
             sentences.push(format!(
@@ -152,9 +152,11 @@ impl<'a> View<'a> {
                 .map(|reason| format!("Partial: {reason}. What was measured before is below.")),
         );
         notices.extend(ordered(&report.notices));
-        let marked =
-            |level: Level| self.rows().filter(|row| worst(row).is_some_and(|worst| worst >= level)).count();
-        let (errors, warnings) = (marked(Level::Error), marked(Level::Warning) - marked(Level::Error));
+        let marked = |level: NoteLevel| {
+            self.rows().filter(|row| worst(row).is_some_and(|worst| worst >= level)).count()
+        };
+        let (errors, warnings) =
+            (marked(NoteLevel::Error), marked(NoteLevel::Warning) - marked(NoteLevel::Error));
         if errors > 0 {
             let rows = number::counted(errors, "row");
             notices.push(format!(
@@ -250,7 +252,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl View<'_> {
+impl ReportView<'_> {
     /// Rounds and scale of rows, or steps of one load.
     fn how_often(&self) -> Vec<Fact> {
         let setup = &self.report.setup;
@@ -277,7 +279,7 @@ impl View<'_> {
     }
 }
 
-fn disk_text(disk: &Disk) -> String {
+fn disk_text(disk: &DiskInfo) -> String {
     let sync =
         disk.sync_ms.map(|ms| format!(", a 4 KiB append with fdatasync takes {} ms", number::quantity(ms)));
     format!("{} on {} ({}){}", disk.filesystem, disk.device, disk.directory, sync.unwrap_or_default())
@@ -300,13 +302,13 @@ pub fn row_notices(row: &RowResult) -> Vec<&Notice> {
 }
 
 /// The highest level of a row's notices.
-pub fn worst(row: &RowResult) -> Option<Level> {
+pub fn worst(row: &RowResult) -> Option<NoteLevel> {
     let failed = row.sides.iter().any(|side| {
         side.rounds.iter().any(|round| round.failed > 0)
             || side.read_back.as_ref().is_some_and(|check| !check.is_good())
     });
     let said = row_notices(row).iter().map(|notice| notice.level).max();
-    if failed { Some(Level::Error) } else { said }
+    if failed { Some(NoteLevel::Error) } else { said }
 }
 
 /// Highest level first, each with its level in front.
@@ -314,9 +316,9 @@ pub fn ordered<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Vec<String>
     let mut notices: Vec<_> = notices.into_iter().collect();
     notices.sort_by_key(|notice| std::cmp::Reverse(notice.level));
     let text = |notice: &&Notice| match notice.level {
-        Level::Error => format!("Error: {}", notice.text),
-        Level::Warning => format!("Warning: {}", notice.text),
-        Level::Remark => notice.text.clone(),
+        NoteLevel::Error => format!("Error: {}", notice.text),
+        NoteLevel::Warning => format!("Warning: {}", notice.text),
+        NoteLevel::Remark => notice.text.clone(),
     };
     notices.iter().map(text).collect()
 }

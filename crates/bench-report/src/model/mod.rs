@@ -16,7 +16,7 @@
 
 mod row_spec; // what a row sends
 
-pub use row_spec::{Connect, Operation, Protocol, READ_KEY, RowSpec, Sweep, Target, Values};
+pub use row_spec::{Connect, READ_KEY, RowOperation, RowProtocol, RowSpec, RowTarget, Sweep, Values};
 
 use super::metric::{Metrics, Middle};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub struct Report {
     /// From the first cluster's start to the last one's end.
     pub took_seconds: f64,
     pub machine: Machine,
-    pub setup: Setup,
+    pub setup: MeasurementSetup,
     /// What was measured: one, or two to be compared.
     pub sides: Vec<Side>,
     pub suites: Vec<SuiteResult>,
@@ -110,18 +110,18 @@ pub struct Machine {
     /// Kernel and its release.
     pub system: String,
     /// Where the clusters kept their files; `None` for existing clusters.
-    pub disk: Option<Disk>,
+    pub disk: Option<DiskInfo>,
     /// Where they kept their logs, if elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wal_disk: Option<Disk>,
+    pub wal_disk: Option<DiskInfo>,
     /// Media that the suites were measured on, one after the other, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub media: Vec<(String, Disk)>,
+    pub media: Vec<(String, DiskInfo)>,
 }
 
 /// A file system that servers wrote to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct DiskInfo {
     pub directory: String,
     pub filesystem: String,
     pub device: String,
@@ -131,7 +131,7 @@ pub struct Disk {
 
 /// How it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Setup {
+pub struct MeasurementSetup {
     /// Of each cluster, unless a row says otherwise.
     pub members: usize,
     /// Of each row, unless the row says otherwise.
@@ -155,7 +155,7 @@ pub struct StepSeconds {
     pub measured: f64,
 }
 
-impl Disk {
+impl DiskInfo {
     /// Whether a sync costs nothing there, and a power failure everything.
     pub fn is_memory(&self) -> bool {
         ["tmpfs", "ramfs"].contains(&self.filesystem.as_str())
@@ -189,13 +189,13 @@ pub struct Side {
 /// A condition that a reader needs to interpret a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    pub level: Level,
+    pub level: NoteLevel,
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum NoteLevel {
     /// How it was measured.
     Remark,
     /// The figure may mislead.
@@ -229,7 +229,7 @@ pub struct RowResult {
     /// One run of it as a command of this program; endpoints stand for themselves.
     pub command: String,
     /// Several where the write-up measured several machines.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedFigure>,
     pub sides: Vec<SideResult>,
     pub notices: Vec<Notice>,
     /// Why it ended before all of it was measured and read back, if so.
@@ -242,7 +242,7 @@ pub struct RowResult {
 
 /// A published figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishedFigure {
     /// What was measured, on what: `etcd 3.5, M6g.xlarge`.
     pub subject: String,
     pub requests_per_second: Option<f64>,
@@ -254,12 +254,12 @@ pub struct Published {
     pub remark: Option<String>,
     /// What the write-up compared it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub change: Option<Change>,
+    pub change: Option<PublishedChange>,
 }
 
 /// A published difference to another version, machine or size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct PublishedChange {
     pub from: String,
     /// The row of the same suite that it is the difference to, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -378,15 +378,15 @@ impl ReadBack {
 
 impl Notice {
     pub fn remark(text: impl Into<String>) -> Self {
-        Self { level: Level::Remark, text: text.into() }
+        Self { level: NoteLevel::Remark, text: text.into() }
     }
 
     pub fn warning(text: impl Into<String>) -> Self {
-        Self { level: Level::Warning, text: text.into() }
+        Self { level: NoteLevel::Warning, text: text.into() }
     }
 
     pub fn error(text: impl Into<String>) -> Self {
-        Self { level: Level::Error, text: text.into() }
+        Self { level: NoteLevel::Error, text: text.into() }
     }
 }
 
@@ -422,7 +422,7 @@ impl RowResult {
         };
         let known = self.copy_of.take();
         self.copy_of = known.or_else(|| self.notices.iter().find_map(copied));
-        if self.spec.target != Target::EachSummed {
+        if self.spec.target != RowTarget::EachSummed {
             return;
         }
         for side in &mut self.sides {
@@ -463,7 +463,7 @@ impl Report {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         let stopped = |row: &RowResult| {
             let short = row.sides.iter().any(|side| side.rounds.len() < row.spec.rounds);
-            short && row.notices.iter().any(|notice| notice.level == Level::Error)
+            short && row.notices.iter().any(|notice| notice.level == NoteLevel::Error)
         };
         self.partial.is_some() || { rows }.any(|row| row.failed.is_some() || stopped(row))
     }
@@ -510,7 +510,7 @@ mod tests {
         let text = include_str!("../../tests/data/report.json");
         let mut report: Report = serde_json::from_str(text).unwrap();
         let row = &mut report.suites[0].rows[0];
-        row.spec.target = Target::EachSummed;
+        row.spec.target = RowTarget::EachSummed;
         row.notices = vec![Notice::remark("The same load as a/b, measured once.")];
         let rate = row.sides[0].median.unwrap().requests_per_second;
         report.upgrade();

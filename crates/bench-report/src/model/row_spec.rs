@@ -9,8 +9,8 @@ pub const READ_KEY: &str = "key";
 /// What a row sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowSpec {
-    pub operation: Operation,
-    pub protocol: Protocol,
+    pub operation: RowOperation,
+    pub protocol: RowProtocol,
     pub key_bytes: usize,
     pub value_bytes: usize,
     /// Distinct keys that the row writes; 1 for rows that read.
@@ -23,7 +23,7 @@ pub struct RowSpec {
     #[serde(default)]
     pub connect: Connect,
     pub clients: usize,
-    pub target: Target,
+    pub target: RowTarget,
     pub members: usize,
     /// As published.
     pub total_published: u64,
@@ -84,7 +84,7 @@ impl RowSpec {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Operation {
+pub enum RowOperation {
     Put,
     TxnPut,
     RangeLinearizable,
@@ -105,7 +105,7 @@ pub enum Operation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Protocol {
+pub enum RowProtocol {
     Grpc,
     /// HTTP/1.1 with JSON, through the gateway.
     HttpJson,
@@ -113,7 +113,7 @@ pub enum Protocol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Target {
+pub enum RowTarget {
     Leader,
     All,
     /// Each member in turn; write-ups add the throughputs.

@@ -18,7 +18,7 @@ const PERCENTILE_MAX: f64 = 1e12;
 
 /// An axis fitted to its values.
 #[derive(Clone, Debug)]
-pub struct Fitted {
+pub struct FittedAxis {
     scale: Scale,
     least: f64,
     greatest: f64,
@@ -31,7 +31,7 @@ pub struct Tick {
     pub label: String,
 }
 
-impl Fitted {
+impl FittedAxis {
     /// An axis that shows all `values` that its scale can represent.
     pub fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let shown = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn labels(scale: Scale, values: &[f64]) -> String {
-        let fitted = Fitted::new(scale, values.iter().copied());
+        let fitted = FittedAxis::new(scale, values.iter().copied());
         fitted.ticks.iter().map(|tick| tick.label.as_str()).collect::<Vec<_>>().join(" | ")
     }
 
@@ -147,11 +147,11 @@ mod tests {
     fn an_axis_of_extreme_values_has_few_ticks() {
         for scale in [Scale::Linear, Scale::Log, Scale::Percentile] {
             for value in [5e-324, 1e-310, f64::MIN_POSITIVE, 1e200, f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
-                let fitted = Fitted::new(scale, [value].into_iter());
+                let fitted = FittedAxis::new(scale, [value].into_iter());
                 assert!(fitted.ticks.len() <= 13, "{scale:?} {value:e}: {}", fitted.ticks.len());
                 assert!((0.0..=1.0).contains(&fitted.place(value)), "{scale:?} {value:e}");
             }
-            let fitted = Fitted::new(scale, [5e-324, f64::MAX].into_iter());
+            let fitted = FittedAxis::new(scale, [5e-324, f64::MAX].into_iter());
             assert!(fitted.ticks.len() <= 13, "{scale:?}: {}", fitted.ticks.len());
         }
     }
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn positions_run_from_zero_to_one() {
-        let percentile = Fitted::new(Scale::Percentile, [1.0, 10_000.0].into_iter());
+        let percentile = FittedAxis::new(Scale::Percentile, [1.0, 10_000.0].into_iter());
         assert_eq!((percentile.place(1.0), percentile.place(100.0), percentile.place(1e9)), (0.0, 0.5, 1.0));
-        let linear = Fitted::new(Scale::Linear, [100.0].into_iter());
+        let linear = FittedAxis::new(Scale::Linear, [100.0].into_iter());
         assert!((linear.place(52.0) - 0.5).abs() < 1e-9);
         assert_eq!((linear.place(f64::NAN), linear.place(-1.0)), (0.0, 0.0));
     }

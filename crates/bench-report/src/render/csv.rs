@@ -8,7 +8,7 @@
 //! ```
 
 use crate::metric::{METRICS, Metric, Metrics};
-use crate::model::{LatencyKind, Published, Report, RowResult, SearchVerdict, SuiteResult};
+use crate::model::{LatencyKind, PublishedFigure, Report, RowResult, SearchVerdict, SuiteResult};
 
 const HEADING: &str = "suite,row,side,round,metric,unit,value\n";
 
@@ -17,7 +17,7 @@ pub fn csv(report: &Report) -> String {
     let mut out = String::from(HEADING);
     for suite in &report.suites {
         for row in &suite.rows {
-            let mut lines = Lines { out: &mut out, suite, row };
+            let mut lines = CsvRow { out: &mut out, suite, row };
             for published in &row.published {
                 lines.published(published);
             }
@@ -55,13 +55,13 @@ fn search(out: &mut String, verdict: &SearchVerdict) {
 }
 
 /// The lines of one row.
-struct Lines<'a> {
+struct CsvRow<'a> {
     out: &'a mut String,
     suite: &'a SuiteResult,
     row: &'a RowResult,
 }
 
-impl Lines<'_> {
+impl CsvRow<'_> {
     fn metrics(&mut self, side: &str, round: &str, metrics: &Metrics) {
         for Metric { key, unit, get, .. } in METRICS {
             if let Some(value) = get(metrics) {
@@ -70,7 +70,7 @@ impl Lines<'_> {
         }
     }
 
-    fn published(&mut self, published: &Published) {
+    fn published(&mut self, published: &PublishedFigure) {
         let side = format!("published: {}", published.subject);
         let latency = match published.latency_kind {
             LatencyKind::Mean => "mean_ms",

@@ -6,8 +6,8 @@
 
 use super::{ratios, svg};
 use crate::page::{
-    Cell, Column, Detail, Fact, FactKind, Figure, FigureGroup, Folding, Lines, NO_RATIO, NOT_MEASURED,
-    NOT_PUBLISHED, Owner, Page, Section, Table,
+    Column, Detail, Fact, FactKind, Figure, FigureGroup, Folding, LinePlot, NO_RATIO, NOT_MEASURED,
+    NOT_PUBLISHED, Owner, Page, ReportTable, Section, TableCell,
 };
 use maud::{Markup, PreEscaped, html};
 
@@ -136,7 +136,7 @@ fn detail(detail: &Detail) -> Markup {
 }
 
 /// Roles are explicit: a table whose rows are shown as blocks loses them in some browsers.
-fn table(table: &Table, class: &str) -> Markup {
+fn table(table: &ReportTable, class: &str) -> Markup {
     html! {
         div.scroll role="region" aria-label=(table.caption) tabindex="0" {
             table role="table" class=(class) {
@@ -172,9 +172,9 @@ fn table(table: &Table, class: &str) -> Markup {
 }
 
 /// `group`: the title of the group whose first column this is. Rows that are cards show it.
-fn cell(cell: &Cell, column: &Column, group: Option<&str>) -> Markup {
+fn cell(cell: &TableCell, column: &Column, group: Option<&str>) -> Markup {
     html! {
-        @if matches!(cell, Cell::Name { .. }) {
+        @if matches!(cell, TableCell::Name { .. }) {
             th role="rowheader" scope="row" { (content(cell)) }
         } @else {
             @let class = column_class(column.owner, group.is_some());
@@ -183,28 +183,28 @@ fn cell(cell: &Cell, column: &Column, group: Option<&str>) -> Markup {
     }
 }
 
-fn content(cell: &Cell) -> Markup {
+fn content(cell: &TableCell) -> Markup {
     html! {
         @match cell {
-            Cell::Name { text, detail, anchor } => {
+            TableCell::Name { text, detail, anchor } => {
                 @if let Some(anchor) = anchor { a href={ "#" (anchor) } { (text) } } @else { (text) }
                 @if !detail.is_empty() { small { (detail) } }
             }
-            Cell::Number { text, spread } => {
+            TableCell::Number { text, spread } => {
                 span.n { (text) }
                 @if let Some(spread) = spread { small { (spread) } }
             }
-            Cell::Ratio { text, verdict } => {
+            TableCell::Ratio { text, verdict } => {
                 span class={ "ratio " (verdict.class()) } {
                     (text)
                     @if !verdict.word().is_empty() { small { (verdict.word()) } }
                 }
             }
-            Cell::Words(words) => { span.words { (words) } }
-            Cell::Stack(parts) => {
+            TableCell::Words(words) => { span.words { (words) } }
+            TableCell::Stack(parts) => {
                 span.stack { @for (text, subject) in parts { span { (text) small { (subject) } } } }
             }
-            Cell::Missing(reason) => {
+            TableCell::Missing(reason) => {
                 // In a column where few rows have the figure, the reason is shown on request only.
                 @let quiet = matches!(*reason, NOT_PUBLISHED | NOT_MEASURED | NO_RATIO);
                 span.missing.quiet[quiet] title=(reason) { "–" i { (reason) } }
@@ -220,7 +220,7 @@ fn link(address: &str) -> Markup {
 }
 
 /// A sample of each line of a plot, and its name.
-fn legend(lines: &Lines) -> Markup {
+fn legend(lines: &LinePlot) -> Markup {
     html! {
         span.legend {
             @for series in &lines.series {
@@ -239,7 +239,7 @@ fn legend(lines: &Lines) -> Markup {
 }
 
 /// The title of the group of columns that begins at this column.
-fn group_that_begins(table: &Table, column: usize) -> Option<&str> {
+fn group_that_begins(table: &ReportTable, column: usize) -> Option<&str> {
     let mut start = 1;
     for group in &table.groups {
         if start == column {
@@ -262,14 +262,14 @@ mod tests {
     #[test]
     fn text_from_outside_is_never_markup() {
         let hostile = "<script>x</script>\" onload=\"x";
-        let table = Table {
+        let table = ReportTable {
             caption: hostile.into(),
             columns: vec![Column::new(hostile, None); 2],
             rows: vec![vec![
-                Cell::Name { text: hostile.into(), detail: hostile.into(), anchor: None },
-                Cell::Number { text: hostile.into(), spread: Some(hostile.into()) },
+                TableCell::Name { text: hostile.into(), detail: hostile.into(), anchor: None },
+                TableCell::Number { text: hostile.into(), spread: Some(hostile.into()) },
             ]],
-            ..Table::default()
+            ..ReportTable::default()
         };
         let section = Section { title: hostile.into(), tables: vec![table], ..Section::default() };
         let text = html(&Page { title: hostile.into(), sections: vec![section], ..Page::default() });

@@ -1,6 +1,6 @@
 //! A page's tables as Markdown, for a README. Plots and single rows in full are the HTML file's.
 
-use crate::page::{Cell, Fact, FactKind, Page, Table};
+use crate::page::{Fact, FactKind, Page, ReportTable, TableCell};
 use std::fmt::Write;
 
 /// The text.
@@ -40,7 +40,7 @@ pub fn brief(page: &Page) -> String {
 }
 
 /// Markdown has one line of headings, so a column's heading begins with that of its group.
-fn text(table: &Table) -> String {
+fn text(table: &ReportTable) -> String {
     let mut groups =
         table.groups.iter().flat_map(|group| std::iter::repeat_n(group.title.as_str(), group.columns));
     let headings = table.columns.iter().enumerate().map(|(index, column)| match index {
@@ -56,22 +56,24 @@ fn text(table: &Table) -> String {
     out
 }
 
-fn cell(cell: &Cell) -> String {
+fn cell(cell: &TableCell) -> String {
     match cell {
-        Cell::Name { text, detail, .. } if detail.is_empty() => inline(text),
-        Cell::Name { text, detail, .. } => format!("{}<br><sub>{}</sub>", inline(text), inline(detail)),
-        Cell::Number { text, spread: None } => inline(text),
-        Cell::Number { text, spread: Some(spread) } => {
+        TableCell::Name { text, detail, .. } if detail.is_empty() => inline(text),
+        TableCell::Name { text, detail, .. } => format!("{}<br><sub>{}</sub>", inline(text), inline(detail)),
+        TableCell::Number { text, spread: None } => inline(text),
+        TableCell::Number { text, spread: Some(spread) } => {
             format!("{}<br><sub>{}</sub>", inline(text), inline(spread))
         }
-        Cell::Ratio { text, verdict } => format!("{} {}", inline(text), verdict.word()).trim_end().to_owned(),
-        Cell::Stack(parts) => {
+        TableCell::Ratio { text, verdict } => {
+            format!("{} {}", inline(text), verdict.word()).trim_end().to_owned()
+        }
+        TableCell::Stack(parts) => {
             let parts: Vec<_> =
                 parts.iter().map(|(text, subject)| format!("{} {}", inline(text), inline(subject))).collect();
             parts.join("<br>")
         }
-        Cell::Words(words) => inline(words),
-        Cell::Missing(_) => "–".into(),
+        TableCell::Words(words) => inline(words),
+        TableCell::Missing(_) => "–".into(),
     }
 }
 
@@ -100,18 +102,18 @@ fn code(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Column, Group, Verdict};
+    use crate::page::{Column, ColumnGroup, RatioVerdict};
 
     #[test]
     fn a_table_has_one_line_of_headings_and_cells_that_stay_inside() {
-        let table = Table {
+        let table = ReportTable {
             caption: String::new(),
-            groups: vec![Group { title: "QPS".into(), columns: 2 }],
+            groups: vec![ColumnGroup { title: "QPS".into(), columns: 2 }],
             columns: vec![Column::new("Row", None), Column::new("etcd", None), Column::new("ratio", None)],
             rows: vec![vec![
-                Cell::Name { text: "put|x".into(), detail: "8 B".into(), anchor: None },
-                Cell::Number { text: "583".into(), spread: Some("580–590".into()) },
-                Cell::Ratio { text: "1.82×".into(), verdict: Verdict::Better },
+                TableCell::Name { text: "put|x".into(), detail: "8 B".into(), anchor: None },
+                TableCell::Number { text: "583".into(), spread: Some("580–590".into()) },
+                TableCell::Ratio { text: "1.82×".into(), verdict: RatioVerdict::Better },
             ]],
         };
         let expected = "| Row | QPS etcd | QPS ratio |\n|---|--:|--:|\n\

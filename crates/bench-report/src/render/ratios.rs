@@ -2,7 +2,7 @@
 //!
 //! Boxes instead of SVG: they adapt to the width of the screen.
 
-use super::axis::Fitted;
+use super::axis::FittedAxis;
 use crate::number;
 use crate::page::{RatioRow, Ratios, Scale};
 use maud::{Markup, html};
@@ -13,7 +13,7 @@ pub fn html(ratios: &Ratios) -> Markup {
     let reach = rows.flat_map(|row| [row.ratio, row.spread.0, row.spread.1]);
     let reach = reach.filter(|value| value.is_finite() && *value > 0.0);
     // Half and twice are always shown, so that a small lead looks small.
-    let axis = Fitted::new(Scale::Log, reach.chain([0.5, 2.0]));
+    let axis = FittedAxis::new(Scale::Log, reach.chain([0.5, 2.0]));
     let Ratios { title, caption, sides: [worse, better], groups } = ratios;
     let lines = format!("--one:{:.2}%;--lines:{}", axis.place(1.0) * 100.0, grid_lines(&axis));
     html! {
@@ -36,7 +36,7 @@ pub fn html(ratios: &Ratios) -> Markup {
     }
 }
 
-fn line(row: &RatioRow, axis: &Fitted) -> Markup {
+fn line(row: &RatioRow, axis: &FittedAxis) -> Markup {
     let place = |value: f64| axis.place(value) * 100.0;
     let (low, high, middle) = (place(row.spread.0), place(row.spread.1), place(row.ratio));
     let width = (high - low).max(0.0);
@@ -53,7 +53,7 @@ fn line(row: &RatioRow, axis: &Fitted) -> Markup {
 }
 
 /// The vertical lines under all dots, as one background.
-fn grid_lines(axis: &Fitted) -> String {
+fn grid_lines(axis: &FittedAxis) -> String {
     let line = |value: f64, colour: &str| {
         let place = axis.place(value) * 100.0;
         format!("linear-gradient(var({colour}),var({colour})) {place:.2}% 0/1px 100% no-repeat")

@@ -4,9 +4,9 @@
 //! * Each side has a colour, a dash and a separate marker.
 //! * Each plot has a title and a description for screen readers.
 
-use super::axis::Fitted;
+use super::axis::FittedAxis;
 use crate::number;
-use crate::page::{Figure, Lines, Owner, Point, Series};
+use crate::page::{Figure, LinePlot, Owner, Point, Series};
 use maud::{Markup, html};
 use std::fmt::Write;
 
@@ -27,9 +27,9 @@ pub fn draw(figure: &Figure, id: &str) -> Markup {
         let (low, high) = point.spread.unwrap_or((point.y, point.y));
         [point.y, low, high]
     });
-    let x = Fitted::new(lines.x.scale, points().map(|point| point.x));
-    let y = Fitted::new(lines.y.scale, heights);
-    let frame = Frame { x, y };
+    let x = FittedAxis::new(lines.x.scale, points().map(|point| point.x));
+    let y = FittedAxis::new(lines.y.scale, heights);
+    let frame = PlotAxes { x, y };
     html! {
         svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
             title id={ (id) "-t" } { (figure.title) }
@@ -41,12 +41,12 @@ pub fn draw(figure: &Figure, id: &str) -> Markup {
 }
 
 /// The two axes of a plot, and their position.
-struct Frame {
-    x: Fitted,
-    y: Fitted,
+struct PlotAxes {
+    x: FittedAxis,
+    y: FittedAxis,
 }
 
-impl Frame {
+impl PlotAxes {
     fn left(&self, value: f64) -> f64 {
         LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
     }
@@ -55,7 +55,7 @@ impl Frame {
         HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn axes(&self, lines: &Lines) -> Markup {
+    fn axes(&self, lines: &LinePlot) -> Markup {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         html! {
             @for tick in &self.y.ticks {
@@ -162,7 +162,7 @@ mod tests {
     fn lines(points: Vec<Point>, stroke: Stroke) -> Figure {
         let axis = |scale| Axis { label: "a & b".into(), scale };
         let series = Series { name: "one <1>".into(), owner: Owner::B, stroke, points };
-        let plot = Lines { x: axis(Scale::Percentile), y: axis(Scale::Linear), series: vec![series] };
+        let plot = LinePlot { x: axis(Scale::Percentile), y: axis(Scale::Linear), series: vec![series] };
         Figure { title: "T".into(), caption: "C".into(), description: "D".into(), plot }
     }
 

@@ -14,13 +14,13 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(super) struct BlockCache {
     version: u64,
-    entries: Vec<Entry>,
+    entries: Vec<CachedBlock>,
     /// Where the last hit was, so that a client with one method costs one comparison.
     last: usize,
     /// The next entry to replace.
     next: usize,
     /// The same for shapes.
-    shaped: Vec<Shaped>,
+    shaped: Vec<ShapedHead>,
     last_shaped: usize,
     next_shaped: usize,
     blocks_max: usize,
@@ -31,13 +31,13 @@ pub(super) struct BlockCache {
 }
 
 #[derive(Debug)]
-struct Shaped {
+struct ShapedHead {
     fields: Box<[u64]>,
     head: Arc<Head>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedBlock {
     block: Box<[u8]>,
     head: Arc<Head>,
 }
@@ -78,7 +78,7 @@ impl BlockCache {
         if self.blocks_max == 0 || block.len() > self.block_bytes_max || list_bytes > self.list_bytes_max {
             return;
         }
-        let entry = Entry { block: block.into(), head: Arc::clone(head) };
+        let entry = CachedBlock { block: block.into(), head: Arc::clone(head) };
         if self.entries.len() < self.blocks_max {
             self.entries.push(entry);
         } else {
@@ -100,7 +100,7 @@ impl BlockCache {
         if self.blocks_max == 0 || list_bytes + VALUE_BYTES_MAX > list_bytes_max {
             return;
         }
-        let entry = Shaped { fields: shape.fields[..].into(), head: Arc::clone(head) };
+        let entry = ShapedHead { fields: shape.fields[..].into(), head: Arc::clone(head) };
         if self.shaped.len() < self.blocks_max {
             self.shaped.push(entry);
         } else {

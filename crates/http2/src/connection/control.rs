@@ -1,12 +1,12 @@
 //! SETTINGS, PING, RST_STREAM, PRIORITY and GOAWAY (sections 6.3 to 6.8), and graceful shutdown.
 
-use super::event::{Event, Origin, StreamId};
+use super::event::{Event, ResetOrigin, StreamId};
 use super::pump::queue;
-use super::state::{Connection, Drain, Phase};
+use super::state::{Connection, ConnectionPhase, DrainPhase};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::flow::Overflow;
 use crate::frame::{self, FrameHeader, flags, strip_priority, word};
-use crate::stream::Closed;
+use crate::stream::CloseReason;
 
 /// The ping that follows the first GOAWAY; its answer proves that the client has read that.
 const DRAIN_PING: [u8; 8] = *b"draining";
@@ -69,7 +69,7 @@ impl Connection {
             if !self.holds_pongs {
                 self.send_pong();
             }
-        } else if payload == DRAIN_PING && self.drain == Drain::Announced {
+        } else if payload == DRAIN_PING && self.drain == DrainPhase::Announced {
             self.end_drain();
         } else {
             self.events.push_back(Event::Pong { payload });
@@ -85,10 +85,10 @@ impl Connection {
         let Some(code) = word(payload).filter(|_| payload.len() == 4) else {
             return Err(frame_size("RST_STREAM has no four bytes"));
         };
-        if self.remove(id, Closed::Ended) {
+        if self.remove(id, CloseReason::Ended) {
             self.resets.count(self.now);
             let code = ErrorCode(code);
-            self.events.push_back(Event::Reset { stream: StreamId(id), code, origin: Origin::Peer });
+            self.events.push_back(Event::Reset { stream: StreamId(id), code, origin: ResetOrigin::Peer });
         } else {
             self.count_control();
         }
@@ -145,15 +145,15 @@ impl Connection {
 
     /// Sends a ping; [`Event::Pong`] answers it.
     pub fn ping(&mut self, payload: [u8; 8]) {
-        if !matches!(self.phase, Phase::Failed(..)) {
+        if !matches!(self.phase, ConnectionPhase::Failed(..)) {
             frame::ping(&mut self.output.bytes, payload, false);
         }
     }
 
     /// Asks the client to open no more streams. Those that are under way are served; later ones are ignored.
     pub fn shut_down(&mut self) {
-        if self.drain == Drain::No && !matches!(self.phase, Phase::Failed(..)) {
-            self.drain = Drain::Announced;
+        if self.drain == DrainPhase::No && !matches!(self.phase, ConnectionPhase::Failed(..)) {
+            self.drain = DrainPhase::Announced;
             let all = crate::flow::WINDOW_MAX as u32;
             frame::goaway(&mut self.output.bytes, all, ErrorCode::NO_ERROR, "");
             frame::ping(&mut self.output.bytes, DRAIN_PING, false);
@@ -162,20 +162,20 @@ impl Connection {
 
     /// Ends the first part of a shutdown without the client's answer, as when that took too long.
     pub fn end_drain(&mut self) {
-        if self.drain == Drain::Announced && !matches!(self.phase, Phase::Failed(..)) {
-            self.drain = Drain::Final { last: self.last_stream };
+        if self.drain == DrainPhase::Announced && !matches!(self.phase, ConnectionPhase::Failed(..)) {
+            self.drain = DrainPhase::Final { last: self.last_stream };
             frame::goaway(&mut self.output.bytes, self.last_stream, ErrorCode::NO_ERROR, "");
         }
     }
 
     /// The shutdown is complete: no stream is left and everything was written.
     pub fn is_drained(&self) -> bool {
-        matches!(self.drain, Drain::Final { .. }) && self.streams.len() == 0 && self.output.len() == 0
+        matches!(self.drain, DrainPhase::Final { .. }) && self.streams.len() == 0 && self.output.len() == 0
     }
 
     /// Ends the connection with an error of the owner, such as a deadline that passed.
     pub fn close(&mut self, code: ErrorCode, reason: &'static str) {
-        if !matches!(self.phase, Phase::Failed(..)) {
+        if !matches!(self.phase, ConnectionPhase::Failed(..)) {
             self.fail(code, reason);
         }
     }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::event::{Event, StreamId};
-use super::state::{Connection, Phase};
+use super::state::{Connection, ConnectionPhase};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::flow::Overflow;
 use crate::frame::{self, FrameHeader, Padding, flags, strip_padding, word};
-use crate::stream::Closed;
+use crate::stream::CloseReason;
 
 /// DATA below this that ends nothing costs as much to handle as a full frame.
 const SMALL_DATA_BYTES: usize = 64;
@@ -66,8 +66,8 @@ impl Connection {
         let Some(stream) = self.streams.get(id) else {
             self.controls.count(self.now);
             return Err(match self.streams.closed(id) {
-                Closed::Reset => None,
-                Closed::Ended | Closed::Unknown => Some(ErrorCode::STREAM_CLOSED),
+                CloseReason::Reset => None,
+                CloseReason::Ended | CloseReason::Unknown => Some(ErrorCode::STREAM_CLOSED),
             });
         };
         if stream.remote_ended {
@@ -130,7 +130,7 @@ impl Connection {
 
     fn release_connection(&mut self, bytes: usize) {
         if let Some(increment) = self.receive.release(bytes)
-            && !matches!(self.phase, Phase::Failed(..))
+            && !matches!(self.phase, ConnectionPhase::Failed(..))
         {
             frame::window_update(&mut self.output.bytes, 0, increment);
         }

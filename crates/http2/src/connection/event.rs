@@ -33,7 +33,7 @@ pub enum Event {
     /// The request has ended with these fields.
     Trailers { stream: StreamId, fields: Vec<Field> },
     /// The stream is gone; what the owner sends to it fails.
-    Reset { stream: StreamId, code: ErrorCode, origin: Origin },
+    Reset { stream: StreamId, code: ErrorCode, origin: ResetOrigin },
     /// There is room again after [`crate::Sent::Part`].
     Writable { stream: StreamId },
     /// The answer to a ping of the owner.
@@ -43,7 +43,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ResetOrigin {
     /// The client sent RST_STREAM.
     Peer,
     /// The client violated the protocol, and this side sent RST_STREAM.

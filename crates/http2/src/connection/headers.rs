@@ -7,16 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::event::{Event, StreamId};
-use super::state::{Connection, Drain, PartialBlock};
+use super::state::{Connection, DrainPhase, PartialBlock};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::frame::{FrameHeader, Padding, flags, strip_padding, strip_priority};
 use crate::head::{Collector, Field, Head, Section, Unfit};
 use crate::hpack::{HeaderBlock, Undecodable, Varying};
-use crate::stream::{Closed, Stream};
+use crate::stream::{CloseReason, StreamState};
 
 /// What a complete header block belongs to.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+struct BlockTarget {
     stream: u32,
     end_stream: bool,
     /// RFC 7540, 5.3.1: a stream error.
@@ -24,7 +24,7 @@ struct Target {
 }
 
 /// A head, and the value of the field that varies if it is not in the head.
-type Decoded = (Arc<Head>, Option<Varying>);
+type DecodedHead = (Arc<Head>, Option<Varying>);
 
 impl Connection {
     pub(super) fn on_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
@@ -44,7 +44,7 @@ impl Connection {
             fragment = rest;
         }
         let target =
-            Target { stream: header.stream, end_stream: header.has(flags::END_STREAM), self_dependent };
+            BlockTarget { stream: header.stream, end_stream: header.has(flags::END_STREAM), self_dependent };
         if header.has(flags::END_HEADERS) {
             return self.on_block(target, fragment);
         }
@@ -73,7 +73,7 @@ impl Connection {
         }
         let Some(block) = self.block.take() else { return Ok(()) };
         let PartialBlock { stream, end_stream, self_dependent, bytes, .. } = block;
-        self.on_block(Target { stream, end_stream, self_dependent }, &bytes)
+        self.on_block(BlockTarget { stream, end_stream, self_dependent }, &bytes)
     }
 
     fn append(&mut self, fragment: &[u8]) -> Result<(), Violation> {
@@ -85,7 +85,7 @@ impl Connection {
         Ok(())
     }
 
-    fn on_block(&mut self, target: Target, block: &[u8]) -> Result<(), Violation> {
+    fn on_block(&mut self, target: BlockTarget, block: &[u8]) -> Result<(), Violation> {
         if block.len() > self.limits.header_block_bytes_max {
             return Err(too_much("a header block is too large"));
         }
@@ -102,21 +102,21 @@ impl Connection {
             };
         }
         match self.streams.closed(id) {
-            Closed::Reset => {
+            CloseReason::Reset => {
                 self.count_control();
                 self.skip_block(block)
             }
-            Closed::Ended => {
+            CloseReason::Ended => {
                 Err(Violation::Connection(ErrorCode::STREAM_CLOSED, "HEADERS on a stream that has ended"))
             }
-            Closed::Unknown => Err(protocol("the id of a new stream is below that of an earlier one")),
+            CloseReason::Unknown => Err(protocol("the id of a new stream is below that of an earlier one")),
         }
     }
 
-    fn on_request(&mut self, target: Target, block: &[u8]) -> Result<(), Violation> {
+    fn on_request(&mut self, target: BlockTarget, block: &[u8]) -> Result<(), Violation> {
         let id = target.stream;
         self.last_stream = id;
-        if let Drain::Final { .. } = self.drain {
+        if let DrainPhase::Final { .. } = self.drain {
             // The client learns from GOAWAY that it was not served. What follows on the stream is ignored as
             // well.
             self.count_control();
@@ -144,7 +144,7 @@ impl Connection {
             return Err(Violation::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
         let receive = self.limits.stream_window_bytes;
-        let stream = self.streams.insert(Stream::new(id, receive, self.peer.initial_window, self.now));
+        let stream = self.streams.insert(StreamState::new(id, receive, self.peer.initial_window, self.now));
         stream.remote_ended = target.end_stream;
         stream.content_left = content_left;
         self.events.push_back(Event::Request {
@@ -159,7 +159,7 @@ impl Connection {
 
     /// The decoded head. It comes from the cache if the same block was seen with the table as it is now, or
     /// one that differs in the varying field only.
-    fn head(&mut self, block: &[u8]) -> Result<Result<Decoded, Unfit>, Violation> {
+    fn head(&mut self, block: &[u8]) -> Result<Result<DecodedHead, Unfit>, Violation> {
         let version = self.decoder.version();
         if let Some(version) = version
             && let Some(head) = self.cache.get(version, block)
@@ -197,7 +197,7 @@ impl Connection {
         Ok(Ok((head, None)))
     }
 
-    fn on_trailers(&mut self, target: Target, block: &[u8]) -> Result<(), Violation> {
+    fn on_trailers(&mut self, target: BlockTarget, block: &[u8]) -> Result<(), Violation> {
         let id = target.stream;
         let fields = self.collect(Section::Trailers, block)?.trailers();
         let fit = target.end_stream && !target.self_dependent;
@@ -220,7 +220,7 @@ impl Connection {
     fn refuse_large(&mut self, id: u32, end_stream: bool) {
         let status = HeaderBlock::new([(":status", "431"), ("content-length", "0")]);
         self.resets.count(self.now);
-        let stream = self.streams.insert(Stream::new(id, 0, 0, self.now));
+        let stream = self.streams.insert(StreamState::new(id, 0, 0, self.now));
         stream.remote_ended = end_stream;
         self.write_headers(id, &status, true);
         self.finish(id);

@@ -1,7 +1,7 @@
 //! What waits to be written to the socket: one buffer, so that the answers of a round leave in one write.
 
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(super) struct OutputBuffer {
     pub(super) bytes: Vec<u8>,
     /// Written already.
     at: usize,
@@ -10,7 +10,7 @@ pub(super) struct Output {
 /// Capacity that a busy connection keeps: the answers of a round, unless they are large.
 const BUSY_BYTES_MAX: usize = 32 << 10;
 
-impl Output {
+impl OutputBuffer {
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.bytes[self.at..]
     }

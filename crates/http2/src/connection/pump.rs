@@ -12,7 +12,7 @@ use bytes::Buf;
 use super::event::{Event, StreamId};
 use super::state::Connection;
 use crate::frame;
-use crate::stream::{Local, PendingEnd, Stream};
+use crate::stream::{Local, PendingEnd, StreamState};
 
 /// Body bytes of one frame: what a peer accepts without announcing more, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
@@ -202,7 +202,7 @@ impl Connection {
 }
 
 /// Puts a stream into the queue that it waits in, if it waits and is not there.
-pub(super) fn queue(stream: &mut Stream, ready: &mut VecDeque<u32>, window_wanted: &mut VecDeque<u32>) {
+pub(super) fn queue(stream: &mut StreamState, ready: &mut VecDeque<u32>, window_wanted: &mut VecDeque<u32>) {
     if stream.can_write() && !mem::replace(&mut stream.pending.queued, true) {
         ready.push_back(stream.id);
     }
@@ -211,7 +211,7 @@ pub(super) fn queue(stream: &mut Stream, ready: &mut VecDeque<u32>, window_wante
     }
 }
 
-fn queue_for_room(stream: &mut Stream, room_wanted: &mut VecDeque<u32>) {
+fn queue_for_room(stream: &mut StreamState, room_wanted: &mut VecDeque<u32>) {
     if !mem::replace(&mut stream.pending.room_queued, true) {
         room_wanted.push_back(stream.id);
     }

@@ -9,9 +9,9 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::event::Progress;
-use super::state::{Connection, Phase};
+use super::state::{Connection, ConnectionPhase};
 use crate::error::{Violation, frame_size, protocol};
-use crate::frame::{FrameHeader, HEADER_BYTES, Kind, flags};
+use crate::frame::{FrameHeader, FrameKind, HEADER_BYTES, flags};
 use crate::limits::Tick;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,7 +37,7 @@ impl Connection {
     /// Appends bytes that were read elsewhere. Makes the buffer for the next ones when a request has begun:
     /// many clients connect at one time, and memory that each has for a moment is not given back soon.
     pub fn receive(&mut self, bytes: &[u8]) {
-        if matches!(self.phase, Phase::Failed(..)) {
+        if matches!(self.phase, ConnectionPhase::Failed(..)) {
             return;
         }
         if self.input.is_empty() && self.last_stream == 0 {
@@ -96,7 +96,7 @@ impl Connection {
 
     /// Why no further frame is handled now.
     fn stop(&mut self, work: usize) -> Option<Progress> {
-        if let Phase::Failed(code, reason) = self.phase {
+        if let ConnectionPhase::Failed(code, reason) = self.phase {
             return Some(Progress::Failed { code, reason });
         }
         if self.output.len() > self.limits.output_bytes_max {
@@ -113,7 +113,7 @@ impl Connection {
     /// Takes all whole frames off the input. An error in a later frame waits until those before it are
     /// handled.
     fn whole_frames(&mut self) -> Result<Bytes, Violation> {
-        if self.phase == Phase::Preface {
+        if self.phase == ConnectionPhase::Preface {
             let length = self.input.len().min(PREFACE.len());
             if self.input[..length] != PREFACE[..length] {
                 return Err(protocol("the connection does not begin with the preface of HTTP/2"));
@@ -122,7 +122,7 @@ impl Connection {
                 return Ok(Bytes::new());
             }
             self.input.advance(length);
-            self.phase = Phase::Settings;
+            self.phase = ConnectionPhase::Settings;
         }
         let mut end = 0;
         while let Some(header) = FrameHeader::read(&self.input[end..]) {
@@ -144,30 +144,30 @@ impl Connection {
     }
 
     fn handle(&mut self, header: FrameHeader, frames: &Bytes, range: Range<usize>) -> Result<(), Violation> {
-        if self.phase == Phase::Settings {
-            if header.kind != Kind::Settings || header.has(flags::ACK) {
+        if self.phase == ConnectionPhase::Settings {
+            if header.kind != FrameKind::Settings || header.has(flags::ACK) {
                 return Err(protocol("the first frame is not SETTINGS"));
             }
-            self.phase = Phase::Open;
+            self.phase = ConnectionPhase::Open;
         }
         if let Some(block) = &self.block
-            && (header.kind != Kind::Continuation || header.stream != block.stream)
+            && (header.kind != FrameKind::Continuation || header.stream != block.stream)
         {
             return Err(protocol("a header block is interrupted by another frame"));
         }
         let payload = &frames[range.clone()];
         match header.kind {
-            Kind::Headers => self.on_headers(header, payload),
-            Kind::Continuation => self.on_continuation(header, payload),
-            Kind::Data => self.on_data(header, frames, range),
-            Kind::WindowUpdate => self.on_window_update(header, payload),
-            Kind::Settings => self.on_settings(header, payload),
-            Kind::Ping => self.on_ping(header, payload),
-            Kind::RstStream => self.on_rst_stream(header, payload),
-            Kind::Priority => self.on_priority(header, payload),
-            Kind::GoAway => self.on_goaway(header, payload),
-            Kind::PushPromise => Err(protocol("a client sent PUSH_PROMISE")),
-            Kind::Unknown => {
+            FrameKind::Headers => self.on_headers(header, payload),
+            FrameKind::Continuation => self.on_continuation(header, payload),
+            FrameKind::Data => self.on_data(header, frames, range),
+            FrameKind::WindowUpdate => self.on_window_update(header, payload),
+            FrameKind::Settings => self.on_settings(header, payload),
+            FrameKind::Ping => self.on_ping(header, payload),
+            FrameKind::RstStream => self.on_rst_stream(header, payload),
+            FrameKind::Priority => self.on_priority(header, payload),
+            FrameKind::GoAway => self.on_goaway(header, payload),
+            FrameKind::PushPromise => Err(protocol("a client sent PUSH_PROMISE")),
+            FrameKind::Unknown => {
                 self.count_control();
                 Ok(())
             }

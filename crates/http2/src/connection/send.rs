@@ -5,12 +5,12 @@
 
 use bytes::Bytes;
 
-use super::event::{Event, Origin, StreamId};
+use super::event::{Event, ResetOrigin, StreamId};
 use super::state::Connection;
 use crate::error::ErrorCode;
 use crate::frame;
 use crate::hpack::HeaderBlock;
-use crate::stream::{Closed, Local, PendingEnd};
+use crate::stream::{CloseReason, Local, PendingEnd};
 
 /// Whether something follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Connection {
 
     /// Ends a stream with RST_STREAM. What was pending is dropped.
     pub fn reset(&mut self, id: StreamId, code: ErrorCode) {
-        if self.remove(id.0, Closed::Reset) {
+        if self.remove(id.0, CloseReason::Reset) {
             frame::rst_stream(&mut self.output.bytes, id.0, code);
         }
     }
@@ -211,7 +211,7 @@ impl Connection {
     pub fn cancel(&mut self, id: StreamId, code: ErrorCode) {
         if self.streams.get(id.0).is_some() {
             self.reset(id, code);
-            self.events.push_back(Event::Reset { stream: id, code, origin: Origin::Deadline });
+            self.events.push_back(Event::Reset { stream: id, code, origin: ResetOrigin::Deadline });
         }
     }
 
@@ -228,7 +228,7 @@ impl Connection {
         self.pump();
     }
 
-    fn answering(&mut self, id: u32) -> Result<&mut crate::stream::Stream, Gone> {
+    fn answering(&mut self, id: u32) -> Result<&mut crate::stream::StreamState, Gone> {
         self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(Gone)
     }
 
@@ -254,10 +254,10 @@ impl Connection {
         let Some(stream) = self.streams.get(id) else { return };
         stream.answered = true;
         if stream.remote_ended {
-            self.remove(id, Closed::Ended);
+            self.remove(id, CloseReason::Ended);
         } else if !stream.kept_open {
             frame::rst_stream(&mut self.output.bytes, id, ErrorCode::NO_ERROR);
-            self.remove(id, Closed::Reset);
+            self.remove(id, CloseReason::Reset);
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::cache::BlockCache;
-use super::event::{Event, Origin, StreamId};
-use super::output::Output;
+use super::event::{Event, ResetOrigin, StreamId};
+use super::output::OutputBuffer;
 use crate::error::{ErrorCode, Violation};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame;
@@ -14,11 +14,11 @@ use crate::hpack::{Decoder, Shape};
 use crate::limits::{Limits, Tick};
 use crate::rate::Rate;
 use crate::settings::{self, PeerSettings};
-use crate::stream::{Closed, Streams};
+use crate::stream::{CloseReason, Streams};
 
 /// How far the connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Waits for the client's 24 bytes.
     Preface,
     /// Waits for the client's first SETTINGS.
@@ -29,7 +29,7 @@ pub(super) enum Phase {
 
 /// How far a graceful shutdown has come (section 6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drain {
+pub(super) enum DrainPhase {
     No,
     /// GOAWAY without a limit was sent, and a ping after it: streams under way are still served.
     Announced,
@@ -56,8 +56,8 @@ pub(super) struct PartialBlock {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) limits: Limits,
-    pub(super) phase: Phase,
-    pub(super) drain: Drain,
+    pub(super) phase: ConnectionPhase,
+    pub(super) drain: DrainPhase,
     pub(super) now: Tick,
     pub(super) opened: Tick,
 
@@ -92,7 +92,7 @@ pub struct Connection {
     /// The next header block begins with a table size of 0.
     pub(super) size_update_due: bool,
     pub(super) send: SendWindow,
-    pub(super) output: Output,
+    pub(super) output: OutputBuffer,
     /// Answers of PING wait here for [`Connection::send_pong`].
     pub(super) holds_pongs: bool,
     pub(super) held_pong: Option<[u8; 8]>,
@@ -123,14 +123,14 @@ impl Connection {
     /// A connection that was accepted at `now`. Its output begins with the server's preface.
     pub fn new(limits: Limits, now: Tick) -> Connection {
         let limits = limits.in_range();
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         frame::settings(&mut output.bytes, &settings::announced(&limits));
         if limits.connection_window_bytes > WINDOW_INITIAL {
             frame::window_update(&mut output.bytes, 0, limits.connection_window_bytes - WINDOW_INITIAL);
         }
         Connection {
-            phase: Phase::Preface,
-            drain: Drain::No,
+            phase: ConnectionPhase::Preface,
+            drain: DrainPhase::No,
             now,
             opened: now,
             input: BytesMut::new(),
@@ -189,7 +189,7 @@ impl Connection {
 
     /// The client's preface and first SETTINGS have come, and no connection error.
     pub fn is_open(&self) -> bool {
-        self.phase == Phase::Open
+        self.phase == ConnectionPhase::Open
     }
 
     /// A stream that was never opened: one of the server's numbers, or one that is still to come.
@@ -209,11 +209,11 @@ impl Connection {
             Violation::Stream(id, code) => {
                 self.resets.count(self.now);
                 frame::rst_stream(&mut self.output.bytes, id, code);
-                if self.remove(id, Closed::Reset) {
+                if self.remove(id, CloseReason::Reset) {
                     self.events.push_back(Event::Reset {
                         stream: StreamId(id),
                         code,
-                        origin: Origin::Violation,
+                        origin: ResetOrigin::Violation,
                     });
                 } else {
                     self.streams.remember_reset(id);
@@ -225,11 +225,11 @@ impl Connection {
     /// Sends GOAWAY; nothing is handled afterwards.
     pub(super) fn fail(&mut self, code: ErrorCode, reason: &'static str) {
         let last = match self.drain {
-            Drain::Final { last } => last,
-            Drain::No | Drain::Announced => self.last_stream,
+            DrainPhase::Final { last } => last,
+            DrainPhase::No | DrainPhase::Announced => self.last_stream,
         };
         frame::goaway(&mut self.output.bytes, last, code, reason);
-        self.phase = Phase::Failed(code, reason);
+        self.phase = ConnectionPhase::Failed(code, reason);
         self.streams = Streams::new(0);
         self.ready.clear();
         self.window_wanted.clear();
@@ -243,7 +243,7 @@ impl Connection {
     }
 
     /// Takes a stream out, with what it had pending. False if it was not there.
-    pub(super) fn remove(&mut self, id: u32, how: Closed) -> bool {
+    pub(super) fn remove(&mut self, id: u32, how: CloseReason) -> bool {
         let Some(stream) = self.streams.remove(id, how) else { return false };
         let pending = &stream.pending;
         if pending.queued || pending.window_queued || pending.room_queued {

@@ -1,14 +1,14 @@
 //! What the connection waits for, so that the owner can time it, and what memory it holds.
 
 use super::event::StreamId;
-use super::state::{Connection, Phase, READ_ROOM_MIN};
+use super::state::{Connection, ConnectionPhase, READ_ROOM_MIN};
 use crate::hpack::Shape;
 use crate::limits::Tick;
-use crate::stream::{Local, Stream};
+use crate::stream::{Local, StreamState};
 
 /// Something of the peer that has not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum PeerWait {
     /// The client's preface and its first SETTINGS.
     Preface,
     /// The acknowledgement of this side's SETTINGS.
@@ -26,7 +26,7 @@ pub enum Waiting {
 /// A wait and the tick at which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    pub waiting: Waiting,
+    pub waiting: PeerWait,
     pub since: Tick,
 }
 
@@ -55,13 +55,13 @@ impl Connection {
     /// Everything the connection waits for. The owner asks now and then, ends what has waited too long by
     /// [`Connection::reset`] or [`Connection::close`], and knows which streams may stay open.
     pub fn waits(&self) -> impl Iterator<Item = Wait> {
-        let preface = matches!(self.phase, Phase::Preface | Phase::Settings);
-        let settings = self.phase == Phase::Open && !self.settings_acknowledged;
+        let preface = matches!(self.phase, ConnectionPhase::Preface | ConnectionPhase::Settings);
+        let settings = self.phase == ConnectionPhase::Open && !self.settings_acknowledged;
         let connection = [
-            preface.then_some(Wait { waiting: Waiting::Preface, since: self.opened }),
-            settings.then_some(Wait { waiting: Waiting::SettingsAck, since: self.opened }),
-            self.partial_since.map(|since| Wait { waiting: Waiting::Frame, since }),
-            (self.output.len() > 0).then_some(Wait { waiting: Waiting::Output, since: self.output_since }),
+            preface.then_some(Wait { waiting: PeerWait::Preface, since: self.opened }),
+            settings.then_some(Wait { waiting: PeerWait::SettingsAck, since: self.opened }),
+            self.partial_since.map(|since| Wait { waiting: PeerWait::Frame, since }),
+            (self.output.len() > 0).then_some(Wait { waiting: PeerWait::Output, since: self.output_since }),
         ];
         connection.into_iter().flatten().chain(self.streams.iter().flat_map(stream_waits))
     }
@@ -109,13 +109,13 @@ impl Connection {
     }
 }
 
-fn stream_waits(stream: &Stream) -> impl Iterator<Item = Wait> + use<> {
+fn stream_waits(stream: &StreamState) -> impl Iterator<Item = Wait> + use<> {
     let id = StreamId(stream.id);
     let body = !stream.remote_ended && stream.local != Local::Ended;
     let window = !stream.pending.is_empty();
     [
-        body.then_some(Wait { waiting: Waiting::Body(id), since: stream.opened }),
-        window.then_some(Wait { waiting: Waiting::Window(id), since: stream.pending.since }),
+        body.then_some(Wait { waiting: PeerWait::Body(id), since: stream.opened }),
+        window.then_some(Wait { waiting: PeerWait::Window(id), since: stream.pending.since }),
     ]
     .into_iter()
     .flatten()

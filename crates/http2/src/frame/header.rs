@@ -12,7 +12,7 @@ pub(crate) mod flags {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     Data,
     Headers,
     Priority,
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) length: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FrameKind,
     flags: u8,
     /// Without the reserved bit.
     pub(crate) stream: u32,
@@ -41,17 +41,17 @@ impl FrameHeader {
     pub(crate) fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEADER_BYTES>()?;
         let kind = match kind {
-            0 => Kind::Data,
-            1 => Kind::Headers,
-            2 => Kind::Priority,
-            3 => Kind::RstStream,
-            4 => Kind::Settings,
-            5 => Kind::PushPromise,
-            6 => Kind::Ping,
-            7 => Kind::GoAway,
-            8 => Kind::WindowUpdate,
-            9 => Kind::Continuation,
-            _ => Kind::Unknown,
+            0 => FrameKind::Data,
+            1 => FrameKind::Headers,
+            2 => FrameKind::Priority,
+            3 => FrameKind::RstStream,
+            4 => FrameKind::Settings,
+            5 => FrameKind::PushPromise,
+            6 => FrameKind::Ping,
+            7 => FrameKind::GoAway,
+            8 => FrameKind::WindowUpdate,
+            9 => FrameKind::Continuation,
+            _ => FrameKind::Unknown,
         };
         Some(FrameHeader {
             length: u32::from_be_bytes([0, a, b, c]) as usize,

@@ -61,7 +61,7 @@ impl Pending {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StreamState {
     pub(crate) id: u32,
     /// The peer has sent END_STREAM.
     pub(crate) remote_ended: bool,
@@ -80,9 +80,9 @@ pub(crate) struct Stream {
     pub(crate) opened: Tick,
 }
 
-impl Stream {
-    pub(crate) fn new(id: u32, receive: u32, send: u32, now: Tick) -> Stream {
-        Stream {
+impl StreamState {
+    pub(crate) fn new(id: u32, receive: u32, send: u32, now: Tick) -> StreamState {
+        StreamState {
             id,
             remote_ended: false,
             local: Local::Waiting,

@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 
-use super::state::Stream;
+use super::state::StreamState;
 
 /// How a stream closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseReason {
     /// Reset by this side: frames may be under way and are ignored.
     Reset,
     /// Ended by both sides, or reset by the peer: further frames are errors.
@@ -27,7 +27,7 @@ const HOLES_MIN: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Streams {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<StreamSlot>,
     live: usize,
     reset: VecDeque<u32>,
     reset_max: usize,
@@ -35,9 +35,9 @@ pub(crate) struct Streams {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct StreamSlot {
     id: u32,
-    stream: Option<Stream>,
+    stream: Option<StreamState>,
 }
 
 impl Streams {
@@ -51,39 +51,39 @@ impl Streams {
 
     /// Entries of memory held, for accounting.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
+        self.slots.capacity() * size_of::<StreamSlot>()
             + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
     }
 
-    pub(crate) fn get(&mut self, id: u32) -> Option<&mut Stream> {
+    pub(crate) fn get(&mut self, id: u32) -> Option<&mut StreamState> {
         let place = self.place(id)?;
         self.slots[place].stream.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamState> {
         self.slots.iter().filter_map(|slot| slot.stream.as_ref())
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
         self.slots.iter_mut().filter_map(|slot| slot.stream.as_mut())
     }
 
     /// The id must be larger than that of every stream before.
-    pub(crate) fn insert(&mut self, stream: Stream) -> &mut Stream {
+    pub(crate) fn insert(&mut self, stream: StreamState) -> &mut StreamState {
         debug_assert!(self.slots.back().is_none_or(|slot| slot.id < stream.id), "ids ascend");
         self.live += 1;
-        self.slots.push_back(Slot { id: stream.id, stream: None });
+        self.slots.push_back(StreamSlot { id: stream.id, stream: None });
         let slot = self.slots.back_mut().expect("a slot was pushed");
         slot.stream.insert(stream)
     }
 
-    pub(crate) fn remove(&mut self, id: u32, how: Closed) -> Option<Stream> {
+    pub(crate) fn remove(&mut self, id: u32, how: CloseReason) -> Option<StreamState> {
         let place = self.place(id)?;
         let stream = self.slots[place].stream.take()?;
         self.live -= 1;
         match how {
-            Closed::Reset => self.remember_reset(id),
-            Closed::Ended | Closed::Unknown => remember(&mut self.ended, ENDED_REMEMBERED, id),
+            CloseReason::Reset => self.remember_reset(id),
+            CloseReason::Ended | CloseReason::Unknown => remember(&mut self.ended, ENDED_REMEMBERED, id),
         }
         while self.slots.front().is_some_and(|slot| slot.stream.is_none()) {
             self.slots.pop_front();
@@ -100,13 +100,13 @@ impl Streams {
     }
 
     /// What is known of a stream that is not live.
-    pub(crate) fn closed(&self, id: u32) -> Closed {
+    pub(crate) fn closed(&self, id: u32) -> CloseReason {
         if self.reset.contains(&id) {
-            Closed::Reset
+            CloseReason::Reset
         } else if self.ended.contains(&id) {
-            Closed::Ended
+            CloseReason::Ended
         } else {
-            Closed::Unknown
+            CloseReason::Unknown
         }
     }
 

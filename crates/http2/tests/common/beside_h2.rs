@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use http2::{Connection, Event, Head, Limits, Progress, Varying, Waiting};
+use http2::{Connection, Event, Head, Limits, PeerWait, Progress, Varying};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Streams that may be open, on both sides.
@@ -153,7 +153,7 @@ impl Ours {
                     stream.trailers.sort();
                 }
             }
-            Event::Reset { stream, origin: http2::Origin::Peer, .. } => {
+            Event::Reset { stream, origin: http2::ResetOrigin::Peer, .. } => {
                 if let Some(stream) = streams.get_mut(&stream.number()) {
                     stream.was_reset = true;
                 }
@@ -349,7 +349,7 @@ pub fn check(input: &[u8]) {
             theirs.receive(&frame);
         }
         // h2 decodes fragments, this crate whole blocks.
-        let is_in_block = ours.connection.waits().any(|wait| wait.waiting == Waiting::Frame);
+        let is_in_block = ours.connection.waits().any(|wait| wait.waiting == PeerWait::Frame);
         if !is_in_block {
             let stream = stream_of(&frame);
             if theirs.side.has_failed

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::io::poll_read_buf;
 
-use http2::{Connection, ErrorCode, Limits, Progress, StreamId, Tick, Waiting};
+use http2::{Connection, ErrorCode, Limits, PeerWait, Progress, StreamId, Tick};
 
 /// What answers the requests of a connection. It is dropped when the connection ends, and with it what it
 /// had begun.
@@ -316,14 +316,14 @@ enum Checked {
 }
 
 impl Deadlines {
-    fn of(&self, waiting: Waiting) -> Tick {
+    fn of(&self, waiting: PeerWait) -> Tick {
         match waiting {
-            Waiting::Preface => self.preface,
-            Waiting::SettingsAck => self.settings_ack,
-            Waiting::Frame => self.frame,
-            Waiting::Body(_) => self.body,
-            Waiting::Window(_) => self.window,
-            Waiting::Output => self.output,
+            PeerWait::Preface => self.preface,
+            PeerWait::SettingsAck => self.settings_ack,
+            PeerWait::Frame => self.frame,
+            PeerWait::Body(_) => self.body,
+            PeerWait::Window(_) => self.window,
+            PeerWait::Output => self.output,
         }
     }
 
@@ -335,24 +335,24 @@ impl Deadlines {
         stays_open: impl Fn(StreamId) -> bool,
     ) -> Checked {
         let mut any = false;
-        let late: Vec<Waiting> = connection
+        let late: Vec<PeerWait> = connection
             .waits()
-            .filter(|wait| !matches!(wait.waiting, Waiting::Body(stream) if stays_open(stream)))
+            .filter(|wait| !matches!(wait.waiting, PeerWait::Body(stream) if stays_open(stream)))
             .inspect(|_| any = true)
             .filter(|wait| now.saturating_sub(wait.since) >= self.of(wait.waiting))
             .map(|wait| wait.waiting)
             .collect();
         for waiting in late {
             match waiting {
-                Waiting::Preface => connection.close(ErrorCode::PROTOCOL_ERROR, "no preface in time"),
-                Waiting::SettingsAck => {
+                PeerWait::Preface => connection.close(ErrorCode::PROTOCOL_ERROR, "no preface in time"),
+                PeerWait::SettingsAck => {
                     connection.close(ErrorCode::SETTINGS_TIMEOUT, "SETTINGS not acknowledged in time");
                 }
-                Waiting::Frame => connection.close(ErrorCode::PROTOCOL_ERROR, "a frame did not end in time"),
-                Waiting::Body(stream) | Waiting::Window(stream) => {
+                PeerWait::Frame => connection.close(ErrorCode::PROTOCOL_ERROR, "a frame did not end in time"),
+                PeerWait::Body(stream) | PeerWait::Window(stream) => {
                     connection.cancel(stream, ErrorCode::CANCEL);
                 }
-                Waiting::Output => return Checked::Dead,
+                PeerWait::Output => return Checked::Dead,
             }
         }
         if any { Checked::Waits } else { Checked::Nothing }

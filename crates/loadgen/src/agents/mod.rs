@@ -40,22 +40,22 @@ pub trait Value: DeserializeOwned {
 }
 
 /// A command line.
-impl Value for Order {
+impl Value for AgentOrder {
     const BYTES_MAX: usize = 1 << 20;
 }
 
 /// A measurement with all its failed positions and histograms is some megabytes.
-impl Value for Reply {
+impl Value for AgentReply {
     const BYTES_MAX: usize = 256 << 20;
 }
 
 /// From the controller.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Order {
+pub enum AgentOrder {
     /// Open the connections of this command, whose arguments follow the name of the program.
     Prepare {
         arguments: Vec<String>,
-        place: Place,
+        place: AgentPlace,
     },
     Begin,
     /// End early, with what was measured so far.
@@ -64,14 +64,14 @@ pub enum Order {
 
 /// Which of the agents it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct AgentPlace {
     pub index: u64,
     pub of: u64,
 }
 
 /// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub enum AgentReply {
     /// It lives, and has so many answers and failures so far.
     Working {
         answered: u64,
@@ -84,13 +84,13 @@ pub enum Reply {
 }
 
 /// One end of a connection.
-pub struct Line {
+pub struct AgentLine {
     stream: BufReader<TcpStream>,
     /// The part of the next value that has arrived.
     partial: Vec<u8>,
 }
 
-impl Line {
+impl AgentLine {
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: BufReader::new(stream), partial: Vec::new() }
     }
@@ -142,34 +142,36 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let sending = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let sent = measurement(3);
-        let mut sender = Line::new(sending);
-        sender.send(&Reply::Ended(Box::new(sent.clone()))).await.unwrap();
-        let mut receiver = Line::new(listener.accept().await.unwrap().0);
-        let Reply::Ended(received) = receiver.receive().await.unwrap() else { panic!() };
+        let mut sender = AgentLine::new(sending);
+        sender.send(&AgentReply::Ended(Box::new(sent.clone()))).await.unwrap();
+        let mut receiver = AgentLine::new(listener.accept().await.unwrap().0);
+        let AgentReply::Ended(received) = receiver.receive().await.unwrap() else { panic!() };
         let latencies = |it: &Measurement| (it.tally.latencies_ns.len(), it.tally.latencies_ns.max());
         assert_eq!(latencies(&received), latencies(&sent));
         assert_eq!((received.failed_len(), received.per_second()), (1, sent.per_second()));
         drop(sender);
-        assert!(receiver.receive::<Reply>().await.is_err());
+        assert!(receiver.receive::<AgentReply>().await.is_err());
     }
 
     #[tokio::test]
     async fn a_line_without_an_end_is_refused_however_it_is_received() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut sending = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut receiver = Line::new(listener.accept().await.unwrap().0);
+        let mut receiver = AgentLine::new(listener.accept().await.unwrap().0);
         let sender = tokio::spawn(async move { while sending.write_all(&[b'x'; 4096]).await.is_ok() {} });
         let refused = async {
             loop {
                 // As a select drops it, of which another branch is ready again and again.
-                if let Ok(received) = timeout(Duration::from_micros(200), receiver.receive::<Order>()).await {
+                if let Ok(received) =
+                    timeout(Duration::from_micros(200), receiver.receive::<AgentOrder>()).await
+                {
                     return received.unwrap_err();
                 }
             }
         };
         let error = timeout(Duration::from_secs(20), refused).await.expect("it is refused");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert_eq!(receiver.partial.len(), Order::BYTES_MAX);
+        assert_eq!(receiver.partial.len(), AgentOrder::BYTES_MAX);
         drop(receiver);
         sender.await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! From the flags of TLS and users to endpoints with access.
 
 use super::flags::Security;
-use crate::client::access::{Access, Identity, Offer, Trust};
+use crate::client::access::{ClientAccess, ClientIdentity, Offer, Trust};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::output::text::chain;
@@ -18,7 +18,7 @@ pub async fn admit(flags: &Security, endpoints: Vec<Endpoint>) -> Result<Vec<End
     if let Some(user) = &flags.user {
         let (name, password) = credentials(user, flags.password.as_deref(), ask)?;
         let first = endpoints.first().ok_or("no endpoint given")?;
-        let client = admin::Client::connect(first).await.map_err(|error| error.to_string())?;
+        let client = admin::AdminClient::connect(first).await.map_err(|error| error.to_string())?;
         let token = client.authenticate(&name, &password).await.map_err(|error| error.to_string())?;
         access.set_token(token);
     }
@@ -38,10 +38,10 @@ pub fn check(flags: &Security) -> Result<(), String> {
 }
 
 /// The access that the flags describe, or none if no flag and no endpoint needs it.
-fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<Access>, String> {
+fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<ClientAccess>, String> {
     check(flags)?;
     let identity = flags.cert.clone().zip(flags.private_key.clone());
-    let identity = identity.map(|(certificate, private_key)| Identity { certificate, private_key });
+    let identity = identity.map(|(certificate, private_key)| ClientIdentity { certificate, private_key });
     let trust = match &flags.cacert {
         Some(path) => Trust::Roots(path.clone()),
         None if flags.insecure_skip_tls_verify => Trust::Anyone,
@@ -54,7 +54,7 @@ fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<Access>, St
     let offer = if tls { Offer::Tls } else { Offer::TokenOnly };
     // Without TLS no roots are needed, and some machines have none.
     let trust = if tls || endpoints.iter().any(Endpoint::wants_tls) { trust } else { Trust::Anyone };
-    Access::new(&trust, identity.as_ref(), offer).map(Some).map_err(|error| chain(&error))
+    ClientAccess::new(&trust, identity.as_ref(), offer).map(Some).map_err(|error| chain(&error))
 }
 
 /// Name and password, separated by the first colon as in `benchmark`.

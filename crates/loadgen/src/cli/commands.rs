@@ -7,11 +7,11 @@ use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::check_json;
 use super::plans::aim::aimed;
 use super::plans::coordination;
-use super::refusal::{Refusal, of_flags};
+use super::refusal::{ExitReason, of_flags};
 use super::single::{self, Wants};
 use super::terminal::{note, print};
 use super::{access, agents, measure, plans, report, steps, verify, ycsb};
-use crate::agents::Place;
+use crate::agents::AgentPlace;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::run::Plan;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Executes the command line. An error means that it was refused or that a run could not begin.
-pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
+pub async fn execute(mut cli: Cli) -> Result<ExitCode, ExitReason> {
     admit(&mut cli).await?;
     let global = &cli.global;
     match &cli.command {
@@ -87,7 +87,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, Refusal> {
 }
 
 /// Refuses flags that do not fit each other, and makes the endpoints ready to be used.
-async fn admit(cli: &mut Cli) -> Result<(), Refusal> {
+async fn admit(cli: &mut Cli) -> Result<(), ExitReason> {
     of_flags(plans::refuse_unsupported(&cli.global.refused))?;
     of_flags(access::check(&cli.global.security))?;
     if cli.command.sends_to_endpoints() {
@@ -100,13 +100,13 @@ async fn admit(cli: &mut Cli) -> Result<(), Refusal> {
         of_flags(agents::agent::check(&cli.command))?;
         if global.live || global.metrics_listen.is_some() {
             let reason = "--live and --metrics-listen show a run of this process, not of --agents";
-            return Err(Refusal::CommandLine(reason.into()));
+            return Err(ExitReason::CommandLine(reason.into()));
         }
     }
     Ok(())
 }
 
-async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode, Refusal> {
+async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode, ExitReason> {
     let (cluster, plan) = of_flags(plans::kubernetes::plan(global, flags))?;
     if flags.sending.dry_run || !global.agents.is_empty() {
         return load(global, &flags.sending, plan, std::future::pending()).await;
@@ -139,7 +139,7 @@ fn completion(shell: clap_complete::Shell) -> String {
     String::from_utf8(script).expect("a script is text")
 }
 
-async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, Refusal> {
+async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, ExitReason> {
     let endpoints = global.endpoints.clone();
     let planned = plans::put(flags);
     let plan = planned.and_then(|workload| plans::plan(global, endpoints, workload, &flags.sending));
@@ -160,7 +160,7 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
     }
     loop {
         tokio::time::sleep(interval).await;
-        let compacted = async { admin::Client::connect(&endpoint).await?.compact(delta).await };
+        let compacted = async { admin::AdminClient::connect(&endpoint).await?.compact(delta).await };
         if let Err(error) = compacted.await {
             return error.to_string();
         }
@@ -173,7 +173,7 @@ async fn load(
     sending: &Sending,
     plan: Plan,
     background: impl Future<Output = String>,
-) -> Result<ExitCode, Refusal> {
+) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
     if sending.dry_run {
@@ -194,7 +194,7 @@ async fn load(
 }
 
 /// Runs a plan of a command without several rates.
-async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<ExitCode, Refusal> {
+async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
     if reporting.dry_run {
@@ -206,14 +206,14 @@ async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<Exit
 }
 
 /// With agents nothing is created here: the first of them does it.
-fn place(global: &Global) -> Place {
+fn place(global: &Global) -> AgentPlace {
     let of = global.agents.len() as u64 + 1;
-    Place { index: u64::from(of > 1), of }
+    AgentPlace { index: u64::from(of > 1), of }
 }
 
 async fn hash_summary(endpoint: &Endpoint) -> Result<String, admin::Error> {
     let begin = Instant::now();
-    let client = admin::Client::connect(endpoint).await?;
+    let client = admin::AdminClient::connect(endpoint).await?;
     let (hash, status) = (client.hash_kv().await?, client.status().await?);
     let took = begin.elapsed();
     let size = status.db_size as f64 / 1e6;

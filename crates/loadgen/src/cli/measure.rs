@@ -5,17 +5,17 @@ use super::flags::measure::{CompareFlags, MeasureFlags, SuiteFlags};
 use super::flags::outputs::Outputs;
 use super::outputs::{self, check_json, write_json};
 use super::progress::WithoutTerminal;
-use super::refusal::{Refusal, of_flags};
+use super::refusal::{ExitReason, of_flags};
 use super::terminal::{first_error, note, print};
 use super::{access, plans, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::compare::{self, Monitor, Origin, Plan, Program, Step, Subject};
-use crate::run::Run;
+use crate::compare::{self, ComparisonPlan, ComparisonStep, Monitor, Program, Subject, SubjectOrigin};
+use crate::run::ActiveRun;
 use bench_report::compose;
 use bench_report::model::{Report, RowSpec};
 use bench_report::render::{brief, markdown};
-use bench_report::suite::{self, Row};
+use bench_report::suite::{self, SuiteRow};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -23,21 +23,23 @@ use std::process::ExitCode;
 const ROW_SECONDS: f64 = 200.0;
 
 /// Measures one system.
-pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Refusal> {
+pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, ExitReason> {
     let subject = match &flags.program {
         Some(program) => of_flags(program_of(program))?,
-        None => Subject { name: flags.name.clone(), origin: Origin::Endpoints(global.endpoints.clone()) },
+        None => {
+            Subject { name: flags.name.clone(), origin: SubjectOrigin::Endpoints(global.endpoints.clone()) }
+        }
     };
     let title = format!("{}, measured", subject.name);
     measure(global, &flags.measure, vec![subject], title).await
 }
 
 /// Measures two systems in turn.
-pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, Refusal> {
+pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, ExitReason> {
     let a = of_flags(subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?))?;
     let b = of_flags(subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?))?;
     if a.name == b.name {
-        return Err(Refusal::CommandLine(format!("--a and --b are both called {}", a.name)));
+        return Err(ExitReason::CommandLine(format!("--a and --b are both called {}", a.name)));
     }
     let title = format!("{} and {}, side by side", a.name, b.name);
     measure(global, &flags.measure, vec![a, b], title).await
@@ -61,14 +63,14 @@ fn subject(flag: &str, program: Option<&str>, endpoints: &[Endpoint]) -> Result<
         )),
         (name, endpoints) => Ok(Subject {
             name: name.unwrap_or(flag.trim_start_matches('-')).to_owned(),
-            origin: Origin::Endpoints(endpoints.to_vec()),
+            origin: SubjectOrigin::Endpoints(endpoints.to_vec()),
         }),
     }
 }
 
 fn program_of(text: &str) -> Result<Subject, String> {
     let Program { name, path } = text.parse()?;
-    Ok(Subject { name, origin: Origin::Program(path) })
+    Ok(Subject { name, origin: SubjectOrigin::Program(path) })
 }
 
 /// The plan that the flags ask for.
@@ -77,7 +79,7 @@ fn plan(
     flags: &MeasureFlags,
     subjects: Vec<Subject>,
     title: String,
-) -> Result<Plan, String> {
+) -> Result<ComparisonPlan, String> {
     let mut suites = suite::find(&flags.suites)?;
     for row in &flags.rows {
         if !suites.iter().flat_map(|suite| &suite.rows).any(|known| known.id == *row) {
@@ -90,7 +92,7 @@ fn plan(
     if row_seconds.is_nan() || row_seconds < 0.0 {
         return Err(format!("--row-seconds={row_seconds} is no time"));
     }
-    Ok(Plan {
+    Ok(ComparisonPlan {
         title: flags.title.clone().unwrap_or(title),
         subjects,
         suites,
@@ -114,7 +116,7 @@ async fn measure(
     flags: &MeasureFlags,
     subjects: Vec<Subject>,
     title: String,
-) -> Result<ExitCode, Refusal> {
+) -> Result<ExitCode, ExitReason> {
     let plan = of_flags(plan(global, flags, subjects, title))?;
     if flags.list || flags.dry_run {
         return Ok(print(&listed(&plan, flags.dry_run)).map(|()| ExitCode::SUCCESS)?);
@@ -123,14 +125,14 @@ async fn measure(
     outputs::check(&flags.outputs)?;
     check_json(global.json.as_deref())?;
     for subject in &plan.subjects {
-        if let Origin::Endpoints(endpoints) = &subject.origin {
+        if let SubjectOrigin::Endpoints(endpoints) = &subject.origin {
             let surveyed = admin::survey(endpoints).await;
             surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
             note(&written_to(&subject.name, &plan));
         }
     }
     let mut report = of_flags(compare::report(&plan, command_line()))?;
-    let mut lines = Lines::default();
+    let mut lines = ProgressLines::default();
     let interrupted = tokio::select! {
         () = compare::run(&plan, &mut report, &mut lines) => false,
         // Dropping the comparison kills the servers that it started.
@@ -148,7 +150,7 @@ async fn measure(
 }
 
 /// The rows of a plan, with their commands if they are wanted.
-fn listed(plan: &Plan, commands: bool) -> String {
+fn listed(plan: &ComparisonPlan, commands: bool) -> String {
     let mut out = String::new();
     for suite in &plan.suites {
         for row in suite.rows.iter().map(|row| row.scaled(plan.scale, plan.rounds)) {
@@ -168,10 +170,10 @@ fn listed(plan: &Plan, commands: bool) -> String {
 }
 
 /// What the rows leave in a cluster that is not theirs.
-fn written_to(name: &str, plan: &Plan) -> String {
+fn written_to(name: &str, plan: &ComparisonPlan) -> String {
     let rows =
         plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));
-    let specs: Vec<_> = rows.filter(Row::writes).map(|row| row.spec).collect();
+    let specs: Vec<_> = rows.filter(SuiteRow::writes).map(|row| row.spec).collect();
     let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
     let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
     let prefix = String::from_utf8_lossy(&plan.prefix);
@@ -271,15 +273,15 @@ fn quoted(word: &str) -> String {
 
 /// A line on standard error for each row and for what goes wrong; on a terminal, a bar for each run.
 #[derive(Default)]
-pub struct Lines {
+pub struct ProgressLines {
     row: usize,
     /// Of the current run.
-    view: Option<progress::View>,
+    view: Option<progress::ProgressView>,
     label: String,
 }
 
-impl Monitor for Lines {
-    fn step(&mut self, step: &Step<'_>) {
+impl Monitor for ProgressLines {
+    fn step(&mut self, step: &ComparisonStep<'_>) {
         self.view = None;
         if step.row_number != self.row {
             self.row = step.row_number;
@@ -291,9 +293,10 @@ impl Monitor for Lines {
         };
     }
 
-    fn progress(&mut self, run: &Run) {
-        let view =
-            self.view.get_or_insert_with(|| progress::View::new(&self.label, WithoutTerminal::Silence));
+    fn progress(&mut self, run: &ActiveRun) {
+        let view = self
+            .view
+            .get_or_insert_with(|| progress::ProgressView::new(&self.label, WithoutTerminal::Silence));
         view.show(run);
         if run.progress().finished {
             self.view = None;
@@ -313,7 +316,7 @@ mod tests {
     #[test]
     fn a_side_is_a_program_or_endpoints_with_a_name() {
         let endpoints: Vec<Endpoint> = vec!["h:1".parse().unwrap()];
-        assert!(matches!(subject("--a", Some("x=/p"), &[]).unwrap().origin, Origin::Program(_)));
+        assert!(matches!(subject("--a", Some("x=/p"), &[]).unwrap().origin, SubjectOrigin::Program(_)));
         assert_eq!(subject("--a", Some("etcd"), &endpoints).unwrap().name, "etcd");
         assert_eq!(subject("--b", None, &endpoints).unwrap().name, "b");
         for (program, endpoints) in [(None, &[][..]), (Some("x=/p"), &endpoints), (Some("x"), &[])] {

@@ -24,7 +24,7 @@ mod steps; // one load at several rates
 
 use crate::server::with_parent;
 use flags::Cli;
-use refusal::Refusal;
+use refusal::ExitReason;
 use std::process::ExitCode;
 
 /// As for a flag that does not exist.
@@ -46,9 +46,9 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match executed {
         Ok(code) => code,
-        Err(Refusal::CommandLine(reason)) => refuse(&reason, ExitCode::from(COMMAND_LINE_STATUS)),
-        Err(Refusal::Run(reason)) => refuse(&reason, ExitCode::FAILURE),
-        Err(Refusal::Interrupted(reason)) => refuse(&reason, ExitCode::from(progress::INTERRUPTED_STATUS)),
+        Err(ExitReason::CommandLine(reason)) => refuse(&reason, ExitCode::from(COMMAND_LINE_STATUS)),
+        Err(ExitReason::Run(reason)) => refuse(&reason, ExitCode::FAILURE),
+        Err(ExitReason::Interrupted(reason)) => refuse(&reason, ExitCode::from(progress::INTERRUPTED_STATUS)),
     }
 }
 

@@ -5,12 +5,12 @@
 //! * The first SIGINT or SIGTERM stops the run and reports the requests so far; the second ends the process.
 //!   From the first phase that can be stopped on, a signal is remembered until the next one looks.
 
-use super::refusal::Refusal;
+use super::refusal::ExitReason;
 use super::terminal::note;
 use crate::output::text::chain;
 use crate::run::results::Measurement;
-use crate::run::{Error, Plan, Prepared, Progress, Run};
-use crate::stats::histogram::Counts;
+use crate::run::{ActiveRun, Error, Plan, PreparedRun, RunProgress};
+use crate::stats::histogram::StepCounts;
 use crate::stats::progress::Control;
 use rustix::termios::tcgetwinsize;
 use std::collections::VecDeque;
@@ -37,16 +37,20 @@ const RECENT: Duration = Duration::from_secs(2);
 
 /// Waits for the end of the run or for the first signal. `background` is polled meanwhile; its result stops
 /// the run.
-pub async fn run<F>(run: Run, background: F) -> Result<Measurement, Error>
+pub async fn run<F>(run: ActiveRun, background: F) -> Result<Measurement, Error>
 where
     F: Future<Output = String>,
 {
-    let mut view = View::new("", WithoutTerminal::Lines);
+    let mut view = ProgressView::new("", WithoutTerminal::Lines);
     run_shown(run, background, &mut |run| view.show(run)).await
 }
 
 /// The same with another view, which is called several times a second.
-pub async fn run_shown<F>(run: Run, background: F, show: &mut dyn FnMut(&Run)) -> Result<Measurement, Error>
+pub async fn run_shown<F>(
+    run: ActiveRun,
+    background: F,
+    show: &mut dyn FnMut(&ActiveRun),
+) -> Result<Measurement, Error>
 where
     F: Future<Output = String>,
 {
@@ -113,22 +117,22 @@ fn signals() -> Option<watch::Receiver<bool>> {
 }
 
 /// Opens all connections.
-pub async fn prepared(plan: Plan) -> Result<Prepared, Refusal> {
+pub async fn prepared(plan: Plan) -> Result<PreparedRun, ExitReason> {
     let preparing = tokio::task::spawn_blocking(|| plan.prepare());
     let prepared = unless_interrupted(preparing).await?.expect("preparing does not panic");
     Ok(prepared.map_err(|error| chain(&error))?)
 }
 
 /// Waits for a result, or for the first signal.
-async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, Refusal> {
+async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, ExitReason> {
     tokio::select! {
         result = result => Ok(result),
-        () = interrupted() => Err(Refusal::Interrupted(INTERRUPTED.into())),
+        () = interrupted() => Err(ExitReason::Interrupted(INTERRUPTED.into())),
     }
 }
 
 /// The display of a run in progress.
-pub struct View {
+pub struct ProgressView {
     /// The label of the bar, on a terminal.
     bar: Option<String>,
     /// When the next line is due, where there is no bar.
@@ -149,7 +153,7 @@ pub enum WithoutTerminal {
 struct Recent {
     start: Instant,
     /// Oldest first; the first is about [`RECENT`] old.
-    seen: VecDeque<(Instant, u64, Counts)>,
+    seen: VecDeque<(Instant, u64, StepCounts)>,
 }
 
 /// The figures that a view shows.
@@ -163,19 +167,19 @@ struct Moment {
     left: Option<Duration>,
 }
 
-impl View {
+impl ProgressView {
     /// For a run that is called `label`.
     pub fn new(label: &str, elsewhere: WithoutTerminal) -> Self {
         let terminal = stderr().is_terminal();
         let now = Instant::now();
-        let recent = Recent { start: now, seen: VecDeque::from([(now, 0, Counts::default())]) };
+        let recent = Recent { start: now, seen: VecDeque::from([(now, 0, StepCounts::default())]) };
         let lines = !terminal && elsewhere == WithoutTerminal::Lines;
         let bar = terminal.then(|| if label.is_empty() { String::new() } else { format!("{label} ") });
         Self { bar, line_due: lines.then(|| now + LINE_EVERY), show_due: now, recent }
     }
 
     /// Prints the progress, if it is due.
-    pub fn show(&mut self, run: &Run) {
+    pub fn show(&mut self, run: &ActiveRun) {
         let now = Instant::now();
         if now < self.show_due {
             return;
@@ -192,7 +196,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for ProgressView {
     fn drop(&mut self) {
         if self.bar.is_some() {
             redraw("");
@@ -209,7 +213,7 @@ fn redraw(line: &str) {
 }
 
 impl Recent {
-    fn look(&mut self, now: Instant, progress: Progress, latencies: Counts) -> Moment {
+    fn look(&mut self, now: Instant, progress: RunProgress, latencies: StepCounts) -> Moment {
         let done = progress.answered + progress.failed;
         // The newest entry that is old enough stays as the reference.
         while self.seen.len() > 1 && now - self.seen[1].0 >= RECENT {
@@ -271,8 +275,8 @@ mod tests {
     #[test]
     fn rate_and_p99_are_of_the_last_moments_and_the_rest_of_the_whole_run() {
         let start = Instant::now();
-        let mut recent = Recent { start, seen: VecDeque::from([(start, 0, Counts::default())]) };
-        let mut latencies = Counts::default();
+        let mut recent = Recent { start, seen: VecDeque::from([(start, 0, StepCounts::default())]) };
+        let mut latencies = StepCounts::default();
         let mut moment = None;
         // 1000/s at 1 ms for five seconds, then 100/s at 50 ms for five.
         let mut answered = 0;
@@ -283,7 +287,7 @@ mod tests {
             }
             answered += more;
             let now = start + step as u32 * REFRESH;
-            let progress = Progress { answered, failed: 0, total: 11_000, finished: false };
+            let progress = RunProgress { answered, failed: 0, total: 11_000, finished: false };
             moment = Some(recent.look(now, progress, latencies.clone()));
         }
         let moment = moment.unwrap();

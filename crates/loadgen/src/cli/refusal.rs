@@ -2,7 +2,7 @@
 
 /// A reason to end.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ExitReason {
     /// The command line makes no sense: exit status 2, as for a flag that does not exist.
     CommandLine(String),
     /// A run could not begin or end: exit status 1.
@@ -11,7 +11,7 @@ pub enum Refusal {
     Interrupted(String),
 }
 
-impl Refusal {
+impl ExitReason {
     pub fn reason(self) -> String {
         match self {
             Self::CommandLine(reason) | Self::Run(reason) | Self::Interrupted(reason) => reason,
@@ -19,13 +19,13 @@ impl Refusal {
     }
 }
 
-impl From<String> for Refusal {
+impl From<String> for ExitReason {
     fn from(reason: String) -> Self {
         Self::Run(reason)
     }
 }
 
 /// The result of reading flags.
-pub fn of_flags<T>(read: Result<T, String>) -> Result<T, Refusal> {
-    read.map_err(Refusal::CommandLine)
+pub fn of_flags<T>(read: Result<T, String>) -> Result<T, ExitReason> {
+    read.map_err(ExitReason::CommandLine)
 }

@@ -3,7 +3,7 @@
 use super::flags::outputs::ReportFlags;
 use super::outputs::{check, write};
 use super::terminal::{print, write_file};
-use super::verify::document::{Document, KIND};
+use super::verify::document::{KIND, VerifyDocument};
 use super::verify::page;
 use bench_report::compose;
 use bench_report::model::{FORMAT, Report};
@@ -40,7 +40,7 @@ fn whole(mut value: serde_json::Value) -> serde_json::Value {
 
 /// The same for a result of `verify`.
 fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String> {
-    let document = Document::read(value);
+    let document = VerifyDocument::read(value);
     let document = document.map_err(|error| format!("read {}: {error}", flags.result.display()))?;
     let (page, outputs) = (page::page(&document), &flags.outputs);
     if outputs.csv.is_some() {

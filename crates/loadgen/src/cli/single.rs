@@ -2,25 +2,25 @@
 
 use super::agents::controller;
 use super::flags::Global;
-use super::flags::limits::{Kept, Limit};
+use super::flags::limits::{Limit, LimitResult};
 use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
 use super::outputs::{self, write_json};
 use super::plans::row::{spec, title};
-use super::progress::{View, WithoutTerminal};
-use super::refusal::Refusal;
+use super::progress::{ProgressView, WithoutTerminal};
+use super::refusal::ExitReason;
 use super::terminal::{first_error, note, print, write_file};
 use super::{measure, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare::steps::rows_of_run;
-use crate::compare::{self, Origin, Subject};
+use crate::compare::{self, Subject, SubjectOrigin};
 use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
-use crate::run::results::{Measurement, Part};
-use crate::run::{Plan, Run};
+use crate::run::results::{KindResults, Measurement};
+use crate::run::{ActiveRun, Plan};
 use crate::server::{self, Probe, ServerFigures};
 use bench_report::compose;
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
@@ -32,27 +32,27 @@ use std::time::Duration;
 
 /// What `--json` holds.
 #[derive(Serialize)]
-struct Document<'a> {
+struct RunDocument<'a> {
     workload: &'static str,
     endpoints: Vec<String>,
     conns: usize,
     clients: usize,
     #[serde(flatten)]
-    shown: &'a Shown<'a>,
+    shown: &'a ResultDocument<'a>,
     /// The same for `report`, with what identifies the run.
     report: &'a Report,
 }
 
 /// The results of a run.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ResultDocument<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     server: Option<&'a ServerFigures>,
     /// Why the figures may mislead.
     notices: &'a [Notice],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    slo: &'a [Kept],
+    slo: &'a [LimitResult],
 }
 
 /// What a single run has besides its plan.
@@ -68,10 +68,10 @@ pub struct Wants<'a> {
 pub async fn run(
     global: &Global,
     plan: Plan,
-    cluster: &admin::Cluster,
+    cluster: &admin::ClusterView,
     wants: Wants<'_>,
     background: impl Future<Output = String>,
-) -> Result<ExitCode, Refusal> {
+) -> Result<ExitCode, ExitReason> {
     let probes = probes(global, cluster);
     let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
@@ -99,7 +99,7 @@ pub async fn run(
     }
     let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
     let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
-    let shown = Shown { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
+    let shown = ResultDocument { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
     let rows = rows_of_run(&measurement, figures.clone(), &spec, &title);
     report.took_seconds = measurement.wall.as_secs_f64();
     report.partial.clone_from(&measurement.partial);
@@ -117,7 +117,7 @@ pub async fn run(
 /// All latencies, or those of each kind of operation.
 fn hdr_log(report: &Report, measurement: &Measurement) -> String {
     let parts = measurement.parts.iter();
-    let parts = parts.map(|part: &Part| (part.kind().to_owned(), &part.tally.latencies_ns));
+    let parts = parts.map(|part: &KindResults| (part.kind().to_owned(), &part.tally.latencies_ns));
     let mut histograms: Vec<_> = parts.collect();
     if histograms.is_empty() {
         histograms.push((String::new(), &measurement.tally.latencies_ns));
@@ -128,13 +128,13 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 /// What identifies the run, as a report without figures.
 fn described(
     plan: &Plan,
-    cluster: &admin::Cluster,
+    cluster: &admin::ClusterView,
     title: &str,
     warm_up: Duration,
 ) -> Result<Report, String> {
-    let origin = Origin::Endpoints(cluster.endpoints());
+    let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
-    let described = compare::Plan::of_steps(title.into(), subject, plan.threads);
+    let described = compare::ComparisonPlan::of_steps(title.into(), subject, plan.threads);
     let mut report = compare::report(&described, measure::command_line())?;
     let version = cluster.named.first().map(|member| member.status.version.clone());
     report.sides[0].version = version.unwrap_or_default();
@@ -163,7 +163,7 @@ fn described(
 async fn shown(
     global: &Global,
     title: &str,
-    run: Run,
+    run: ActiveRun,
     background: impl Future<Output = String>,
 ) -> Result<Measurement, String> {
     let exporter = match &global.metrics_listen {
@@ -180,8 +180,8 @@ async fn shown(
         .then(|| Screen::open(title.to_owned()))
         .transpose()
         .map_err(|error| format!("--live: {error}"))?;
-    let mut bar = screen.is_none().then(|| View::new("", WithoutTerminal::Lines));
-    let mut show = |run: &Run| {
+    let mut bar = screen.is_none().then(|| ProgressView::new("", WithoutTerminal::Lines));
+    let mut show = |run: &ActiveRun| {
         bar.iter_mut().for_each(|bar| bar.show(run));
         screen.iter_mut().for_each(|screen| screen.show(run));
         exporter.iter().for_each(|exporter| exporter.show(run));
@@ -191,20 +191,20 @@ async fn shown(
 }
 
 /// Sends the load for a while without counting it.
-async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), Refusal> {
+async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), ExitReason> {
     let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
     let warmed = progress::run(progress::prepared(plan).await?.begin(), std::future::pending()).await;
     match warmed.map_err(|error| chain(&error))?.partial {
         Some(reason) if reason == progress::INTERRUPTED => {
-            Err(Refusal::Interrupted("interrupted before the measurement began".into()))
+            Err(ExitReason::Interrupted("interrupted before the measurement began".into()))
         }
-        Some(reason) => Err(Refusal::Run(format!("before the measurement: {reason}"))),
+        Some(reason) => Err(ExitReason::Run(format!("before the measurement: {reason}"))),
         None => Ok(()),
     }
 }
 
 /// The members that are not named count as well where they show their counters.
-fn probes(global: &Global, cluster: &admin::Cluster) -> Vec<Probe> {
+fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     if global.server_pids.is_empty() {
         return cluster.endpoints().into_iter().map(Probe::Metrics).collect();
     }
@@ -216,28 +216,28 @@ fn show(
     global: &Global,
     workload: &'static str,
     endpoints: &[Endpoint],
-    shown: &Shown<'_>,
+    shown: &ResultDocument<'_>,
     report: &Report,
 ) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let endpoints = endpoints.iter().map(ToString::to_string).collect();
         let Global { conns, clients, .. } = *global;
-        let document = Document { workload, endpoints, conns, clients, shown, report };
+        let document = RunDocument { workload, endpoints, conns, clients, shown, report };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)
     });
     if global.is_json_on_stdout() {
         return json;
     }
-    let options = text::Options { precise: global.precise, timeline: global.sample };
-    let limits: String = shown.slo.iter().map(Kept::text).collect();
+    let options = text::TextOptions { precise: global.precise, timeline: global.sample };
+    let limits: String = shown.slo.iter().map(LimitResult::text).collect();
     let limits = if limits.is_empty() { limits } else { format!("\n{limits}") };
     let text = text::text(shown.summary, shown.server, options) + &text::notices(shown.notices) + &limits;
     first_error([print(&text), json])
 }
 
 /// Success only if the run was complete, with no more failures than allowed, and met its limits.
-fn verdict(measurement: &Measurement, errors_max: u64, kept: &[Kept]) -> ExitCode {
+fn verdict(measurement: &Measurement, errors_max: u64, kept: &[LimitResult]) -> ExitCode {
     match measurement.partial.as_deref() {
         Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),
         Some(_) => ExitCode::FAILURE,

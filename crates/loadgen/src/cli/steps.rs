@@ -3,12 +3,12 @@
 
 use super::flags::Global;
 use super::flags::steps::StepFlags;
-use super::measure::{self, Lines};
+use super::measure::{self, ProgressLines};
 use super::plans::row::{spec, title};
-use super::refusal::{Refusal, of_flags};
+use super::refusal::{ExitReason, of_flags};
 use super::{outputs, progress};
-use crate::compare::steps::{self, Stepped};
-use crate::compare::{self, Origin, Subject};
+use crate::compare::steps::{self, SteppedLoad};
+use crate::compare::{self, Subject, SubjectOrigin};
 use crate::run;
 use bench_report::model::SuiteResult;
 use std::process::ExitCode;
@@ -19,12 +19,13 @@ pub async fn run(
     flags: &StepFlags,
     from: u64,
     load: run::Plan,
-) -> Result<ExitCode, Refusal> {
+) -> Result<ExitCode, ExitReason> {
     let rates = of_flags(flags.rates(from))?;
     outputs::check(&flags.outputs)?;
     let (spec, title) = (spec(&load), title(&load));
-    let subject = Subject { name: "cluster".into(), origin: Origin::Endpoints(load.endpoints.clone()) };
-    let plan = compare::Plan::of_steps(format!("{title}, by rate"), subject.clone(), load.threads);
+    let subject =
+        Subject { name: "cluster".into(), origin: SubjectOrigin::Endpoints(load.endpoints.clone()) };
+    let plan = compare::ComparisonPlan::of_steps(format!("{title}, by rate"), subject.clone(), load.threads);
     let mut report = compare::report(&plan, measure::command_line())?;
     report.suites.push(SuiteResult {
         id: "rates".into(),
@@ -39,8 +40,9 @@ pub async fn run(
         medium: None,
         rows: Vec::new(),
     });
-    let stepped = Stepped { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
-    let mut lines = Lines::default();
+    let stepped =
+        SteppedLoad { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
+    let mut lines = ProgressLines::default();
     let ended = tokio::select! {
         ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true),
         () = progress::interrupted() => Ok(false),

@@ -2,9 +2,9 @@
 
 use super::flags::Global;
 use super::flags::ycsb::YcsbFlags;
-use super::refusal::{Refusal, of_flags};
+use super::refusal::{ExitReason, of_flags};
 use super::{measure, plans, progress};
-use crate::agents::Place;
+use crate::agents::AgentPlace;
 use crate::output::text::chain;
 use crate::run::Plan;
 use crate::run::schedule::Pace;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The workload of the flags, over records that exist, or are loaded first.
-pub fn workload(flags: &YcsbFlags, place: Place) -> Result<Ycsb, String> {
+pub fn workload(flags: &YcsbFlags, place: AgentPlace) -> Result<Ycsb, String> {
     let &YcsbFlags { workload, records, scan_max, ref val_size, .. } = flags;
     if records == 0 {
         return Err("--records=0 leaves nothing to work on".into());
@@ -44,12 +44,12 @@ pub fn workload(flags: &YcsbFlags, place: Place) -> Result<Ycsb, String> {
 }
 
 /// Of several load generators the first one loads the records.
-fn loads(flags: &YcsbFlags, place: Place) -> bool {
+fn loads(flags: &YcsbFlags, place: AgentPlace) -> bool {
     !flags.skip_load && place.index == 0
 }
 
 /// Loads the records, unless they are there or another load generator does it, and plans the measurement.
-pub async fn loaded(global: &Global, flags: &YcsbFlags, place: Place) -> Result<Plan, Refusal> {
+pub async fn loaded(global: &Global, flags: &YcsbFlags, place: AgentPlace) -> Result<Plan, ExitReason> {
     let ycsb = of_flags(workload(flags, place))?;
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
     let plan = of_flags(planned(Workload::Ycsb(ycsb.clone())))?;
@@ -62,14 +62,16 @@ pub async fn loaded(global: &Global, flags: &YcsbFlags, place: Place) -> Result<
 }
 
 /// Sends a load that creates what a measurement works on, each operation of which must succeed.
-pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), Refusal> {
+pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), ExitReason> {
     let total = load.total;
     let prepared = progress::prepared(load).await?;
     let loaded = progress::run(prepared.begin(), std::future::pending()).await;
     let loaded = loaded.map_err(|error| chain(&error))?;
     let succeeded = loaded.tally.succeeded_len();
     if loaded.partial.as_deref() == Some(progress::INTERRUPTED) {
-        return Err(Refusal::Interrupted(format!("interrupted with {succeeded} of {total} {what} loaded")));
+        return Err(ExitReason::Interrupted(format!(
+            "interrupted with {succeeded} of {total} {what} loaded"
+        )));
     }
     if succeeded < total {
         let failure = loaded.tallies().flat_map(|tally| tally.failures.iter()).next();
@@ -78,7 +80,7 @@ pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), Refusal
             (None, Some((code, failures))) => format!("{code}: {}", failures.sample),
             (None, None) => "no reply".into(),
         };
-        return Err(Refusal::Run(format!("loaded {succeeded} of {total} {what}: {reason}")));
+        return Err(ExitReason::Run(format!("loaded {succeeded} of {total} {what}: {reason}")));
     }
     let (per_second, seconds) = (loaded.per_second(), loaded.wall.as_secs_f64());
     Ok(measure::say(global, &format!("Loaded {total} {what} in {seconds:.1} s, {per_second:.0}/s.\n"))?)
@@ -96,7 +98,7 @@ mod tests {
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
         let Command::Ycsb(flags) = &cli.command else { panic!("{line}") };
         let Ycsb { mix, sizes, scan_max, serializable, prefix, .. } =
-            workload(flags, Place { index: 0, of: 1 })?;
+            workload(flags, AgentPlace { index: 0, of: 1 })?;
         Ok(format!("{mix} {sizes} {scan_max} {serializable} {prefix:?}"))
     }
 

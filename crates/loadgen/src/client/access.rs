@@ -36,7 +36,7 @@ pub enum Trust {
 
 /// The client's certificate chain and private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     pub certificate: PathBuf,
     pub private_key: PathBuf,
 }
@@ -61,15 +61,15 @@ pub enum Error {
 }
 
 /// See the module's head.
-pub struct Access {
+pub struct ClientAccess {
     connector: TlsConnector,
     token: OnceLock<String>,
     offer: Offer,
 }
 
-impl Access {
+impl ClientAccess {
     /// Reads the files. An error names the file.
-    pub fn new(trust: &Trust, identity: Option<&Identity>, offer: Offer) -> Result<Self, Error> {
+    pub fn new(trust: &Trust, identity: Option<&ClientIdentity>, offer: Offer) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
@@ -88,7 +88,7 @@ impl Access {
         };
         let config = match identity {
             None => builder.with_no_client_auth(),
-            Some(Identity { certificate, private_key }) => {
+            Some(ClientIdentity { certificate, private_key }) => {
                 let chain = certificates(certificate)?;
                 let key = PrivateKeyDer::from_pem_file(private_key)
                     .map_err(|error| Error::File { path: private_key.clone(), reason: error.to_string() })?;
@@ -117,7 +117,7 @@ impl Access {
     }
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for ClientAccess {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Access")
@@ -210,20 +210,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let empty = dir.path().join("empty.pem");
         std::fs::write(&empty, "no certificate\n").unwrap();
-        let refused = |trust: &Trust| Access::new(trust, None, Offer::Tls).unwrap_err().to_string();
+        let refused = |trust: &Trust| ClientAccess::new(trust, None, Offer::Tls).unwrap_err().to_string();
         assert_eq!(
             refused(&Trust::Roots(empty.clone())),
             format!("read {}: there is no certificate in it", empty.display())
         );
         let missing = refused(&Trust::Roots("/nonexistent.pem".into()));
         assert!(missing.starts_with("read /nonexistent.pem: "), "{missing}");
-        let identity = Identity { certificate: empty.clone(), private_key: empty };
-        assert!(Access::new(&Trust::Anyone, Some(&identity), Offer::Tls).is_err());
+        let identity = ClientIdentity { certificate: empty.clone(), private_key: empty };
+        assert!(ClientAccess::new(&Trust::Anyone, Some(&identity), Offer::Tls).is_err());
     }
 
     #[test]
     fn a_token_is_never_printed() {
-        let access = Access::new(&Trust::Anyone, None, Offer::Tls).unwrap();
+        let access = ClientAccess::new(&Trust::Anyone, None, Offer::Tls).unwrap();
         access.set_token("secret.1".into());
         assert_eq!(format!("{access:?}"), "Access { has_token: true, .. }");
     }

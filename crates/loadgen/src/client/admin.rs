@@ -3,7 +3,7 @@
 use crate::client::access::TOKEN;
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
-use crate::stats::progress::Counters;
+use crate::stats::progress::WorkerCounters;
 use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
@@ -46,12 +46,12 @@ pub enum Error {
 
 /// A member's status.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct MemberInfo {
     pub endpoint: Endpoint,
     pub status: StatusResponse,
 }
 
-impl Member {
+impl MemberInfo {
     pub fn leads(&self) -> bool {
         leads(&self.status)
     }
@@ -72,11 +72,13 @@ pub fn leads(status: &StatusResponse) -> bool {
 }
 
 /// The status of every endpoint; refuses endpoints of different clusters.
-pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<Member>, Error> {
-    let mut members: Vec<Member> = Vec::with_capacity(endpoints.len());
+pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<MemberInfo>, Error> {
+    let mut members: Vec<MemberInfo> = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {
-        let member =
-            Member { endpoint: endpoint.clone(), status: Client::connect(endpoint).await?.status().await? };
+        let member = MemberInfo {
+            endpoint: endpoint.clone(),
+            status: AdminClient::connect(endpoint).await?.status().await?,
+        };
         if let Some(first) = members.first().filter(|first| first.cluster_id() != member.cluster_id()) {
             return Err(Error::MixedClusters { first: first.endpoint.clone(), second: endpoint.clone() });
         }
@@ -87,18 +89,18 @@ pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<Member>, Error> {
 
 /// A cluster, of which some members are named and the others are found by MemberList.
 #[derive(Clone, Debug, Default)]
-pub struct Cluster {
+pub struct ClusterView {
     /// As many as endpoints are named, in their order.
-    pub named: Vec<Member>,
+    pub named: Vec<MemberInfo>,
     /// Members that are not named and answer at an address that they advertise.
-    pub others: Vec<Member>,
+    pub others: Vec<MemberInfo>,
     /// All members, reachable or not; `None` if the cluster does not say.
     pub members_len: Option<usize>,
 }
 
-impl Cluster {
+impl ClusterView {
     /// Members that can be reached.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub fn members(&self) -> impl Iterator<Item = &MemberInfo> {
         self.named.iter().chain(&self.others)
     }
 
@@ -113,28 +115,28 @@ impl Cluster {
 }
 
 /// Several endpoints may lead to one member.
-fn distinct<'a>(members: impl Iterator<Item = &'a Member>) -> HashSet<u64> {
-    members.map(Member::id).collect()
+fn distinct<'a>(members: impl Iterator<Item = &'a MemberInfo>) -> HashSet<u64> {
+    members.map(MemberInfo::id).collect()
 }
 
 /// Surveys the named endpoints, and the members that they do not name.
-pub async fn cluster(named: &[Endpoint]) -> Result<Cluster, Error> {
+pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
     let named = survey(named).await?;
-    let Some(first) = named.first() else { return Ok(Cluster::default()) };
+    let Some(first) = named.first() else { return Ok(ClusterView::default()) };
     // A server without MemberList, or a user who may not call it: the named endpoints are what is known.
-    let list = async { Client::connect(&first.endpoint).await?.members().await };
+    let list = async { AdminClient::connect(&first.endpoint).await?.members().await };
     let list = list.await.unwrap_or_default();
     if list.is_empty() {
-        return Ok(Cluster { named, ..Cluster::default() });
+        return Ok(ClusterView { named, ..ClusterView::default() });
     }
     let known = distinct(named.iter());
     let mut others = Vec::new();
     for member in list.iter().filter(|member| !known.contains(&member.id)) {
         for url in &member.client_ur_ls {
             let Ok(endpoint) = first.endpoint.sibling(url) else { continue };
-            let asked = async { Client::connect(&endpoint).await?.status().await };
+            let asked = async { AdminClient::connect(&endpoint).await?.status().await };
             let Ok(Ok(status)) = tokio::time::timeout(OTHER_TIMEOUT, asked).await else { continue };
-            let other = Member { endpoint, status };
+            let other = MemberInfo { endpoint, status };
             // An address such as 0.0.0.0 may lead to another member.
             if other.id() == member.id {
                 others.push(other);
@@ -142,16 +144,16 @@ pub async fn cluster(named: &[Endpoint]) -> Result<Cluster, Error> {
             }
         }
     }
-    Ok(Cluster { named, others, members_len: Some(list.len()) })
+    Ok(ClusterView { named, others, members_len: Some(list.len()) })
 }
 
 /// One endpoint, for rare calls.
-pub struct Client {
+pub struct AdminClient {
     endpoint: Endpoint,
     channel: Channel,
 }
 
-impl Client {
+impl AdminClient {
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
         Ok(Self { endpoint: endpoint.clone(), channel: channel(endpoint, Some(TIMEOUT), None).await? })
     }
@@ -272,7 +274,7 @@ impl Interceptor for AddToken {
 pub async fn channel(
     endpoint: &Endpoint,
     timeout: Option<Duration>,
-    counters: Option<Arc<Counters>>,
+    counters: Option<Arc<WorkerCounters>>,
 ) -> Result<Channel, Error> {
     let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
     let token = endpoint.token().map(MetadataValue::try_from).transpose();

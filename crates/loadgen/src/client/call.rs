@@ -6,7 +6,7 @@
 //! ```
 
 use crate::client::failure::Failure;
-use crate::client::reply::{Answer, Reply, verdict};
+use crate::client::reply::{CompleteReply, PartialReply, verdict};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
@@ -18,13 +18,13 @@ use std::time::Instant;
 
 /// How many messages a reply may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replies {
+pub enum ReplyCount {
     One,
     Many,
 }
 
 /// A request that a link has sent.
-pub struct Call {
+pub struct SentCall {
     pub position: u64,
     /// The link that carries it.
     pub link: u32,
@@ -34,16 +34,16 @@ pub struct Call {
     pub sent_at: Instant,
     /// The request, if an observer needs the keys that it wrote; else empty.
     pub request: Bytes,
-    stage: Stage,
-    reply: Reply,
+    stage: CallStage,
+    reply: PartialReply,
 }
 
-enum Stage {
+enum CallStage {
     Sent(ResponseFuture),
     Body { stream: RecvStream, data_is_over: bool },
 }
 
-impl Call {
+impl SentCall {
     pub fn new(
         position: u64,
         link: u32,
@@ -52,29 +52,33 @@ impl Call {
         request: Bytes,
         response: ResponseFuture,
     ) -> Self {
-        let stage = Stage::Sent(response);
-        Self { position, link, clock_from, sent_at, request, stage, reply: Reply::new() }
+        let stage = CallStage::Sent(response);
+        Self { position, link, clock_from, sent_at, request, stage, reply: PartialReply::new() }
     }
 
     /// Reads the reply as far as it has arrived.
-    pub fn poll(&mut self, replies: Replies, context: &mut Context<'_>) -> Poll<Result<Answer, Failure>> {
-        if let Stage::Sent(response) = &mut self.stage {
+    pub fn poll(
+        &mut self,
+        replies: ReplyCount,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<CompleteReply, Failure>> {
+        if let CallStage::Sent(response) = &mut self.stage {
             let response = match ready!(Pin::new(response).poll(context)) {
                 Ok(response) => response,
                 Err(error) => return Poll::Ready(Err(broken(&error))),
             };
             self.stage = match body_of(response) {
-                Ok(stream) => Stage::Body { stream, data_is_over: false },
+                Ok(stream) => CallStage::Body { stream, data_is_over: false },
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
         }
-        let Stage::Body { stream, data_is_over } = &mut self.stage else {
+        let CallStage::Body { stream, data_is_over } = &mut self.stage else {
             unreachable!("headers lead to a body or out of here");
         };
         let read = ready!(read_to_end(stream, data_is_over, &mut self.reply, context));
         Poll::Ready(read.and_then(|()| match replies {
-            Replies::One => self.reply.finish(),
-            Replies::Many => Ok(self.reply.finish_stream()),
+            ReplyCount::One => self.reply.finish(),
+            ReplyCount::Many => Ok(self.reply.finish_stream()),
         }))
     }
 }
@@ -83,7 +87,7 @@ impl Call {
 fn read_to_end(
     stream: &mut RecvStream,
     data_is_over: &mut bool,
-    reply: &mut Reply,
+    reply: &mut PartialReply,
     context: &mut Context<'_>,
 ) -> Poll<Result<(), Failure>> {
     while !*data_is_over {

@@ -1,7 +1,7 @@
 //! Connections to an endpoint: plain TCP or TLS, for HTTP/2 and HTTP/1.1.
 
 use crate::client::endpoint::Endpoint;
-use crate::stats::progress::Counters;
+use crate::stats::progress::WorkerCounters;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,14 +14,14 @@ pub const HTTP1: &[u8] = b"http/1.1";
 pub const HTTP2: &[u8] = b"h2";
 
 /// A connection, plain or inside TLS.
-pub type Stream = Box<dyn Io>;
+pub type DialedStream = Box<dyn Io>;
 
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
 
 /// Connects, with a TLS handshake where the endpoint needs it.
-pub async fn connect(endpoint: &Endpoint, alpn: &[u8]) -> io::Result<Stream> {
+pub async fn connect(endpoint: &Endpoint, alpn: &[u8]) -> io::Result<DialedStream> {
     let stream = TcpStream::connect(endpoint.authority()).await?;
     stream.set_nodelay(true)?;
     let Some(access) = endpoint.tls() else { return Ok(Box::new(stream)) };
@@ -32,7 +32,7 @@ pub async fn connect(endpoint: &Endpoint, alpn: &[u8]) -> io::Result<Stream> {
 }
 
 /// The same connection, with its bytes added to `counters`.
-pub fn counted(stream: Stream, counters: Arc<Counters>) -> Stream {
+pub fn counted(stream: DialedStream, counters: Arc<WorkerCounters>) -> DialedStream {
     let received = counters.clone();
     let stream = InspectReader::new(stream, move |bytes: &[u8]| received.add_received(bytes.len()));
     Box::new(InspectWriter::new(stream, move |bytes: &[u8]| counters.add_sent(bytes.len())))

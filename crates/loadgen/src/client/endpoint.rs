@@ -1,6 +1,6 @@
 //! Addresses of servers.
 
-use crate::client::access::Access;
+use crate::client::access::ClientAccess;
 use http::uri::Authority;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Endpoint {
     authority: Authority,
     scheme: Scheme,
-    access: Option<Arc<Access>>,
+    access: Option<Arc<ClientAccess>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Endpoint {
     }
 
     /// The same address with this access.
-    pub fn with_access(self, access: Arc<Access>) -> Self {
+    pub fn with_access(self, access: Arc<ClientAccess>) -> Self {
         Self { access: Some(access), ..self }
     }
 
@@ -64,7 +64,7 @@ impl Endpoint {
     }
 
     /// The access, if this endpoint is reached by TLS.
-    pub(crate) fn tls(&self) -> Option<&Access> {
+    pub(crate) fn tls(&self) -> Option<&ClientAccess> {
         let access = self.access.as_deref()?;
         let wanted = match self.scheme {
             Scheme::Unsaid => access.offers_tls(),
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn tls_is_used_if_the_scheme_or_the_access_requires_it() {
-        let tls = Arc::new(Access::new(&Trust::Anyone, None, Offer::Tls).unwrap());
-        let token = Arc::new(Access::new(&Trust::Anyone, None, Offer::TokenOnly).unwrap());
+        let tls = Arc::new(ClientAccess::new(&Trust::Anyone, None, Offer::Tls).unwrap());
+        let token = Arc::new(ClientAccess::new(&Trust::Anyone, None, Offer::TokenOnly).unwrap());
         for (text, access, url) in [
             ("a:1", None, "http://a:1"),
             ("a:1", Some(&tls), "https://a:1"),

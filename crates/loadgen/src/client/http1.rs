@@ -1,6 +1,6 @@
 //! HTTP/1.1 for what has no gRPC form: the JSON gateway and `/metrics`.
 
-use crate::client::dial::Stream;
+use crate::client::dial::DialedStream;
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -22,7 +22,7 @@ pub struct Http1Reply {
 }
 
 impl Http1 {
-    pub async fn open(stream: Stream) -> io::Result<Self> {
+    pub async fn open(stream: DialedStream) -> io::Result<Self> {
         let mut builder = Builder::new();
         let opened = builder.title_case_headers(true).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(io::Error::other)?;

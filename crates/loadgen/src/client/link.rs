@@ -15,9 +15,9 @@
 //! Must not depend on callers: the worker knows which caller waits for which link.
 
 use crate::client::access::TOKEN;
-use crate::client::dial::{self, Stream};
+use crate::client::dial::{self, DialedStream};
 use crate::client::endpoint::Endpoint;
-use crate::stats::progress::Counters;
+use crate::stats::progress::WorkerCounters;
 use bytes::Bytes;
 use h2::client::{Connection, ResponseFuture, SendRequest};
 use http::{HeaderValue, Method, Request, Version, header};
@@ -40,25 +40,25 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Link {
     endpoint: Endpoint,
     request: Request<()>,
-    state: State,
+    state: LinkState,
     /// Why it went down the last time.
     reason: String,
-    counters: Arc<Counters>,
+    counters: Arc<WorkerCounters>,
     /// Calls that were sent and have not ended.
     in_flight: usize,
 }
 
-pub type Opened = (SendRequest<Bytes>, Connection<Stream, Bytes>);
+pub type OpenedLink = (SendRequest<Bytes>, Connection<DialedStream, Bytes>);
 
-enum State {
-    Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<Opened, String>>>> },
-    Open { sender: SendRequest<Bytes>, connection: Box<Connection<Stream, Bytes>>, settled: bool },
+enum LinkState {
+    Dialing { since: Instant, opening: Pin<Box<dyn Future<Output = Result<OpenedLink, String>>>> },
+    Open { sender: SendRequest<Bytes>, connection: Box<Connection<DialedStream, Bytes>>, settled: bool },
     Resting { until: Instant },
 }
 
 /// The change that a poll of a link found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LinkChange {
     Nothing,
     CameUp,
     WentDown,
@@ -66,21 +66,27 @@ pub enum Change {
 
 impl Link {
     /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
-    pub fn new(endpoint: Endpoint, path: &'static str, counters: Arc<Counters>) -> Result<Self, http::Error> {
+    pub fn new(
+        endpoint: Endpoint,
+        path: &'static str,
+        counters: Arc<WorkerCounters>,
+    ) -> Result<Self, http::Error> {
         let request = request(&endpoint, path)?;
-        let state = State::Resting { until: Instant::now() };
+        let state = LinkState::Resting { until: Instant::now() };
         Ok(Self { endpoint, request, state, reason: String::new(), counters, in_flight: 0 })
     }
 
     pub fn is_up(&self) -> bool {
-        matches!(self.state, State::Open { settled: true, .. })
+        matches!(self.state, LinkState::Open { settled: true, .. })
     }
 
     /// Whether the server takes one more call now. A link that is down takes none.
     pub fn has_room(&self) -> bool {
         match &self.state {
-            State::Open { sender, settled: true, .. } => self.in_flight < sender.current_max_send_streams(),
-            State::Open { .. } | State::Dialing { .. } | State::Resting { .. } => false,
+            LinkState::Open { sender, settled: true, .. } => {
+                self.in_flight < sender.current_max_send_streams()
+            }
+            LinkState::Open { .. } | LinkState::Dialing { .. } | LinkState::Resting { .. } => false,
         }
     }
 
@@ -100,35 +106,35 @@ impl Link {
     }
 
     /// Reads, writes, opens and closes as far as possible without waiting.
-    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Change {
+    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> LinkChange {
         match &mut self.state {
-            State::Open { connection, sender, settled } => {
+            LinkState::Open { connection, sender, settled } => {
                 match Pin::new(connection.as_mut()).poll(context) {
                     Poll::Pending if !*settled && sender.current_max_send_streams() > 0 => {
                         *settled = true;
-                        Change::CameUp
+                        LinkChange::CameUp
                     }
-                    Poll::Pending => Change::Nothing,
+                    Poll::Pending => LinkChange::Nothing,
                     Poll::Ready(Ok(())) => self.went_down("server closed the connection".into(), now),
                     Poll::Ready(Err(error)) => self.went_down(error.to_string(), now),
                 }
             }
-            State::Dialing { since, opening } => match opening.as_mut().poll(context) {
+            LinkState::Dialing { since, opening } => match opening.as_mut().poll(context) {
                 Poll::Pending if now - *since > DIAL_TIMEOUT => {
                     self.went_down(format!("no connection within {DIAL_TIMEOUT:?}"), now)
                 }
-                Poll::Pending => Change::Nothing,
+                Poll::Pending => LinkChange::Nothing,
                 Poll::Ready(Err(reason)) => self.went_down(reason, now),
                 Poll::Ready(Ok((sender, connection))) => {
-                    self.state = State::Open { sender, connection: Box::new(connection), settled: false };
+                    self.state = LinkState::Open { sender, connection: Box::new(connection), settled: false };
                     // The first poll writes the preface and registers the connection's waker.
                     self.poll(now, context)
                 }
             },
-            State::Resting { until } if now < *until => Change::Nothing,
-            State::Resting { .. } => {
+            LinkState::Resting { until } if now < *until => LinkChange::Nothing,
+            LinkState::Resting { .. } => {
                 let opening = Box::pin(open(self.endpoint.clone(), self.counters.clone()));
-                self.state = State::Dialing { since: now, opening };
+                self.state = LinkState::Dialing { since: now, opening };
                 self.poll(now, context)
             }
         }
@@ -136,7 +142,7 @@ impl Link {
 
     /// Starts a call. The link must be polled afterwards to put it on the wire.
     pub fn send(&mut self, frame: Bytes, context: &mut Context<'_>) -> Result<ResponseFuture, h2::Error> {
-        let State::Open { sender, settled: true, .. } = &mut self.state else {
+        let LinkState::Open { sender, settled: true, .. } = &mut self.state else {
             panic!("the worker sends on links that are up");
         };
         if sender.poll_ready(context)?.is_pending() {
@@ -150,10 +156,10 @@ impl Link {
         Ok(response)
     }
 
-    fn went_down(&mut self, reason: String, now: Instant) -> Change {
+    fn went_down(&mut self, reason: String, now: Instant) -> LinkChange {
         self.reason = reason;
-        self.state = State::Resting { until: now + REST };
-        Change::WentDown
+        self.state = LinkState::Resting { until: now + REST };
+        LinkChange::WentDown
     }
 }
 
@@ -172,7 +178,7 @@ pub fn request(endpoint: &Endpoint, path: &str) -> Result<Request<()>, http::Err
 }
 
 /// Connects, with TLS where the endpoint needs it.
-pub async fn open(endpoint: Endpoint, counters: Arc<Counters>) -> Result<Opened, String> {
+pub async fn open(endpoint: Endpoint, counters: Arc<WorkerCounters>) -> Result<OpenedLink, String> {
     let stream = dial::connect(&endpoint, dial::HTTP2).await.map_err(|error| error.to_string())?;
     h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)

@@ -12,7 +12,7 @@ const HEAD_BYTES: usize = PREFIX_BYTES + 2 + 4 * 11;
 
 /// The part of a reply that has arrived.
 #[derive(Debug)]
-pub struct Reply {
+pub struct PartialReply {
     head: [u8; HEAD_BYTES],
     head_len: u8,
     body_bytes: u64,
@@ -20,14 +20,14 @@ pub struct Reply {
 
 /// A complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CompleteReply {
     /// Revision of the response header; 0 where the reply carries none.
     pub revision: i64,
     /// Length of the body with its prefix.
     pub body_bytes: u64,
 }
 
-impl Reply {
+impl PartialReply {
     pub fn new() -> Self {
         Self { head: [0; HEAD_BYTES], head_len: 0, body_bytes: 0 }
     }
@@ -42,7 +42,7 @@ impl Reply {
     }
 
     /// Checks a unary reply whose trailers have status OK.
-    pub fn finish(&self) -> Result<Answer, Failure> {
+    pub fn finish(&self) -> Result<CompleteReply, Failure> {
         let head = &self.head[..usize::from(self.head_len)];
         let Some(prefix) = Prefix::of(head) else {
             return Err(Failure::protocol(format!("reply of {} bytes holds no message", self.body_bytes)));
@@ -57,12 +57,12 @@ impl Reply {
             )));
         }
         let revision = header_revision(&head[PREFIX_BYTES..]).unwrap_or(0);
-        Ok(Answer { revision, body_bytes: self.body_bytes })
+        Ok(CompleteReply { revision, body_bytes: self.body_bytes })
     }
 
     /// The result of a streamed reply whose trailers have status OK: any number of messages.
-    pub fn finish_stream(&self) -> Answer {
-        Answer { revision: 0, body_bytes: self.body_bytes }
+    pub fn finish_stream(&self) -> CompleteReply {
+        CompleteReply { revision: 0, body_bytes: self.body_bytes }
     }
 }
 
@@ -149,10 +149,10 @@ mod tests {
         for revision in [1, 300, i64::MAX] {
             let body = body(&PutResponse { header: header(revision), prev_kv: None });
             for cut in 0..body.len() {
-                let mut reply = Reply::new();
+                let mut reply = PartialReply::new();
                 reply.push(&body[..cut]);
                 reply.push(&body[cut..]);
-                let answer = Answer { revision, body_bytes: body.len() as u64 };
+                let answer = CompleteReply { revision, body_bytes: body.len() as u64 };
                 assert_eq!(reply.finish(), Ok(answer), "cut at {cut}");
             }
         }
@@ -162,9 +162,9 @@ mod tests {
     fn a_long_reply_is_counted_but_not_kept() {
         let kv = KeyValue { value: vec![1; 100_000].into(), ..Default::default() };
         let body = body(&RangeResponse { header: header(7), kvs: vec![kv], more: false, count: 1 });
-        let mut reply = Reply::new();
+        let mut reply = PartialReply::new();
         body.chunks(16_384).for_each(|piece| reply.push(piece));
-        assert_eq!(reply.finish(), Ok(Answer { revision: 7, body_bytes: body.len() as u64 }));
+        assert_eq!(reply.finish(), Ok(CompleteReply { revision: 7, body_bytes: body.len() as u64 }));
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             (&b"\0\0\0\0\x02a"[..], "reply says 2 bytes and has 6 with its prefix"),
             (&b"\x01\0\0\0\0"[..], "reply is compressed, which was not asked for"),
         ] {
-            let mut reply = Reply::new();
+            let mut reply = PartialReply::new();
             reply.push(body);
             assert_eq!(reply.finish(), Err(Failure::protocol(reason)));
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_header_has_revision_zero() {
-        let mut reply = Reply::new();
+        let mut reply = PartialReply::new();
         reply.push(&body(&PutResponse::default()));
         assert_eq!(reply.finish().map(|answer| answer.revision), Ok(0));
     }

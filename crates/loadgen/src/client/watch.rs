@@ -19,7 +19,7 @@ use prost::Message;
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
 /// See the module's head.
-pub struct WatchStream {
+pub struct ClientWatchStream {
     requests: SendStream<Bytes>,
     responses: Responses,
     /// The part of the next message that has arrived.
@@ -31,7 +31,7 @@ enum Responses {
     Body(RecvStream),
 }
 
-impl WatchStream {
+impl ClientWatchStream {
     /// Opens a stream once the server has room for it.
     pub async fn open(endpoint: &Endpoint, connection: &SendRequest<Bytes>) -> Result<Self, Failure> {
         let request =

@@ -29,7 +29,7 @@ pub struct Program {
 
 /// Where clusters keep their files.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
+pub struct ClusterPlaces<'a> {
     pub data: &'a Path,
     /// Logs, if elsewhere.
     pub wal: Option<&'a Path>,
@@ -38,8 +38,8 @@ pub struct Places<'a> {
 }
 
 /// Running members of one program. Dropping it kills them and removes their files.
-pub struct Cluster {
-    members: Vec<Member>,
+pub struct StartedCluster {
+    members: Vec<ServerProcess>,
     dirs: Vec<PathBuf>,
     /// As the first member states it.
     pub version: String,
@@ -47,7 +47,7 @@ pub struct Cluster {
     pub command: String,
 }
 
-struct Member {
+struct ServerProcess {
     name: String,
     endpoint: Endpoint,
     child: Child,
@@ -82,9 +82,13 @@ impl FromStr for Program {
     }
 }
 
-impl Cluster {
+impl StartedCluster {
     /// Starts the members and waits until all of them agree on a leader.
-    pub async fn start(program: &Program, places: Places<'_>, members_len: usize) -> Result<Self, Error> {
+    pub async fn start(
+        program: &Program,
+        places: ClusterPlaces<'_>,
+        members_len: usize,
+    ) -> Result<Self, Error> {
         let dir = fresh_dir(places.data, &program.name)?;
         let mut cluster =
             Self { members: Vec::new(), dirs: vec![dir], version: String::new(), command: String::new() };
@@ -109,7 +113,8 @@ impl Cluster {
     }
 
     pub fn probes(&self) -> Vec<Probe> {
-        let probe = |member: &Member| Probe::Process { name: member.name.clone(), pid: member.child.id() };
+        let probe =
+            |member: &ServerProcess| Probe::Process { name: member.name.clone(), pid: member.child.id() };
         self.members.iter().map(probe).collect()
     }
 
@@ -136,12 +141,12 @@ impl Cluster {
     }
 }
 
-fn agree(members: &[admin::Member]) -> bool {
+fn agree(members: &[admin::MemberInfo]) -> bool {
     let leader = members[0].status.leader;
     leader != 0 && members.iter().all(|member| member.status.leader == leader)
 }
 
-impl Member {
+impl ServerProcess {
     fn check_running(&mut self) -> Result<(), Error> {
         let status = match self.child.try_wait() {
             Ok(None) => return Ok(()),
@@ -156,7 +161,7 @@ impl Member {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for StartedCluster {
     fn drop(&mut self) {
         for member in &mut self.members {
             // Fails only for a child that has ended and been reaped.
@@ -174,12 +179,12 @@ impl Drop for Cluster {
 
 fn spawn(
     program: &Program,
-    cluster: &mut Cluster,
+    cluster: &mut StartedCluster,
     n: usize,
     (client_port, peer_port): (u16, u16),
     initial_cluster: &str,
     loadgen: Option<&Path>,
-) -> Result<Member, Error> {
+) -> Result<ServerProcess, Error> {
     let name = format!("m{n}");
     let dir = &cluster.dirs[0];
     let log = dir.join(format!("{name}.log"));
@@ -203,7 +208,7 @@ fn spawn(
     let spawned = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     let child = spawned.map_err(|source| Error::Spawn { path: program.path.clone(), source })?;
     let endpoint = client_url.parse().expect("a loopback address is an endpoint");
-    Ok(Member { name, endpoint, child, log })
+    Ok(ServerProcess { name, endpoint, child, log })
 }
 
 fn written_out(command: &Command) -> String {
@@ -256,7 +261,8 @@ mod tests {
         let clusters = dir.path().join("clusters");
         std::fs::create_dir(&clusters).unwrap();
         let Err(error) =
-            Cluster::start(&program, Places { data: &clusters, wal: None, loadgen: None }, 1).await
+            StartedCluster::start(&program, ClusterPlaces { data: &clusters, wal: None, loadgen: None }, 1)
+                .await
         else {
             panic!("it cannot start")
         };
@@ -270,7 +276,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = Program { name: "none".into(), path: "/nonexistent/server".into() };
         let Err(error) =
-            Cluster::start(&program, Places { data: dir.path(), wal: None, loadgen: None }, 1).await
+            StartedCluster::start(&program, ClusterPlaces { data: dir.path(), wal: None, loadgen: None }, 1)
+                .await
         else {
             panic!("it cannot start")
         };

@@ -39,7 +39,7 @@ pub struct Slo {
 
 /// The outcome of one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// By half of the limit or less.
     MetClearly,
     Met,
@@ -51,13 +51,13 @@ pub enum Outcome {
 /// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Search {
-    trials: Vec<(f64, Outcome)>,
+    trials: Vec<(f64, TrialOutcome)>,
     next: f64,
 }
 
 /// What the trials of one rate say together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum RateVerdict {
     Met,
     Missed,
     /// The servers were never the bottleneck.
@@ -71,8 +71,8 @@ impl Slo {
     }
 
     /// The outcome of a trial that met the limit.
-    pub fn outcome(&self, latency_ms: f64) -> Outcome {
-        if latency_ms <= self.ms * CLEAR { Outcome::MetClearly } else { Outcome::Met }
+    pub fn outcome(&self, latency_ms: f64) -> TrialOutcome {
+        if latency_ms <= self.ms * CLEAR { TrialOutcome::MetClearly } else { TrialOutcome::Met }
     }
 }
 
@@ -117,7 +117,7 @@ impl Search {
     }
 
     /// Adds the outcome of the rate that was tried. Returns which trial of this rate it was.
-    pub fn judge(&mut self, outcome: Outcome) -> usize {
+    pub fn judge(&mut self, outcome: TrialOutcome) -> usize {
         self.trials.push((self.next, outcome));
         let tried = self.of(self.next).count();
         self.next = self.choose();
@@ -125,7 +125,7 @@ impl Search {
     }
 
     fn choose(&self) -> f64 {
-        if self.verdict(self.next) == Verdict::Undecided {
+        if self.verdict(self.next) == RateVerdict::Undecided {
             return self.next;
         }
         match (self.met(), self.missed()) {
@@ -150,39 +150,39 @@ impl Search {
     /// The highest rate that met the limit, below every rate that missed it.
     fn met(&self) -> Option<f64> {
         let limit = self.missed().unwrap_or(f64::INFINITY);
-        self.highest(|rate| rate < limit && self.verdict(rate) == Verdict::Met)
+        self.highest(|rate| rate < limit && self.verdict(rate) == RateVerdict::Met)
     }
 
     /// The lowest rate that missed the limit, or at which the servers were not the bottleneck.
     fn missed(&self) -> Option<f64> {
-        self.lowest(|rate| matches!(self.verdict(rate), Verdict::Missed | Verdict::Flagged))
+        self.lowest(|rate| matches!(self.verdict(rate), RateVerdict::Missed | RateVerdict::Flagged))
     }
 
-    fn of(&self, rate: f64) -> impl Iterator<Item = Outcome> {
+    fn of(&self, rate: f64) -> impl Iterator<Item = TrialOutcome> {
         self.trials.iter().filter(move |(tried, _)| *tried == rate).map(|(_, outcome)| *outcome)
     }
 
     /// Trials of a rate that met the limit, missed it, and do not count.
     fn counts(&self, rate: f64) -> (usize, usize, usize) {
         self.of(rate).fold((0, 0, 0), |(met, missed, flagged), outcome| match outcome {
-            Outcome::MetClearly | Outcome::Met => (met + 1, missed, flagged),
-            Outcome::Missed => (met, missed + 1, flagged),
-            Outcome::Flagged => (met, missed, flagged + 1),
+            TrialOutcome::MetClearly | TrialOutcome::Met => (met + 1, missed, flagged),
+            TrialOutcome::Missed => (met, missed + 1, flagged),
+            TrialOutcome::Flagged => (met, missed, flagged + 1),
         })
     }
 
-    fn verdict(&self, rate: f64) -> Verdict {
+    fn verdict(&self, rate: f64) -> RateVerdict {
         let (met, missed, flagged) = self.counts(rate);
-        let clearly = self.of(rate).any(|outcome| outcome == Outcome::MetClearly);
+        let clearly = self.of(rate).any(|outcome| outcome == TrialOutcome::MetClearly);
         let all = met + missed == CLEAN_MAX;
         if met >= missed + 2 || clearly && missed == 0 || all && met > missed {
-            Verdict::Met
+            RateVerdict::Met
         } else if missed >= met + 2 || all {
-            Verdict::Missed
+            RateVerdict::Missed
         } else if flagged >= FLAGGED_MAX {
-            Verdict::Flagged
+            RateVerdict::Flagged
         } else {
-            Verdict::Undecided
+            RateVerdict::Undecided
         }
     }
 
@@ -197,7 +197,7 @@ impl Search {
         let met_once = |rate| self.counts(rate).0 > 0;
         let lowest_missed = self.lowest(missed_once).unwrap_or(f64::INFINITY);
         let highest_met = self.highest(met_once).unwrap_or(0.0);
-        let flagged = self.missed().filter(|rate| self.verdict(*rate) == Verdict::Flagged);
+        let flagged = self.missed().filter(|rate| self.verdict(*rate) == RateVerdict::Flagged);
         SearchVerdict {
             limit: slo.to_string(),
             requests_per_second: self.met(),
@@ -229,7 +229,7 @@ mod tests {
     const SLO: Slo = Slo { percent: 99.0, ms: 10.0 };
 
     /// Searches with this outcome of each trial of a rate, the first of which is number 0.
-    fn search(from: f64, outcome: impl Fn(f64, usize) -> Outcome) -> SearchVerdict {
+    fn search(from: f64, outcome: impl Fn(f64, usize) -> TrialOutcome) -> SearchVerdict {
         let mut search = Search::from(from);
         while let Some(rate) = search.next() {
             let number = search.of(rate).count();
@@ -238,11 +238,11 @@ mod tests {
         search.verdict_of(SLO)
     }
 
-    fn by_capacity(capacity: f64) -> impl Fn(f64, usize) -> Outcome {
+    fn by_capacity(capacity: f64) -> impl Fn(f64, usize) -> TrialOutcome {
         move |rate, _| match rate / capacity {
-            share if share <= 0.7 => Outcome::MetClearly,
-            share if share <= 1.0 => Outcome::Met,
-            _ => Outcome::Missed,
+            share if share <= 0.7 => TrialOutcome::MetClearly,
+            share if share <= 1.0 => TrialOutcome::Met,
+            _ => TrialOutcome::Missed,
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
     fn noise_that_misses_the_limit_twice_does_not_decide_the_search() {
         // The first two trials of 4000 miss, as on a machine that is busy for a while.
         let noisy = |rate: f64, number: usize| match rate {
-            4000.0 if number < 2 => Outcome::Missed,
+            4000.0 if number < 2 => TrialOutcome::Missed,
             _ => by_capacity(6_543.0)(rate, number),
         };
         let found = search(1000.0, noisy);
@@ -277,12 +277,12 @@ mod tests {
     #[test]
     fn a_miss_of_the_generator_does_not_count() {
         let once = |rate: f64, number: usize| match number {
-            0 if rate == 2000.0 => Outcome::Flagged,
+            0 if rate == 2000.0 => TrialOutcome::Flagged,
             _ => by_capacity(6_543.0)(rate, number),
         };
         assert!(search(1000.0, once).requests_per_second.unwrap() > 6_000.0);
         let always = |rate: f64, number: usize| match rate {
-            rate if rate > 3_000.0 => Outcome::Flagged,
+            rate if rate > 3_000.0 => TrialOutcome::Flagged,
             _ => by_capacity(6_543.0)(rate, number),
         };
         let found = search(1000.0, always);
@@ -293,14 +293,14 @@ mod tests {
     #[test]
     fn a_single_trial_decides_only_if_it_is_clear() {
         let mut search = Search::from(1000.0);
-        search.judge(Outcome::Met);
+        search.judge(TrialOutcome::Met);
         assert_eq!(search.next(), Some(1000.0));
-        search.judge(Outcome::Met);
+        search.judge(TrialOutcome::Met);
         assert_eq!(search.next(), Some(2000.0));
-        search.judge(Outcome::MetClearly);
+        search.judge(TrialOutcome::MetClearly);
         assert_eq!(search.next(), Some(4000.0));
-        assert_eq!(search.judge(Outcome::Missed), 1);
-        assert_eq!(search.judge(Outcome::Missed), 2);
+        assert_eq!(search.judge(TrialOutcome::Missed), 1);
+        assert_eq!(search.judge(TrialOutcome::Missed), 2);
         assert_eq!(search.next(), Some(3000.0));
     }
 

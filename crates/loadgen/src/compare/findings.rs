@@ -3,7 +3,7 @@
 //! Each kind of finding is reported once per row and side, with the number of rounds that had it.
 
 use super::measure::Cost;
-use crate::run::recorder::{Lateness, Tally, Unanswered};
+use crate::run::recorder::{Lateness, Tally, UnansweredCalls};
 use crate::run::results::Measurement;
 use bench_report::model::Notice;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const LATE_MAX: f64 = 0.01;
 
 /// One kind of finding; the order is that of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FindingKind {
     Failed,
     Partial,
     Unanswered,
@@ -42,54 +42,54 @@ pub enum Kind {
 
 /// Findings of one row, by side.
 #[derive(Debug, Default)]
-pub struct Findings(BTreeMap<(usize, Kind), (Notice, usize)>);
+pub struct Findings(BTreeMap<(usize, FindingKind), (Notice, usize)>);
 
 /// The findings of one run, and those of its servers and machine.
-pub fn of(cost: &Cost) -> Vec<(Kind, Notice)> {
+pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     let mut found = of_load(&cost.measurement);
     if let Some((measured, members)) = cost.unmeasured {
         let text = format!(
             "{measured} of {members} members were measured: figures of all members are left out; those that are not \
              named in the endpoints could not be reached"
         );
-        found.push((Kind::Unmeasured, Notice::warning(text)));
+        found.push((FindingKind::Unmeasured, Notice::warning(text)));
     }
     if let Some(reason) = &cost.lost {
-        found.push((Kind::Lost, Notice::warning(format!("no figures of the servers: {reason}"))));
+        found.push((FindingKind::Lost, Notice::warning(format!("no figures of the servers: {reason}"))));
     }
     if cost.leader_changed {
-        found.push((Kind::LeaderChanged, Notice::warning("the leader changed during a run")));
+        found.push((FindingKind::LeaderChanged, Notice::warning("the leader changed during a run")));
     }
     if let Some(foreign) = cost.foreign_cpu.filter(|foreign| *foreign > FOREIGN_CPU_MAX) {
         let text = format!("other programs used {:.0} % of this machine's processors", foreign * 100.0);
-        found.push((Kind::Foreign, Notice::warning(text)));
+        found.push((FindingKind::Foreign, Notice::warning(text)));
     }
     found.sort_by_key(|(kind, _)| *kind);
     found
 }
 
 /// The findings of a load: what a reader of its figures needs to know.
-pub fn of_load(measurement: &Measurement) -> Vec<(Kind, Notice)> {
+pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     let tally = &measurement.tally;
     let (succeeded, failed) = (tally.succeeded_len(), measurement.failed_len());
     let mut found = Vec::new();
     let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
     if let Some((code, failures)) = first {
         let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
-        found.push((Kind::Failed, Notice::error(text + &waits_of_failures(tally))));
+        found.push((FindingKind::Failed, Notice::error(text + &waits_of_failures(tally))));
     }
     if let Some(reason) = &measurement.partial {
         let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
-        found.push((Kind::Partial, Notice::error(text)));
+        found.push((FindingKind::Partial, Notice::error(text)));
     }
-    let Unanswered { count, unsent, waited_most_ns } = measurement.unanswered();
+    let UnansweredCalls { count, unsent, waited_most_ns } = measurement.unanswered();
     if count > 0 {
         let text = format!(
             "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \
              count with the time that they had waited, up to {:.1} ms",
             waited_most_ns as f64 / 1e6
         );
-        found.push((Kind::Unanswered, Notice::warning(text)));
+        found.push((FindingKind::Unanswered, Notice::warning(text)));
     }
     found.extend(too_short(measurement));
     found.extend(saturated(measurement));
@@ -103,12 +103,12 @@ pub fn of_load(measurement: &Measurement) -> Vec<(Kind, Notice)> {
             succeeded + tally.failed_len(),
             measurement.planned
         );
-        found.push((Kind::Capped, Notice::remark(text)));
+        found.push((FindingKind::Capped, Notice::remark(text)));
     }
     found
 }
 
-fn too_short(measurement: &Measurement) -> Option<(Kind, Notice)> {
+fn too_short(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let seconds = measurement.wall.as_secs_f64();
     let each = measurement.tally.counted_len() as f64 / measurement.clients.max(1) as f64;
     let short = seconds < RUN_SECONDS_MIN || each < REQUESTS_EACH_MIN;
@@ -120,12 +120,12 @@ fn too_short(measurement: &Measurement) -> Option<(Kind, Notice)> {
              those of the first moments",
             measurement.clients
         );
-        (Kind::TooShort, Notice::warning(text))
+        (FindingKind::TooShort, Notice::warning(text))
     })
 }
 
 /// Whether the generator was the bottleneck: one thread at its limit is enough.
-fn saturated(measurement: &Measurement) -> Option<(Kind, Notice)> {
+fn saturated(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     (measurement.busiest_thread > GENERATOR_CPU_MAX).then(|| {
         let text = format!(
             "the load generator's busiest thread of {} used {:.0} % of a processor: the rate is its limit, not the \
@@ -133,12 +133,12 @@ fn saturated(measurement: &Measurement) -> Option<(Kind, Notice)> {
             measurement.threads,
             measurement.busiest_thread * 100.0
         );
-        (Kind::GeneratorCpu, Notice::warning(text))
+        (FindingKind::GeneratorCpu, Notice::warning(text))
     })
 }
 
 /// Whether the generator was stopped, or had no processor, while calls were in flight.
-fn stood_still(measurement: &Measurement) -> Option<(Kind, Notice)> {
+fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let gaps = measurement.tallies().map(|tally| tally.lateness.stood_still_most_ns);
     let most = gaps.chain([measurement.tally.lateness.stood_still_most_ns]).max().unwrap_or(0);
     (most > 0).then(|| {
@@ -146,11 +146,11 @@ fn stood_still(measurement: &Measurement) -> Option<(Kind, Notice)> {
             "the load generator itself stood still for {:.1} ms: latencies up to that are its own, not the server's",
             most as f64 / 1e6
         );
-        (Kind::StoodStill, Notice::warning(text))
+        (FindingKind::StoodStill, Notice::warning(text))
     })
 }
 
-fn rate_missed(measurement: &Measurement) -> Option<(Kind, Notice)> {
+fn rate_missed(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let intended = measurement.intended_per_second?;
     let seconds = measurement.wall.as_secs_f64();
     let sent = measurement.tally.taken_len() as f64 / seconds;
@@ -159,7 +159,7 @@ fn rate_missed(measurement: &Measurement) -> Option<(Kind, Notice)> {
     missed.then(|| {
         let text =
             format!("{sent:.0} requests per second were sent, not the {intended:.0} that were intended");
-        (Kind::RateMissed, Notice::warning(text))
+        (FindingKind::RateMissed, Notice::warning(text))
     })
 }
 
@@ -173,7 +173,7 @@ fn waits_of_failures(tally: &Tally) -> String {
 }
 
 /// Whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
-fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
+fn pace(lateness: &Lateness, clients: usize) -> Vec<(FindingKind, Notice)> {
     let mut found = Vec::new();
     let Lateness { kept, late, late_most_ns, behind, behind_most_ns, .. } = *lateness;
     let turns = (kept + behind) as f64;
@@ -183,7 +183,7 @@ fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
              by up to {:.1} ms: its own delay, counted as the server's",
             late_most_ns as f64 / 1e6
         );
-        found.push((Kind::GeneratorLate, Notice::warning(text)));
+        found.push((FindingKind::GeneratorLate, Notice::warning(text)));
     }
     if behind as f64 > turns * LATE_MAX {
         let text = format!(
@@ -191,14 +191,14 @@ fn pace(lateness: &Lateness, clients: usize) -> Vec<(Kind, Notice)> {
              their latency counts from the intended moment",
             behind_most_ns as f64 / 1e6
         );
-        found.push((Kind::CallersBusy, Notice::remark(text)));
+        found.push((FindingKind::CallersBusy, Notice::remark(text)));
     }
     found
 }
 
 impl Findings {
     /// Adds what a round of a side found.
-    pub fn add(&mut self, side: usize, found: &[(Kind, Notice)]) {
+    pub fn add(&mut self, side: usize, found: &[(FindingKind, Notice)]) {
         for (kind, notice) in found {
             self.0.entry((side, *kind)).or_insert_with(|| (notice.clone(), 0)).1 += 1;
         }
@@ -206,7 +206,7 @@ impl Findings {
 
     /// One notice per side and kind.
     pub fn notices(self, sides: &[String], rounds: usize) -> Vec<Notice> {
-        let notice = |((side, _), (notice, count)): ((usize, Kind), (Notice, usize))| {
+        let notice = |((side, _), (notice, count)): ((usize, FindingKind), (Notice, usize))| {
             let where_found =
                 if rounds > 1 { format!(" (in {count} of {rounds} rounds)") } else { String::new() };
             Notice { text: format!("{}: {}{where_found}", sides[side], notice.text), ..notice }
@@ -218,7 +218,7 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench_report::model::Level;
+    use bench_report::model::NoteLevel;
     use std::time::Duration;
 
     #[test]
@@ -234,8 +234,8 @@ mod tests {
         let kinds =
             |lateness: &Lateness| pace(lateness, 7).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
         assert_eq!(kinds(&lateness(0, 0)), []);
-        assert_eq!(kinds(&lateness(100, 0)), [Kind::GeneratorLate]);
-        assert_eq!(kinds(&lateness(0, 100)), [Kind::CallersBusy]);
+        assert_eq!(kinds(&lateness(100, 0)), [FindingKind::GeneratorLate]);
+        assert_eq!(kinds(&lateness(0, 100)), [FindingKind::CallersBusy]);
         let text = &pace(&lateness(0, 100), 7)[0].1.text;
         assert!(
             text.starts_with("100 requests found all 7 callers busy and were sent up to 2000.0 ms late"),
@@ -261,13 +261,13 @@ mod tests {
         still.tally.stood_still(Duration::from_secs(2));
         for (measurement, kinds) in [
             (whole(), &[][..]),
-            (still, &[Kind::StoodStill]),
+            (still, &[FindingKind::StoodStill]),
             // One thread of two at its limit: half of the processor time of both.
-            (Measurement { busiest_thread: 0.97, ..whole() }, &[Kind::GeneratorCpu]),
+            (Measurement { busiest_thread: 0.97, ..whole() }, &[FindingKind::GeneratorCpu]),
             (Measurement { intended_per_second: Some(1_000.0), ..whole() }, &[]),
-            (Measurement { intended_per_second: Some(1_100.0), ..whole() }, &[Kind::RateMissed]),
-            (Measurement { wall: Duration::from_millis(100), ..whole() }, &[Kind::TooShort]),
-            (Measurement { clients: 2_000, ..whole() }, &[Kind::TooShort]),
+            (Measurement { intended_per_second: Some(1_100.0), ..whole() }, &[FindingKind::RateMissed]),
+            (Measurement { wall: Duration::from_millis(100), ..whole() }, &[FindingKind::TooShort]),
+            (Measurement { clients: 2_000, ..whole() }, &[FindingKind::TooShort]),
         ] {
             let found: Vec<_> = of_load(&measurement).into_iter().map(|(kind, _)| kind).collect();
             assert_eq!(found, kinds);
@@ -278,14 +278,17 @@ mod tests {
     fn a_finding_of_several_rounds_is_reported_once() {
         let mut findings = Findings::default();
         for _ in 0..2 {
-            findings.add(1, &[(Kind::Foreign, Notice::warning("noise"))]);
+            findings.add(1, &[(FindingKind::Foreign, Notice::warning("noise"))]);
         }
-        findings.add(0, &[(Kind::Failed, Notice::error("bad"))]);
+        findings.add(0, &[(FindingKind::Failed, Notice::error("bad"))]);
         let notices = findings.notices(&["a".into(), "b".into()], 3);
         let lines: Vec<_> = notices.iter().map(|notice| (notice.level, notice.text.as_str())).collect();
         assert_eq!(
             lines,
-            [(Level::Error, "a: bad (in 1 of 3 rounds)"), (Level::Warning, "b: noise (in 2 of 3 rounds)")]
+            [
+                (NoteLevel::Error, "a: bad (in 1 of 3 rounds)"),
+                (NoteLevel::Warning, "b: noise (in 2 of 3 rounds)")
+            ]
         );
     }
 }

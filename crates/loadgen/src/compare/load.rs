@@ -5,8 +5,8 @@ use crate::workload::keys::{Order, varint_bytes_max};
 use crate::workload::stm::{Isolation, KEY_BYTES, Locker, Stm};
 use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
-use bench_report::model::{Operation, READ_KEY, RowSpec};
-use bench_report::suite::Row;
+use bench_report::model::{READ_KEY, RowOperation, RowSpec};
+use bench_report::suite::SuiteRow;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const RANGE_LIMIT: i64 = 1000;
 
 /// What a row needs before its first run.
 #[derive(Clone, Debug, Default)]
-pub struct Prepared {
+pub struct PreparedRow {
     /// First bytes of all keys; empty where the cluster is the row's alone.
     pub prefix: Bytes,
     pub leases: Arc<[i64]>,
@@ -29,21 +29,21 @@ pub struct Prepared {
 }
 
 /// The watchers of a row, of which a run awaits at most `total` events from history.
-pub fn watching(spec: &RowSpec, prepared: &Prepared, total: u64) -> Option<Watching> {
+pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<Watching> {
     let awaits = match spec.operation {
-        Operation::Watch => Awaits::Puts,
-        Operation::WatchHistory => {
+        RowOperation::Watch => Awaits::Puts,
+        RowOperation::WatchHistory => {
             let (revision, events) = prepared.history;
             Awaits::History { revision, events: events.min(total) }
         }
-        Operation::Put
-        | Operation::TxnPut
-        | Operation::RangeLinearizable
-        | Operation::RangeSerializable
-        | Operation::TxnMixed
-        | Operation::LeaseKeepAlive
-        | Operation::Stm
-        | Operation::Mixed => Awaits::Nothing,
+        RowOperation::Put
+        | RowOperation::TxnPut
+        | RowOperation::RangeLinearizable
+        | RowOperation::RangeSerializable
+        | RowOperation::TxnMixed
+        | RowOperation::LeaseKeepAlive
+        | RowOperation::Stm
+        | RowOperation::Mixed => Awaits::Nothing,
     };
     let &RowSpec { streams, watchers_per_stream: per_stream, .. } = spec;
     let keys = watched_keys(spec, prepared);
@@ -58,33 +58,33 @@ pub fn watching(spec: &RowSpec, prepared: &Prepared, total: u64) -> Option<Watch
 }
 
 /// The events of the watched key.
-pub fn events(spec: &RowSpec, prepared: &Prepared) -> Workload {
+pub fn events(spec: &RowSpec, prepared: &PreparedRow) -> Workload {
     Workload::PutKeys { keys: watched_keys(spec, prepared), value_bytes: spec.value_bytes }
 }
 
-fn watched_keys(spec: &RowSpec, Prepared { prefix, .. }: &Prepared) -> Arc<[Bytes]> {
+fn watched_keys(spec: &RowSpec, PreparedRow { prefix, .. }: &PreparedRow) -> Arc<[Bytes]> {
     let rest = vec![WATCHED_KEY; spec.key_bytes.saturating_sub(prefix.len())];
     [Bytes::from([&prefix[..], &rest].concat())].into()
 }
 
-pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
+pub fn workload(spec: &RowSpec, prepared: &PreparedRow) -> Workload {
     let read = |serializable| {
         Workload::Range(RangeRequest { key: read_key(spec, prepared), serializable, ..Default::default() })
     };
     match spec.operation {
-        Operation::Put => Workload::Put(writes(spec, prepared)),
-        Operation::TxnPut => Workload::TxnPut { ops: 1, writes: writes(spec, prepared) },
-        Operation::RangeLinearizable => read(false),
-        Operation::RangeSerializable => read(true),
-        Operation::TxnMixed => {
+        RowOperation::Put => Workload::Put(writes(spec, prepared)),
+        RowOperation::TxnPut => Workload::TxnPut { ops: 1, writes: writes(spec, prepared) },
+        RowOperation::RangeLinearizable => read(false),
+        RowOperation::RangeSerializable => read(true),
+        RowOperation::TxnMixed => {
             let (key, range_end) = prefix_range(&prepared.prefix);
             let range = RangeRequest { key, range_end, limit: RANGE_LIMIT, ..Default::default() };
             Workload::TxnMixed { range, read_share: 0.5, writes: writes(spec, prepared) }
         }
-        Operation::LeaseKeepAlive => Workload::LeaseKeepAlive(prepared.leases.clone()),
-        Operation::Watch | Operation::WatchHistory => events(spec, prepared),
-        Operation::Mixed => unreachable!("no suite has a mix"),
-        Operation::Stm => Workload::Stm(Stm {
+        RowOperation::LeaseKeepAlive => Workload::LeaseKeepAlive(prepared.leases.clone()),
+        RowOperation::Watch | RowOperation::WatchHistory => events(spec, prepared),
+        RowOperation::Mixed => unreachable!("no suite has a mix"),
+        RowOperation::Stm => Workload::Stm(Stm {
             keys: spec.keys,
             keys_per_txn: 1,
             write_percent: 100,
@@ -97,7 +97,7 @@ pub fn workload(spec: &RowSpec, prepared: &Prepared) -> Workload {
     }
 }
 
-fn writes(spec: &RowSpec, prepared: &Prepared) -> Writes {
+fn writes(spec: &RowSpec, prepared: &PreparedRow) -> Writes {
     let &RowSpec { key_bytes, value_bytes, keys: key_space, values, .. } = spec;
     let prefix = prepared.prefix.clone();
     let number_bytes = varint_bytes_max(key_space);
@@ -106,14 +106,16 @@ fn writes(spec: &RowSpec, prepared: &Prepared) -> Writes {
 }
 
 /// Whether the keys of a row have room for a prefix; if not, the reason.
-pub fn check_prefix(row: &Row, prefix: &Bytes) -> Result<(), String> {
+pub fn check_prefix(row: &SuiteRow, prefix: &Bytes) -> Result<(), String> {
     let RowSpec { operation, key_bytes, keys, .. } = row.spec;
     let (room, wanted) = match operation {
-        Operation::Put | Operation::TxnPut | Operation::TxnMixed => (key_bytes, varint_bytes_max(keys)),
-        Operation::Stm => (KEY_BYTES, varint_bytes_max(keys)),
-        Operation::RangeLinearizable | Operation::RangeSerializable => (key_bytes, READ_KEY.len()),
-        Operation::Watch | Operation::WatchHistory => (key_bytes, 1),
-        Operation::LeaseKeepAlive | Operation::Mixed => return Ok(()),
+        RowOperation::Put | RowOperation::TxnPut | RowOperation::TxnMixed => {
+            (key_bytes, varint_bytes_max(keys))
+        }
+        RowOperation::Stm => (KEY_BYTES, varint_bytes_max(keys)),
+        RowOperation::RangeLinearizable | RowOperation::RangeSerializable => (key_bytes, READ_KEY.len()),
+        RowOperation::Watch | RowOperation::WatchHistory => (key_bytes, 1),
+        RowOperation::LeaseKeepAlive | RowOperation::Mixed => return Ok(()),
     };
     if prefix.len() + wanted <= room {
         return Ok(());
@@ -131,7 +133,7 @@ fn prefix_range(prefix: &Bytes) -> (Bytes, Bytes) {
 }
 
 /// The key that rows of reads read.
-pub fn read_key(spec: &RowSpec, Prepared { prefix, .. }: &Prepared) -> Bytes {
+pub fn read_key(spec: &RowSpec, PreparedRow { prefix, .. }: &PreparedRow) -> Bytes {
     let rest = spec.key_bytes.saturating_sub(prefix.len());
     [&prefix[..], format!("{READ_KEY:0<rest$}").as_bytes()].concat().into()
 }
@@ -151,8 +153,8 @@ mod tests {
         let suites = find(&["all".into(), CORE.into(), COORDINATION.into()]).unwrap();
         for scale in [0.001, 0.1, 1.0, 10.0] {
             for row in suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
-                let prepared = Prepared { leases: [1].into(), ..Prepared::default() };
-                if row.spec.operation == Operation::Stm {
+                let prepared = PreparedRow { leases: [1].into(), ..PreparedRow::default() };
+                if row.spec.operation == RowOperation::Stm {
                     continue; // its requests depend on answers
                 }
                 assert!(workload(&row.spec, &prepared).source(0).request(0).len() > 5, "{}", row.id);
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn every_key_of_every_row_keeps_to_a_prefix() {
         let suites = find(&["all".into(), CORE.into(), COORDINATION.into()]).unwrap();
-        let prepared = Prepared { prefix: "lgen/".into(), leases: [1].into(), ..Prepared::default() };
+        let prepared = PreparedRow { prefix: "lgen/".into(), leases: [1].into(), ..PreparedRow::default() };
         for row in suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(1.0, None)) {
             check_prefix(&row, &prepared.prefix).unwrap();
             let spec = &row.spec;

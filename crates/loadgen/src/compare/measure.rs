@@ -127,7 +127,7 @@ fn sum(all: impl Iterator<Item = ServerMetrics>) -> ServerMetrics {
 
 /// Executes a run on its worker threads. Dropping the future stops the run.
 async fn load(
-    prepared: run::Prepared,
+    prepared: run::PreparedRun,
     pids: Vec<u32>,
     monitor: &mut dyn Monitor,
 ) -> Result<(Measurement, Samples), run::Error> {

@@ -31,22 +31,23 @@ pub mod steps; // one load at several rates
 pub use cluster::Program;
 pub use find_rate::Slo;
 pub use findings::of_load;
-pub use plan::{Monitor, Origin, Plan, Step, Subject};
+pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
 use bench_report::model::{
-    Disk, FORMAT, Notice, Placement, Report, RowResult, RowSpec, Setup, SideResult, SuiteResult,
+    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, SideResult,
+    SuiteResult,
 };
-use bench_report::suite::Row;
+use bench_report::suite::SuiteRow;
 use std::time::Instant;
 
 /// As git shows them.
 const COMMIT_DIGITS: usize = 12;
 
 /// An empty report of this plan, or why the plan is invalid.
-pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
+pub fn report(plan: &ComparisonPlan, command: String) -> Result<Report, String> {
     plan.check()?;
-    let local = plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_)));
+    let local = plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Program(_)));
     let mut machine = machine::describe();
     machine.disk = (local && plan.media.is_empty()).then(|| machine::disk(&plan.data_dir));
     let media = plan.media.iter().filter(|_| local);
@@ -65,7 +66,7 @@ pub fn report(plan: &Plan, command: String) -> Result<Report, String> {
         started_unix_seconds: machine::unix_seconds(),
         took_seconds: 0.0,
         machine,
-        setup: Setup {
+        setup: MeasurementSetup {
             members: plan.members.or(rows.map(|row| row.spec.members).max()).unwrap_or(1),
             rounds: plan.rounds.unwrap_or(bench_report::suite::ROUNDS),
             scale: plan.scale,
@@ -90,7 +91,7 @@ pub fn build_commit() -> Option<String> {
 }
 
 /// Memory is no disk: what is measured on it says nothing of writes that last.
-fn in_memory(disk: &Disk) -> Option<Notice> {
+fn in_memory(disk: &DiskInfo) -> Option<Notice> {
     disk.is_memory().then(|| {
         Notice::warning(format!(
             "{} is {}, in memory: a sync costs nothing there, and nothing survives a power failure.",
@@ -99,7 +100,7 @@ fn in_memory(disk: &Disk) -> Option<Notice> {
     })
 }
 
-fn notices(plan: &Plan) -> Vec<Notice> {
+fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     let mut notices = Vec::new();
     if plan.scale != 1.0 {
         notices.push(Notice::remark(format!(
@@ -113,13 +114,13 @@ fn notices(plan: &Plan) -> Vec<Notice> {
              rows that would have taken longer say what was cut."
         )));
     }
-    if plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Program(_))) {
+    if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Program(_))) {
         notices.push(Notice::remark(
             "Client and servers shared one machine: rates are the machine's as much as \
              the server's; CPU per request and ratios say more.",
         ));
     }
-    if plan.subjects.iter().any(|subject| matches!(subject.origin, Origin::Endpoints(_))) {
+    if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Endpoints(_))) {
         notices.push(Notice::remark(
             "Clusters that were running already tell CPU and memory only if they serve /metrics, \
              and never the bytes they write; their keys were not counted.",
@@ -129,7 +130,7 @@ fn notices(plan: &Plan) -> Vec<Notice> {
 }
 
 /// Measures all rows. Completed rounds stay in `report` if this future is dropped.
-pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
+pub async fn run(plan: &ComparisonPlan, report: &mut Report, monitor: &mut dyn Monitor) {
     let begin = Instant::now();
     let media = plan.by_medium();
     let rows = media.len() * plan.suites.iter().map(|suite| suite.rows.len()).sum::<usize>();
@@ -160,7 +161,7 @@ pub async fn run(plan: &Plan, report: &mut Report, monitor: &mut dyn Monitor) {
                     result.copied(place);
                 }
                 None => {
-                    let step = Step {
+                    let step = ComparisonStep {
                         suite: &suite.id,
                         row: &row.id,
                         side: "",
@@ -192,7 +193,7 @@ fn measured_before(
     Some((format!("{}/{}", suite.id, row.id), row.sides.clone()))
 }
 
-fn empty_result(row: &Row, sides: usize) -> RowResult {
+fn empty_result(row: &SuiteRow, sides: usize) -> RowResult {
     RowResult {
         id: row.id.clone(),
         title: row.title.clone(),

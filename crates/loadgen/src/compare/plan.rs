@@ -2,7 +2,7 @@
 
 use super::load;
 use crate::client::endpoint::Endpoint;
-use crate::run::Run;
+use crate::run::ActiveRun;
 use bench_report::suite::Suite;
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What is measured, and how.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ComparisonPlan {
     pub title: String,
     /// One or two.
     pub subjects: Vec<Subject>,
@@ -41,12 +41,12 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
-    pub origin: Origin,
+    pub origin: SubjectOrigin,
 }
 
 /// Where it comes from.
 #[derive(Clone, Debug)]
-pub enum Origin {
+pub enum SubjectOrigin {
     /// A program that is started.
     Program(PathBuf),
     /// An existing cluster.
@@ -56,16 +56,16 @@ pub enum Origin {
 /// Receives the progress of a comparison.
 pub trait Monitor {
     /// The next run begins.
-    fn step(&mut self, step: &Step<'_>);
+    fn step(&mut self, step: &ComparisonStep<'_>);
     /// Called several times a second during a run.
-    fn progress(&mut self, run: &Run);
+    fn progress(&mut self, run: &ActiveRun);
     /// A remark of one line.
     fn remark(&mut self, text: &str);
 }
 
 /// The position in a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct ComparisonStep<'a> {
     pub suite: &'a str,
     pub row: &'a str,
     pub side: &'a str,
@@ -77,7 +77,7 @@ pub struct Step<'a> {
     pub rows: usize,
 }
 
-impl Plan {
+impl ComparisonPlan {
     /// An existing cluster, measured at several rates: see [`super::steps`].
     pub fn of_steps(title: String, subject: Subject, threads: usize) -> Self {
         Self {
@@ -119,25 +119,25 @@ impl Plan {
         }
         for subject in &self.subjects {
             match &subject.origin {
-                Origin::Program(path) if !path.is_file() => {
+                SubjectOrigin::Program(path) if !path.is_file() => {
                     return Err(format!("{}: there is no program {}", subject.name, path.display()));
                 }
-                Origin::Endpoints(endpoints) if endpoints.is_empty() => {
+                SubjectOrigin::Endpoints(endpoints) if endpoints.is_empty() => {
                     return Err(format!("{}: no endpoint given", subject.name));
                 }
-                Origin::Program(_) => {
+                SubjectOrigin::Program(_) => {
                     self.media.iter().try_for_each(|(_, dir)| check_dir("--media", dir))?;
                     check_dir("--data-dir", &self.data_dir)?;
                     self.wal_dir.as_deref().map_or(Ok(()), |dir| check_dir("--wal-dir", dir))?;
                 }
-                Origin::Endpoints(_) => self.check_prefix()?,
+                SubjectOrigin::Endpoints(_) => self.check_prefix()?,
             }
         }
         Ok(())
     }
 }
 
-impl Plan {
+impl ComparisonPlan {
     fn check_prefix(&self) -> Result<(), String> {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         let mut rows = rows.map(|row| row.scaled(self.scale, self.rounds));
@@ -162,11 +162,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("server");
         std::fs::write(&program, "").unwrap();
-        let subject = Subject { name: "x".into(), origin: Origin::Program(program) };
-        let plan = |data: &str, wal: Option<&str>| Plan {
+        let subject = Subject { name: "x".into(), origin: SubjectOrigin::Program(program) };
+        let plan = |data: &str, wal: Option<&str>| ComparisonPlan {
             data_dir: dir.path().join(data),
             wal_dir: wal.map(|wal| dir.path().join(wal)),
-            ..Plan::of_steps(String::new(), subject.clone(), 1)
+            ..ComparisonPlan::of_steps(String::new(), subject.clone(), 1)
         };
         assert_eq!(plan("", Some("")).check(), Ok(()));
         for (plan, flag) in [(plan("none", None), "--data-dir="), (plan("", Some("none")), "--wal-dir=")] {

@@ -1,11 +1,11 @@
 //! Checks that a store holds the acknowledged writes: some keys are read back one by one, from every member
 //! in turn, and all keys are counted.
 
-use super::load::{self, Prepared};
+use super::load::{self, PreparedRow};
 use super::side::Side;
 use crate::client::admin;
 use bench_report::model::ReadBack;
-use bench_report::suite::Row;
+use bench_report::suite::SuiteRow;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const SAMPLES: usize = 60;
 
 /// Which positions of a row were written, over all its runs. Each run begins at position 0 again.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct WrittenPositions {
     /// Positions below this were sent.
     sent: u64,
     /// Of those, never acknowledged.
@@ -23,7 +23,7 @@ pub struct Written {
     lost_track: bool,
 }
 
-impl Written {
+impl WrittenPositions {
     /// Adds a run that sent positions below `sent`.
     pub fn add(&mut self, sent: u64, failed: Option<&[u64]>) {
         let Some(failed) = failed else {
@@ -50,13 +50,13 @@ impl Written {
 /// Reads back what a row wrote.
 pub async fn check(
     side: &Side,
-    row: &Row,
-    prepared: &Prepared,
-    written: &Written,
+    row: &SuiteRow,
+    prepared: &PreparedRow,
+    written: &WrittenPositions,
 ) -> Result<ReadBack, admin::Error> {
     let mut readers = Vec::new();
     for endpoint in side.endpoints() {
-        readers.push(admin::Client::connect(&endpoint).await?);
+        readers.push(admin::AdminClient::connect(&endpoint).await?);
     }
     let acknowledged = written.acknowledged(row.spec.keys);
     let mut result = ReadBack::default();
@@ -83,7 +83,7 @@ pub async fn check(
 }
 
 /// Keys and values that must exist: spread evenly over the acknowledged ones, including the last.
-fn expected(row: &Row, prepared: &Prepared, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
+fn expected(row: &SuiteRow, prepared: &PreparedRow, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
     if !row.writes() {
         return vec![(load::read_key(&row.spec, prepared), load::read_value(&row.spec)); 2];
     }
@@ -108,23 +108,23 @@ mod tests {
     use bench_report::suite;
     use std::collections::HashSet;
 
-    fn row(id: &str) -> Row {
+    fn row(id: &str) -> SuiteRow {
         let suites = suite::find(&["docs-3.2".into()]).unwrap();
         let row = suites[0].rows.iter().find(|row| row.id == id).unwrap();
         row.scaled(0.01, None)
     }
 
-    fn all(row: &Row) -> Vec<u64> {
+    fn all(row: &SuiteRow) -> Vec<u64> {
         (0..row.spec.total).collect()
     }
 
     #[test]
     fn the_keys_to_read_back_are_those_that_a_run_writes() {
         let row = row("put-1000-all");
-        let expected = expected(&row, &Prepared::default(), &all(&row));
+        let expected = expected(&row, &PreparedRow::default(), &all(&row));
         let keys: HashSet<_> = expected.iter().map(|(key, _)| key.clone()).collect();
         assert_eq!(keys.len(), SAMPLES);
-        let mut source = load::workload(&row.spec, &Prepared::default()).source(3);
+        let mut source = load::workload(&row.spec, &PreparedRow::default()).source(3);
         let last = source.request(row.spec.total - 1);
         assert!(
             source.pairs_of(row.spec.total - 1, &last).all(|(key, _)| keys.contains(&key)),
@@ -135,16 +135,16 @@ mod tests {
 
     #[test]
     fn one_key_is_read_once_and_a_reading_row_reads_its_own() {
-        let fresh = Prepared::default();
+        let fresh = PreparedRow::default();
         assert_eq!(expected(&row("put-1-one-key"), &fresh, &[0]).len(), 1);
         assert_eq!(expected(&row("range-l-1"), &fresh, &[])[0].0, Bytes::from_static(b"key00000"));
-        let existing = Prepared { prefix: "lgen/".into(), ..Prepared::default() };
+        let existing = PreparedRow { prefix: "lgen/".into(), ..PreparedRow::default() };
         assert_eq!(expected(&row("range-l-1"), &existing, &[])[0].0, Bytes::from_static(b"lgen/key"));
     }
 
     #[test]
     fn a_position_counts_as_written_once_any_run_acknowledged_it() {
-        let mut written = Written::default();
+        let mut written = WrittenPositions::default();
         written.add(6, Some(&[1, 4]));
         assert_eq!(written.acknowledged(100), [0, 2, 3, 5]);
         written.add(3, Some(&[2]));
@@ -152,7 +152,7 @@ mod tests {
         written.add(8, Some(&[4, 7]));
         assert_eq!(written.acknowledged(100), [0, 1, 2, 3, 5, 6]);
         assert_eq!((written.acknowledged(1), written.sent), (vec![0], 8));
-        let mut refused = Written::default();
+        let mut refused = WrittenPositions::default();
         refused.add(2, Some(&[0, 1]));
         assert_eq!(refused.acknowledged(1), [0; 0]);
         refused.add(2, None);

@@ -1,10 +1,10 @@
 //! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
 
 use super::findings::{self, Findings};
-use super::load::{self, Prepared};
+use super::load::{self, PreparedRow};
 use super::measure::{self, Cost, curve};
-use super::plan::{Monitor, Plan, Step};
-use super::read_back::{self, Written};
+use super::plan::{ComparisonPlan, ComparisonStep, Monitor};
+use super::read_back::{self, WrittenPositions};
 use super::side::{self, Side};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
@@ -12,8 +12,8 @@ use crate::output::text::chain;
 use crate::run;
 use crate::run::gateway;
 use crate::run::schedule::Pace;
-use bench_report::model::{Notice, Operation, Protocol, Report, Target};
-use bench_report::suite::Row;
+use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowTarget};
+use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
@@ -65,8 +65,8 @@ struct Runner {
     latencies: Histogram<u64>,
     services: Histogram<u64>,
     service_differs: bool,
-    written: Written,
-    prepared: Prepared,
+    written: WrittenPositions,
+    prepared: PreparedRow,
     /// Of the first run, in which the members' memory grew.
     watcher_resident_bytes: Option<f64>,
 }
@@ -97,12 +97,12 @@ impl Budget {
 
 /// Measures the last row of `report`. `without_gateway` caches which subjects have no gateway, and why.
 pub async fn measure(
-    plan: &Plan,
-    row: &Row,
+    plan: &ComparisonPlan,
+    row: &SuiteRow,
     report: &mut Report,
     without_gateway: &mut [Option<String>],
     monitor: &mut dyn Monitor,
-    step: Step<'_>,
+    step: ComparisonStep<'_>,
 ) {
     let mut rounds =
         Rounds { plan, row, report, monitor, step, runners: Vec::new(), findings: Findings::default() };
@@ -125,12 +125,12 @@ pub async fn measure(
 
 /// A row while it is measured.
 struct Rounds<'a> {
-    plan: &'a Plan,
-    row: &'a Row,
+    plan: &'a ComparisonPlan,
+    row: &'a SuiteRow,
     /// Its last row is the result.
     report: &'a mut Report,
     monitor: &'a mut dyn Monitor,
-    step: Step<'a>,
+    step: ComparisonStep<'a>,
     runners: Vec<Runner>,
     findings: Findings,
 }
@@ -165,7 +165,12 @@ impl Rounds<'_> {
                     break counted;
                 }
                 runs += 1;
-                monitor.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..*step });
+                monitor.step(&ComparisonStep {
+                    side: &runner.name,
+                    round: 0,
+                    rounds: row.spec.rounds,
+                    ..*step
+                });
                 let cost = runner.run(plan, row, row.spec.total, Some(ROUND_TRIPS_RUN), *monitor).await?;
                 runner.note_written(&cost);
             };
@@ -191,8 +196,8 @@ impl Rounds<'_> {
     /// Starts the sides, except those without the protocol that the row needs.
     async fn start(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
         for (index, subject) in self.plan.subjects.iter().enumerate() {
-            self.monitor.step(&Step { side: &subject.name, ..self.step });
-            let needs_gateway = self.row.spec.protocol == Protocol::HttpJson;
+            self.monitor.step(&ComparisonStep { side: &subject.name, ..self.step });
+            let needs_gateway = self.row.spec.protocol == RowProtocol::HttpJson;
             if let Some(reason) = without_gateway[index].as_ref().filter(|_| needs_gateway) {
                 self.report.last_row().sides[index].left_out = Some(reason.clone());
                 continue;
@@ -226,7 +231,7 @@ impl Rounds<'_> {
             }
             let begin = Instant::now();
             for (turn, runner) in runners.iter_mut().enumerate() {
-                monitor.step(&Step { side: &runner.name, round, rounds, ..*step });
+                monitor.step(&ComparisonStep { side: &runner.name, round, rounds, ..*step });
                 let share = budget.share((rounds - round + 1) * sides - turn);
                 let cost = runner.run(plan, row, row.spec.total, share, *monitor).await?;
                 budget.used += cost.measurement.wall;
@@ -264,7 +269,12 @@ impl Rounds<'_> {
             }
             let begin = Instant::now();
             for (turn, runner) in runners.iter_mut().enumerate() {
-                monitor.step(&Step { side: &runner.name, round: 0, rounds: row.spec.rounds, ..*step });
+                monitor.step(&ComparisonStep {
+                    side: &runner.name,
+                    round: 0,
+                    rounds: row.spec.rounds,
+                    ..*step
+                });
                 let share = part.share((runs - done) * sides - turn);
                 let cost = runner.run(plan, row, row.warm_up_run_total(), share, *monitor).await?;
                 part.used += cost.measurement.wall;
@@ -307,35 +317,35 @@ impl Runner {
             latencies,
             services,
             service_differs: false,
-            written: Written::default(),
-            prepared: Prepared::default(),
+            written: WrittenPositions::default(),
+            prepared: PreparedRow::default(),
             watcher_resident_bytes: None,
         }
     }
 
     /// Writes what the row reads, grants its leases, and selects the endpoints of the row.
-    async fn prepare(&mut self, plan: &Plan, row: &Row) -> Result<(), Error> {
+    async fn prepare(&mut self, plan: &ComparisonPlan, row: &SuiteRow) -> Result<(), Error> {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
-        let first = admin::Client::connect(&everyone[0]).await.map_err(failed)?;
+        let first = admin::AdminClient::connect(&everyone[0]).await.map_err(failed)?;
         let is_local = self.side.is_local();
         if !is_local {
             self.prepared.prefix = plan.prefix.clone();
         }
         let put = first.put(load::read_key(&row.spec, &self.prepared), load::read_value(&row.spec));
         put.await.map_err(failed)?;
-        if row.spec.operation == Operation::LeaseKeepAlive {
+        if row.spec.operation == RowOperation::LeaseKeepAlive {
             let seconds = if is_local { LEASE_SECONDS } else { EXISTING_LEASE_SECONDS };
             let leases = first.grant_leases(row.spec.clients, seconds).await.map_err(failed)?;
             self.prepared.leases = leases.into();
         }
-        if row.spec.operation == Operation::WatchHistory {
+        if row.spec.operation == RowOperation::WatchHistory {
             let revision = first.revision().await.map_err(failed)? + 1;
             self.prepared.history = (revision, self.write_history(plan, row, &everyone).await?);
         }
         self.endpoints = match row.spec.target {
-            Target::All | Target::EachSummed => everyone,
-            Target::Leader => {
+            RowTarget::All | RowTarget::EachSummed => everyone,
+            RowTarget::Leader => {
                 let cluster = admin::cluster(&everyone).await.map_err(failed)?;
                 vec![cluster.leader().map_err(failed)?.clone()]
             }
@@ -344,7 +354,12 @@ impl Runner {
     }
 
     /// Writes the events that the row reads; returns how many.
-    async fn write_history(&self, plan: &Plan, row: &Row, to: &[Endpoint]) -> Result<u64, Error> {
+    async fn write_history(
+        &self,
+        plan: &ComparisonPlan,
+        row: &SuiteRow,
+        to: &[Endpoint],
+    ) -> Result<u64, Error> {
         let events = load::events(&row.spec, &self.prepared);
         let mut run = run::Plan::new(to[0].clone(), events, row.spec.total);
         run.endpoints = to.to_vec();
@@ -359,15 +374,15 @@ impl Runner {
     /// other.
     async fn run(
         &mut self,
-        plan: &Plan,
-        row: &Row,
+        plan: &ComparisonPlan,
+        row: &SuiteRow,
         total: u64,
         seconds_max: Option<Duration>,
         monitor: &mut dyn Monitor,
     ) -> Result<Cost, Error> {
         let parts: Vec<Vec<Endpoint>> = match row.spec.target {
-            Target::All | Target::Leader => vec![self.endpoints.clone()],
-            Target::EachSummed => self.endpoints.iter().map(|endpoint| vec![endpoint.clone()]).collect(),
+            RowTarget::All | RowTarget::Leader => vec![self.endpoints.clone()],
+            RowTarget::EachSummed => self.endpoints.iter().map(|endpoint| vec![endpoint.clone()]).collect(),
         };
         let share = seconds_max.map(|seconds| seconds / parts.len() as u32);
         let mut whole: Option<Cost> = None;
@@ -378,23 +393,23 @@ impl Runner {
             run.watching = load::watching(&row.spec, &self.prepared, total);
             run.endpoints = endpoints;
             run.protocol = row.spec.protocol;
-            if row.spec.target == Target::Leader && run.can_follow_leader() {
+            if row.spec.target == RowTarget::Leader && run.can_follow_leader() {
                 run.endpoints = self.side.all_endpoints();
-                run.target = run::Target::Leader;
+                run.target = run::EndpointTarget::Leader;
             }
             // No more callers than requests.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
             run.connect = row.spec.connect;
             run.threads = plan.threads;
-            if row.spec.operation == Operation::WatchHistory {
+            if row.spec.operation == RowOperation::WatchHistory {
                 run.total = 0;
             }
             run.seconds_max = share;
             run.request_timeout = Some(REQUEST_TIMEOUT);
             let cost = measure::run(&self.side, run, monitor).await;
             let mut cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
-            if row.spec.target == Target::EachSummed {
+            if row.spec.target == RowTarget::EachSummed {
                 cost.summed_per_second = Some(cost.measurement.per_second());
             }
             self.watcher_resident_bytes = self.watcher_resident_bytes.or(cost.watcher_resident_bytes);

@@ -16,11 +16,11 @@ pub struct Samples {
     interval: Duration,
     next: Duration,
     pids: Vec<u32>,
-    readings: Vec<Reading>,
+    readings: Vec<UsageSample>,
 }
 
 #[derive(Debug)]
-struct Reading {
+struct UsageSample {
     at: Duration,
     client_cpu: Duration,
     /// Processor seconds and resident bytes of each member.
@@ -50,7 +50,7 @@ impl Samples {
         let members: Option<Vec<_>> = self.pids.iter().map(|&pid| server::usage(pid)).collect();
         // The run itself detects a member that ended.
         let Some(members) = members else { return };
-        self.readings.push(Reading { at, client_cpu: crate::run::process_cpu(), members });
+        self.readings.push(UsageSample { at, client_cpu: crate::run::process_cpu(), members });
         if self.readings.len() > READINGS_MAX {
             let mut index = 0;
             self.readings.retain(|_| {

@@ -1,7 +1,7 @@
 //! One system on one row: a new cluster that ends with the row, or an existing one.
 
-use super::cluster::{self, Cluster, Program};
-use super::plan::{Origin, Plan, Subject};
+use super::cluster::{self, Program, StartedCluster};
+use super::plan::{ComparisonPlan, Subject, SubjectOrigin};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::server::{self, Probe, ServerMetrics};
@@ -22,7 +22,7 @@ pub struct Side {
     loaded_len: usize,
     /// Of the cluster, reachable or not; `None` if it does not say.
     pub cluster_len: Option<usize>,
-    cluster: Option<Cluster>,
+    cluster: Option<StartedCluster>,
     /// As the first member states it.
     pub version: String,
     /// Of the largest member before any load.
@@ -43,8 +43,8 @@ pub enum Error {
 /// The description of the side in the report.
 pub fn describe(subject: &Subject) -> model::Side {
     let (version_text, source) = match &subject.origin {
-        Origin::Program(path) => (cluster::version_text(path), path.display().to_string()),
-        Origin::Endpoints(endpoints) => {
+        SubjectOrigin::Program(path) => (cluster::version_text(path), path.display().to_string()),
+        SubjectOrigin::Endpoints(endpoints) => {
             (None, endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
         }
     };
@@ -52,21 +52,21 @@ pub fn describe(subject: &Subject) -> model::Side {
 }
 
 impl Side {
-    pub async fn start(plan: &Plan, subject: &Subject, members_len: usize) -> Result<Self, Error> {
+    pub async fn start(plan: &ComparisonPlan, subject: &Subject, members_len: usize) -> Result<Self, Error> {
         let mut side = match &subject.origin {
-            Origin::Program(path) => {
+            SubjectOrigin::Program(path) => {
                 let program = Program { name: subject.name.clone(), path: path.clone() };
-                let places = cluster::Places {
+                let places = cluster::ClusterPlaces {
                     data: &plan.data_dir,
                     wal: plan.wal_dir.as_deref(),
                     loadgen: plan.loadgen.as_deref(),
                 };
-                let cluster = Cluster::start(&program, places, members_len).await;
+                let cluster = StartedCluster::start(&program, places, members_len).await;
                 let cluster =
                     cluster.map_err(|source| Error::Cluster { program: subject.name.clone(), source })?;
                 Self::fresh(cluster)
             }
-            Origin::Endpoints(endpoints) => {
+            SubjectOrigin::Endpoints(endpoints) => {
                 let cluster = admin::cluster(endpoints).await;
                 let cluster =
                     cluster.map_err(|source| Error::Existing { name: subject.name.clone(), source })?;
@@ -80,7 +80,7 @@ impl Side {
         Ok(side)
     }
 
-    fn fresh(cluster: Cluster) -> Self {
+    fn fresh(cluster: StartedCluster) -> Self {
         let members = cluster
             .endpoints()
             .into_iter()
@@ -98,7 +98,7 @@ impl Side {
         }
     }
 
-    fn existing(cluster: &admin::Cluster) -> Self {
+    fn existing(cluster: &admin::ClusterView) -> Self {
         let version = cluster.named.first().map(|member| member.status.version.clone()).unwrap_or_default();
         let members = cluster.members().map(|member| SideMember {
             name: member.endpoint.to_string(),
@@ -170,6 +170,6 @@ impl Side {
     /// The index of the leader, if one is known.
     pub async fn leader(&self) -> Option<usize> {
         let members = admin::survey(&self.all_endpoints()).await.ok()?;
-        members.iter().position(admin::Member::leads)
+        members.iter().position(admin::MemberInfo::leads)
     }
 }

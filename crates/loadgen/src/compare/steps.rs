@@ -3,13 +3,13 @@
 //! Each step has a warm-up at the same rate, which is not counted. A step whose rate is not reached ends
 //! after twice its time and does not meet the limit.
 
-use super::find_rate::{Outcome, Search, Slo};
-use super::findings::{self, Findings, Kind};
+use super::find_rate::{Search, Slo, TrialOutcome};
+use super::findings::{self, FindingKind, Findings};
 use super::measure::{self, Cost, curve};
-use super::plan::{Monitor, Plan, Step, Subject};
+use super::plan::{ComparisonPlan, ComparisonStep, Monitor, Subject};
 use super::side::Side;
 use crate::run;
-use crate::run::results::{Measurement, Part};
+use crate::run::results::{KindResults, Measurement};
 use crate::run::schedule::Pace;
 use crate::server::ServerFigures;
 use bench_report::metric::Middle;
@@ -28,7 +28,7 @@ pub enum Rates {
 }
 
 /// A load and the rates to send it at.
-pub struct Stepped {
+pub struct SteppedLoad {
     pub rates: Rates,
     pub step: Duration,
     pub warm_up: Duration,
@@ -42,9 +42,9 @@ pub struct Stepped {
 /// Tries all rates. Completed steps stay in `report`, whose last suite gets a row per step; so does the
 /// verdict of a search.
 pub async fn run(
-    plan: &Plan,
+    plan: &ComparisonPlan,
     subject: &Subject,
-    stepped: &Stepped,
+    stepped: &SteppedLoad,
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<(), String> {
@@ -109,7 +109,7 @@ pub fn rows_of_run(
     let mut rows = vec![row("run".into(), title.into(), whole, notices)];
     for (number, part) in measurement.parts.iter().enumerate() {
         let planned = part.tally.succeeded_len() + part.tally.failed_len();
-        let Part { tally, wall, .. } = part.clone();
+        let KindResults { tally, wall, .. } = part.clone();
         let whole = Measurement { tally, wall, planned, ..Measurement::default() };
         let id = format!("kind-{}", number + 1);
         if planned > 0 {
@@ -139,7 +139,7 @@ fn name_trial(report: &mut Report, trial: usize) {
 
 fn show(monitor: &mut dyn Monitor, subject: &Subject, rate: f64, number: usize, rows: usize) {
     let row = format!("{rate:.0} requests/s");
-    monitor.step(&Step {
+    monitor.step(&ComparisonStep {
         suite: "rates",
         row: &row,
         side: &subject.name,
@@ -153,12 +153,12 @@ fn show(monitor: &mut dyn Monitor, subject: &Subject, rate: f64, number: usize, 
 /// Measures one step and says how it went.
 async fn one(
     side: &Side,
-    stepped: &Stepped,
+    stepped: &SteppedLoad,
     rate: f64,
     slo: Option<Slo>,
     report: &mut Report,
     monitor: &mut dyn Monitor,
-) -> Result<Outcome, String> {
+) -> Result<TrialOutcome, String> {
     let load = |seconds: Duration| run::Plan {
         total: ((rate * seconds.as_secs_f64()).round() as u64).max(1),
         pace: Pace::Open(rate),
@@ -169,7 +169,7 @@ async fn one(
         measure::run(side, load(stepped.warm_up), monitor).await.map_err(|error| error.to_string())?;
     }
     let cost = measure::run(side, load(stepped.step), monitor).await.map_err(|error| error.to_string())?;
-    let outcome = slo.map_or(Outcome::Met, |slo| outcome(&cost, slo));
+    let outcome = slo.map_or(TrialOutcome::Met, |slo| outcome(&cost, slo));
     monitor.remark(&said(&cost, rate, slo.map(|slo| (slo, outcome))));
     let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, outcome)));
     let suite = report.suites.last_mut().expect("the caller pushed the suite of the steps");
@@ -182,7 +182,7 @@ fn latency_ms(cost: &Cost, percent: f64) -> f64 {
 }
 
 /// Whether the load met the limit; if not, whether the servers were the reason.
-fn outcome(cost: &Cost, slo: Slo) -> Outcome {
+fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
     let measurement = &cost.measurement;
     let latency_ms = latency_ms(cost, slo.percent);
     let whole = !measurement.capped && measurement.partial.is_none() && measurement.tally.failed_len() == 0;
@@ -190,14 +190,20 @@ fn outcome(cost: &Cost, slo: Slo) -> Outcome {
         return slo.outcome(latency_ms);
     }
     let found = findings::of(cost);
-    let blamed = |kind: &Kind| {
-        matches!(kind, Kind::GeneratorCpu | Kind::GeneratorLate | Kind::StoodStill | Kind::Foreign)
+    let blamed = |kind: &FindingKind| {
+        matches!(
+            kind,
+            FindingKind::GeneratorCpu
+                | FindingKind::GeneratorLate
+                | FindingKind::StoodStill
+                | FindingKind::Foreign
+        )
     };
-    if found.iter().any(|(kind, _)| blamed(kind)) { Outcome::Flagged } else { Outcome::Missed }
+    if found.iter().any(|(kind, _)| blamed(kind)) { TrialOutcome::Flagged } else { TrialOutcome::Missed }
 }
 
 /// One step in one line.
-fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, Outcome)>) -> String {
+fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, TrialOutcome)>) -> String {
     let tally = &cost.measurement.tally;
     let percent = verdict.map_or(99.0, |(slo, _)| slo.percent);
     let failed = match tally.failed_len() {
@@ -209,17 +215,23 @@ fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, Outcome)>) -> String {
     format!("  {rate:.0}/s: {reached:.0}/s reached, p{percent} {latency:.2} ms{failed}{verdict}")
 }
 
-fn said_of(slo: Slo, outcome: Outcome) -> String {
+fn said_of(slo: Slo, outcome: TrialOutcome) -> String {
     match outcome {
-        Outcome::MetClearly | Outcome::Met => format!("{slo} was met"),
-        Outcome::Missed => format!("{slo} was not met"),
-        Outcome::Flagged => {
+        TrialOutcome::MetClearly | TrialOutcome::Met => format!("{slo} was met"),
+        TrialOutcome::Missed => format!("{slo} was not met"),
+        TrialOutcome::Flagged => {
             format!("{slo} was not met, but the servers were not the bottleneck: does not count")
         }
     }
 }
 
-fn row(side: &Side, stepped: &Stepped, rate: f64, cost: &Cost, verdict: Option<(Slo, Outcome)>) -> RowResult {
+fn row(
+    side: &Side,
+    stepped: &SteppedLoad,
+    rate: f64,
+    cost: &Cost,
+    verdict: Option<(Slo, TrialOutcome)>,
+) -> RowResult {
     let found = findings::of(cost);
     let mut findings = Findings::default();
     findings.add(0, &found);

@@ -1,7 +1,7 @@
 //! The figures of one run, computed as etcd's tool computes them.
 
-use crate::run::recorder::{Tally, Unanswered};
-use crate::run::results::{Measurement, Part};
+use crate::run::recorder::{Tally, UnansweredCalls};
+use crate::run::results::{KindResults, Measurement};
 use bench_report::model::ErrorGroup;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub struct Summary {
     pub stddev_seconds: f64,
     pub requests_per_second: f64,
     pub percentiles: Vec<Percentile>,
-    pub histogram: Vec<Bucket>,
+    pub histogram: Vec<LatencyBucket>,
     pub reply_bytes: u64,
     /// Attempts of transactions beyond the first of each.
     #[serde(skip_serializing_if = "is_zero")]
@@ -39,7 +39,7 @@ pub struct Summary {
     /// Requests that were due and had no reply when the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<UnansweredSummary>,
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<SecondSample>,
     /// What was counted: requests, or events of watchers.
     pub unit: &'static str,
     /// Results that are reported apart.
@@ -85,14 +85,14 @@ pub struct Percentile {
 
 /// Requests above the limit before and up to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bucket {
+pub struct LatencyBucket {
     pub limit_seconds: f64,
     pub count: u64,
 }
 
 /// Requests that began in one second of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub struct SecondSample {
     pub unix_second: u64,
     pub count: u64,
     pub least_ns: u64,
@@ -102,8 +102,8 @@ pub struct Sample {
 
 impl Summary {
     pub fn of(measurement: &Measurement) -> Self {
-        let part = |part: &Part| {
-            let Part { title, tally, wall } = part.clone();
+        let part = |part: &KindResults| {
+            let KindResults { title, tally, wall } = part.clone();
             let planned = tally.succeeded_len() + tally.failed_len();
             let part = Measurement { tally, wall, planned, ..Measurement::default() };
             PartSummary { title, summary: Self::of_whole(&part) }
@@ -190,7 +190,7 @@ fn value_at(tally: &Tally, index: u64) -> u64 {
 }
 
 /// Eleven limits from the fastest to the slowest; a value counts at the first limit that is not below it.
-fn histogram(tally: &Tally) -> Vec<Bucket> {
+fn histogram(tally: &Tally) -> Vec<LatencyBucket> {
     if tally.counted_len() == 0 {
         return Vec::new();
     }
@@ -198,7 +198,7 @@ fn histogram(tally: &Tally) -> Vec<Bucket> {
     let step = (slowest - fastest) / BUCKETS as f64;
     let limit = |index: usize| if index == BUCKETS { slowest } else { fastest + step * index as f64 };
     let mut buckets: Vec<_> =
-        (0..=BUCKETS).map(|index| Bucket { limit_seconds: limit(index) / 1e9, count: 0 }).collect();
+        (0..=BUCKETS).map(|index| LatencyBucket { limit_seconds: limit(index) / 1e9, count: 0 }).collect();
     let mut index = 0;
     for recorded in tally.latencies_ns.iter_recorded() {
         // The bottom of the recorded step: rounded down, the fastest value falls to its own limit.
@@ -225,7 +225,7 @@ fn failed_calls(tally: &Tally) -> Option<FailedCallsSummary> {
 }
 
 fn unanswered(tally: &Tally) -> Option<UnansweredSummary> {
-    let Unanswered { count, unsent, waited_most_ns } = tally.unanswered;
+    let UnansweredCalls { count, unsent, waited_most_ns } = tally.unanswered;
     (count > 0).then(|| UnansweredSummary { count, unsent, waited_most_seconds: waited_most_ns as f64 / 1e9 })
 }
 
@@ -239,14 +239,14 @@ fn errors(tally: &Tally) -> Vec<ErrorGroup> {
 }
 
 /// Every second from the first to the last; those in which no request began are zero.
-fn timeline(tally: &Tally) -> Vec<Sample> {
+fn timeline(tally: &Tally) -> Vec<SecondSample> {
     let seconds = &tally.seconds;
     let (Some((&first, _)), Some((&last, _))) = (seconds.first_key_value(), seconds.last_key_value()) else {
         return Vec::new();
     };
     let sample = |unix_second| match seconds.get(&unix_second) {
-        None => Sample { unix_second, count: 0, least_ns: 0, mean_ns: 0, greatest_ns: 0 },
-        Some(second) => Sample {
+        None => SecondSample { unix_second, count: 0, least_ns: 0, mean_ns: 0, greatest_ns: 0 },
+        Some(second) => SecondSample {
             unix_second,
             count: second.count,
             least_ns: second.least_ns,

@@ -1,15 +1,15 @@
 //! The text of one run: etcd's layout exactly, followed by additional lines.
 
-use crate::output::summary::{BAR_MAX, Sample, Summary, UnansweredSummary};
+use crate::output::summary::{BAR_MAX, SecondSample, Summary, UnansweredSummary};
 use crate::server::ServerFigures;
-use bench_report::model::{Level, Notice};
+use bench_report::model::{NoteLevel, Notice};
 use std::error::Error;
 use std::fmt::Write;
 use std::time::Duration;
 
 /// Optional parts of the text.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct TextOptions {
     /// Print the fewest digits that read back as the same number, without an exponent, instead of four
     /// decimals.
     pub precise: bool,
@@ -18,7 +18,7 @@ pub struct Options {
 }
 
 /// The text of a report.
-pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options) -> String {
+pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: TextOptions) -> String {
     let mut out = String::new();
     if let Some(reason) = &summary.partial {
         let done = summary.succeeded + summary.failed;
@@ -41,7 +41,7 @@ pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: Options)
     out
 }
 
-fn append_report(out: &mut String, summary: &Summary, options: Options) {
+fn append_report(out: &mut String, summary: &Summary, options: TextOptions) {
     let counted = summary.succeeded > 0 || summary.unanswered.is_some();
     if counted {
         append_summary(out, summary, options);
@@ -66,9 +66,9 @@ pub fn notices(notices: &[Notice]) -> String {
     let mut out = String::new();
     for notice in notices {
         match notice.level {
-            Level::Error => {}
-            Level::Warning => line(&mut out, format_args!("\nWarning: {}.", notice.text)),
-            Level::Remark => line(&mut out, format_args!("\nRemark: {}.", notice.text)),
+            NoteLevel::Error => {}
+            NoteLevel::Warning => line(&mut out, format_args!("\nWarning: {}.", notice.text)),
+            NoteLevel::Remark => line(&mut out, format_args!("\nRemark: {}.", notice.text)),
         }
     }
     out
@@ -80,7 +80,7 @@ pub fn chain(error: &dyn Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn append_summary(out: &mut String, summary: &Summary, options: Options) {
+fn append_summary(out: &mut String, summary: &Summary, options: TextOptions) {
     line(out, format_args!("\nSummary:"));
     for (name, seconds) in [
         ("Total", summary.total_seconds),
@@ -94,7 +94,7 @@ fn append_summary(out: &mut String, summary: &Summary, options: Options) {
     line(out, format_args!("  Requests/sec:\t{}", options.show(summary.requests_per_second)));
 }
 
-fn append_histogram(out: &mut String, summary: &Summary, options: Options) {
+fn append_histogram(out: &mut String, summary: &Summary, options: TextOptions) {
     line(out, format_args!("\nResponse time histogram:"));
     let most = summary.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(0);
     for bucket in &summary.histogram {
@@ -104,7 +104,7 @@ fn append_histogram(out: &mut String, summary: &Summary, options: Options) {
     }
 }
 
-fn append_distribution(out: &mut String, summary: &Summary, options: Options) {
+fn append_distribution(out: &mut String, summary: &Summary, options: TextOptions) {
     line(out, format_args!("\nLatency distribution:"));
     for percentile in summary.percentiles.iter().filter(|percentile| percentile.seconds > 0.0) {
         line(out, format_args!("  {}% in {} secs.", percentile.percent, options.show(percentile.seconds)));
@@ -125,7 +125,7 @@ fn append_distribution(out: &mut String, summary: &Summary, options: Options) {
 }
 
 /// How long failed calls took: no percentile shows it unless they are counted.
-fn append_failed_calls(out: &mut String, summary: &Summary, options: Options) {
+fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions) {
     let Some(calls) = summary.failed_calls else { return };
     let place = if calls.counted { "are among these" } else { "are not among these" };
     let [average, p50, p99, most] =
@@ -142,7 +142,7 @@ fn append_failed_calls(out: &mut String, summary: &Summary, options: Options) {
 }
 
 /// The header names milliseconds, the cells have units, as in etcd's tool.
-fn append_timeline(out: &mut String, timeline: &[Sample]) {
+fn append_timeline(out: &mut String, timeline: &[SecondSample]) {
     line(out, format_args!("\nSample in one second (unix latency throughput):"));
     line(out, format_args!("UNIX-SECOND,MIN-LATENCY-MS,AVG-LATENCY-MS,MAX-LATENCY-MS,AVG-THROUGHPUT"));
     for sample in timeline {
@@ -183,7 +183,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a String grows");
 }
 
-impl Options {
+impl TextOptions {
     fn show(self, number: f64) -> String {
         if self.precise { number.to_string() } else { format!("{number:.4}") }
     }
@@ -193,11 +193,11 @@ impl Options {
 mod tests {
     use super::*;
     use crate::client::failure::{Code, Failure};
-    use crate::run::recorder::{FailedCalls, Sample, Tally};
+    use crate::run::recorder::{CallSample, FailedCalls, Tally};
     use crate::run::results::Measurement;
     use crate::server::ProcessFigures;
 
-    const SHORT: Options = Options { precise: false, timeline: false };
+    const SHORT: TextOptions = TextOptions { precise: false, timeline: false };
 
     fn measurement() -> Measurement {
         let mut tally = Tally::new();
@@ -276,7 +276,7 @@ Client:
         let unix_second = *measurement.tally.seconds.first_key_value().unwrap().0;
         let wait = |seconds| {
             let latency = Duration::from_secs(seconds);
-            Sample { unix_second, began: Duration::ZERO, latency, service: latency, body_bytes: 0 }
+            CallSample { unix_second, began: Duration::ZERO, latency, service: latency, body_bytes: 0 }
         };
         measurement.tally.failed_at(7, &failure, &wait(2), FailedCalls::Apart);
         measurement.tally.unanswered(8, &wait(3));
@@ -309,7 +309,7 @@ Client:
 
     #[test]
     fn each_second_is_a_line_of_the_sample() {
-        let options = Options { timeline: true, ..SHORT };
+        let options = TextOptions { timeline: true, ..SHORT };
         let text = text(&Summary::of(&measurement()), None, options);
         let expected = "\nSample in one second (unix latency throughput):\n\
                         UNIX-SECOND,MIN-LATENCY-MS,AVG-LATENCY-MS,MAX-LATENCY-MS,AVG-THROUGHPUT\n\
@@ -348,7 +348,7 @@ Client:
         for (number, expected) in
             [(0.0, "0"), (0.0166, "0.0166"), (3625.2074, "3625.2074"), (0.00001234, "0.00001234")]
         {
-            assert_eq!(Options { precise: true, ..SHORT }.show(number), expected);
+            assert_eq!(TextOptions { precise: true, ..SHORT }.show(number), expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Connections of clients, each with one to the member, and their streams.
 
-use super::frames::{Incoming, Message};
-use super::liar::{self, Liar, Turn};
+use super::frames::{MessageReader, ProxyMessage};
+use super::liar::{self, Liar, RequestFate};
 use crate::client::access::TOKEN;
 use crate::client::endpoint::Endpoint;
 use crate::client::link;
@@ -72,19 +72,19 @@ impl Context {
         respond: &mut SendResponse<Bytes>,
     ) -> Result<(), h2::Error> {
         let (head, body) = request.into_parts();
-        let (mut incoming, path) = (Incoming::new(body), head.uri.path());
+        let (mut incoming, path) = (MessageReader::new(body), head.uri.path());
         let method = Method::of_path(path);
         let Some(first) = incoming.next().await? else { return Ok(()) };
         // What cannot be read is forwarded as it is.
         let readable = method.filter(|_| !first.compressed);
         let turn = readable.map(|method| liar::of(&self.liar).request(method, &first.bytes));
-        match turn.unwrap_or(Turn::Forward) {
-            Turn::Forward => {}
-            Turn::Answer(message) => return answer(respond, message).await,
-            Turn::Twice => {
+        match turn.unwrap_or(RequestFate::Forward) {
+            RequestFate::Forward => {}
+            RequestFate::Answer(message) => return answer(respond, message).await,
+            RequestFate::Twice => {
                 let (response, mut requests) = self.call(path, &head.headers).await?;
                 requests.send_data(first.frame(), true)?;
-                let mut body = Incoming::new(response.await?.into_body());
+                let mut body = MessageReader::new(response.await?.into_body());
                 while body.next().await?.is_some() {}
             }
         }
@@ -132,7 +132,7 @@ impl Context {
         if is_over {
             return Ok(());
         }
-        let (mut incoming, mut held) = (Incoming::new(body), None);
+        let (mut incoming, mut held) = (MessageReader::new(body), None);
         while let Some(message) = incoming.next().await? {
             let Some(method) = method.filter(|_| !message.compressed) else {
                 send(&mut answers, message.frame()).await?;
@@ -141,7 +141,7 @@ impl Context {
             let now = self.begin.elapsed();
             let sent = liar::of(&self.liar).response(method, request, message.bytes, &mut held, now);
             for bytes in sent {
-                send(&mut answers, Message::plain(bytes).frame()).await?;
+                send(&mut answers, ProxyMessage::plain(bytes).frame()).await?;
             }
         }
         let trailers = incoming.trailers().await?.unwrap_or_default();
@@ -154,7 +154,7 @@ async fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(),
     let mut head = Response::new(());
     head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     let mut answers = respond.send_response(head, false)?;
-    send(&mut answers, Message::plain(message).frame()).await?;
+    send(&mut answers, ProxyMessage::plain(message).frame()).await?;
     let trailers =
         HeaderMap::from_iter([("grpc-status".parse().expect("a name"), HeaderValue::from_static("0"))]);
     answers.send_trailers(trailers)

@@ -6,29 +6,29 @@ use h2::RecvStream;
 
 /// A message as it is on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct ProxyMessage {
     /// Then nothing in it can be read.
     pub compressed: bool,
     pub bytes: Bytes,
 }
 
 /// Reads messages from a body.
-pub struct Incoming {
+pub struct MessageReader {
     body: RecvStream,
     /// The part of the messages that has arrived.
     buffer: BytesMut,
 }
 
-impl Incoming {
+impl MessageReader {
     pub fn new(body: RecvStream) -> Self {
         Self { body, buffer: BytesMut::new() }
     }
 
     /// `None` at the end of the body.
-    pub async fn next(&mut self) -> Result<Option<Message>, h2::Error> {
+    pub async fn next(&mut self) -> Result<Option<ProxyMessage>, h2::Error> {
         loop {
             if let Some((prefix, bytes)) = grpc::take(&mut self.buffer) {
-                return Ok(Some(Message { compressed: prefix.is_compressed, bytes }));
+                return Ok(Some(ProxyMessage { compressed: prefix.is_compressed, bytes }));
             }
             let Some(piece) = self.body.data().await.transpose()? else { return Ok(None) };
             // Fails only on a stream that has ended, which needs no window.
@@ -42,7 +42,7 @@ impl Incoming {
     }
 }
 
-impl Message {
+impl ProxyMessage {
     pub fn plain(bytes: Bytes) -> Self {
         Self { compressed: false, bytes }
     }

@@ -43,7 +43,7 @@ struct Tally {
 
 /// What is done with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum RequestFate {
     Forward,
     /// It is forwarded twice, and the second answer returned.
     Twice,
@@ -52,7 +52,7 @@ pub enum Turn {
 }
 
 /// Responses of one call that were not forwarded yet.
-pub type Held = Option<Bytes>;
+pub type HeldResponses = Option<Bytes>;
 
 /// Nothing can panic while the lock is held and leave something half done.
 pub fn of(liar: &Mutex<Liar>) -> MutexGuard<'_, Liar> {
@@ -82,7 +82,7 @@ impl Liar {
     }
 
     /// The first message of a call.
-    pub fn request(&mut self, method: Method, message: &Bytes) -> Turn {
+    pub fn request(&mut self, method: Method, message: &Bytes) -> RequestFate {
         match method.path() {
             "/etcdserverpb.KV/Put" => {
                 let next =
@@ -90,9 +90,12 @@ impl Liar {
                 if let Some(header) = self.newest.map(next)
                     && self.is_due(Lie::LostWrite)
                 {
-                    return Turn::Answer(encoded(&PutResponse { header: Some(header), prev_kv: None }));
+                    return RequestFate::Answer(encoded(&PutResponse {
+                        header: Some(header),
+                        prev_kv: None,
+                    }));
                 }
-                if self.is_due(Lie::DoubleWrite) { Turn::Twice } else { Turn::Forward }
+                if self.is_due(Lie::DoubleWrite) { RequestFate::Twice } else { RequestFate::Forward }
             }
             "/etcdserverpb.Lease/LeaseKeepAlive" => {
                 let id = LeaseKeepAliveRequest::decode(message.clone()).unwrap_or_default().id;
@@ -100,11 +103,11 @@ impl Liar {
                     && self.is_due(Lie::LostRenewal)
                 {
                     let header = self.newest;
-                    return Turn::Answer(encoded(&LeaseKeepAliveResponse { header, id, ttl }));
+                    return RequestFate::Answer(encoded(&LeaseKeepAliveResponse { header, id, ttl }));
                 }
-                Turn::Forward
+                RequestFate::Forward
             }
-            _ => Turn::Forward,
+            _ => RequestFate::Forward,
         }
     }
 
@@ -114,7 +117,7 @@ impl Liar {
         method: Method,
         request: &Bytes,
         message: Bytes,
-        held: &mut Held,
+        held: &mut HeldResponses,
         now: Duration,
     ) -> Vec<Bytes> {
         let changed = match method.path() {
@@ -170,7 +173,7 @@ impl Liar {
         self.is_due(Lie::MixedRead).then(|| encoded(&RangeResponse { header: answer.header, ..older }))
     }
 
-    fn watch(&mut self, message: Bytes, held: &mut Held) -> Vec<Bytes> {
+    fn watch(&mut self, message: Bytes, held: &mut HeldResponses) -> Vec<Bytes> {
         let Ok(mut response) = WatchResponse::decode(message.clone()) else { return vec![message] };
         if response.events.is_empty() {
             let bookmark = !response.created && !response.canceled && response.compact_revision == 0;
@@ -295,20 +298,20 @@ mod tests {
         let (put, grant) = (method("/etcdserverpb.KV/Put"), method("/etcdserverpb.Lease/LeaseGrant"));
         let renewal = method("/etcdserverpb.Lease/LeaseKeepAlive");
         let mut liar = Liar::new(&[Lie::LostWrite, Lie::LostRenewal], 1);
-        assert_eq!(liar.request(put, &Bytes::new()), Turn::Forward, "no revision is known");
+        assert_eq!(liar.request(put, &Bytes::new()), RequestFate::Forward, "no revision is known");
         let written = encoded(&PutResponse { header: header(8), prev_kv: None });
         liar.response(put, &Bytes::new(), written, &mut None, Duration::ZERO);
-        let Turn::Answer(answer) = liar.request(put, &Bytes::new()) else { panic!() };
+        let RequestFate::Answer(answer) = liar.request(put, &Bytes::new()) else { panic!() };
         assert_eq!(PutResponse::decode(answer).unwrap().header, header(9));
 
         let renew = encoded(&LeaseKeepAliveRequest { id: 3 });
-        assert_eq!(liar.request(renewal, &renew), Turn::Forward, "the lease is unknown");
+        assert_eq!(liar.request(renewal, &renew), RequestFate::Forward, "the lease is unknown");
         let granted = LeaseGrantResponse { id: 3, ttl: 4, ..Default::default() };
         liar.response(grant, &Bytes::new(), encoded(&granted), &mut None, Duration::ZERO);
-        let Turn::Answer(answer) = liar.request(renewal, &renew) else { panic!() };
+        let RequestFate::Answer(answer) = liar.request(renewal, &renew) else { panic!() };
         let answer = LeaseKeepAliveResponse::decode(answer).unwrap();
         assert_eq!((answer.id, answer.ttl), (3, 4));
-        assert_eq!(Liar::new(&[Lie::DoubleWrite], 1).request(put, &Bytes::new()), Turn::Twice);
+        assert_eq!(Liar::new(&[Lie::DoubleWrite], 1).request(put, &Bytes::new()), RequestFate::Twice);
     }
 
     #[test]

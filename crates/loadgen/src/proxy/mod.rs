@@ -34,7 +34,7 @@ pub struct Proxy {
 
 /// How often each lie was executed so far.
 #[derive(Clone, Debug)]
-pub struct Counts(Arc<Mutex<Liar>>);
+pub struct LieCounts(Arc<Mutex<Liar>>);
 
 impl Proxy {
     /// Listens without TLS in front of a member. Each lie is executed at every nth opportunity.
@@ -52,8 +52,8 @@ impl Proxy {
         self.listener.local_addr()
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts(self.liar.clone())
+    pub fn counts(&self) -> LieCounts {
+        LieCounts(self.liar.clone())
     }
 
     /// Forwards until the future is dropped, which closes all connections.
@@ -72,7 +72,7 @@ impl Proxy {
     }
 }
 
-impl Counts {
+impl LieCounts {
     pub fn get(&self) -> Vec<(Lie, u64)> {
         liar::of(&self.0).counts()
     }

@@ -6,10 +6,10 @@ use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::client::http1::{Http1, Http1Reply};
-use crate::run::callers::tasks::{Answered, Caller};
-use crate::stats::progress::{Control, Counters};
+use crate::run::callers::tasks::{AnsweredCall, CallerTask};
+use crate::stats::progress::{Control, WorkerCounters};
 use crate::workload::frame::PREFIX_BYTES;
-use crate::workload::{Source, Workload};
+use crate::workload::{Workload, WorkloadSource};
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -39,8 +39,8 @@ pub struct Conn {
     place: usize,
     http: Http1,
     workload: Rc<Workload>,
-    source: Rc<RefCell<Source>>,
-    counters: Arc<Counters>,
+    source: Rc<RefCell<WorkloadSource>>,
+    counters: Arc<WorkerCounters>,
     /// How long a broken connection is dialled again before the run is given up.
     patience: Duration,
 }
@@ -65,8 +65,8 @@ pub async fn connect(
     endpoints: &[Endpoint],
     callers: usize,
     workload: Workload,
-    source: Source,
-    counters: &Arc<Counters>,
+    source: WorkloadSource,
+    counters: &Arc<WorkerCounters>,
     patience: Duration,
 ) -> Result<Vec<Conn>, String> {
     let (workload, source) = (Rc::new(workload), Rc::new(RefCell::new(source)));
@@ -83,8 +83,8 @@ pub async fn connect(
     Ok(conns)
 }
 
-impl Caller for Conn {
-    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+impl CallerTask for Conn {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
         let frame = self.source.borrow_mut().request(position);
         let request = http_request(&self.workload, &self.endpoint, &frame);
         let reply = self.http.call(request).await;
@@ -92,7 +92,7 @@ impl Caller for Conn {
         if reply.status != StatusCode::OK {
             return Err(refusal(&reply));
         }
-        Ok(Answered { body_bytes: reply.body.len() as u64, retries: 0 })
+        Ok(AnsweredCall { body_bytes: reply.body.len() as u64, retries: 0 })
     }
 
     /// A connection that cannot be used again is replaced.
@@ -179,7 +179,7 @@ fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Requ
     request.expect("an authority is a valid header")
 }
 
-async fn open(endpoint: &Endpoint, counters: &Arc<Counters>) -> io::Result<Http1> {
+async fn open(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> io::Result<Http1> {
     let opening = async {
         let stream = dial::connect(endpoint, dial::HTTP1).await?;
         Http1::open(dial::counted(stream, counters.clone())).await
@@ -193,7 +193,7 @@ mod tests {
     use crate::run::Plan;
     use crate::workload::Writes;
     use crate::workload::keys::Order;
-    use bench_report::model::Protocol;
+    use bench_report::model::RowProtocol;
     use bench_report::model::Values;
     use std::io::{Read, Write};
     use std::time::Instant;
@@ -232,7 +232,7 @@ mod tests {
             seed: 1,
         };
         Plan {
-            protocol: Protocol::HttpJson,
+            protocol: RowProtocol::HttpJson,
             conns: 3,
             clients: 3,
             ..Plan::new(endpoint, Workload::Put(writes), 30)

@@ -3,7 +3,7 @@
 //! A thread asks the leader for its status a few times a second. When that fails, or another member leads, it
 //! asks all endpoints. The cost is a few small requests per second, to the leader alone.
 
-use crate::client::admin::{self, Client};
+use crate::client::admin::{self, AdminClient};
 use crate::client::endpoint::Endpoint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -100,11 +100,11 @@ async fn search(endpoints: &[Endpoint]) -> Option<usize> {
     None
 }
 
-async fn connected(endpoint: &Endpoint) -> Option<Client> {
-    tokio::time::timeout(ANSWER_TIMEOUT, Client::connect(endpoint)).await.ok()?.ok()
+async fn connected(endpoint: &Endpoint) -> Option<AdminClient> {
+    tokio::time::timeout(ANSWER_TIMEOUT, AdminClient::connect(endpoint)).await.ok()?.ok()
 }
 
-async fn leads(client: &Client) -> bool {
+async fn leads(client: &AdminClient) -> bool {
     let status = tokio::time::timeout(ANSWER_TIMEOUT, client.status()).await;
     status.is_ok_and(|status| status.is_ok_and(|status| admin::leads(&status)))
 }

@@ -7,13 +7,13 @@ use crate::run::schedule::Pace;
 use crate::run::watchers::{Awaits, Watching};
 use crate::run::worker::Observer;
 use crate::workload::Workload;
-use bench_report::model::{Connect, Protocol};
+use bench_report::model::{Connect, RowProtocol};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Which endpoints requests are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum EndpointTarget {
     /// All, in turn.
     All,
     /// The one that leads; if another one leads later, that one.
@@ -23,9 +23,9 @@ pub enum Target {
 /// Everything that defines a run.
 #[derive(Clone)]
 pub struct Plan {
-    pub protocol: Protocol,
+    pub protocol: RowProtocol,
     pub endpoints: Vec<Endpoint>,
-    pub target: Target,
+    pub target: EndpointTarget,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
     pub conns: usize,
     /// Where each object connects to. Callers with a task each connect to all endpoints.
@@ -70,9 +70,9 @@ impl Plan {
     /// A plan of one caller that sends `total` requests to one endpoint.
     pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
         Self {
-            protocol: Protocol::Grpc,
+            protocol: RowProtocol::Grpc,
             endpoints: vec![endpoint],
-            target: Target::All,
+            target: EndpointTarget::All,
             conns: 1,
             connect: Connect::All,
             clients: 1,
@@ -99,13 +99,13 @@ impl Plan {
             Plan { conns, clients, .. } if conns > clients => {
                 refuse(format!("{conns} connections are more than {clients} clients can use"))
             }
-            Plan { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
+            Plan { protocol: RowProtocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
                 refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
             }
             Plan { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
                 refuse(format!("{} connects to all endpoints", workload.name()))
             }
-            Plan { target: Target::Leader, .. } if !self.can_follow_leader() => {
+            Plan { target: EndpointTarget::Leader, .. } if !self.can_follow_leader() => {
                 refuse("this load cannot follow the leader".into())
             }
             _ => Ok(()),
@@ -114,7 +114,7 @@ impl Plan {
 
     /// Whether requests can follow the leader; callers with a task each keep the connection that they have.
     pub fn can_follow_leader(&self) -> bool {
-        let with_tasks = self.protocol == Protocol::HttpJson || self.workload.needs_tasks();
+        let with_tasks = self.protocol == RowProtocol::HttpJson || self.workload.needs_tasks();
         !with_tasks && self.watching.is_none()
     }
 

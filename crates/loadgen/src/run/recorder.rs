@@ -42,7 +42,7 @@ pub struct Tally {
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Requests that were due and had no reply when the run ended.
-    pub unanswered: Unanswered,
+    pub unanswered: UnansweredCalls,
     /// From the time from which its latency would count to the failure of each failed call.
     #[serde(with = "pairs")]
     pub failed_ns: Histogram<u64>,
@@ -73,7 +73,7 @@ pub struct Tally {
 
 /// One call: answered, failed, or still without a reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct CallSample {
     /// Second of Unix time in which the latency began to count.
     pub unix_second: u64,
     /// The same moment, after the start of the run.
@@ -117,7 +117,7 @@ pub struct Second {
 
 /// Requests that were due and had no reply when the run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unanswered {
+pub struct UnansweredCalls {
     pub count: u64,
     /// Of those, no connection took the request.
     pub unsent: u64,
@@ -144,7 +144,7 @@ impl Tally {
         Self {
             latencies_ns: histogram(),
             succeeded: 0,
-            unanswered: Unanswered::default(),
+            unanswered: UnansweredCalls::default(),
             failed_ns: histogram(),
             services_ns: histogram(),
             delayed: 0,
@@ -165,11 +165,11 @@ impl Tally {
     /// Counts one answered call that was sent when it should have been, at the start of the run.
     pub fn succeeded(&mut self, unix_second: u64, latency: Duration, body_bytes: u64) {
         let began = Duration::ZERO;
-        self.record(&Sample { unix_second, began, latency, service: latency, body_bytes });
+        self.record(&CallSample { unix_second, began, latency, service: latency, body_bytes });
     }
 
     /// Counts one answered call.
-    pub fn record(&mut self, sample: &Sample) {
+    pub fn record(&mut self, sample: &CallSample) {
         let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
         self.count(sample);
         self.succeeded += 1;
@@ -179,7 +179,7 @@ impl Tally {
     }
 
     /// One request with its latency, for any outcome.
-    fn count(&mut self, sample: &Sample) {
+    fn count(&mut self, sample: &CallSample) {
         let latency_ns = nanos(sample.latency);
         self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
         self.slices.add(sample.began, latency_ns);
@@ -192,16 +192,16 @@ impl Tally {
     }
 
     /// The run ends without a reply to a request that a caller took, and that has waited until now.
-    pub fn unanswered(&mut self, position: u64, wait: &Sample) {
+    pub fn unanswered(&mut self, position: u64, wait: &CallSample) {
         self.count(wait);
-        self.unanswered.merge(Unanswered { count: 1, unsent: 0, waited_most_ns: nanos(wait.latency) });
+        self.unanswered.merge(UnansweredCalls { count: 1, unsent: 0, waited_most_ns: nanos(wait.latency) });
         self.keep_position(position);
     }
 
     /// The run ends before a caller took a request that was due.
-    pub fn unsent(&mut self, wait: &Sample) {
+    pub fn unsent(&mut self, wait: &CallSample) {
         self.count(wait);
-        self.unanswered.merge(Unanswered { count: 1, unsent: 1, waited_most_ns: nanos(wait.latency) });
+        self.unanswered.merge(UnansweredCalls { count: 1, unsent: 1, waited_most_ns: nanos(wait.latency) });
     }
 
     fn keep_position(&mut self, position: u64) {
@@ -240,7 +240,7 @@ impl Tally {
     }
 
     /// Counts the call of a position, which failed after this wait.
-    pub fn failed_at(&mut self, position: u64, failure: &Failure, wait: &Sample, counted: FailedCalls) {
+    pub fn failed_at(&mut self, position: u64, failure: &Failure, wait: &CallSample, counted: FailedCalls) {
         self.failed(failure);
         self.failed_ns.record(nanos(wait.latency)).expect(RESIZES);
         match counted {
@@ -340,15 +340,15 @@ impl Start {
     }
 
     /// A call without a reply, whose latency counts from `clock_from`, at this moment.
-    pub fn wait(&self, clock_from: Instant, now: Instant) -> Sample {
+    pub fn wait(&self, clock_from: Instant, now: Instant) -> CallSample {
         self.sample(clock_from, clock_from, now, 0)
     }
 
     /// A call whose latency counts from `clock_from`, handed to its connection at `sent_at` and answered at
     /// `now`.
-    pub fn sample(&self, clock_from: Instant, sent_at: Instant, now: Instant, body_bytes: u64) -> Sample {
+    pub fn sample(&self, clock_from: Instant, sent_at: Instant, now: Instant, body_bytes: u64) -> CallSample {
         let began = clock_from.saturating_duration_since(self.at);
-        Sample {
+        CallSample {
             unix_second: (self.unix + began).as_secs(),
             began,
             latency: now.saturating_duration_since(clock_from),
@@ -372,13 +372,13 @@ impl Lateness {
     }
 }
 
-impl Unanswered {
+impl UnansweredCalls {
     /// Those that a caller took: calls whose outcome is unknown.
     pub fn sent(&self) -> u64 {
         self.count - self.unsent
     }
 
-    pub fn merge(&mut self, other: Unanswered) {
+    pub fn merge(&mut self, other: UnansweredCalls) {
         self.count += other.count;
         self.unsent += other.unsent;
         self.waited_most_ns = self.waited_most_ns.max(other.waited_most_ns);
@@ -413,10 +413,10 @@ mod tests {
     }
 
     /// A call that has waited for so many seconds.
-    fn wait(seconds: u64) -> Sample {
+    fn wait(seconds: u64) -> CallSample {
         let waited = Duration::from_secs(seconds);
         let began = Duration::from_secs(1);
-        Sample { unix_second: 1001, began, latency: waited, service: waited, body_bytes: 0 }
+        CallSample { unix_second: 1001, began, latency: waited, service: waited, body_bytes: 0 }
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn service_time_is_recorded_separately_from_latency() {
         let mut tally = Tally::new();
-        let sample = Sample {
+        let sample = CallSample {
             unix_second: 1,
             began: Duration::ZERO,
             latency: Duration::from_millis(500),
@@ -450,7 +450,7 @@ mod tests {
             body_bytes: 0,
         };
         tally.record(&sample);
-        tally.record(&Sample { latency: sample.service, ..sample });
+        tally.record(&CallSample { latency: sample.service, ..sample });
         assert_eq!(tally.delayed, 1);
         assert!(tally.latencies_ns.max() >= 499_000_000 && tally.services_ns.max() < 3_000_000);
     }
@@ -463,7 +463,7 @@ mod tests {
         other.unsent(&wait(1));
         tally.merge(&other);
         assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.taken_len()), (2, 4, 3));
-        assert_eq!(tally.unanswered, Unanswered { count: 2, unsent: 1, waited_most_ns: 3_000_000_000 });
+        assert_eq!(tally.unanswered, UnansweredCalls { count: 2, unsent: 1, waited_most_ns: 3_000_000_000 });
         assert_eq!((tally.slowest_ns, tally.mean_ns.round()), (3_000_000_000, 1_000_500_000.0));
         assert_eq!(tally.failed_positions(), Some(&[2][..]));
         assert!(tally.latencies_ns.max() >= 2_990_000_000);

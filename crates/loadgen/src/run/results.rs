@@ -1,6 +1,6 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
-use crate::run::recorder::{Tally, Unanswered};
+use crate::run::recorder::{Tally, UnansweredCalls};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ pub enum Role {
 }
 
 /// The tallies of one thread by kind, and when its last result arrived.
-pub type Ended = (Vec<Tally>, Instant);
+pub type ThreadTallies = (Vec<Tally>, Instant);
 
 /// What a thread ended with, and its own processor time as a share of the time that it ran.
-pub type ThreadEnded = (Ended, f64);
+pub type ThreadEnded = (ThreadTallies, f64);
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -44,19 +44,19 @@ pub struct Measurement {
     /// Events were measured, not requests.
     pub events: bool,
     /// Results that are reported apart, as far as there are several kinds.
-    pub parts: Vec<Part>,
+    pub parts: Vec<KindResults>,
 }
 
 /// Results of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Part {
+pub struct KindResults {
     /// The line above its report.
     pub title: String,
     pub tally: Tally,
     pub wall: Duration,
 }
 
-impl Part {
+impl KindResults {
     /// What was measured, without the count of it.
     pub fn kind(&self) -> &str {
         let title = self.title.lines().next().unwrap_or_default().trim_end_matches(':');
@@ -65,17 +65,17 @@ impl Part {
 }
 
 /// Results of the threads of one role.
-pub struct Merged {
+pub struct MergedResults {
     pub tallies: Vec<Tally>,
     pub end: Instant,
 }
 
-impl Merged {
+impl MergedResults {
     pub fn new(start: Instant) -> Self {
         Self { tallies: Vec::new(), end: start }
     }
 
-    pub fn add(&mut self, (tallies, end): Ended) {
+    pub fn add(&mut self, (tallies, end): ThreadTallies) {
         self.tallies.resize_with(self.tallies.len().max(tallies.len()), Tally::new);
         self.tallies.iter_mut().zip(&tallies).for_each(|(whole, part)| whole.merge(part));
         // When the last thread finished, not when this function is called.
@@ -83,9 +83,9 @@ impl Merged {
     }
 
     /// The results of one kind, under a separate line.
-    pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> Part {
+    pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> KindResults {
         let tally = self.tallies.get(kind).cloned().unwrap_or_default();
-        Part { title: title.into(), tally, wall: self.end - start }
+        KindResults { title: title.into(), tally, wall: self.end - start }
     }
 
     /// All kinds together.
@@ -113,8 +113,8 @@ impl Measurement {
     }
 
     /// Requests and events of all kinds that were due and had no reply when the run ended.
-    pub fn unanswered(&self) -> Unanswered {
-        let mut all = Unanswered::default();
+    pub fn unanswered(&self) -> UnansweredCalls {
+        let mut all = UnansweredCalls::default();
         self.tallies().for_each(|tally| all.merge(tally.unanswered));
         all
     }

@@ -3,13 +3,13 @@
 use super::leader::LeaderWatch;
 use super::plan::{Error, Plan};
 use super::recorder::{Start, Tally};
-use super::results::{Measurement, Merged, Part, Role, ThreadEnded};
+use super::results::{KindResults, Measurement, MergedResults, Role, ThreadEnded};
 use super::schedule::{Pace, Schedule};
 use super::watchers::{self, Awaits, Ledger};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::Code;
-use crate::stats::histogram::Counts;
-use crate::stats::progress::{Control, Counters};
+use crate::stats::histogram::StepCounts;
+use crate::stats::progress::{Control, WorkerCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Thread {
     pub(super) role: Role,
     pub(super) starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) by_endpoint: Arc<[Counters]>,
+    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) by_endpoint: Arc<[WorkerCounters]>,
     pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,
 }
 
 /// A run in progress.
-pub struct Run {
+pub struct ActiveRun {
     pub(super) plan: Plan,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<Thread>,
@@ -42,7 +42,7 @@ pub struct Run {
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct RunProgress {
     pub answered: u64,
     pub failed: u64,
     pub total: u64,
@@ -55,10 +55,10 @@ pub struct OfEndpoint {
     pub endpoint: Endpoint,
     pub answered: u64,
     pub failed: u64,
-    pub latencies: Counts,
+    pub latencies: StepCounts,
 }
 
-impl Run {
+impl ActiveRun {
     /// A handle that stops the run.
     pub fn control(&self) -> Arc<Control> {
         self.control.clone()
@@ -69,7 +69,7 @@ impl Run {
         if self.plan.measures_events() { Role::Watches } else { Role::Loads }
     }
 
-    fn counters(&self) -> impl Iterator<Item = &Counters> {
+    fn counters(&self) -> impl Iterator<Item = &WorkerCounters> {
         let measures = self.measures();
         self.threads.iter().filter(move |thread| thread.role == measures).map(|thread| &*thread.counters)
     }
@@ -83,9 +83,9 @@ impl Run {
         }
     }
 
-    pub fn progress(&self) -> Progress {
-        let answered: u64 = self.counters().map(Counters::answered).sum();
-        let failed: u64 = self.counters().map(Counters::failed).sum();
+    pub fn progress(&self) -> RunProgress {
+        let answered: u64 = self.counters().map(WorkerCounters::answered).sum();
+        let failed: u64 = self.counters().map(WorkerCounters::failed).sum();
         let total = match (self.total(), self.plan.seconds_max) {
             // As many as the rest of the time will bring at the rate so far.
             (Plan::OPEN_END, Some(seconds)) => {
@@ -94,7 +94,7 @@ impl Run {
             }
             (total, _) => total,
         };
-        Progress {
+        RunProgress {
             answered,
             failed,
             total,
@@ -107,10 +107,11 @@ impl Run {
         let measures = self.measures();
         let threads = || self.threads.iter().filter(|thread| thread.role == measures);
         let of = |(place, endpoint): (usize, &Endpoint)| {
-            let mut latencies = Counts::default();
+            let mut latencies = StepCounts::default();
             threads().for_each(|thread| latencies.merge(&thread.by_endpoint[place].latencies()));
-            let sum = |of: fn(&Counters) -> u64| threads().map(|thread| of(&thread.by_endpoint[place])).sum();
-            let (answered, failed) = (sum(Counters::answered), sum(Counters::failed));
+            let sum =
+                |of: fn(&WorkerCounters) -> u64| threads().map(|thread| of(&thread.by_endpoint[place])).sum();
+            let (answered, failed) = (sum(WorkerCounters::answered), sum(WorkerCounters::failed));
             OfEndpoint { endpoint: endpoint.clone(), answered, failed, latencies }
         };
         self.plan.endpoints.iter().enumerate().map(of).collect()
@@ -119,15 +120,15 @@ impl Run {
     /// How many calls have failed so far, by code.
     pub fn failures(&self) -> BTreeMap<Code, u64> {
         let mut all = BTreeMap::new();
-        for (code, count) in self.counters().flat_map(Counters::failures) {
+        for (code, count) in self.counters().flat_map(WorkerCounters::failures) {
             *all.entry(Code(code)).or_default() += count;
         }
         all
     }
 
     /// Latencies so far, coarsely: enough for a live figure.
-    pub fn latencies(&self) -> Counts {
-        let mut all = Counts::default();
+    pub fn latencies(&self) -> StepCounts {
+        let mut all = StepCounts::default();
         self.counters().for_each(|counters| all.merge(&counters.latencies()));
         all
     }
@@ -145,7 +146,7 @@ impl Run {
             },
             ..Measurement::default()
         };
-        let (mut loaded, mut watched) = (Merged::new(start), Merged::new(start));
+        let (mut loaded, mut watched) = (MergedResults::new(start), MergedResults::new(start));
         for thread in self.threads {
             let (sent, received) = thread.counters.bytes();
             measurement.sent_bytes += sent;
@@ -195,14 +196,20 @@ impl Run {
 
 impl Plan {
     /// The results that are reported apart.
-    fn parts(&self, loaded: &Merged, watched: &Merged, start: Instant, preparing: Duration) -> Vec<Part> {
+    fn parts(
+        &self,
+        loaded: &MergedResults,
+        watched: &MergedResults,
+        start: Instant,
+        preparing: Duration,
+    ) -> Vec<KindResults> {
         let kinds = self.workload.kinds();
         if kinds.len() > 1 {
             let named = kinds.iter().enumerate().filter(|(kind, _)| self.workload.has_kind(*kind));
             let named = named.map(|(kind, name)| {
                 let part = loaded.part("", kind, start);
                 let ops = part.tally.succeeded_len() + part.tally.failed_len();
-                Part { title: format!("Total {name} Ops: {ops}\nDetails:"), ..part }
+                KindResults { title: format!("Total {name} Ops: {ops}\nDetails:"), ..part }
             });
             return named.collect();
         }

@@ -40,7 +40,7 @@ pub struct Schedule {
 
 /// The right to send one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
+pub struct SendSlot {
     /// 0, 1, 2, … without gaps over all workers.
     pub position: u64,
     /// Not before this moment; `None` means at once.
@@ -60,7 +60,7 @@ impl Pace {
     }
 }
 
-impl Turn {
+impl SendSlot {
     /// The moment that latency counts from, for a caller that could send at `since`.
     pub fn counts_from(&self, since: Instant) -> Instant {
         self.due.filter(|_| self.from_due).unwrap_or(since)
@@ -89,7 +89,7 @@ impl Schedule {
     }
 
     /// The next turn, or `None` when all were taken.
-    pub fn take(&self, now: Instant) -> Option<Turn> {
+    pub fn take(&self, now: Instant) -> Option<SendSlot> {
         // Checked first, so that idle callers do not increase the counter.
         if self.taken.load(Relaxed) >= self.total || self.is_over(now) {
             return None;
@@ -105,7 +105,7 @@ impl Schedule {
         };
         // A turn after the time limit would keep its caller, and the run, waiting for it.
         let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
-        in_time.then_some(Turn { position, due, from_due })
+        in_time.then_some(SendSlot { position, due, from_due })
     }
 
     /// Whether its time limit passed so long ago.
@@ -146,7 +146,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn millis(start: Instant, turn: Turn) -> Option<u128> {
+    fn millis(start: Instant, turn: SendSlot) -> Option<u128> {
         turn.due.map(|due| (due - start).as_millis())
     }
 

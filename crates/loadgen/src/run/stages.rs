@@ -15,19 +15,19 @@ const PER_SECOND_MAX: f64 = 1e9;
 /// See the module's head. The first stage begins at rate 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stages {
-    stages: [Stage; STAGES_MAX],
+    stages: [RateStage; STAGES_MAX],
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Stage {
+struct RateStage {
     seconds: f64,
     /// Per second, at its beginning and its end.
     from: f64,
     to: f64,
 }
 
-impl Stage {
+impl RateStage {
     /// Requests that are due up to a moment of the stage.
     fn due(&self, seconds: f64) -> f64 {
         (self.from + (self.to - self.from) * seconds / self.seconds / 2.0) * seconds
@@ -46,13 +46,13 @@ impl Stage {
 }
 
 impl Stages {
-    fn all(&self) -> &[Stage] {
+    fn all(&self) -> &[RateStage] {
         &self.stages[..self.len]
     }
 
     /// Requests of all stages.
     pub fn total(&self) -> u64 {
-        self.all().iter().map(Stage::total).sum::<f64>() as u64
+        self.all().iter().map(RateStage::total).sum::<f64>() as u64
     }
 
     pub fn duration(&self) -> Duration {
@@ -101,7 +101,7 @@ impl FromStr for Stages {
                 return Err(wrong());
             }
             let place = stages.stages.get_mut(stages.len).ok_or(format!("more than {STAGES_MAX} stages"))?;
-            *place = Stage { seconds, from, to };
+            *place = RateStage { seconds, from, to };
             stages.len += 1;
             from = to;
         }
@@ -111,7 +111,7 @@ impl FromStr for Stages {
 
 impl fmt::Display for Stages {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stages = self.all().iter().map(|Stage { seconds, to, .. }| format!("{seconds}s:{to}"));
+        let stages = self.all().iter().map(|RateStage { seconds, to, .. }| format!("{seconds}s:{to}"));
         formatter.write_str(&stages.collect::<Vec<_>>().join(","))
     }
 }

@@ -4,26 +4,26 @@ use super::callers::tasks::{Tasks, Terms};
 use super::callers::{kubernetes, pages, stm, ycsb};
 use super::gateway;
 use super::leader::LeaderWatch;
-use super::plan::{Error, Plan, Target};
-use super::results::{Ended, Measurement, Role, ThreadEnded};
-use super::running::{Run, Thread, process_cpu};
+use super::plan::{EndpointTarget, Error, Plan};
+use super::results::{Measurement, Role, ThreadEnded, ThreadTallies};
+use super::running::{ActiveRun, Thread, process_cpu};
 use super::schedule::Schedule;
 use super::watchers::{self, Ledger, Watchers};
-use super::worker::{Setup, Worker};
-use crate::client::call::Replies;
+use super::worker::{Worker, WorkerSetup};
+use crate::client::call::ReplyCount;
 use crate::client::endpoint::Endpoint;
 use crate::client::link::Link;
-use crate::stats::progress::{Control, Counters};
+use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::thread_cpu;
 use crate::workload::Workload;
-use bench_report::model::{Connect, Protocol};
+use bench_report::model::{Connect, RowProtocol};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// A run whose connections and watchers are open.
-pub struct Prepared {
+pub struct PreparedRun {
     plan: Plan,
     control: Arc<Control>,
     threads: Vec<Thread>,
@@ -40,9 +40,9 @@ struct Share {
     control: Arc<Control>,
     /// The place of the leader among the endpoints, if requests follow it.
     leader: Option<Arc<AtomicUsize>>,
-    counters: Arc<Counters>,
+    counters: Arc<WorkerCounters>,
     /// The same for each endpoint.
-    by_endpoint: Arc<[Counters]>,
+    by_endpoint: Arc<[WorkerCounters]>,
 }
 
 /// The connections and callers of one worker, by protocol.
@@ -58,14 +58,14 @@ enum Carrier {
 
 impl Plan {
     /// Opens all connections and watchers.
-    pub fn prepare(mut self) -> Result<Prepared, Error> {
+    pub fn prepare(mut self) -> Result<PreparedRun, Error> {
         self.check()?;
         let begin = Instant::now();
         let control = Arc::new(Control::default());
         let loaders = self.threads.min(self.conns);
         let leader = match self.target {
-            Target::All => None,
-            Target::Leader => Some(LeaderWatch::begin(&self.endpoints).map_err(Error::Connect)?),
+            EndpointTarget::All => None,
+            EndpointTarget::Leader => Some(LeaderWatch::begin(&self.endpoints).map_err(Error::Connect)?),
         };
         let place = leader.as_ref().map(LeaderWatch::place);
         let ledger =
@@ -86,7 +86,7 @@ impl Plan {
                 control: control.clone(),
                 leader: place.clone(),
                 counters: Arc::default(),
-                by_endpoint: self.endpoints.iter().map(|_| Counters::default()).collect(),
+                by_endpoint: self.endpoints.iter().map(|_| WorkerCounters::default()).collect(),
             };
             let (counters, by_endpoint) = (share.counters.clone(), share.by_endpoint.clone());
             let (plan, connected, ledger) = (self.clone(), connected.clone(), ledger.clone());
@@ -98,12 +98,12 @@ impl Plan {
         drop(connected);
         // Each thread reports once; a failed one makes the others end when their starters are dropped.
         connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
-        Ok(Prepared { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
+        Ok(PreparedRun { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
     }
 
     /// Opens all connections, then lets every worker begin at the same moment.
-    pub fn start(self) -> Result<Run, Error> {
-        self.prepare().map(Prepared::begin)
+    pub fn start(self) -> Result<ActiveRun, Error> {
+        self.prepare().map(PreparedRun::begin)
     }
 
     /// Runs to the end.
@@ -146,7 +146,7 @@ impl Plan {
         if let (Role::Watches, Some(watching), Some(ledger)) = (role, &self.watching, ledger) {
             let streams = share.of(watching.streams).collect();
             let Share { control, counters, by_endpoint, .. } = share;
-            let setup = watchers::Setup {
+            let setup = watchers::WatcherSetup {
                 watching: watching.clone(),
                 streams,
                 endpoints: self.endpoints,
@@ -186,12 +186,12 @@ impl Plan {
             return Ok(Carrier::Kubernetes(Tasks::new(opened, self.terms(share), kinds)));
         }
         match self.protocol {
-            Protocol::Grpc => {
+            RowProtocol::Grpc => {
                 let mut worker = Worker::new(self.setup(share)?);
                 worker.connect().await?;
                 Ok(Carrier::Grpc(Box::new(worker)))
             }
-            Protocol::HttpJson => {
+            RowProtocol::HttpJson => {
                 let callers = share.of(self.clients).count();
                 let (source, workload) = (self.workload.source(share.thread), self.workload.clone());
                 let opening = gateway::connect(
@@ -210,7 +210,7 @@ impl Plan {
 
     /// Where a connection object connects to. A load that follows the leader needs all of them.
     fn endpoints_of(&self, object: usize) -> &[Endpoint] {
-        if self.connect == Connect::All || self.target == Target::Leader {
+        if self.connect == Connect::All || self.target == EndpointTarget::Leader {
             return &self.endpoints;
         }
         std::slice::from_ref(&self.endpoints[object % self.endpoints.len()])
@@ -230,7 +230,7 @@ impl Plan {
 
     /// The share of one worker: connection objects `thread`, `thread + threads`, … and the callers that use
     /// them.
-    fn setup(self, share: Share) -> Result<Setup, String> {
+    fn setup(self, share: Share) -> Result<WorkerSetup, String> {
         let path = self.workload.path();
         let endpoints_len = self.endpoints_of(0).len();
         let links = share.of(self.conns).flat_map(|object| self.endpoints_of(object).iter().cloned());
@@ -243,7 +243,7 @@ impl Plan {
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
         let replies = match self.workload {
-            Workload::RangeStream(_) => Replies::Many,
+            Workload::RangeStream(_) => ReplyCount::Many,
             Workload::Put(_)
             | Workload::TxnPut { .. }
             | Workload::Range(_)
@@ -253,9 +253,9 @@ impl Plan {
             | Workload::Pages(_)
             | Workload::Stm(_)
             | Workload::Ycsb(_)
-            | Workload::Kubernetes(_) => Replies::One,
+            | Workload::Kubernetes(_) => ReplyCount::One,
         };
-        Ok(Setup {
+        Ok(WorkerSetup {
             links: links.map_err(|error| error.to_string())?,
             endpoints_len,
             callers,
@@ -284,7 +284,7 @@ impl Share {
 
 impl Carrier {
     /// Sends and receives until the schedule is used up or the run is stopped.
-    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<Ended> {
+    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<ThreadTallies> {
         let tallies = match self {
             Carrier::Grpc(worker) => worker.run(schedule, start).await?,
             Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
@@ -298,9 +298,9 @@ impl Carrier {
     }
 }
 
-impl Prepared {
+impl PreparedRun {
     /// Lets all threads begin at the same moment.
-    pub fn begin(self) -> Run {
+    pub fn begin(self) -> ActiveRun {
         let Self { plan, control, threads, ledger, leader, took: preparing } = self;
         let start = Instant::now();
         let cpu_at_start = process_cpu();
@@ -310,6 +310,16 @@ impl Prepared {
             // The error of a thread that ended is found when it is joined.
             let _ = thread.starter.send((schedule.clone(), start));
         }
-        Run { plan, control, threads, schedule, ledger, _leader: leader, preparing, start, cpu_at_start }
+        ActiveRun {
+            plan,
+            control,
+            threads,
+            schedule,
+            ledger,
+            _leader: leader,
+            preparing,
+            start,
+            cpu_at_start,
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::client::endpoint::Endpoint;
 
 /// The counters of one server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Counters {
+pub struct ServerCounters {
     /// When the process began, in any unit; where it says so.
     pub began: Option<f64>,
     pub cpu_seconds: f64,
@@ -32,9 +32,9 @@ impl Error {
     }
 }
 
-impl Counters {
+impl ServerCounters {
     /// Whether the process is another one; where none says when it began, its processor time has fallen.
-    pub fn is_of_another_process(&self, earlier: &Counters) -> bool {
+    pub fn is_of_another_process(&self, earlier: &ServerCounters) -> bool {
         match (earlier.began, self.began) {
             (Some(earlier), Some(later)) => later != earlier,
             _ => self.cpu_seconds < earlier.cpu_seconds,

@@ -1,6 +1,6 @@
 //! The machine of a report.
 
-use bench_report::model::{Disk, Machine};
+use bench_report::model::{DiskInfo, Machine};
 use procfs::{Current, Meminfo, MountEntry};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -43,11 +43,11 @@ fn processor(cpuinfo: &str) -> String {
 }
 
 /// The file system of a directory, and the latency of a sync on it.
-pub fn disk(directory: &Path) -> Disk {
+pub fn disk(directory: &Path) -> DiskInfo {
     let path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let mount = mount_of(procfs::mounts().unwrap_or_default(), &path);
     let (device, filesystem) = mount.map(|mount| (mount.fs_spec, mount.fs_vfstype)).unwrap_or_default();
-    Disk { directory: path.display().to_string(), filesystem, device, sync_ms: sync_ms(&path).ok() }
+    DiskInfo { directory: path.display().to_string(), filesystem, device, sync_ms: sync_ms(&path).ok() }
 }
 
 /// The innermost mount that holds the path.

@@ -1,6 +1,6 @@
 //! Counters that a server exports at `/metrics` on its client port, in the text format of Prometheus.
 
-use super::counters::{Counters, Error};
+use super::counters::{Error, ServerCounters};
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::client::http1::Http1;
@@ -32,7 +32,7 @@ pub struct Buckets {
 }
 
 /// Reads the counters of the server at `endpoint`.
-pub(super) async fn counters(endpoint: &Endpoint) -> Result<Counters, Error> {
+pub(super) async fn counters(endpoint: &Endpoint) -> Result<ServerCounters, Error> {
     let page = fetch(endpoint).await?;
     let reason = "no process_cpu_seconds_total there".into();
     parse(&page).ok_or_else(|| Error::Metrics { endpoint: endpoint.clone(), reason })
@@ -56,8 +56,8 @@ async fn fetch(endpoint: &Endpoint) -> Result<String, Error> {
     }
 }
 
-fn parse(page: &str) -> Option<Counters> {
-    Some(Counters {
+fn parse(page: &str) -> Option<ServerCounters> {
+    Some(ServerCounters {
         began: value(page, "process_start_time_seconds"),
         cpu_seconds: value(page, "process_cpu_seconds_total")?,
         user_seconds: None,

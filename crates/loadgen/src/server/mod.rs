@@ -10,8 +10,8 @@ mod metrics; // counters over HTTP
 mod procfs; // counters of the kernel
 pub mod with_parent; // programs that end with this one
 
-use counters::Counters;
 pub use counters::Error;
+use counters::ServerCounters;
 pub use metrics::{ServerMetrics, server_metrics};
 pub use procfs::{machine_cpu_seconds, usage};
 
@@ -29,7 +29,7 @@ pub enum Probe {
 
 /// The counters of all servers at one moment.
 #[derive(Clone, Debug)]
-pub struct Reading(Vec<Counters>);
+pub struct CounterReading(Vec<ServerCounters>);
 
 /// Resource use of the servers between two readings.
 #[derive(Clone, Debug, Serialize)]
@@ -57,7 +57,7 @@ pub struct ProcessFigures {
 }
 
 /// Reads the counters of all servers.
-pub async fn read(probes: &[Probe]) -> Result<Reading, Error> {
+pub async fn read(probes: &[Probe]) -> Result<CounterReading, Error> {
     let mut counters = Vec::with_capacity(probes.len());
     for probe in probes {
         counters.push(match probe {
@@ -65,11 +65,15 @@ pub async fn read(probes: &[Probe]) -> Result<Reading, Error> {
             Probe::Metrics(endpoint) => metrics::counters(endpoint).await?,
         });
     }
-    Ok(Reading(counters))
+    Ok(CounterReading(counters))
 }
 
 /// The resource use between two readings of `probes`. A server that was started anew counts from zero again.
-pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> Result<ServerFigures, Error> {
+pub fn spent(
+    probes: &[Probe],
+    earlier: &CounterReading,
+    later: &CounterReading,
+) -> Result<ServerFigures, Error> {
     assert_eq!(earlier.0.len(), later.0.len(), "readings of the same servers");
     let mut pairs = probes.iter().zip(earlier.0.iter().zip(&later.0));
     if let Some((probe, _)) = pairs.find(|(_, (earlier, later))| later.is_of_another_process(earlier)) {
@@ -92,7 +96,7 @@ pub fn spent(probes: &[Probe], earlier: &Reading, later: &Reading) -> Result<Ser
     Ok(ServerFigures { processes: processes.collect(), members: None })
 }
 
-impl Reading {
+impl CounterReading {
     /// Of all servers together.
     pub fn resident_bytes(&self) -> u64 {
         self.0.iter().map(|counters| counters.resident_bytes).sum()
@@ -199,7 +203,7 @@ mod tests {
     fn a_server_that_was_started_anew_has_no_figures() {
         let probes = [Probe::Process { name: "m1".into(), pid: 1 }];
         let reading = |began: Option<f64>, cpu_seconds: f64| {
-            let counters = Counters {
+            let counters = ServerCounters {
                 began,
                 cpu_seconds,
                 user_seconds: None,
@@ -207,7 +211,7 @@ mod tests {
                 resident_peak_bytes: None,
                 bytes_written: None,
             };
-            Reading(vec![counters])
+            CounterReading(vec![counters])
         };
         let spent = |earlier, later| spent(&probes, &earlier, &later).map(|figures| figures.cpu_seconds());
         assert_eq!(spent(reading(Some(7.0), 1.0), reading(Some(7.0), 3.0)).unwrap(), 2.0);

@@ -1,14 +1,14 @@
 //! Counters that the kernel keeps of a process and of the machine, from `/proc`.
 
-use super::counters::{Counters, Error};
+use super::counters::{Error, ServerCounters};
 use procfs::process::{Process, Stat};
 use procfs::{CurrentSI, KernelStats, ProcResult};
 
-pub(super) fn counters(pid: u32) -> Result<Counters, Error> {
-    let counters = || -> ProcResult<Counters> {
+pub(super) fn counters(pid: u32) -> Result<ServerCounters, Error> {
+    let counters = || -> ProcResult<ServerCounters> {
         let process = Process::new(pid as i32)?;
         let (stat, status) = (process.stat()?, process.status()?);
-        Ok(Counters {
+        Ok(ServerCounters {
             began: Some(stat.starttime as f64),
             // In hundredths of a second, rounded down; the kernel counts running threads in nanoseconds.
             cpu_seconds: cpu_seconds(&stat).max(threads_cpu_seconds(&process)),

@@ -11,7 +11,7 @@ const UNIT_BITS: u32 = 10;
 
 /// How many values fell on each step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts([u32; STEPS]);
+pub struct StepCounts([u32; STEPS]);
 
 /// The step that a latency falls on; the last one takes everything above.
 pub fn step_of(latency_ns: u64) -> usize {
@@ -35,13 +35,13 @@ fn end_ns(step: usize) -> u64 {
     ((STEPS_PER_DOUBLING + within) << doubling) << UNIT_BITS
 }
 
-impl Default for Counts {
+impl Default for StepCounts {
     fn default() -> Self {
         Self([0; STEPS])
     }
 }
 
-impl Counts {
+impl StepCounts {
     /// From a count per step.
     pub fn of(counts: [u32; STEPS]) -> Self {
         Self(counts)
@@ -52,14 +52,14 @@ impl Counts {
         *count = count.saturating_add(1);
     }
 
-    pub fn merge(&mut self, other: &Counts) {
+    pub fn merge(&mut self, other: &StepCounts) {
         for (ours, theirs) in self.0.iter_mut().zip(&other.0) {
             *ours = ours.saturating_add(*theirs);
         }
     }
 
     /// The counts since `earlier`.
-    pub fn since(&self, earlier: &Counts) -> Counts {
+    pub fn since(&self, earlier: &StepCounts) -> StepCounts {
         let mut counts = self.clone();
         for (ours, theirs) in counts.0.iter_mut().zip(&earlier.0) {
             *ours = ours.saturating_sub(*theirs);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_values_within_a_step() {
-        let mut counts = Counts::default();
+        let mut counts = StepCounts::default();
         assert_eq!(counts.percentile(50.0), None);
         for millis in 1..=1000 {
             counts.add(millis * 1_000_000);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn later_counts_are_the_difference() {
-        let mut earlier = Counts::default();
+        let mut earlier = StepCounts::default();
         earlier.add(1_000_000);
         let mut later = earlier.clone();
         later.add(64_000_000);

@@ -1,6 +1,6 @@
 //! State that the threads of a run share: the request to stop, and the progress.
 
-use crate::stats::histogram::{self, Counts};
+use crate::stats::histogram::{self, StepCounts};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Control {
 /// Only that worker writes, so plain stores suffice.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Counters {
+pub struct WorkerCounters {
     answered: AtomicU64,
     failed: AtomicU64,
     sent_bytes: AtomicU64,
@@ -46,7 +46,7 @@ pub struct Counters {
     failures: Mutex<BTreeMap<u16, u64>>,
 }
 
-impl Default for Counters {
+impl Default for WorkerCounters {
     fn default() -> Self {
         Self {
             answered: AtomicU64::new(0),
@@ -59,7 +59,7 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl WorkerCounters {
     pub fn add_answered(&self, latency_ns: u64) {
         add(&self.answered, 1);
         let step = &self.latencies[histogram::step_of(latency_ns)];
@@ -98,8 +98,8 @@ impl Counters {
     }
 
     /// Latencies so far, coarsely.
-    pub fn latencies(&self) -> Counts {
-        Counts::of(std::array::from_fn(|step| self.latencies[step].load(Relaxed)))
+    pub fn latencies(&self) -> StepCounts {
+        StepCounts::of(std::array::from_fn(|step| self.latencies[step].load(Relaxed)))
     }
 }
 

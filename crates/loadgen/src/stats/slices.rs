@@ -3,7 +3,7 @@
 //! * A request belongs to the slice in which its latency begins to count.
 //! * Memory is bounded: when the slices are used up, every two are merged.
 
-use crate::stats::histogram::Counts;
+use crate::stats::histogram::StepCounts;
 use std::time::Duration;
 
 /// Slices at first; enough to see a stall of a tenth of a second.
@@ -24,7 +24,7 @@ pub struct Slice {
     pub count: u64,
     pub sum_ns: u64,
     pub greatest_ns: u64,
-    pub latencies: Counts,
+    pub latencies: StepCounts,
 }
 
 impl Default for Slices {

@@ -26,9 +26,9 @@
 
 use super::hashes::{Hash, Hashes};
 use super::history::History;
-use super::leases::Leases;
-use super::operation::{Change, Named, Operation, Outcome, Record, Request, Revision};
-use super::verdict::{Checked, Input, Verdict, broken_rule, violation};
+use super::leases::LeaseRecords;
+use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyName, KeyRecord, Request, Revision};
+use super::verdict::{CheckCounts, CheckResult, Input, broken_rule, violation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -36,24 +36,24 @@ use std::time::Duration;
 
 /// The newest revision that was seen, and where.
 #[derive(Clone, Debug)]
-struct Seen {
+struct NewestRevision {
     revision: Revision,
     by: String,
 }
 
 #[derive(Debug)]
 struct InFlight {
-    operation: Operation,
+    operation: ClientOperation,
     /// Seen before it began.
-    seen: Arc<Seen>,
+    seen: Arc<NewestRevision>,
     /// History that it may still need.
     needs: Revision,
 }
 
 /// A deletion that no acknowledged operation explains yet.
 #[derive(Debug)]
-struct Unexplained {
-    change: Change,
+struct UnexplainedDelete {
+    change: KeyChange,
     /// Operations from this number on began after it.
     before: u64,
 }
@@ -66,21 +66,21 @@ pub struct Checker {
     watchers: Vec<Revision>,
     in_flight: BTreeMap<u64, InFlight>,
     next_number: u64,
-    seen: Arc<Seen>,
+    seen: Arc<NewestRevision>,
     /// Values whose put no watcher has shown, with the number of their operation.
-    unseen: HashMap<u64, Arc<Operation>>,
+    unseen: HashMap<u64, Arc<ClientOperation>>,
     /// By revision, as far as history is kept.
-    acknowledged: BTreeMap<Revision, Arc<Operation>>,
+    acknowledged: BTreeMap<Revision, Arc<ClientOperation>>,
     /// Ended operations, by the revision that a watcher must reach first.
-    waiting: BTreeMap<Revision, Vec<Arc<Operation>>>,
+    waiting: BTreeMap<Revision, Vec<Arc<ClientOperation>>>,
     /// Of these, and the keys and records that they hold.
     waiting_len: usize,
     waiting_size: usize,
-    unexplained: BTreeMap<Revision, Unexplained>,
-    unknown_deletes: HashMap<u32, Vec<Arc<Operation>>>,
-    leases: Leases,
+    unexplained: BTreeMap<Revision, UnexplainedDelete>,
+    unknown_deletes: HashMap<u32, Vec<Arc<ClientOperation>>>,
+    leases: LeaseRecords,
     hashes: Hashes,
-    pub checked: Checked,
+    pub checked: CheckCounts,
 }
 
 impl Checker {
@@ -91,7 +91,7 @@ impl Checker {
             watchers: vec![start; watchers],
             in_flight: BTreeMap::new(),
             next_number: 0,
-            seen: Arc::new(Seen { revision: start, by: "the start of the run".into() }),
+            seen: Arc::new(NewestRevision { revision: start, by: "the start of the run".into() }),
             unseen: HashMap::new(),
             acknowledged: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -99,14 +99,14 @@ impl Checker {
             waiting_size: 0,
             unexplained: BTreeMap::new(),
             unknown_deletes: HashMap::new(),
-            leases: Leases::default(),
+            leases: LeaseRecords::default(),
             hashes: Hashes::default(),
-            checked: Checked::default(),
+            checked: CheckCounts::default(),
         }
     }
 
     /// Takes what happened. The error is a contradiction, after which nothing more is checked.
-    pub fn take(&mut self, input: Input) -> Verdict {
+    pub fn take(&mut self, input: Input) -> CheckResult {
         match input {
             Input::Began(operation) => self.began(operation),
             Input::Ended(number, at, outcome) => self.ended(number, at, outcome)?,
@@ -120,10 +120,10 @@ impl Checker {
     }
 
     /// Ends the run: what is in flight has no outcome, and what no operation explains by now has no cause.
-    pub fn close(&mut self, at: Duration) -> Verdict {
+    pub fn close(&mut self, at: Duration) -> CheckResult {
         let numbers: Vec<u64> = self.in_flight.keys().copied().collect();
         for number in numbers {
-            self.ended(number, at, Outcome::Unknown("the run ended".into()))?;
+            self.ended(number, at, CallOutcome::Unknown("the run ended".into()))?;
         }
         self.forget()
     }
@@ -158,7 +158,7 @@ impl Checker {
         (0..self.watchers.len()).filter(|&watcher| self.watchers[watcher] < revision).collect()
     }
 
-    fn began(&mut self, operation: Operation) {
+    fn began(&mut self, operation: ClientOperation) {
         self.next_number = self.next_number.max(operation.number + 1);
         if !operation.request.writes().is_empty() {
             let shared = Arc::new(operation.clone());
@@ -170,7 +170,7 @@ impl Checker {
         self.in_flight.insert(operation.number, InFlight { operation, seen: self.seen.clone(), needs });
     }
 
-    fn ended(&mut self, number: u64, at: Duration, outcome: Outcome) -> Verdict {
+    fn ended(&mut self, number: u64, at: Duration, outcome: CallOutcome) -> CheckResult {
         let Some(InFlight { mut operation, seen, .. }) = self.in_flight.remove(&number) else {
             return Ok(());
         };
@@ -178,17 +178,17 @@ impl Checker {
         operation.outcome = Some(outcome.clone());
         let operation = Arc::new(operation);
         let revision = match outcome {
-            Outcome::Unknown(_) => {
+            CallOutcome::Unknown(_) => {
                 self.checked.unknown += 1;
                 if let Request::Delete(key) = operation.request {
                     self.unknown_deletes.entry(key).or_default().push(operation);
                 }
                 return Ok(());
             }
-            Outcome::Written { revision, .. } | Outcome::Found { revision, .. } if revision < 1 => {
+            CallOutcome::Written { revision, .. } | CallOutcome::Found { revision, .. } if revision < 1 => {
                 return violation("an answer has no revision", vec![operation.to_string()]);
             }
-            Outcome::Written { revision, .. } => {
+            CallOutcome::Written { revision, .. } => {
                 if revision <= seen.revision {
                     return violation(
                         "a write has a revision that was seen before it began",
@@ -206,7 +206,7 @@ impl Checker {
                 }
                 revision
             }
-            Outcome::Found { revision, .. } => {
+            CallOutcome::Found { revision, .. } => {
                 // A read without effect leaves nothing for watchers to show.
                 operation.request.writes().iter().for_each(|write| drop(self.unseen.remove(&write.value)));
                 if !operation.request.is_serializable() && revision < seen.revision {
@@ -227,11 +227,11 @@ impl Checker {
 
     fn see(&mut self, revision: Revision, by: impl FnOnce() -> String) {
         if revision > self.seen.revision {
-            self.seen = Arc::new(Seen { revision, by: by() });
+            self.seen = Arc::new(NewestRevision { revision, by: by() });
         }
     }
 
-    fn watched(&mut self, watcher: usize, at: Duration, changes: &[Change]) -> Verdict {
+    fn watched(&mut self, watcher: usize, at: Duration, changes: &[KeyChange]) -> CheckResult {
         for changes in changes.chunk_by(|one, next| one.revision == next.revision) {
             let (first, received) = (&changes[0], self.watchers[watcher]);
             let event = || format!("watcher {watcher}, {:.6} s: {first}", at.as_secs_f64());
@@ -252,7 +252,7 @@ impl Checker {
                 self.attribute(changes, at, &event())?;
                 if let Err((change, before)) = self.history.append(first.revision, changes) {
                     let before =
-                        before.map_or(format!("{} did not exist", Named(change.key)), |it| it.to_string());
+                        before.map_or(format!("{} did not exist", KeyName(change.key)), |it| it.to_string());
                     return violation(
                         "a change does not follow on the state before it",
                         vec![before, change.to_string(), event()],
@@ -262,7 +262,8 @@ impl Checker {
             } else if first.revision > self.history.forgotten() {
                 let known = self.history.at(first.revision).unwrap_or_default();
                 if known != changes {
-                    let of = |changes: &[Change]| changes.iter().map(ToString::to_string).collect::<Vec<_>>();
+                    let of =
+                        |changes: &[KeyChange]| changes.iter().map(ToString::to_string).collect::<Vec<_>>();
                     let evidence = [of(known), vec![event()], of(changes)].concat();
                     return violation("two watchers received different changes of one revision", evidence);
                 }
@@ -273,7 +274,7 @@ impl Checker {
         Ok(())
     }
 
-    fn progress(&mut self, watcher: usize, revision: Revision) -> Verdict {
+    fn progress(&mut self, watcher: usize, revision: Revision) -> CheckResult {
         self.compare_gap(watcher, revision)?;
         self.watchers[watcher] = self.watchers[watcher].max(revision);
         self.history.cover(revision);
@@ -282,7 +283,7 @@ impl Checker {
     }
 
     /// A watcher has nothing more to receive up to a revision.
-    fn compare_gap(&self, watcher: usize, to: Revision) -> Verdict {
+    fn compare_gap(&self, watcher: usize, to: Revision) -> CheckResult {
         let received = self.watchers[watcher];
         let Some(missed) = self.history.first_between(received, to) else { return Ok(()) };
         violation(
@@ -295,7 +296,7 @@ impl Checker {
     }
 
     /// Finds the operation that made the changes of a revision.
-    fn attribute(&mut self, changes: &[Change], at: Duration, event: &str) -> Verdict {
+    fn attribute(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> CheckResult {
         let Some(record) = changes.iter().find_map(|change| change.record) else {
             if changes.iter().any(|change| self.leases.hold(change.key)) {
                 return self.lease_ended(changes, at, event);
@@ -305,7 +306,7 @@ impl Checker {
             };
             let explained = self.acknowledged.get(&change.revision);
             if explained.is_none_or(|operation| !operation.request.makes(changes)) {
-                let unexplained = Unexplained { change: *change, before: self.next_number };
+                let unexplained = UnexplainedDelete { change: *change, before: self.next_number };
                 self.unexplained.insert(change.revision, unexplained);
             }
             return Ok(());
@@ -327,7 +328,7 @@ impl Checker {
         Ok(())
     }
 
-    fn lease_ended(&mut self, changes: &[Change], at: Duration, event: &str) -> Verdict {
+    fn lease_ended(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> CheckResult {
         self.leases.deleted(changes, at, event).or_else(broken_rule)?;
         self.checked.leases_expired = self.leases.ended.expired;
         self.checked.leases_revoked = self.leases.ended.revoked;
@@ -336,7 +337,7 @@ impl Checker {
         Ok(())
     }
 
-    fn hashed(&mut self, hash: Hash) -> Verdict {
+    fn hashed(&mut self, hash: Hash) -> CheckResult {
         if let Err(both) = self.hashes.take(hash) {
             let evidence = both.iter().map(ToString::to_string).collect();
             return violation("members have different hashes at one revision", evidence);
@@ -346,7 +347,7 @@ impl Checker {
     }
 
     /// Compares operations with history, as far as a watcher has reached them.
-    fn settle(&mut self) -> Verdict {
+    fn settle(&mut self) -> CheckResult {
         while let Some(entry) = self.waiting.first_entry() {
             if *entry.key() > self.history.covered() {
                 break;
@@ -360,10 +361,10 @@ impl Checker {
         Ok(())
     }
 
-    fn compare(&mut self, operation: &Arc<Operation>) -> Verdict {
+    fn compare(&mut self, operation: &Arc<ClientOperation>) -> CheckResult {
         let request = &operation.request;
         match &operation.outcome {
-            Some(Outcome::Written { revision, previous }) => {
+            Some(CallOutcome::Written { revision, previous }) => {
                 let made = self.history.at(*revision).unwrap_or_default();
                 if !request.makes(made) {
                     let shown = made.iter().map(ToString::to_string);
@@ -378,7 +379,7 @@ impl Checker {
                 self.compare_condition(operation, revision - 1, true)?;
                 self.checked.writes += 1;
             }
-            Some(Outcome::Found { revision, records }) => {
+            Some(CallOutcome::Found { revision, records }) => {
                 if *revision < self.history.forgotten() {
                     self.checked.too_old += 1;
                     return Ok(());
@@ -391,13 +392,18 @@ impl Checker {
                     self.checked.linearizable_reads += 1;
                 }
             }
-            Some(Outcome::Unknown(_)) | None => {}
+            Some(CallOutcome::Unknown(_)) | None => {}
         }
         Ok(())
     }
 
     /// Compares what an operation says of its keys with their states at a revision.
-    fn compare_states(&self, operation: &Operation, revision: Revision, records: &[Record]) -> Verdict {
+    fn compare_states(
+        &self,
+        operation: &ClientOperation,
+        revision: Revision,
+        records: &[KeyRecord],
+    ) -> CheckResult {
         let keys: HashSet<u32> = operation.request.keys().into_iter().collect();
         let mut answered = HashMap::with_capacity(records.len());
         for record in records {
@@ -412,7 +418,7 @@ impl Checker {
             let state = self.history.state(key, revision);
             if state.as_ref() != answered.get(&key).copied() {
                 let state =
-                    state.map_or(format!("{} does not exist", Named(key)), |record| record.to_string());
+                    state.map_or(format!("{} does not exist", KeyName(key)), |record| record.to_string());
                 return violation(
                     "an answer is not the state at its revision",
                     vec![operation.to_string(), format!("as of revision {revision}, watchers show {state}")],
@@ -423,19 +429,24 @@ impl Checker {
     }
 
     /// Whether a compare-and-swap decided as the state at a revision demands.
-    fn compare_condition(&self, operation: &Operation, revision: Revision, written: bool) -> Verdict {
+    fn compare_condition(
+        &self,
+        operation: &ClientOperation,
+        revision: Revision,
+        written: bool,
+    ) -> CheckResult {
         let Request::Swap(write, expected) = operation.request else { return Ok(()) };
         let modified = self.history.state(write.key, revision).map_or(0, |record| record.modified);
         if (modified == expected) == written {
             return Ok(());
         }
         let state =
-            format!("as of revision {revision}, {} was last modified at {modified}", Named(write.key));
+            format!("as of revision {revision}, {} was last modified at {modified}", KeyName(write.key));
         violation("a transaction took the wrong branch", vec![operation.to_string(), state])
     }
 
     /// Drops what no operation in flight can need.
-    fn forget(&mut self) -> Verdict {
+    fn forget(&mut self) -> CheckResult {
         let oldest = self.in_flight.first_key_value();
         let (number, needs) = oldest
             .map_or((self.next_number, self.history.covered()), |(number, oldest)| (*number, oldest.needs));
@@ -460,7 +471,7 @@ impl Checker {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for NewestRevision {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "revision {} was seen before: {}", self.revision, self.by)
     }

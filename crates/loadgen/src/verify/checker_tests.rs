@@ -4,38 +4,38 @@ use std::borrow::Cow;
 
 const START: Revision = 10;
 
-fn record(key: u32, value: u64, created: Revision, modified: Revision, version: i64) -> Record {
-    Record { key, value, created, modified, version }
+fn record(key: u32, value: u64, created: Revision, modified: Revision, version: i64) -> KeyRecord {
+    KeyRecord { key, value, created, modified, version }
 }
 
 fn began(number: u64, request: Request) -> Input {
     let began = Duration::from_millis(number);
     let (client, member) = (0, 0);
-    Input::Began(Operation { number, client, member, request, began, ended: None, outcome: None })
+    Input::Began(ClientOperation { number, client, member, request, began, ended: None, outcome: None })
 }
 
-fn ended(number: u64, outcome: Outcome) -> Input {
+fn ended(number: u64, outcome: CallOutcome) -> Input {
     Input::Ended(number, Duration::from_millis(number + 1), outcome)
 }
 
-fn written(revision: Revision, previous: &[Record]) -> Outcome {
-    Outcome::Written { revision, previous: Some(previous.to_vec()) }
+fn written(revision: Revision, previous: &[KeyRecord]) -> CallOutcome {
+    CallOutcome::Written { revision, previous: Some(previous.to_vec()) }
 }
 
-fn found(revision: Revision, records: &[Record]) -> Outcome {
-    Outcome::Found { revision, records: records.to_vec() }
+fn found(revision: Revision, records: &[KeyRecord]) -> CallOutcome {
+    CallOutcome::Found { revision, records: records.to_vec() }
 }
 
 fn put(writes: &[(u32, u64)]) -> Request {
     Request::Put(writes.iter().map(|&(key, value)| Write { key, value }).collect())
 }
 
-fn watched(watcher: usize, changes: &[Change]) -> Input {
+fn watched(watcher: usize, changes: &[KeyChange]) -> Input {
     Input::Watched { watcher, at: Duration::from_millis(1), changes: changes.to_vec() }
 }
 
-fn changed(record: Record) -> Change {
-    Change { revision: record.modified, key: record.key, record: Some(record) }
+fn changed(record: KeyRecord) -> KeyChange {
+    KeyChange { revision: record.modified, key: record.key, record: Some(record) }
 }
 
 use super::super::operation::Write;
@@ -47,7 +47,7 @@ fn healthy() -> Vec<Input> {
     let swapped = record(2, 103, 12, 13, 2);
     let late = record(3, 105, 15, 15, 1);
     let pair = [changed(second), changed(third)];
-    let gone = Change { revision: 14, key: 1, record: None };
+    let gone = KeyChange { revision: 14, key: 1, record: None };
     vec![
         began(0, put(&[(1, 100)])),
         ended(0, written(11, &[])), // 1
@@ -55,7 +55,7 @@ fn healthy() -> Vec<Input> {
         watched(1, &[changed(first)]), // 3
         began(1, put(&[(1, 101), (2, 102)])),
         watched(0, &pair), // 5: before the answer
-        ended(1, Outcome::Written { revision: 12, previous: None }),
+        ended(1, CallOutcome::Written { revision: 12, previous: None }),
         watched(1, &pair), // 7
         began(2, Request::Read { keys: vec![1], serializable: false }),
         ended(2, found(12, &[second])), // 9
@@ -74,7 +74,7 @@ fn healthy() -> Vec<Input> {
         began(7, Request::Delete(1)),
         ended(7, found(14, &[])), // 23
         began(8, put(&[(3, 105)])),
-        ended(8, Outcome::Unknown("timeout".into())), // 25
+        ended(8, CallOutcome::Unknown("timeout".into())), // 25
         watched(0, &[changed(late)]),
         watched(1, &[changed(late)]), // 27
         Input::Progress { watcher: 0, revision: 20 },
@@ -99,13 +99,13 @@ fn a_healthy_cluster_passes_and_everything_is_compared() {
     for input in healthy() {
         checker.take(input).unwrap();
     }
-    let expected = Checked {
+    let expected = CheckCounts {
         writes: 4,
         linearizable_reads: 4,
         serializable_reads: 1,
         unknown: 1,
         events: 12,
-        ..Checked::default()
+        ..CheckCounts::default()
     };
     assert_eq!(checker.checked, expected);
     assert_eq!((checker.waiting_len(), checker.unresolved_len(), checker.behind(20)), (0, 0, vec![]));
@@ -173,7 +173,7 @@ const LIES_OF_ANSWERS: &[Lie] = &[
     ),
     (
         "one revision for two writes",
-        |i| i[6] = ended(1, Outcome::Written { revision: 11, previous: None }),
+        |i| i[6] = ended(1, CallOutcome::Written { revision: 11, previous: None }),
         "a write has a revision that was seen before it began",
     ),
     (
@@ -183,7 +183,7 @@ const LIES_OF_ANSWERS: &[Lie] = &[
     ),
     (
         "a deletion of no client",
-        |i| i.extend([watched(0, &[Change { revision: 21, key: 2, record: None }])]),
+        |i| i.extend([watched(0, &[KeyChange { revision: 21, key: 2, record: None }])]),
         "a key was deleted, and no client deleted it",
     ),
     (
@@ -263,15 +263,15 @@ fn every_planted_lie_is_found() {
 
 #[test]
 fn leases_that_end_early_and_hashes_that_differ_are_found() {
-    use super::super::leases::Kept;
-    let kept = Kept { member: 0, sent: Duration::ZERO, ttl: Duration::from_secs(2) };
+    use super::super::leases::LeaseGrant;
+    let kept = LeaseGrant { member: 0, sent: Duration::ZERO, ttl: Duration::from_secs(2) };
     let leased = record(7, 100, 11, 11, 1);
-    let gone = [Change { revision: 12, key: 7, record: None }];
+    let gone = [KeyChange { revision: 12, key: 7, record: None }];
     let inputs = |at| {
         vec![
             Input::Lease(3, LeaseInput::Granted { keys: vec![7], kept: kept.clone() }),
             began(0, put(&[(7, 100)])),
-            ended(0, Outcome::Written { revision: 11, previous: None }),
+            ended(0, CallOutcome::Written { revision: 11, previous: None }),
             watched(0, &[changed(leased)]),
             Input::Watched { watcher: 0, at: Duration::from_millis(at), changes: gone.to_vec() },
         ]
@@ -299,9 +299,9 @@ fn two_concurrent_writes_may_not_share_a_revision() {
 
 #[test]
 fn a_write_of_unknown_outcome_may_be_executed_later_or_never() {
-    let gone = |revision| Change { revision, key: 1, record: None };
+    let gone = |revision| KeyChange { revision, key: 1, record: None };
     let before = [began(0, put(&[(1, 100)])), ended(0, written(11, &[]))];
-    let lost = [began(1, Request::Delete(1)), ended(1, Outcome::Unknown("timeout".into()))];
+    let lost = [began(1, Request::Delete(1)), ended(1, CallOutcome::Unknown("timeout".into()))];
     let shown = [watched(0, &[changed(record(1, 100, 11, 11, 1))])];
     let never: Vec<_> = before.iter().chain(&lost).chain(&shown).cloned().collect();
     assert_eq!(broken(never.clone()), None);
@@ -326,7 +326,7 @@ fn a_deletion_of_no_client_at_the_end_of_the_run_is_found() {
         ended(0, written(11, &[])),
         // It is aborted with its client.
         began(1, put(&[(2, 101)])),
-        watched(0, &[Change { revision: 12, key: 1, record: None }]),
+        watched(0, &[KeyChange { revision: 12, key: 1, record: None }]),
     ];
     inputs.into_iter().for_each(|input| checker.take(input).unwrap());
     let found = checker.close(Duration::from_secs(1)).unwrap_err();
@@ -341,7 +341,7 @@ fn a_deletion_in_flight_at_the_end_of_the_run_may_have_been_executed() {
         watched(0, &[changed(record(1, 100, 11, 11, 1))]),
         ended(0, written(11, &[])),
         began(1, Request::Delete(1)),
-        watched(0, &[Change { revision: 12, key: 1, record: None }]),
+        watched(0, &[KeyChange { revision: 12, key: 1, record: None }]),
     ];
     inputs.into_iter().for_each(|input| checker.take(input).unwrap());
     checker.close(Duration::from_secs(1)).unwrap();

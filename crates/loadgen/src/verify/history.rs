@@ -5,7 +5,7 @@
 //!
 //! Must not depend on operations or watchers.
 
-use super::operation::{Change, Record, Revision};
+use super::operation::{KeyChange, KeyRecord, Revision};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Included};
 
@@ -17,9 +17,9 @@ const KEPT_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct History {
-    revisions: BTreeMap<Revision, Vec<Change>>,
+    revisions: BTreeMap<Revision, Vec<KeyChange>>,
     /// By key, in the order of revisions.
-    states: HashMap<u32, VecDeque<(Revision, Option<Record>)>>,
+    states: HashMap<u32, VecDeque<(Revision, Option<KeyRecord>)>>,
     covered: Revision,
     forgotten: Revision,
 }
@@ -44,7 +44,11 @@ impl History {
     }
 
     /// Adds the changes of the next revision. The error is the record that a change contradicts.
-    pub fn append(&mut self, revision: Revision, changes: &[Change]) -> Result<(), (Change, Option<Record>)> {
+    pub fn append(
+        &mut self,
+        revision: Revision,
+        changes: &[KeyChange],
+    ) -> Result<(), (KeyChange, Option<KeyRecord>)> {
         assert!(revision > self.covered, "revisions come in order");
         for change in changes {
             let before = self.state(change.key, revision);
@@ -69,12 +73,12 @@ impl History {
     }
 
     /// The changes of a revision; `None` if nothing changed.
-    pub fn at(&self, revision: Revision) -> Option<&[Change]> {
+    pub fn at(&self, revision: Revision) -> Option<&[KeyChange]> {
         self.revisions.get(&revision).map(Vec::as_slice)
     }
 
     /// The first change after one revision and before, or at, another one.
-    pub fn first_between(&self, after: Revision, to: Revision) -> Option<&Change> {
+    pub fn first_between(&self, after: Revision, to: Revision) -> Option<&KeyChange> {
         if after >= to {
             return None;
         }
@@ -82,7 +86,7 @@ impl History {
     }
 
     /// A key as it is at a revision that is neither forgotten nor beyond what is covered.
-    pub fn state(&self, key: u32, revision: Revision) -> Option<Record> {
+    pub fn state(&self, key: u32, revision: Revision) -> Option<KeyRecord> {
         let states = self.states.get(&key)?;
         let later = states.partition_point(|(at, _)| *at <= revision);
         later.checked_sub(1).and_then(|place| states[place].1)
@@ -124,9 +128,9 @@ impl History {
 mod tests {
     use super::*;
 
-    fn put(revision: Revision, version: i64, created: Revision) -> Change {
-        let record = Record { key: 1, value: revision as u64, created, modified: revision, version };
-        Change { revision, key: 1, record: Some(record) }
+    fn put(revision: Revision, version: i64, created: Revision) -> KeyChange {
+        let record = KeyRecord { key: 1, value: revision as u64, created, modified: revision, version };
+        KeyChange { revision, key: 1, record: Some(record) }
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
         let mut history = History::new(5);
         history.append(7, &[put(7, 1, 7)]).unwrap();
         history.append(9, &[put(9, 2, 7)]).unwrap();
-        history.append(12, &[Change { revision: 12, key: 1, record: None }]).unwrap();
+        history.append(12, &[KeyChange { revision: 12, key: 1, record: None }]).unwrap();
         let values = [6, 7, 8, 9, 11, 12].map(|at| history.state(1, at).map(|record| record.value));
         assert_eq!(values, [None, Some(7), Some(7), Some(9), Some(9), None]);
         assert_eq!((history.covered(), history.at(8)), (12, None));
@@ -147,7 +151,7 @@ mod tests {
         for (first, second) in [
             (put(7, 2, 7), None),
             (put(7, 1, 6), None),
-            (Change { revision: 7, key: 1, record: None }, None),
+            (KeyChange { revision: 7, key: 1, record: None }, None),
             (put(7, 1, 7), Some(put(8, 3, 7))),
             (put(7, 1, 7), Some(put(8, 2, 8))),
         ] {

@@ -6,7 +6,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::operation::Change;
+use super::operation::KeyChange;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -19,9 +19,9 @@ const DRIFT_DIVISOR: u32 = 1000;
 #[derive(Clone, Debug)]
 pub enum LeaseInput {
     /// It was granted; these keys will be put with it.
-    Granted { keys: Vec<u32>, kept: Kept },
+    Granted { keys: Vec<u32>, kept: LeaseGrant },
     /// It was renewed.
-    Renewed(Kept),
+    Renewed(LeaseGrant),
     /// From here on it may end at any time.
     Revoking,
     /// Nothing more is done with it.
@@ -30,7 +30,7 @@ pub enum LeaseInput {
 
 /// An acknowledged grant or renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct LeaseGrant {
     /// The place of the endpoint that acknowledged it.
     pub member: usize,
     /// Since the start of the run.
@@ -40,7 +40,7 @@ pub struct Kept {
 
 /// How leases ended so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ended {
+pub struct LeaseEnds {
     pub expired: u64,
     pub revoked: u64,
     /// Between the earliest time at which a lease may expire, and the arrival of the deletions, at most.
@@ -48,9 +48,9 @@ pub struct Ended {
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     keys: Vec<u32>,
-    kept: Kept,
+    kept: LeaseGrant,
     renewals: u64,
     revoking: bool,
     /// When the deletion of its keys arrived, and what arrived.
@@ -60,26 +60,26 @@ struct State {
 
 /// Leases that are in use, or whose keys are awaited to be deleted.
 #[derive(Debug, Default)]
-pub struct Leases {
+pub struct LeaseRecords {
     by_key: HashMap<u32, i64>,
-    states: HashMap<i64, State>,
-    pub ended: Ended,
+    states: HashMap<i64, LeaseState>,
+    pub ended: LeaseEnds,
 }
 
 /// A rule that is broken, and the evidence.
-pub type Broken = (&'static str, Vec<String>);
+pub type BrokenRule = (&'static str, Vec<String>);
 
 const EARLY: &str = "the keys of a lease were deleted before its time was over";
 
-impl Leases {
+impl LeaseRecords {
     pub fn len(&self) -> usize {
         self.states.len()
     }
 
-    pub fn take(&mut self, id: i64, input: LeaseInput) -> Result<(), Broken> {
+    pub fn take(&mut self, id: i64, input: LeaseInput) -> Result<(), BrokenRule> {
         if let LeaseInput::Granted { keys, kept } = input {
             self.by_key.extend(keys.iter().map(|&key| (key, id)));
-            let state = State { keys, kept, renewals: 0, revoking: false, deleted: None, left: false };
+            let state = LeaseState { keys, kept, renewals: 0, revoking: false, deleted: None, left: false };
             self.states.insert(id, state);
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Leases {
     }
 
     /// All changes of a revision that deletes a key of a lease, as they were first received.
-    pub fn deleted(&mut self, changes: &[Change], at: Duration, event: &str) -> Result<(), Broken> {
+    pub fn deleted(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> Result<(), BrokenRule> {
         let Some(&id) = changes.first().and_then(|change| self.by_key.get(&change.key)) else {
             return Ok(());
         };
@@ -140,7 +140,7 @@ impl Leases {
     }
 
     fn drop_if_over(&mut self, id: i64) {
-        let is_over = |state: &State| state.left && state.deleted.is_some();
+        let is_over = |state: &LeaseState| state.left && state.deleted.is_some();
         if self.states.get(&id).is_some_and(is_over)
             && let Some(state) = self.states.remove(&id)
         {
@@ -151,21 +151,21 @@ impl Leases {
     }
 }
 
-impl Kept {
+impl LeaseGrant {
     /// Since the start of the run.
     fn until(&self) -> Duration {
         self.sent + self.ttl - self.ttl / DRIFT_DIVISOR
     }
 }
 
-impl State {
+impl LeaseState {
     fn describe(&self, id: i64) -> String {
         let revoked = if self.revoking { ", being revoked" } else { "" };
         format!("lease {id:x}, {} renewals, the last that counts: {}{revoked}", self.renewals, self.kept)
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for LeaseGrant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { member, sent, ttl } = self;
         let end = *sent + *ttl;
@@ -185,21 +185,21 @@ mod tests {
 
     const ID: i64 = 7;
 
-    fn kept(sent_ms: u64) -> Kept {
-        Kept { member: 0, sent: Duration::from_millis(sent_ms), ttl: Duration::from_secs(2) }
+    fn kept(sent_ms: u64) -> LeaseGrant {
+        LeaseGrant { member: 0, sent: Duration::from_millis(sent_ms), ttl: Duration::from_secs(2) }
     }
 
-    fn granted() -> Leases {
-        let mut leases = Leases::default();
+    fn granted() -> LeaseRecords {
+        let mut leases = LeaseRecords::default();
         leases.take(ID, LeaseInput::Granted { keys: vec![1, 2], kept: kept(1000) }).unwrap();
         leases
     }
 
-    fn gone(keys: &[u32]) -> Vec<Change> {
-        keys.iter().map(|&key| Change { revision: 5, key, record: None }).collect()
+    fn gone(keys: &[u32]) -> Vec<KeyChange> {
+        keys.iter().map(|&key| KeyChange { revision: 5, key, record: None }).collect()
     }
 
-    fn delete(leases: &mut Leases, keys: &[u32], at_ms: u64) -> Option<&'static str> {
+    fn delete(leases: &mut LeaseRecords, keys: &[u32], at_ms: u64) -> Option<&'static str> {
         leases.deleted(&gone(keys), Duration::from_millis(at_ms), "event").err().map(|(rule, _)| rule)
     }
 

@@ -26,26 +26,26 @@ mod actors; // use the cluster
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::run::schedule::{Pace, Schedule};
-use actors::client::{Client, Shared};
+use actors::client::{ClientShared, VerifyClient};
 use actors::feed::Feed;
 use actors::lessee::Lessee;
-use actors::messages::{LeaderSeen, Message};
-use actors::names::Names;
+use actors::messages::{CheckerMessage, LeaderSeen};
+use actors::names::KeyNames;
 use actors::polls;
 use api::etcdserverpb::DeleteRangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use checker::Checker;
-use operation::Outcome;
+use operation::CallOutcome;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use timeline::{Kind, Leader, Recorder, Timeline};
+use timeline::{Leader, OperationEnd, Timeline, TimelineRecorder};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use verdict::{Checked, Input, Violation};
+use verdict::{CheckCounts, Input, Violation};
 
 /// What the checker has not read yet: beyond this, clients and watchers wait for it.
 const MESSAGES_MAX: usize = 1 << 14;
@@ -80,10 +80,10 @@ pub struct Settings {
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct VerifyReport {
     pub seconds: f64,
     #[serde(flatten)]
-    pub checked: Checked,
+    pub checked: CheckCounts,
     pub violation: Option<Violation>,
     /// Why the run could not go on.
     pub failed: Option<String>,
@@ -99,16 +99,16 @@ pub struct Report {
 /// A run in progress.
 struct Verification {
     checker: Checker,
-    recorder: Recorder,
+    recorder: TimelineRecorder,
     /// When operations in flight began.
     begun: HashMap<u64, Duration>,
     endpoints: Vec<Endpoint>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     clients: JoinSet<()>,
     /// Lessees and polls, which end with the clients.
     others: JoinSet<()>,
     feeds: JoinSet<()>,
-    received: mpsc::Receiver<Message>,
+    received: mpsc::Receiver<CheckerMessage>,
     violation: Option<Violation>,
     failed: Option<String>,
 }
@@ -117,15 +117,15 @@ struct Verification {
 pub async fn run(
     settings: &Settings,
     interrupted: impl Future<Output = ()>,
-    remark: &mut (dyn FnMut(Duration, &Checked) + Send),
-) -> Result<Report, String> {
+    remark: &mut (dyn FnMut(Duration, &CheckCounts) + Send),
+) -> Result<VerifyReport, String> {
     let mut channels = Vec::with_capacity(settings.endpoints.len());
     for endpoint in &settings.endpoints {
         let channel = admin::channel(endpoint, None, None).await.map_err(|error| error.to_string())?;
         channels.push(channel);
     }
     let first = settings.endpoints.first().ok_or("no endpoint given")?;
-    let revision = async { admin::Client::connect(first).await?.revision().await };
+    let revision = async { admin::AdminClient::connect(first).await?.revision().await };
     let revision = revision.await.map_err(|error| error.to_string())?;
     let mut verification = Verification::begin(settings, &channels, revision);
     let mut interrupted = std::pin::pin!(interrupted);
@@ -142,7 +142,7 @@ pub async fn run(
     clean_up(&channels, &verification.shared.names).await;
     let Verification { checker, recorder, shared, violation, failed, .. } = verification;
     let behind = checker.behind(target);
-    Ok(Report {
+    Ok(VerifyReport {
         seconds: shared.start.elapsed().as_secs_f64(),
         checked: checker.checked,
         violation,
@@ -154,7 +154,7 @@ pub async fn run(
     })
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether everything was checked and nothing contradicts.
     pub fn is_clean(&self) -> bool {
         let is_whole = self.failed.is_none() && self.undecided == 0 && self.behind.is_empty();
@@ -171,14 +171,14 @@ impl Verification {
     fn begin(settings: &Settings, channels: &[admin::Channel], revision: i64) -> Self {
         let (messages, received) = mpsc::channel(MESSAGES_MAX);
         let start = Instant::now();
-        let names = Names::new(format!("{}{:016x}/", settings.prefix, rand::random::<u64>()));
+        let names = KeyNames::new(format!("{}{:016x}/", settings.prefix, rand::random::<u64>()));
         let schedule = Schedule::new(u64::MAX / 2, Pace::AtMost(settings.rate), start);
         let mut feeds = JoinSet::new();
         for (watcher, channel) in channels.iter().enumerate() {
             let (channel, names, messages) = (channel.clone(), names.clone(), messages.clone());
             feeds.spawn(Feed { watcher, channel, names, received: revision, messages, start }.follow());
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientShared {
             names,
             keys: settings.keys,
             request_timeout: settings.request_timeout,
@@ -194,10 +194,11 @@ impl Verification {
         });
         let (mut clients, seed) = (JoinSet::new(), rand::random());
         for number in 0..settings.clients {
-            clients.spawn(Client::new(number, channels, shared.clone(), seed).run());
+            clients.spawn(VerifyClient::new(number, channels, shared.clone(), seed).run());
         }
         let checker = Checker::new(revision, channels.len());
-        let (recorder, others) = (Recorder::new(settings.rate), others(settings, channels, &shared, seed));
+        let (recorder, others) =
+            (TimelineRecorder::new(settings.rate), others(settings, channels, &shared, seed));
         let (begun, endpoints) = (HashMap::new(), settings.endpoints.clone());
         let (violation, failed) = (None, None);
         Self {
@@ -219,7 +220,7 @@ impl Verification {
     async fn observe(
         &mut self,
         mut interrupted: Pin<&mut impl Future<Output = ()>>,
-        remark: &mut (dyn FnMut(Duration, &Checked) + Send),
+        remark: &mut (dyn FnMut(Duration, &CheckCounts) + Send),
     ) -> bool {
         let mut is_interrupted = false;
         let mut remarks = tokio::time::interval(REMARK);
@@ -271,9 +272,9 @@ impl Verification {
             Input::Began(operation) => drop(self.begun.insert(operation.number, operation.began)),
             Input::Ended(number, ended, outcome) => {
                 let kind = match outcome {
-                    Outcome::Written { .. } => Kind::Written,
-                    Outcome::Found { .. } => Kind::Read,
-                    Outcome::Unknown(_) => Kind::Failed,
+                    CallOutcome::Written { .. } => OperationEnd::Written,
+                    CallOutcome::Found { .. } => OperationEnd::Read,
+                    CallOutcome::Unknown(_) => OperationEnd::Failed,
                 };
                 if let Some(began) = self.begun.remove(number) {
                     self.recorder.add(kind, began, *ended);
@@ -287,14 +288,14 @@ impl Verification {
         self.violation.is_some() || self.failed.is_some()
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: CheckerMessage) {
         match message {
-            Message::Failed(reason) => self.failed = Some(reason),
-            Message::Leader(LeaderSeen { at, member, term }) => {
+            CheckerMessage::Failed(reason) => self.failed = Some(reason),
+            CheckerMessage::Leader(LeaderSeen { at, member, term }) => {
                 let endpoint = member.map(|place| self.endpoints[place].to_string());
                 self.recorder.leader(Leader { at_seconds: at.as_secs_f64(), endpoint, term });
             }
-            Message::Input(input) => {
+            CheckerMessage::Input(input) => {
                 self.record(&input);
                 if let Err(violation) = self.checker.take(input) {
                     self.violation = Some(*violation);
@@ -311,7 +312,12 @@ impl Verification {
 }
 
 /// Lessees and polls.
-fn others(settings: &Settings, channels: &[admin::Channel], shared: &Arc<Shared>, seed: u64) -> JoinSet<()> {
+fn others(
+    settings: &Settings,
+    channels: &[admin::Channel],
+    shared: &Arc<ClientShared>,
+    seed: u64,
+) -> JoinSet<()> {
     let (mut tasks, all) = (JoinSet::new(), || (channels.to_vec(), shared.clone()));
     for number in 0..settings.leases {
         tasks.spawn(Lessee::new(settings.clients + number, channels, shared.clone(), seed).run());
@@ -330,7 +336,7 @@ fn others(settings: &Settings, channels: &[admin::Channel], shared: &Arc<Shared>
 }
 
 /// Deletes the keys of the run. A cluster that does not answer keeps them.
-async fn clean_up(channels: &[admin::Channel], names: &Names) {
+async fn clean_up(channels: &[admin::Channel], names: &KeyNames) {
     let (key, range_end) = names.watched();
     let delete = DeleteRangeRequest { key, range_end, ..Default::default() };
     for channel in channels {

@@ -14,9 +14,9 @@ pub const LEASED: u32 = 1 << 31;
 
 /// A key as violations show it.
 #[derive(Clone, Copy)]
-pub struct Named(pub u32);
+pub struct KeyName(pub u32);
 
-impl fmt::Display for Named {
+impl fmt::Display for KeyName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (letter, number) = if self.0 & LEASED == 0 { ('k', self.0) } else { ('l', self.0 - LEASED) };
         write!(formatter, "{letter}{number}")
@@ -25,7 +25,7 @@ impl fmt::Display for Named {
 
 /// A key's value with its revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct KeyRecord {
     pub key: u32,
     pub value: u64,
     pub created: Revision,
@@ -35,11 +35,11 @@ pub struct Record {
 
 /// A change of one key at a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyChange {
     pub revision: Revision,
     pub key: u32,
     /// `None`: the key was deleted.
-    pub record: Option<Record>,
+    pub record: Option<KeyRecord>,
 }
 
 /// A put of a value.
@@ -66,18 +66,18 @@ pub enum Request {
 
 /// What a client knows after its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Executed at this revision. `previous` holds what the keys were before, if the answer says so.
-    Written { revision: Revision, previous: Option<Vec<Record>> },
+    Written { revision: Revision, previous: Option<Vec<KeyRecord>> },
     /// What the keys of the request are at this revision; nothing was written.
-    Found { revision: Revision, records: Vec<Record> },
+    Found { revision: Revision, records: Vec<KeyRecord> },
     /// The call failed: the request may have been executed, or may be later.
     Unknown(String),
 }
 
 /// One operation of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct ClientOperation {
     /// In the order in which operations began.
     pub number: u64,
     pub client: usize,
@@ -87,7 +87,7 @@ pub struct Operation {
     /// Since the start of the run, as `ended`.
     pub began: Duration,
     pub ended: Option<Duration>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<CallOutcome>,
 }
 
 impl Request {
@@ -114,10 +114,10 @@ impl Request {
     }
 
     /// Whether these changes, all of one revision, are what it does when it is executed.
-    pub fn makes(&self, changes: &[Change]) -> bool {
+    pub fn makes(&self, changes: &[KeyChange]) -> bool {
         match self {
             Request::Delete(key) => {
-                matches!(changes, [Change { key: changed, record: None, .. }] if changed == key)
+                matches!(changes, [KeyChange { key: changed, record: None, .. }] if changed == key)
             }
             Request::Read { .. } => false,
             Request::Put(_) | Request::Swap(..) => {
@@ -134,7 +134,7 @@ impl Request {
     }
 }
 
-impl Operation {
+impl ClientOperation {
     /// One, and the keys and records that it holds.
     pub fn size(&self) -> usize {
         let keys = match &self.request {
@@ -142,9 +142,9 @@ impl Operation {
             Request::Put(_) | Request::Delete(_) | Request::Swap(..) => self.request.writes().len(),
         };
         let records = match &self.outcome {
-            Some(Outcome::Found { records, .. }) => records.len(),
-            Some(Outcome::Written { previous, .. }) => previous.as_ref().map_or(0, Vec::len),
-            Some(Outcome::Unknown(_)) | None => 0,
+            Some(CallOutcome::Found { records, .. }) => records.len(),
+            Some(CallOutcome::Written { previous, .. }) => previous.as_ref().map_or(0, Vec::len),
+            Some(CallOutcome::Unknown(_)) | None => 0,
         };
         1 + keys + records
     }
@@ -157,16 +157,16 @@ impl fmt::Display for Request {
                 formatter.write_str("put")?;
                 writes
                     .iter()
-                    .try_for_each(|Write { key, value }| write!(formatter, " {}={value}", Named(*key)))
+                    .try_for_each(|Write { key, value }| write!(formatter, " {}={value}", KeyName(*key)))
             }
-            Request::Delete(key) => write!(formatter, "delete {}", Named(*key)),
+            Request::Delete(key) => write!(formatter, "delete {}", KeyName(*key)),
             Request::Swap(Write { key, value }, expected) => {
-                write!(formatter, "put {}={value} if its mod revision is {expected}", Named(*key))
+                write!(formatter, "put {}={value} if its mod revision is {expected}", KeyName(*key))
             }
             Request::Read { keys, serializable } => {
                 let kind = if *serializable { "serializable" } else { "linearizable" };
                 match keys[..] {
-                    [key] => write!(formatter, "{kind} read of {}", Named(key)),
+                    [key] => write!(formatter, "{kind} read of {}", KeyName(key)),
                     _ => write!(formatter, "{kind} read of {} keys", keys.len()),
                 }
             }
@@ -174,27 +174,27 @@ impl fmt::Display for Request {
     }
 }
 
-impl fmt::Display for Record {
+impl fmt::Display for KeyRecord {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, created, modified, version } = self;
         write!(
             formatter,
             "{}={value} (created {created}, modified {modified}, version {version})",
-            Named(*key)
+            KeyName(*key)
         )
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.record {
             Some(record) => write!(formatter, "revision {}: {record}", self.revision),
-            None => write!(formatter, "revision {}: {} deleted", self.revision, Named(self.key)),
+            None => write!(formatter, "revision {}: {} deleted", self.revision, KeyName(self.key)),
         }
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for ClientOperation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, member, request, began, .. } = self;
         write!(formatter, "client {client}, member {member}, {:.6} s", began.as_secs_f64())?;
@@ -204,12 +204,12 @@ impl fmt::Display for Operation {
         write!(formatter, ": {request}: ")?;
         match &self.outcome {
             None => formatter.write_str("in flight"),
-            Some(Outcome::Unknown(reason)) => write!(formatter, "unknown ({reason})"),
-            Some(Outcome::Written { revision, previous }) => {
+            Some(CallOutcome::Unknown(reason)) => write!(formatter, "unknown ({reason})"),
+            Some(CallOutcome::Written { revision, previous }) => {
                 write!(formatter, "written at revision {revision}")?;
                 previous.iter().flatten().try_for_each(|record| write!(formatter, ", before {record}"))
             }
-            Some(Outcome::Found { revision, records }) => {
+            Some(CallOutcome::Found { revision, records }) => {
                 write!(formatter, "at revision {revision} found")?;
                 if records.is_empty() {
                     return formatter.write_str(" nothing");

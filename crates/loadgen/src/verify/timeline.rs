@@ -20,7 +20,7 @@ pub struct Timeline {
     pub failed_per_second: Vec<f64>,
     pub leaders: Vec<Leader>,
     /// Without an acknowledged write.
-    pub windows: Vec<Window>,
+    pub windows: Vec<TimeWindow>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,14 +41,14 @@ pub struct Leader {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct TimeWindow {
     pub from_seconds: f64,
     pub to_seconds: f64,
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OperationEnd {
     Written,
     Read,
     Failed,
@@ -56,17 +56,17 @@ pub enum Kind {
 
 /// What is counted while the run goes on. Its size does not depend on the length of the run.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct TimelineRecorder {
     writes: Slices,
     reads: Slices,
     failed: Slices,
     leaders: Vec<Leader>,
-    windows: Vec<Window>,
+    windows: Vec<TimeWindow>,
     acknowledged: Duration,
     window_min: Duration,
 }
 
-impl Recorder {
+impl TimelineRecorder {
     /// A load of so many operations per second has no write for a while even if all is well.
     pub fn new(rate: f64) -> Self {
         Self {
@@ -80,15 +80,15 @@ impl Recorder {
         }
     }
 
-    pub fn add(&mut self, kind: Kind, began: Duration, ended: Duration) {
+    pub fn add(&mut self, kind: OperationEnd, began: Duration, ended: Duration) {
         let slices = match kind {
-            Kind::Written => &mut self.writes,
-            Kind::Read => &mut self.reads,
-            Kind::Failed => &mut self.failed,
+            OperationEnd::Written => &mut self.writes,
+            OperationEnd::Read => &mut self.reads,
+            OperationEnd::Failed => &mut self.failed,
         };
         let took = ended.saturating_sub(began);
         slices.add(began, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        if kind == Kind::Written {
+        if kind == OperationEnd::Written {
             self.window(ended);
             self.acknowledged = self.acknowledged.max(ended);
         }
@@ -98,7 +98,7 @@ impl Recorder {
     fn window(&mut self, to: Duration) {
         let from = self.acknowledged;
         if to.saturating_sub(from) >= self.window_min && self.windows.len() < KEPT_MAX {
-            let window = Window { from_seconds: from.as_secs_f64(), to_seconds: to.as_secs_f64() };
+            let window = TimeWindow { from_seconds: from.as_secs_f64(), to_seconds: to.as_secs_f64() };
             self.windows.push(window);
         }
     }
@@ -170,12 +170,12 @@ mod tests {
 
     #[test]
     fn windows_without_a_write_are_those_between_acknowledgements() {
-        let mut recorder = Recorder::new(1000.0);
+        let mut recorder = TimelineRecorder::new(1000.0);
         for (began, ended) in [(0, 10), (5, 500), (2600, 2700), (100, 2650), (2700, 2710)] {
-            recorder.add(Kind::Written, ms(began), ms(ended));
+            recorder.add(OperationEnd::Written, ms(began), ms(ended));
         }
-        recorder.add(Kind::Read, ms(3000), ms(3001));
-        recorder.add(Kind::Failed, ms(3000), ms(4000));
+        recorder.add(OperationEnd::Read, ms(3000), ms(3001));
+        recorder.add(OperationEnd::Failed, ms(3000), ms(4000));
         let timeline = recorder.finish(ms(5000));
         let windows: Vec<_> =
             timeline.windows.iter().map(|window| (window.from_seconds, window.to_seconds)).collect();
@@ -184,9 +184,10 @@ mod tests {
 
     #[test]
     fn columns_have_one_width_and_one_length() {
-        let mut recorder = Recorder::new(10.0);
-        (0..100).for_each(|second| recorder.add(Kind::Written, ms(second * 1000), ms(second * 1000 + 7)));
-        recorder.add(Kind::Read, ms(20), ms(21));
+        let mut recorder = TimelineRecorder::new(10.0);
+        (0..100)
+            .for_each(|second| recorder.add(OperationEnd::Written, ms(second * 1000), ms(second * 1000 + 7)));
+        recorder.add(OperationEnd::Read, ms(20), ms(21));
         recorder.leader(Leader { at_seconds: 1.0, endpoint: None, term: 3 });
         let timeline = recorder.finish(ms(100_000));
         let Timeline { slice_seconds, writes, reads, failed_per_second, leaders, windows } = timeline;

@@ -1,8 +1,8 @@
 //! What a check takes, and what it says.
 
 use super::hashes::Hash;
-use super::leases::{Broken, LeaseInput};
-use super::operation::{Change, Operation, Outcome, Revision};
+use super::leases::{BrokenRule, LeaseInput};
+use super::operation::{CallOutcome, ClientOperation, KeyChange, Revision};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// What happens, in the order of the head of `checker`.
 #[derive(Clone, Debug)]
 pub enum Input {
-    Began(Operation),
+    Began(ClientOperation),
     /// The operation of this number has an outcome.
-    Ended(u64, Duration, Outcome),
+    Ended(u64, Duration, CallOutcome),
     /// One response of a watcher.
     Watched {
         watcher: usize,
         at: Duration,
-        changes: Vec<Change>,
+        changes: Vec<KeyChange>,
     },
     /// A watcher has received everything up to this revision.
     Progress {
@@ -40,7 +40,7 @@ pub struct Violation {
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct CheckCounts {
     pub writes: u64,
     pub linearizable_reads: u64,
     pub serializable_reads: u64,
@@ -59,13 +59,13 @@ pub struct Checked {
 }
 
 /// `Ok`: no contradiction so far.
-pub(super) type Verdict = Result<(), Box<Violation>>;
+pub(super) type CheckResult = Result<(), Box<Violation>>;
 
-pub(super) fn violation(rule: &'static str, evidence: Vec<String>) -> Verdict {
+pub(super) fn violation(rule: &'static str, evidence: Vec<String>) -> CheckResult {
     Err(Box::new(Violation { rule: rule.into(), evidence }))
 }
 
-pub(super) fn broken_rule((rule, evidence): Broken) -> Verdict {
+pub(super) fn broken_rule((rule, evidence): BrokenRule) -> CheckResult {
     violation(rule, evidence)
 }
 

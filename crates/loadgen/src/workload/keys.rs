@@ -24,26 +24,26 @@ pub enum Order {
 
 /// Where one worker's keys come from.
 #[derive(Debug)]
-pub struct Keys {
+pub struct KeySequence {
     space: u64,
-    source: Source,
+    source: KeySource,
 }
 
 #[derive(Debug)]
-enum Source {
+enum KeySource {
     Sequential { last: Varint },
     Random { rng: SmallRng, previous: Vec<u8> },
 }
 
-impl Keys {
+impl KeySequence {
     /// Only random keys use `seed`.
     pub fn new(order: Order, space: u64, key_bytes: usize, seed: u64) -> Self {
         assert!(space > 0, "a key space holds at least one key");
         assert!(key_bytes >= varint_bytes_max(space), "the settings refuse keys shorter than their number");
         let source = match order {
-            Order::Sequential => Source::Sequential { last: Varint::of(space - 1) },
+            Order::Sequential => KeySource::Sequential { last: Varint::of(space - 1) },
             Order::Random => {
-                Source::Random { rng: SmallRng::seed_from_u64(seed), previous: vec![0; key_bytes] }
+                KeySource::Random { rng: SmallRng::seed_from_u64(seed), previous: vec![0; key_bytes] }
             }
         };
         Self { space, source }
@@ -52,7 +52,7 @@ impl Keys {
     /// Writes the key at `position` over `key`.
     pub fn write(&mut self, position: u64, key: &mut [u8]) {
         match &mut self.source {
-            Source::Sequential { last } => {
+            KeySource::Sequential { last } => {
                 key.fill(0);
                 if position >= self.space {
                     // The longest number was written before.
@@ -61,7 +61,7 @@ impl Keys {
                 let number = Varint::of(position % self.space);
                 key[..number.len].copy_from_slice(number.as_slice());
             }
-            Source::Random { rng, previous } => {
+            KeySource::Random { rng, previous } => {
                 let number = Varint::of(rng.random_range(0..self.space));
                 previous[..number.len].copy_from_slice(number.as_slice());
                 key.copy_from_slice(previous);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn sequential_keys_wrap_around_and_keep_what_the_longest_number_left() {
-        let mut keys = Keys::new(Order::Sequential, 65, 4, 0);
+        let mut keys = KeySequence::new(Order::Sequential, 65, 4, 0);
         let mut key = [0xff; 4];
         for (position, expected) in [
             (0, "00000000"),
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_key_space_of_one_is_one_key_in_either_order() {
         for order in [Order::Sequential, Order::Random] {
-            let mut keys = Keys::new(order, 1, 8, 1);
+            let mut keys = KeySequence::new(order, 1, 8, 1);
             for position in 0..100 {
                 let mut key = [0xff; 8];
                 keys.write(position, &mut key);
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn random_keys_cover_the_space_and_repeat_with_the_seed() {
         let draw = |seed| {
-            let mut keys = Keys::new(Order::Random, 50, 8, seed);
+            let mut keys = KeySequence::new(Order::Random, 50, 8, seed);
             (0..2_000)
                 .map(|position| {
                     let mut key = [0; 8];

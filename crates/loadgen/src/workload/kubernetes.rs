@@ -49,7 +49,7 @@ const SHARES: [u32; OPERATIONS.len()] = [300, 1200, 10, 600, 3000, 600, 1];
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum KubernetesOperation {
     RenewLease,
     UpdatePod,
     UpdateNode,
@@ -60,14 +60,14 @@ pub enum Operation {
     ListPods,
 }
 
-const ALL: [Operation; OPERATIONS.len()] = [
-    Operation::RenewLease,
-    Operation::UpdatePod,
-    Operation::UpdateNode,
-    Operation::CreateOrDeletePod,
-    Operation::CreateEvent,
-    Operation::GetPod,
-    Operation::ListPods,
+const ALL: [KubernetesOperation; OPERATIONS.len()] = [
+    KubernetesOperation::RenewLease,
+    KubernetesOperation::UpdatePod,
+    KubernetesOperation::UpdateNode,
+    KubernetesOperation::CreateOrDeletePod,
+    KubernetesOperation::CreateEvent,
+    KubernetesOperation::GetPod,
+    KubernetesOperation::ListPods,
 ];
 
 /// See the module's head.
@@ -81,12 +81,12 @@ pub struct Kubernetes {
     pub seed: u64,
     /// The objects are created, once each, instead of used.
     loading: bool,
-    state: Arc<State>,
+    state: Arc<ObjectStates>,
 }
 
 /// What all callers know.
 #[derive(Debug)]
-struct State {
+struct ObjectStates {
     /// Mod revisions; 0: the object does not exist, as far as is known.
     leases: Vec<AtomicI64>,
     nodes: Vec<AtomicI64>,
@@ -100,12 +100,12 @@ struct State {
 /// An object that may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    kind: Kind,
+    kind: ObjectKind,
     number: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ObjectKind {
     Lease,
     Node,
     Pod,
@@ -114,7 +114,7 @@ enum Kind {
 
 /// One operation with what it needs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum KubernetesStep {
     /// Writes the value.
     Write(Object, Bytes),
     /// Writes the value if the object does not exist, and deletes it if it does.
@@ -129,7 +129,7 @@ pub enum Step {
 impl Kubernetes {
     pub fn new(nodes: u64, pods: u64, api_servers: usize, prefix: Bytes, seed: u64) -> Self {
         let unknown = |count: u64| (0..count).map(|_| AtomicI64::new(0)).collect();
-        let state = State {
+        let state = ObjectStates {
             leases: unknown(nodes),
             nodes: unknown(nodes),
             pods: unknown(pods),
@@ -151,51 +151,56 @@ impl Kubernetes {
 
     /// Objects that are known to exist.
     pub fn existing(&self) -> u64 {
-        let State { leases, nodes, pods, .. } = &*self.state;
+        let ObjectStates { leases, nodes, pods, .. } = &*self.state;
         let all = leases.iter().chain(nodes).chain(pods);
         all.filter(|revision| revision.load(Relaxed) > 0).count() as u64
     }
 
-    pub fn operation(&self, position: u64) -> Operation {
+    pub fn operation(&self, position: u64) -> KubernetesOperation {
         choose(&mut SmallRng::seed_from_u64(self.seed ^ position))
     }
 
-    pub fn step(&self, position: u64) -> Step {
+    pub fn step(&self, position: u64) -> KubernetesStep {
         let mut random = SmallRng::seed_from_u64(self.seed ^ position);
         if self.loading {
             let (kind, number) = match position {
-                at if at < self.nodes => (Kind::Lease, at),
-                at if at < 2 * self.nodes => (Kind::Node, at - self.nodes),
-                at => (Kind::Pod, at - 2 * self.nodes),
+                at if at < self.nodes => (ObjectKind::Lease, at),
+                at if at < 2 * self.nodes => (ObjectKind::Node, at - self.nodes),
+                at => (ObjectKind::Pod, at - 2 * self.nodes),
             };
-            return Step::Write(Object { kind, number }, value(kind, &mut random));
+            return KubernetesStep::Write(Object { kind, number }, value(kind, &mut random));
         }
         let operation = choose(&mut random);
         let mut any = |kind, count| (Object { kind, number: random.random_range(0..count) }, kind);
         match operation {
-            Operation::RenewLease | Operation::UpdatePod | Operation::UpdateNode => {
+            KubernetesOperation::RenewLease
+            | KubernetesOperation::UpdatePod
+            | KubernetesOperation::UpdateNode => {
                 let (object, kind) = match operation {
-                    Operation::RenewLease => any(Kind::Lease, self.nodes),
-                    Operation::UpdateNode => any(Kind::Node, self.nodes),
-                    _ => any(Kind::Pod, self.pods),
+                    KubernetesOperation::RenewLease => any(ObjectKind::Lease, self.nodes),
+                    KubernetesOperation::UpdateNode => any(ObjectKind::Node, self.nodes),
+                    _ => any(ObjectKind::Pod, self.pods),
                 };
-                Step::Write(object, value(kind, &mut random))
+                KubernetesStep::Write(object, value(kind, &mut random))
             }
-            Operation::CreateOrDeletePod => {
-                let (object, kind) = any(Kind::Pod, self.pods);
-                Step::Toggle(object, value(kind, &mut random))
+            KubernetesOperation::CreateOrDeletePod => {
+                let (object, kind) = any(ObjectKind::Pod, self.pods);
+                KubernetesStep::Toggle(object, value(kind, &mut random))
             }
-            Operation::CreateEvent => {
+            KubernetesOperation::CreateEvent => {
                 let number = self.state.events.fetch_add(1, Relaxed);
-                Step::Event(Object { kind: Kind::Event, number }, value(Kind::Event, &mut random))
+                KubernetesStep::Event(
+                    Object { kind: ObjectKind::Event, number },
+                    value(ObjectKind::Event, &mut random),
+                )
             }
-            Operation::GetPod => {
-                let (object, _) = any(Kind::Pod, self.pods);
-                Step::Get(RangeRequest { key: self.key(object), ..Default::default() })
+            KubernetesOperation::GetPod => {
+                let (object, _) = any(ObjectKind::Pod, self.pods);
+                KubernetesStep::Get(RangeRequest { key: self.key(object), ..Default::default() })
             }
-            Operation::ListPods => {
+            KubernetesOperation::ListPods => {
                 let (key, range_end) = self.resource("pods");
-                Step::List(RangeRequest { key, range_end, limit: PAGE, ..Default::default() })
+                KubernetesStep::List(RangeRequest { key, range_end, limit: PAGE, ..Default::default() })
             }
         }
     }
@@ -220,7 +225,7 @@ impl Kubernetes {
 
     /// Events that watchers should receive, and those that they received.
     pub fn events(&self) -> (u64, u64) {
-        let State { written, received, .. } = &*self.state;
+        let ObjectStates { written, received, .. } = &*self.state;
         (written.load(Relaxed) * self.api_servers as u64, received.load(Relaxed))
     }
 
@@ -272,26 +277,26 @@ impl Kubernetes {
 
     fn key(&self, Object { kind, number }: Object) -> Bytes {
         let name = match kind {
-            Kind::Lease => format!("leases/kube-node-lease/node-{number:05}"),
-            Kind::Node => format!("minions/node-{number:05}"),
-            Kind::Pod => format!("pods/namespace-{:03}/pod-{number:06}", number % 100),
-            Kind::Event => format!("events/namespace-{:03}/pod-{number:012x}", number % 100),
+            ObjectKind::Lease => format!("leases/kube-node-lease/node-{number:05}"),
+            ObjectKind::Node => format!("minions/node-{number:05}"),
+            ObjectKind::Pod => format!("pods/namespace-{:03}/pod-{number:06}", number % 100),
+            ObjectKind::Event => format!("events/namespace-{:03}/pod-{number:012x}", number % 100),
         };
         [&self.prefix[..], name.as_bytes()].concat().into()
     }
 
     fn slot(&self, Object { kind, number }: Object) -> Option<&AtomicI64> {
-        let State { leases, nodes, pods, .. } = &*self.state;
+        let ObjectStates { leases, nodes, pods, .. } = &*self.state;
         match kind {
-            Kind::Lease => leases.get(number as usize),
-            Kind::Node => nodes.get(number as usize),
-            Kind::Pod => pods.get(number as usize),
-            Kind::Event => None,
+            ObjectKind::Lease => leases.get(number as usize),
+            ObjectKind::Node => nodes.get(number as usize),
+            ObjectKind::Pod => pods.get(number as usize),
+            ObjectKind::Event => None,
         }
     }
 }
 
-fn choose(random: &mut SmallRng) -> Operation {
+fn choose(random: &mut SmallRng) -> KubernetesOperation {
     let mut rest = random.random_range(0..SHARES.iter().sum::<u32>());
     for (operation, share) in ALL.into_iter().zip(SHARES) {
         if rest < share {
@@ -303,12 +308,12 @@ fn choose(random: &mut SmallRng) -> Operation {
 }
 
 /// Random bytes: objects are protobuf and compress less than text.
-fn value(kind: Kind, random: &mut SmallRng) -> Bytes {
+fn value(kind: ObjectKind, random: &mut SmallRng) -> Bytes {
     let bytes = match kind {
-        Kind::Lease => 350,
-        Kind::Node => 8 << 10,
-        Kind::Pod => 4 << 10,
-        Kind::Event => 700,
+        ObjectKind::Lease => 350,
+        ObjectKind::Node => 8 << 10,
+        ObjectKind::Pod => 4 << 10,
+        ObjectKind::Event => 700,
     };
     let mut value = vec![0; bytes];
     random.fill_bytes(&mut value);
@@ -330,7 +335,7 @@ mod tests {
         let load = cluster.load_phase();
         let mut keys = HashSet::new();
         for position in 0..load.objects() {
-            let Step::Write(object, value) = load.step(position) else { panic!("{position}") };
+            let KubernetesStep::Write(object, value) = load.step(position) else { panic!("{position}") };
             assert!(keys.insert(load.key(object)) && !value.is_empty());
             assert_eq!(load.revision(object), 0);
             load.wrote(object, position as i64 + 1);
@@ -348,13 +353,23 @@ mod tests {
             let operation = cluster.operation(position);
             counts[operation as usize] += 1;
             let fits = match (operation, cluster.step(position)) {
-                (Operation::RenewLease, Step::Write(object, _)) => object.kind == Kind::Lease,
-                (Operation::UpdateNode, Step::Write(object, _)) => object.kind == Kind::Node,
-                (Operation::UpdatePod, Step::Write(object, _)) => object.kind == Kind::Pod,
-                (Operation::CreateOrDeletePod, Step::Toggle(object, _)) => object.kind == Kind::Pod,
-                (Operation::CreateEvent, Step::Event(object, _)) => object.kind == Kind::Event,
-                (Operation::GetPod, Step::Get(range)) => range.range_end.is_empty(),
-                (Operation::ListPods, Step::List(range)) => range.limit == PAGE,
+                (KubernetesOperation::RenewLease, KubernetesStep::Write(object, _)) => {
+                    object.kind == ObjectKind::Lease
+                }
+                (KubernetesOperation::UpdateNode, KubernetesStep::Write(object, _)) => {
+                    object.kind == ObjectKind::Node
+                }
+                (KubernetesOperation::UpdatePod, KubernetesStep::Write(object, _)) => {
+                    object.kind == ObjectKind::Pod
+                }
+                (KubernetesOperation::CreateOrDeletePod, KubernetesStep::Toggle(object, _)) => {
+                    object.kind == ObjectKind::Pod
+                }
+                (KubernetesOperation::CreateEvent, KubernetesStep::Event(object, _)) => {
+                    object.kind == ObjectKind::Event
+                }
+                (KubernetesOperation::GetPod, KubernetesStep::Get(range)) => range.range_end.is_empty(),
+                (KubernetesOperation::ListPods, KubernetesStep::List(range)) => range.limit == PAGE,
                 _ => false,
             };
             assert!(fits, "{operation:?}");
@@ -369,7 +384,7 @@ mod tests {
     #[test]
     fn keys_lie_within_the_range_of_their_resource() {
         let cluster = cluster();
-        let kinds = [Kind::Lease, Kind::Node, Kind::Pod, Kind::Event];
+        let kinds = [ObjectKind::Lease, ObjectKind::Node, ObjectKind::Pod, ObjectKind::Event];
         for (kind, resource) in kinds.into_iter().zip(RESOURCES) {
             let key = cluster.key(Object { kind, number: 1 });
             let (first, end) = cluster.resource(resource);
@@ -380,7 +395,7 @@ mod tests {
     #[test]
     fn a_write_names_the_revision_that_it_replaces() {
         let cluster = cluster();
-        let object = Object { kind: Kind::Pod, number: 3 };
+        let object = Object { kind: ObjectKind::Pod, number: 3 };
         cluster.wrote(object, 9);
         let txn = cluster.put(object, cluster.revision(object), "v".into(), 5);
         assert_eq!(txn.compare[0].target_union, Some(TargetUnion::ModRevision(9)));

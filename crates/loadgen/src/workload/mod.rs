@@ -14,7 +14,7 @@ use api::etcdserverpb::{LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnReque
 use bench_report::model::Values;
 use bytes::Bytes;
 use frame::Template;
-use keys::{Keys, Order};
+use keys::{KeySequence, Order};
 use kubernetes::Kubernetes;
 use prost::Message;
 use rand::rngs::SmallRng;
@@ -106,16 +106,16 @@ pub struct Writes {
 
 /// A workload prepared for one worker.
 #[derive(Debug)]
-pub enum Source {
+pub enum WorkloadSource {
     /// These requests in turn.
     Constant(Vec<Bytes>),
-    Writes(Writer),
+    Writes(WriteSource),
     /// A read at some positions, a write at the others.
     Mixed {
         read: Bytes,
         read_share: f64,
         seed: u64,
-        writer: Writer,
+        writer: WriteSource,
     },
     Listed {
         template: Template,
@@ -125,10 +125,10 @@ pub enum Source {
 
 /// The writes of one worker.
 #[derive(Debug)]
-pub struct Writer {
+pub struct WriteSource {
     template: Template,
     prefix: Bytes,
-    keys: Keys,
+    keys: KeySequence,
     /// The seed of values, where each key has its own.
     own_values: Option<u64>,
 }
@@ -219,33 +219,33 @@ impl Workload {
     }
 
     /// The requests of worker number `worker`.
-    pub fn source(&self, worker: usize) -> Source {
+    pub fn source(&self, worker: usize) -> WorkloadSource {
         match self {
             Workload::Put(writes) => {
                 let template = Template::put(writes.key_bytes, &writes.value());
-                Source::Writes(writes.writer(worker, template))
+                WorkloadSource::Writes(writes.writer(worker, template))
             }
-            Workload::TxnPut { ops, writes } => Source::Writes(writes.txn_writer(worker, *ops)),
+            Workload::TxnPut { ops, writes } => WorkloadSource::Writes(writes.txn_writer(worker, *ops)),
             Workload::Range(request) | Workload::RangeStream(request) => {
-                Source::Constant(vec![constant(request)])
+                WorkloadSource::Constant(vec![constant(request)])
             }
             Workload::TxnMixed { range, read_share, writes } => {
                 let op = RequestOp { request: Some(Op::RequestRange(range.clone())) };
                 let read = constant(&TxnRequest { success: vec![op], ..Default::default() });
                 let writer = writes.txn_writer(worker, 1);
-                Source::Mixed { read, read_share: *read_share, seed: writes.seed, writer }
+                WorkloadSource::Mixed { read, read_share: *read_share, seed: writes.seed, writer }
             }
             Workload::PutKeys { keys, value_bytes } => {
                 let template = Template::put(keys[0].len(), &vec![0; *value_bytes]);
-                Source::Listed { template, keys: keys.clone() }
+                WorkloadSource::Listed { template, keys: keys.clone() }
             }
             // These make their requests from what they read.
             Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => {
-                Source::Constant(Vec::new())
+                WorkloadSource::Constant(Vec::new())
             }
-            Workload::LeaseKeepAlive(leases) => {
-                Source::Constant(leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect())
-            }
+            Workload::LeaseKeepAlive(leases) => WorkloadSource::Constant(
+                leases.iter().map(|&id| constant(&LeaseKeepAliveRequest { id })).collect(),
+            ),
         }
     }
 }
@@ -262,28 +262,30 @@ impl Writes {
         value
     }
 
-    fn txn_writer(&self, worker: usize, ops: usize) -> Writer {
+    fn txn_writer(&self, worker: usize, ops: usize) -> WriteSource {
         self.writer(worker, Template::txn_put(ops, self.key_bytes, &self.value()))
     }
 
-    fn writer(&self, worker: usize, template: Template) -> Writer {
+    fn writer(&self, worker: usize, template: Template) -> WriteSource {
         let seed = self.seed.wrapping_add(worker as u64);
         let prefix = self.prefix.clone();
-        let keys = Keys::new(self.order, self.key_space, self.key_bytes - prefix.len(), seed);
+        let keys = KeySequence::new(self.order, self.key_space, self.key_bytes - prefix.len(), seed);
         let own_values = (self.values == Values::PerKey).then_some(self.seed);
-        Writer { template, prefix, keys, own_values }
+        WriteSource { template, prefix, keys, own_values }
     }
 }
 
-impl Source {
+impl WorkloadSource {
     /// The request at `position` of the run.
     pub fn request(&mut self, position: u64) -> Bytes {
         let kind = self.kind(position);
         match self {
-            Source::Constant(requests) => requests[(position % requests.len() as u64) as usize].clone(),
-            Source::Mixed { read, .. } if kind == 0 => read.clone(),
-            Source::Writes(writer) | Source::Mixed { writer, .. } => writer.request(position),
-            Source::Listed { template, keys } => template.fill(|_, key, value| {
+            WorkloadSource::Constant(requests) => {
+                requests[(position % requests.len() as u64) as usize].clone()
+            }
+            WorkloadSource::Mixed { read, .. } if kind == 0 => read.clone(),
+            WorkloadSource::Writes(writer) | WorkloadSource::Mixed { writer, .. } => writer.request(position),
+            WorkloadSource::Listed { template, keys } => template.fill(|_, key, value| {
                 key.copy_from_slice(&keys[(position % keys.len() as u64) as usize]);
                 let len = value.len().min(POSITION_BYTES);
                 value[..len].copy_from_slice(&position.to_le_bytes()[..len]);
@@ -294,11 +296,11 @@ impl Source {
     /// Which of [`Workload::kinds`] the request at `position` is.
     pub fn kind(&self, position: u64) -> usize {
         match self {
-            Source::Mixed { read_share, seed, .. } => {
+            WorkloadSource::Mixed { read_share, seed, .. } => {
                 let chance: f64 = SmallRng::seed_from_u64(seed ^ position).random();
                 usize::from(chance >= *read_share)
             }
-            Source::Constant(_) | Source::Writes(_) | Source::Listed { .. } => 0,
+            WorkloadSource::Constant(_) | WorkloadSource::Writes(_) | WorkloadSource::Listed { .. } => 0,
         }
     }
 
@@ -309,16 +311,16 @@ impl Source {
         request: &'a Bytes,
     ) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
         let template = match self {
-            Source::Constant(_) => None,
-            Source::Mixed { .. } if self.kind(position) == 0 => None,
-            Source::Writes(writer) | Source::Mixed { writer, .. } => Some(&writer.template),
-            Source::Listed { template, .. } => Some(template),
+            WorkloadSource::Constant(_) => None,
+            WorkloadSource::Mixed { .. } if self.kind(position) == 0 => None,
+            WorkloadSource::Writes(writer) | WorkloadSource::Mixed { writer, .. } => Some(&writer.template),
+            WorkloadSource::Listed { template, .. } => Some(template),
         };
         template.into_iter().flat_map(|template| template.pairs(request))
     }
 }
 
-impl Writer {
+impl WriteSource {
     fn request(&mut self, position: u64) -> Bytes {
         let Self { template, prefix, keys, own_values } = self;
         let first = position.wrapping_mul(template.keys_len() as u64);

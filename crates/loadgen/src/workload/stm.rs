@@ -13,7 +13,7 @@
 //!
 //! Must not depend on connections or time.
 
-use crate::workload::keys::{Keys, Order};
+use crate::workload::keys::{KeySequence, Order};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
@@ -73,12 +73,12 @@ pub struct Transaction {
     /// Values of the first keys.
     values: Vec<Bytes>,
     /// What was read of the first keys.
-    reads: Vec<Read>,
+    reads: Vec<TxnRead>,
     pub retries: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Read {
+struct TxnRead {
     mod_revision: i64,
     /// The revision at which it was read.
     revision: i64,
@@ -86,7 +86,7 @@ struct Read {
 
 /// What a transaction does next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum TxnNext {
     Send(TxnRequest),
     Committed,
 }
@@ -99,7 +99,7 @@ impl Stm {
         while numbers.len() < self.keys_per_txn {
             numbers.insert(random.random_range(0..self.keys));
         }
-        let mut names = Keys::new(Order::Sequential, self.keys, KEY_BYTES - self.prefix.len(), 0);
+        let mut names = KeySequence::new(Order::Sequential, self.keys, KEY_BYTES - self.prefix.len(), 0);
         let keys = numbers.into_iter().map(|number| {
             let mut key = vec![0; KEY_BYTES];
             key[..self.prefix.len()].copy_from_slice(&self.prefix);
@@ -136,10 +136,10 @@ impl Transaction {
     }
 
     /// Takes the answer to the last request.
-    pub fn answered(&mut self, answer: TxnResponse) -> Next {
+    pub fn answered(&mut self, answer: TxnResponse) -> TxnNext {
         let committing = self.reads.len() == self.keys.len();
         if committing && answer.succeeded {
-            return Next::Committed;
+            return TxnNext::Committed;
         }
         if committing {
             self.retries += 1;
@@ -150,9 +150,9 @@ impl Transaction {
             let Some(Response::ResponseRange(range)) = response.response else { continue };
             let revision = range.header.map_or(revision, |header| header.revision);
             let mod_revision = range.kvs.first().map_or(0, |kv| kv.mod_revision);
-            self.reads.push(Read { mod_revision, revision });
+            self.reads.push(TxnRead { mod_revision, revision });
         }
-        Next::Send(self.begin())
+        TxnNext::Send(self.begin())
     }
 
     fn read(&self, key: &Bytes) -> RequestOp {
@@ -273,8 +273,8 @@ mod tests {
             let mut transaction = Stm { isolation, ..STM }.transaction(0);
             assert_eq!(brief(&transaction.begin()), reads[0], "{isolation:?}");
             let mut next = |answer| match transaction.answered(answer) {
-                Next::Send(request) => brief(&request),
-                Next::Committed => "committed".into(),
+                TxnNext::Send(request) => brief(&request),
+                TxnNext::Committed => "committed".into(),
             };
             assert_eq!(next(answer(true, 40, &[7])), reads[1], "{isolation:?}");
             assert_eq!(next(answer(true, 43, &[0])), commit, "{isolation:?}");
@@ -282,7 +282,7 @@ mod tests {
             assert_eq!(next(answer(false, 50, reread)), after_conflict, "{isolation:?}");
             assert_eq!(transaction.retries, 1);
             if isolation.is_serializable() {
-                assert_eq!(transaction.answered(answer(true, 51, &[])), Next::Committed);
+                assert_eq!(transaction.answered(answer(true, 51, &[])), TxnNext::Committed);
             }
         }
     }
@@ -307,6 +307,6 @@ mod tests {
     fn a_transaction_without_keys_commits_at_once() {
         let mut transaction = Stm { keys_per_txn: 0, ..STM }.transaction(0);
         assert_eq!(transaction.begin(), TxnRequest::default());
-        assert_eq!(transaction.answered(answer(true, 1, &[])), Next::Committed);
+        assert_eq!(transaction.answered(answer(true, 1, &[])), TxnNext::Committed);
     }
 }

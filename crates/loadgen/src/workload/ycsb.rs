@@ -35,7 +35,7 @@ pub const VALUE_BYTES: usize = 1000;
 
 /// What is done with records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum YcsbOperation {
     Read,
     Update,
     Insert,
@@ -87,7 +87,7 @@ struct Inserts {
 
 /// One operation with what it needs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum YcsbStep {
     Read(RangeRequest),
     Update(PutRequest),
     /// The number is that of the record.
@@ -114,14 +114,14 @@ impl Ycsb {
             seed: 0,
             inserter: (0, 1),
             loaded: records,
-            chooser: Chooser::new(distribution, records, mix.share(Operation::Insert) > 0.0),
+            chooser: Chooser::new(distribution, records, mix.share(YcsbOperation::Insert) > 0.0),
             records: Arc::new(all),
         }
     }
 
     /// The load phase: inserts only, of the same records.
     pub fn load_phase(&self) -> Self {
-        Self { mix: Mix::of(&[(Operation::Insert, 1.0)]), ..self.clone() }
+        Self { mix: Mix::of(&[(YcsbOperation::Insert, 1.0)]), ..self.clone() }
     }
 
     /// Records whose inserts were acknowledged, as were all before them.
@@ -130,35 +130,35 @@ impl Ycsb {
     }
 
     /// The kind of the operation at a position.
-    pub fn operation(&self, position: u64) -> Operation {
+    pub fn operation(&self, position: u64) -> YcsbOperation {
         self.mix.choose(&mut self.random(position))
     }
 
     /// The operation at a position. An insert takes its number now.
-    pub fn step(&self, position: u64) -> Step {
+    pub fn step(&self, position: u64) -> YcsbStep {
         let mut random = self.random(position);
         let operation = self.mix.choose(&mut random);
         let mut chosen = || self.key(self.chooser.choose(position, self.existing(), &mut random));
         match operation {
-            Operation::Read => Step::Read(self.read(chosen())),
-            Operation::Update => {
+            YcsbOperation::Read => YcsbStep::Read(self.read(chosen())),
+            YcsbOperation::Update => {
                 let key = chosen();
-                Step::Update(PutRequest { key, value: self.value(&mut random), ..Default::default() })
+                YcsbStep::Update(PutRequest { key, value: self.value(&mut random), ..Default::default() })
             }
-            Operation::Insert => {
+            YcsbOperation::Insert => {
                 let number = self.records.lock().begin();
                 let (key, value) = (self.key(number), self.value(&mut random));
-                Step::Insert(PutRequest { key, value, ..Default::default() }, number)
+                YcsbStep::Insert(PutRequest { key, value, ..Default::default() }, number)
             }
-            Operation::Scan => {
+            YcsbOperation::Scan => {
                 let key = chosen();
                 let limit = random.random_range(1..=self.scan_max) as i64;
                 let range_end = [&self.prefix[..], b"uses"].concat().into();
-                Step::Scan(RangeRequest { limit, range_end, ..self.read(key) })
+                YcsbStep::Scan(RangeRequest { limit, range_end, ..self.read(key) })
             }
-            Operation::ReadModifyWrite => {
+            YcsbOperation::ReadModifyWrite => {
                 let range = RangeRequest { serializable: false, ..self.read(chosen()) };
-                Step::ReadModifyWrite(range, self.value(&mut random))
+                YcsbStep::ReadModifyWrite(range, self.value(&mut random))
             }
         }
     }
@@ -236,7 +236,7 @@ impl Inserts {
 }
 
 impl Mix {
-    fn of(shares: &[(Operation, f64)]) -> Self {
+    fn of(shares: &[(YcsbOperation, f64)]) -> Self {
         let mut mix = Self([0.0; OPERATIONS.len()]);
         shares.iter().for_each(|(operation, share)| mix.0[*operation as usize] = *share);
         mix
@@ -244,7 +244,7 @@ impl Mix {
 
     /// The mix and the distribution of a workload of YCSB, by its letter.
     pub fn of_workload(letter: char) -> Option<(Self, Distribution)> {
-        use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
+        use YcsbOperation::{Insert, Read, ReadModifyWrite, Scan, Update};
         let (shares, distribution) = match letter {
             'a' => ([(Read, 0.5), (Update, 0.5)], Distribution::Zipfian),
             'b' => ([(Read, 0.95), (Update, 0.05)], Distribution::Zipfian),
@@ -258,7 +258,7 @@ impl Mix {
     }
 
     /// The share of an operation, 0 to 1.
-    pub fn share(&self, operation: Operation) -> f64 {
+    pub fn share(&self, operation: YcsbOperation) -> f64 {
         self.0[operation as usize] / self.0.iter().sum::<f64>()
     }
 
@@ -267,18 +267,18 @@ impl Mix {
         self.0[place] > 0.0
     }
 
-    fn choose(&self, random: &mut SmallRng) -> Operation {
-        const ALL: [Operation; OPERATIONS.len()] = [
-            Operation::Read,
-            Operation::Update,
-            Operation::Insert,
-            Operation::Scan,
-            Operation::ReadModifyWrite,
+    fn choose(&self, random: &mut SmallRng) -> YcsbOperation {
+        const ALL: [YcsbOperation; OPERATIONS.len()] = [
+            YcsbOperation::Read,
+            YcsbOperation::Update,
+            YcsbOperation::Insert,
+            YcsbOperation::Scan,
+            YcsbOperation::ReadModifyWrite,
         ];
         let mut rest = random.random::<f64>() * self.0.iter().sum::<f64>();
         let wanted = ALL.into_iter().filter(|operation| self.0[*operation as usize] > 0.0);
         // The last one also takes what rounding leaves.
-        let mut last = Operation::Read;
+        let mut last = YcsbOperation::Read;
         for operation in wanted {
             last = operation;
             rest -= self.0[operation as usize];
@@ -299,11 +299,11 @@ impl FromStr for Mix {
         for part in text.split(',') {
             let (name, share) = part.split_once('=').ok_or(format!("{part:?}: expected OPERATION=PART"))?;
             let place = match name {
-                "read" => Operation::Read,
-                "update" => Operation::Update,
-                "insert" => Operation::Insert,
-                "scan" => Operation::Scan,
-                "rmw" => Operation::ReadModifyWrite,
+                "read" => YcsbOperation::Read,
+                "update" => YcsbOperation::Update,
+                "insert" => YcsbOperation::Insert,
+                "scan" => YcsbOperation::Scan,
+                "rmw" => YcsbOperation::ReadModifyWrite,
                 _ => return Err(format!("{name:?}: expected read, update, insert, scan or rmw")),
             };
             let share: f64 = share.parse().map_err(|_| format!("{share:?} is no number"))?;
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_mix_is_read_as_parts_of_a_whole() {
         let mix: Mix = "read=3,rmw=1".parse().unwrap();
-        assert_eq!([mix.share(Operation::Read), mix.share(Operation::ReadModifyWrite)], [0.75, 0.25]);
+        assert_eq!([mix.share(YcsbOperation::Read), mix.share(YcsbOperation::ReadModifyWrite)], [0.75, 0.25]);
         for text in ["", "read", "read=x", "read=0", "read=-1", "read=inf", "get=1", "read=nan"] {
             assert!(text.parse::<Mix>().is_err(), "{text}");
         }
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn keys_are_those_of_ycsb_below_the_prefix() {
         let ycsb = ycsb('c', 1);
-        let Step::Read(range) = ycsb.step(0) else { panic!("C only reads") };
+        let YcsbStep::Read(range) = ycsb.step(0) else { panic!("C only reads") };
         assert_eq!(range.key, "p/user06284781860667377211");
     }
 
@@ -386,7 +386,7 @@ mod tests {
     fn records_exist_when_their_insert_and_all_before_it_are_acknowledged() {
         let load = Ycsb::new(Mix::of_workload('a').unwrap().0, Distribution::Uniform, 4, false).load_phase();
         let begin = |position| match load.step(position) {
-            Step::Insert(_, number) => number,
+            YcsbStep::Insert(_, number) => number,
             other => panic!("{other:?}"),
         };
         assert_eq!([0, 1, 2].map(begin), [0, 1, 2]);
@@ -404,7 +404,8 @@ mod tests {
     #[test]
     fn several_load_generators_insert_different_records() {
         let of = |index| {
-            let mut ycsb = Ycsb::new(Mix::of(&[(Operation::Insert, 1.0)]), Distribution::Uniform, 3, true);
+            let mut ycsb =
+                Ycsb::new(Mix::of(&[(YcsbOperation::Insert, 1.0)]), Distribution::Uniform, 3, true);
             ycsb.inserter = (index, 2);
             ycsb
         };
@@ -421,7 +422,7 @@ mod tests {
         let ycsb = Ycsb { scan_max: 5, ..ycsb('e', 50) };
         let mut lengths = BTreeSet::new();
         for position in 0..500 {
-            if let Step::Scan(range) = ycsb.step(position) {
+            if let YcsbStep::Scan(range) = ycsb.step(position) {
                 assert!(range.key.starts_with(b"p/user") && range.key < range.range_end);
                 lengths.insert(range.limit);
             }
@@ -433,12 +434,12 @@ mod tests {
     fn values_have_the_sizes_asked_for_and_repeat_with_the_seed() {
         let ycsb = Ycsb { sizes: Sizes::Uniform { least: 10, most: 20 }, ..ycsb('a', 50) };
         let values = (0..200).filter_map(|position| match ycsb.step(position) {
-            Step::Update(put) => Some((position, put)),
+            YcsbStep::Update(put) => Some((position, put)),
             _ => None,
         });
         for (position, put) in values {
             assert!((10..=20).contains(&put.value.len()));
-            assert_eq!(ycsb.step(position), Step::Update(put));
+            assert_eq!(ycsb.step(position), YcsbStep::Update(put));
         }
     }
 
@@ -447,7 +448,7 @@ mod tests {
         let ycsb = Ycsb { serializable: true, ..ycsb('f', 50) };
         let (range, value) = (0..100)
             .find_map(|position| match ycsb.step(position) {
-                Step::ReadModifyWrite(range, value) => Some((range, value)),
+                YcsbStep::ReadModifyWrite(range, value) => Some((range, value)),
                 _ => None,
             })
             .unwrap();

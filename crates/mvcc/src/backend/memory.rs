@@ -18,19 +18,19 @@ use crate::types::LogPosition;
 /// of the handle: it is at the last durable checkpoint.
 #[derive(Clone)]
 pub struct MemoryBackend {
-    disk: Disk,
+    disk: MemoryDisk,
     slot: Slot,
 }
 
 /// A disk with the three slots of a store. All clones are the same disk.
 #[derive(Clone, Default)]
-struct Disk {
-    stores: Arc<Mutex<BTreeMap<Slot, Stored>>>,
+struct MemoryDisk {
+    stores: Arc<Mutex<BTreeMap<Slot, SlotFiles>>>,
 }
 
 /// The contents of one slot.
 #[derive(Clone, Default)]
-struct Stored {
+struct SlotFiles {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     files: BTreeMap<u64, Arc<MemoryFile>>,
     /// The completion marker of a received store.
@@ -46,7 +46,7 @@ struct MemoryFile {
 impl Default for MemoryBackend {
     /// A new disk without contents.
     fn default() -> Self {
-        MemoryBackend { disk: Disk::default(), slot: Slot::Current }
+        MemoryBackend { disk: MemoryDisk::default(), slot: Slot::Current }
     }
 }
 
@@ -59,7 +59,7 @@ impl MemoryBackend {
     pub fn fork(&self) -> Self {
         let stores = self.disk.stores.lock();
         let copy = stores.iter().map(|(slot, stored)| (*slot, stored.copied())).collect();
-        MemoryBackend { disk: Disk { stores: Arc::new(Mutex::new(copy)) }, slot: self.slot }
+        MemoryBackend { disk: MemoryDisk { stores: Arc::new(Mutex::new(copy)) }, slot: self.slot }
     }
 
     /// Removes the store, as if the disk was replaced by an empty one.
@@ -69,7 +69,7 @@ impl MemoryBackend {
 
     /// The emptied slot for a received store.
     pub fn incoming(&self) -> Self {
-        self.disk.stores.lock().insert(Slot::Incoming, Stored::default());
+        self.disk.stores.lock().insert(Slot::Incoming, SlotFiles::default());
         MemoryBackend { disk: self.disk.clone(), slot: Slot::Incoming }
     }
 
@@ -89,12 +89,12 @@ impl MemoryBackend {
     }
 
     /// Works on this handle's slot. An absent slot is an empty store.
-    fn with<T>(&self, work: impl FnOnce(&mut Stored) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut SlotFiles) -> T) -> T {
         work(self.disk.stores.lock().entry(self.slot).or_default())
     }
 }
 
-impl Stored {
+impl SlotFiles {
     /// A deep copy of the contents.
     fn copied(&self) -> Self {
         let copy = |(number, file): (&u64, &Arc<MemoryFile>)| {
@@ -102,7 +102,7 @@ impl Stored {
             (*number, Arc::new(MemoryFile { number: *number, bytes }))
         };
         let files = self.files.iter().map(copy).collect();
-        Stored { files, ..self.clone() }
+        SlotFiles { files, ..self.clone() }
     }
 }
 
@@ -168,7 +168,7 @@ impl Backend for MemoryBackend {
 }
 
 /// Renames are immediate and durable.
-impl SlotStorage for Disk {
+impl SlotStorage for MemoryDisk {
     fn has(&self, slot: Slot) -> Result<bool> {
         Ok(self.stores.lock().contains_key(&slot))
     }

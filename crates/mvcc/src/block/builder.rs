@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::decoded::{Decoded, Position, Table};
+use super::decoded::{DecodedBlock, Position, RecordOffsets};
 use super::record::Record;
 use crate::revision::Revision;
 
@@ -14,7 +14,7 @@ use crate::revision::Revision;
 pub(crate) struct OpenBlock {
     /// Main revision of the first record.
     base: i64,
-    table: Table,
+    table: RecordOffsets,
     /// One slice per record; most share one allocation.
     records: Vec<Bytes>,
     buffer: BytesMut,
@@ -101,7 +101,7 @@ impl OpenBlock {
     }
 
     /// A sealed copy of the block.
-    pub fn sealed(&self) -> Decoded {
+    pub fn sealed(&self) -> DecodedBlock {
         assert!(!self.is_empty(), "an empty block is never sealed");
         // One more copy, at memory speed. It makes the block contiguous, and the buffer can be freed after
         // the last read.
@@ -112,17 +112,17 @@ impl OpenBlock {
         assert_eq!(raw.len(), self.raw_bytes, "records lost on the way to the seal");
         let mut table = self.table.clone();
         table.0.shrink_to_fit();
-        Decoded { base: self.base, table, raw: Bytes::from(raw) }
+        DecodedBlock { base: self.base, table, raw: Bytes::from(raw) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::record::Body;
+    use crate::block::record::RecordBody;
 
     fn put(main: i64, sub: i64, value: &[u8]) -> Record<'_> {
-        let body = Body::Put { create: main, version: 1, lease: 0, value };
+        let body = RecordBody::Put { create: main, version: 1, lease: 0, value };
         Record { revision: Revision { main, sub }, key: b"key", body }
     }
 
@@ -143,7 +143,7 @@ mod tests {
         ] {
             let open = open_block(&revisions);
             let sealed = open.sealed();
-            let parsed = Decoded::parse(sealed.raw().clone(), revisions[0].0, revisions.len()).unwrap();
+            let parsed = DecodedBlock::parse(sealed.raw().clone(), revisions[0].0, revisions.len()).unwrap();
             for &(main, sub) in &revisions {
                 let (revision, expected) = (Revision { main, sub }, put(main, sub, b"some value"));
                 let (base, bytes) = open.find(revision).unwrap();
@@ -186,14 +186,14 @@ mod tests {
     fn bytes_that_are_no_block_are_refused() {
         let sealed = open_block(&[(2, 0), (3, 0)]).sealed();
         let raw = sealed.raw();
-        assert!(Decoded::parse(raw.clone(), 2, 2).is_ok());
-        assert!(Decoded::parse(raw.clone(), 2, 3).is_err(), "too few records");
-        assert!(Decoded::parse(raw.clone(), 9, 2).is_ok(), "a shifted base shifts every record alike");
-        assert!(Decoded::parse(raw.slice(..raw.len() - 1), 2, 2).is_err(), "cut");
+        assert!(DecodedBlock::parse(raw.clone(), 2, 2).is_ok());
+        assert!(DecodedBlock::parse(raw.clone(), 2, 3).is_err(), "too few records");
+        assert!(DecodedBlock::parse(raw.clone(), 9, 2).is_ok(), "a shifted base shifts every record alike");
+        assert!(DecodedBlock::parse(raw.slice(..raw.len() - 1), 2, 2).is_err(), "cut");
         let twice = [raw.as_ref(), raw.as_ref()].concat();
-        assert!(Decoded::parse(Bytes::from(twice), 2, 4).is_err(), "not ascending");
+        assert!(DecodedBlock::parse(Bytes::from(twice), 2, 4).is_err(), "not ascending");
         assert!(
-            Decoded::parse(Bytes::new(), 2, 0).is_err(),
+            DecodedBlock::parse(Bytes::new(), 2, 0).is_err(),
             "a block without a record has no first revision"
         );
     }

@@ -6,21 +6,21 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::decoded::Decoded;
+use super::decoded::DecodedBlock;
 use super::files::BlockLocation;
 use super::sealed::Block;
 use crate::error::Result;
 
 /// Decoded blocks that were read or written recently.
 pub(crate) struct BlockCache {
-    blocks: Cache<(u64, u64, u64), Arc<Decoded>, ByWeight>,
+    blocks: Cache<(u64, u64, u64), Arc<DecodedBlock>, ByWeight>,
 }
 
 #[derive(Clone)]
 struct ByWeight;
 
-impl Weighter<(u64, u64, u64), Arc<Decoded>> for ByWeight {
-    fn weight(&self, _place: &(u64, u64, u64), block: &Arc<Decoded>) -> u64 {
+impl Weighter<(u64, u64, u64), Arc<DecodedBlock>> for ByWeight {
+    fn weight(&self, _place: &(u64, u64, u64), block: &Arc<DecodedBlock>) -> u64 {
         block.weight() as u64
     }
 }
@@ -39,7 +39,7 @@ impl BlockCache {
     }
 
     /// The block's records, from memory if possible.
-    pub fn load(&self, block: &Block) -> Result<Arc<Decoded>> {
+    pub fn load(&self, block: &Block) -> Result<Arc<DecodedBlock>> {
         let Some(location) = block.location() else { return block.load() };
         assert!(location.bytes > 0, "a stored block takes bytes");
         let name = location.name();
@@ -53,7 +53,7 @@ impl BlockCache {
 
     /// As `load`, but a block that is not in the cache is not added. For scans, which would evict blocks in
     /// use.
-    pub fn load_without_caching(&self, block: &Block) -> Result<Arc<Decoded>> {
+    pub fn load_without_caching(&self, block: &Block) -> Result<Arc<DecodedBlock>> {
         self.get(block).map_or_else(|| block.load(), Ok)
     }
 
@@ -63,12 +63,12 @@ impl BlockCache {
     }
 
     /// The block if it is in the cache.
-    fn get(&self, block: &Block) -> Option<Arc<Decoded>> {
+    fn get(&self, block: &Block) -> Option<Arc<DecodedBlock>> {
         block.location().and_then(|location| self.blocks.get(&location.name()))
     }
 
     /// Adds a block that was just written: the newest records are the most likely to be read.
-    pub fn insert(&self, location: &BlockLocation, decoded: Arc<Decoded>) {
+    pub fn insert(&self, location: &BlockLocation, decoded: Arc<DecodedBlock>) {
         self.blocks.insert(location.name(), decoded);
     }
 

@@ -15,7 +15,7 @@
 use base::lz4;
 use bytes::{BufMut, Bytes};
 
-use super::decoded::Decoded;
+use super::decoded::DecodedBlock;
 use crate::cursor::Cursor;
 use crate::revision::Revision;
 
@@ -34,17 +34,17 @@ pub(crate) const RAW_BYTES_MAX: usize = 1 << 30;
 
 /// What both the catalogue and the frame say about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct BlockIdentity {
     pub first: Revision,
     pub last: Revision,
     pub records: u32,
     pub raw_bytes: u32,
 }
 
-impl Identity {
+impl BlockIdentity {
     /// The identity of a sealed block.
-    pub fn of(block: &Decoded) -> Self {
-        Identity {
+    pub fn of(block: &DecodedBlock) -> Self {
+        BlockIdentity {
             first: block.first(),
             last: block.last(),
             records: u32::try_from(block.len()).expect("records take bytes, and those fit"),
@@ -54,7 +54,7 @@ impl Identity {
 }
 
 /// Appends the stored form of `block` to `out`.
-pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
+pub(crate) fn store(block: &DecodedBlock, out: &mut Vec<u8>) {
     assert!(block.raw().len() <= RAW_BYTES_MAX, "a block that could not be read back");
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
@@ -62,7 +62,7 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
     let codec = append_payload(block.raw(), out);
     let payload_bytes = out.len() - start - HEADER_BYTES;
 
-    let identity = Identity::of(block);
+    let identity = BlockIdentity::of(block);
     let mut header = &mut out[start..start + HEADER_BYTES];
     header.put_u32_le(MAGIC);
     header.put_u32_le(u32::try_from(payload_bytes).expect("never longer than the raw block"));
@@ -78,10 +78,10 @@ pub(crate) fn store(block: &Decoded, out: &mut Vec<u8>) {
 }
 
 /// Decodes a block. The error says what is wrong with the bytes.
-pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'static str> {
+pub(crate) fn load(stored: &[u8], expected: BlockIdentity) -> Result<DecodedBlock, &'static str> {
     let Header { identity, codec } = check_as(stored, expected)?;
     let raw = unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)?;
-    let decoded = Decoded::parse(raw, identity.first.main, identity.records as usize)?;
+    let decoded = DecodedBlock::parse(raw, identity.first.main, identity.records as usize)?;
     if (decoded.first(), decoded.last()) != (identity.first, identity.last) {
         return Err("records differ from the header");
     }
@@ -90,7 +90,7 @@ pub(crate) fn load(stored: &[u8], expected: Identity) -> Result<Decoded, &'stati
 
 /// As `load`, for a block whose records were checked before. The checksum is verified again, the records are
 /// not parsed.
-pub(crate) fn load_raw(stored: &[u8], expected: Identity) -> Result<Bytes, &'static str> {
+pub(crate) fn load_raw(stored: &[u8], expected: BlockIdentity) -> Result<Bytes, &'static str> {
     let Header { identity, codec } = check_as(stored, expected)?;
     unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)
 }
@@ -98,12 +98,12 @@ pub(crate) fn load_raw(stored: &[u8], expected: Identity) -> Result<Bytes, &'sta
 /// What a frame's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub identity: Identity,
+    pub identity: BlockIdentity,
     codec: u32,
 }
 
 /// As `check`, for the frame of a known block.
-pub(crate) fn check_as(stored: &[u8], expected: Identity) -> Result<Header, &'static str> {
+pub(crate) fn check_as(stored: &[u8], expected: BlockIdentity) -> Result<Header, &'static str> {
     let header = check(stored)?;
     if header.identity != expected {
         return Err("not the block that the catalogue names");
@@ -131,7 +131,7 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     let first = take_revision(&mut cursor);
     let last = take_revision(&mut cursor);
     let codec = cursor.u32_le().expect("the header is 48 bytes");
-    Ok(Header { identity: Identity { first, last, records, raw_bytes }, codec })
+    Ok(Header { identity: BlockIdentity { first, last, records, raw_bytes }, codec })
 }
 
 /// The length of the frame that begins with this header, if it begins with the magic number. Only the
@@ -179,7 +179,7 @@ pub fn fuzzed_block(bytes: &[u8]) {
     let mut field = || cursor.u32_le().expect("the header is 48 bytes");
     let (raw_bytes, records) = (field(), field());
     let first = take_revision(&mut cursor);
-    let expected = Identity { first, last: take_revision(&mut cursor), records, raw_bytes };
+    let expected = BlockIdentity { first, last: take_revision(&mut cursor), records, raw_bytes };
     let Ok(block) = load(&stored, expected) else { return };
     assert_eq!(block.len(), records as usize, "records that were not announced");
     let mut before = None;
@@ -211,12 +211,12 @@ fn take_revision(cursor: &mut Cursor<'_>) -> Revision {
 mod tests {
     use super::*;
     use crate::block::builder::OpenBlock;
-    use crate::block::record::{Body, Record};
+    use crate::block::record::{Record, RecordBody};
 
-    fn block(value: &[u8]) -> Decoded {
+    fn block(value: &[u8]) -> DecodedBlock {
         let mut block = OpenBlock::default();
         for main in 2..20 {
-            let body = Body::Put { create: 2, version: main - 1, lease: 9, value };
+            let body = RecordBody::Put { create: 2, version: main - 1, lease: 9, value };
             block.append(&Record { revision: Revision::first_of(main), key: b"key", body }, 4096);
         }
         block.sealed()
@@ -240,18 +240,18 @@ mod tests {
             let mut stored = Vec::new();
             store(&block, &mut stored);
             assert_eq!(stored.len() < block.raw().len(), shrinks);
-            let loaded = load(&stored, Identity::of(&block)).unwrap();
+            let loaded = load(&stored, BlockIdentity::of(&block)).unwrap();
             assert_eq!(loaded.raw(), block.raw());
         }
         let mut open = OpenBlock::default();
         let value = noise(3000);
-        let body = Body::Put { create: 2, version: 1, lease: 0, value: &value };
+        let body = RecordBody::Put { create: 2, version: 1, lease: 0, value: &value };
         open.append(&Record { revision: Revision::first_of(2), key: b"k", body }, 64);
         let block = open.sealed();
         let mut stored = Vec::new();
         store(&block, &mut stored);
         assert_eq!(stored.len(), HEADER_BYTES + block.raw().len(), "stored raw");
-        assert_eq!(load(&stored, Identity::of(&block)).unwrap().raw(), block.raw());
+        assert_eq!(load(&stored, BlockIdentity::of(&block)).unwrap().raw(), block.raw());
     }
 
     #[test]
@@ -262,10 +262,10 @@ mod tests {
         for position in 0..stored.len() {
             for bit in 0..8 {
                 stored[position] ^= 1 << bit;
-                assert!(load(&stored, Identity::of(&block)).is_err(), "byte {position} bit {bit}");
+                assert!(load(&stored, BlockIdentity::of(&block)).is_err(), "byte {position} bit {bit}");
                 stored[position] ^= 1 << bit;
             }
-            assert!(load(&stored[..position], Identity::of(&block)).is_err(), "cut at {position}");
+            assert!(load(&stored[..position], BlockIdentity::of(&block)).is_err(), "cut at {position}");
         }
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let block = block(b"some value");
         let mut stored = Vec::new();
         store(&block, &mut stored);
-        let other = Identity { last: Revision::first_of(99), ..Identity::of(&block) };
+        let other = BlockIdentity { last: Revision::first_of(99), ..BlockIdentity::of(&block) };
         assert_eq!(load(&stored, other).unwrap_err(), "not the block that the catalogue names");
     }
 }

@@ -27,9 +27,9 @@ impl Position {
 
 /// The offsets of records, by revision.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table(pub Vec<Position>);
+pub(super) struct RecordOffsets(pub Vec<Position>);
 
-impl Table {
+impl RecordOffsets {
     /// Number of the record at `revision`. If every request changed one key, main revisions have no gaps, and
     /// the distance from the first record is the number. Otherwise it is a binary search over 16-byte
     /// entries.
@@ -45,13 +45,13 @@ impl Table {
 
 /// A sealed block in memory.
 #[derive(Debug)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedBlock {
     pub(super) base: i64,
-    pub(super) table: Table,
+    pub(super) table: RecordOffsets,
     pub(super) raw: Bytes,
 }
 
-impl Decoded {
+impl DecodedBlock {
     /// Parses raw bytes that were read from a file. The error says what is wrong with them.
     pub fn parse(raw: Bytes, base: i64, records: usize) -> Result<Self, &'static str> {
         // Every record takes at least four bytes, so a wrong count cannot cause a large allocation.
@@ -75,7 +75,7 @@ impl Decoded {
         if table.len() != records || table.first().is_none_or(|first| first.main != base) {
             return Err("the number of records or the first revision differs from the header");
         }
-        Ok(Decoded { base, table: Table(table), raw })
+        Ok(DecodedBlock { base, table: RecordOffsets(table), raw })
     }
 
     /// The revision of the first record, which is the block's key in the catalogue.
@@ -115,13 +115,13 @@ impl Decoded {
 
     /// A copy with a damaged record, for `recount/damage`: `damage` gets the record's bytes, and the block's
     /// base.
-    pub fn damaged(&self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> Option<Decoded> {
+    pub fn damaged(&self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> Option<DecodedBlock> {
         let number = self.table.find(revision)?;
         let offset = |position: &Position| position.offset as usize;
         let end = self.table.0.get(number + 1).map_or(self.raw.len(), offset);
         let mut raw = self.raw.to_vec();
         damage(&mut raw[offset(&self.table.0[number])..end], self.base);
-        Some(Decoded { base: self.base, table: self.table.clone(), raw: Bytes::from(raw) })
+        Some(DecodedBlock { base: self.base, table: self.table.clone(), raw: Bytes::from(raw) })
     }
 
     /// The record with this number. Decoding reads seven varints in some twenty nanoseconds and copies

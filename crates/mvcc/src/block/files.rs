@@ -70,7 +70,7 @@ impl BlockLocation {
 
 /// All block files of a store, and the one that is appended to.
 pub(crate) struct BlockFiles {
-    files: BTreeMap<u64, Usage>,
+    files: BTreeMap<u64, FileUsage>,
     /// Number of the file that is appended to, if any.
     current: Option<u64>,
     buffer: Vec<u8>,
@@ -82,7 +82,7 @@ pub(crate) struct BlockFiles {
 }
 
 /// A file in use, with the number of its blocks.
-struct Usage {
+struct FileUsage {
     file: Arc<dyn BlockFile>,
     /// Where the next frame goes. Includes buffered frames.
     end: u64,
@@ -118,7 +118,7 @@ impl BlockFiles {
             Entry::Vacant(new) => {
                 let file = backend.open_file(number)?;
                 check_header(&*file, number)?;
-                new.insert(Usage { file, end: HEADER_BYTES, blocks: 0 })
+                new.insert(FileUsage { file, end: HEADER_BYTES, blocks: 0 })
             }
         };
         // Numbers only grow. Otherwise a cached block could be mistaken for another one at the same location.
@@ -189,7 +189,7 @@ impl BlockFiles {
 
     /// Removes the files without a block in use.
     pub fn remove_unused(&mut self, backend: &mut dyn Backend) -> Result<()> {
-        let is_unused = |(number, usage): (&u64, &Usage)| {
+        let is_unused = |(number, usage): (&u64, &FileUsage)| {
             (usage.blocks == 0 && Some(*number) != self.current).then_some(*number)
         };
         let unused: Vec<u64> = self.files.iter().filter_map(is_unused).collect();
@@ -234,7 +234,7 @@ impl BlockFiles {
         assert!(!self.files.contains_key(&number), "a number names one file for good");
         let file = backend.create_file(number)?;
         self.next_number += 1;
-        self.files.insert(number, Usage { file, end: HEADER_BYTES, blocks: 0 });
+        self.files.insert(number, FileUsage { file, end: HEADER_BYTES, blocks: 0 });
         self.current = Some(number);
         self.buffer.extend_from_slice(&header(number));
         Ok(number)
@@ -244,7 +244,7 @@ impl BlockFiles {
     /// the maintainer; the next start finds these bytes after the last block and truncates them.
     fn write_buffer(&mut self) -> Result<()> {
         let Some(number) = self.current.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
-        let Usage { file, end, .. } = &self.files[&number];
+        let FileUsage { file, end, .. } = &self.files[&number];
         let start = end - self.buffer_bytes_of(*end);
         file.write_at(&self.buffer, start).map_err(|source| refused("write", &**file, source))?;
         self.buffer.clear();

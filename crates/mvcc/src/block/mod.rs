@@ -22,10 +22,10 @@ mod table; // which block holds a revision
 
 pub(crate) use builder::OpenBlock;
 pub(crate) use cache::BlockCache;
-pub(crate) use codec::Identity;
+pub(crate) use codec::BlockIdentity;
 pub(crate) use dead_list::DeadList;
-pub(crate) use decoded::Decoded;
+pub(crate) use decoded::DecodedBlock;
 pub(crate) use files::{BlockFiles, BlockLocation, HEADER_BYTES, check_header_bytes};
-pub(crate) use record::{Body, Record};
-pub(crate) use sealed::{Block, Content, live_records};
+pub(crate) use record::{Record, RecordBody};
+pub(crate) use sealed::{Block, BlockSource, live_records};
 pub(crate) use table::BlockTable;

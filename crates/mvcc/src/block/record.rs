@@ -34,11 +34,11 @@ const OVERHEAD_MAX: usize = 1 + 6 * 10 + 8;
 pub(crate) struct Record<'a> {
     pub revision: Revision,
     pub key: &'a [u8],
-    pub body: Body<'a>,
+    pub body: RecordBody<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body<'a> {
+pub(crate) enum RecordBody<'a> {
     Tombstone,
     Put { create: i64, version: i64, lease: i64, value: &'a [u8] },
 }
@@ -47,8 +47,8 @@ impl<'a> Record<'a> {
     /// An upper bound for what `encode` appends.
     pub fn bytes_max(&self) -> usize {
         let value_bytes = match self.body {
-            Body::Tombstone => 0,
-            Body::Put { value, .. } => value.len(),
+            RecordBody::Tombstone => 0,
+            RecordBody::Put { value, .. } => value.len(),
         };
         OVERHEAD_MAX + self.key.len() + value_bytes
     }
@@ -57,16 +57,16 @@ impl<'a> Record<'a> {
     pub fn encode(&self, base: i64, out: &mut BytesMut) {
         assert!(self.revision.main >= base, "a record older than its block");
         let kind = match self.body {
-            Body::Tombstone => TOMBSTONE,
-            Body::Put { lease: 0, .. } => PUT,
-            Body::Put { .. } => PUT_WITH_LEASE,
+            RecordBody::Tombstone => TOMBSTONE,
+            RecordBody::Put { lease: 0, .. } => PUT,
+            RecordBody::Put { .. } => PUT_WITH_LEASE,
         };
         out.put_u8(kind);
         put_varint(out, (self.revision.main - base) as u64);
         put_varint(out, self.revision.sub as u64);
         put_varint(out, self.key.len() as u64);
         out.put_slice(self.key);
-        if let Body::Put { create, version, lease, value } = self.body {
+        if let RecordBody::Put { create, version, lease, value } = self.body {
             assert!(create <= self.revision.main && version >= 1, "a put older than its key");
             put_varint(out, (self.revision.main - create) as u64);
             put_varint(out, version as u64);
@@ -86,12 +86,12 @@ impl<'a> Record<'a> {
         let sub = i64::try_from(cursor.varint()?).ok()?;
         let key = cursor.take_counted()?;
         let body = match kind {
-            TOMBSTONE => Body::Tombstone,
+            TOMBSTONE => RecordBody::Tombstone,
             PUT | PUT_WITH_LEASE => {
                 let create = main.checked_sub_unsigned(cursor.varint()?)?;
                 let version = i64::try_from(cursor.varint()?).ok()?;
                 let lease = if kind == PUT { 0 } else { cursor.i64_le()? };
-                Body::Put { create, version, lease, value: cursor.take_counted()? }
+                RecordBody::Put { create, version, lease, value: cursor.take_counted()? }
             }
             _ => return None,
         };
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn put(main: i64, sub: i64, create: i64, version: i64, lease: i64) -> Record<'static> {
-        let body = Body::Put { create, version, lease, value: b"value" };
+        let body = RecordBody::Put { create, version, lease, value: b"value" };
         Record { revision: Revision { main, sub }, key: b"key", body }
     }
 
@@ -115,7 +115,7 @@ mod tests {
             (2, put(300, 7, 2, 129, 0)),
             (1, put(i64::MAX, i64::MAX, 1, i64::MAX, -1)),
             (5, put(6, 0, 6, 1, i64::MAX)),
-            (5, Record { revision: Revision { main: 5, sub: 1 }, key: b"", body: Body::Tombstone }),
+            (5, Record { revision: Revision { main: 5, sub: 1 }, key: b"", body: RecordBody::Tombstone }),
         ] {
             let mut bytes = BytesMut::new();
             record.encode(base, &mut bytes);

@@ -4,39 +4,39 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::codec::{self, Identity};
+use super::codec::{self, BlockIdentity};
 use super::dead_list::DeadList;
-use super::decoded::Decoded;
+use super::decoded::DecodedBlock;
 use super::files::BlockLocation;
 use crate::error::{Error, Result};
 
 /// A sealed block.
 pub(crate) struct Block {
-    pub identity: Identity,
-    pub content: Content,
+    pub identity: BlockIdentity,
+    pub content: BlockSource,
     /// Records that compaction found superseded and did not remove. Only stored blocks have any.
     pub dead: DeadList,
 }
 
 /// Where a block's records are. A block stays in memory until a checkpoint stores it. A stored block is read
 /// when it is needed, and may be in the cache.
-pub(crate) enum Content {
-    Memory(Arc<Decoded>),
+pub(crate) enum BlockSource {
+    Memory(Arc<DecodedBlock>),
     Stored(BlockLocation),
 }
 
 impl Block {
     /// A block that the writer has just sealed.
-    pub fn in_memory(decoded: Decoded) -> Self {
-        let identity = Identity::of(&decoded);
-        Block { identity, content: Content::Memory(Arc::new(decoded)), dead: DeadList::default() }
+    pub fn in_memory(decoded: DecodedBlock) -> Self {
+        let identity = BlockIdentity::of(&decoded);
+        Block { identity, content: BlockSource::Memory(Arc::new(decoded)), dead: DeadList::default() }
     }
 
     /// Where it is stored; `None` while it is only in memory.
     pub fn location(&self) -> Option<&BlockLocation> {
         match &self.content {
-            Content::Memory(_) => None,
-            Content::Stored(location) => Some(location),
+            BlockSource::Memory(_) => None,
+            BlockSource::Stored(location) => Some(location),
         }
     }
 
@@ -57,10 +57,10 @@ impl Block {
     }
 
     /// Reads the block's records without the cache.
-    pub fn load(&self) -> Result<Arc<Decoded>> {
+    pub fn load(&self) -> Result<Arc<DecodedBlock>> {
         match &self.content {
-            Content::Memory(decoded) => Ok(decoded.clone()),
-            Content::Stored(location) => {
+            BlockSource::Memory(decoded) => Ok(decoded.clone()),
+            BlockSource::Stored(location) => {
                 let stored = location.read()?;
                 let decoded = codec::load(&stored, self.identity).map_err(|what| location.damaged(what))?;
                 Ok(Arc::new(decoded))
@@ -71,8 +71,8 @@ impl Block {
     /// Reads the encoded records without parsing them, for a caller that knows their offsets.
     pub fn load_raw(&self) -> Result<Bytes> {
         match &self.content {
-            Content::Memory(decoded) => Ok(decoded.raw().clone()),
-            Content::Stored(location) => {
+            BlockSource::Memory(decoded) => Ok(decoded.raw().clone()),
+            BlockSource::Stored(location) => {
                 let stored = location.read()?;
                 codec::load_raw(&stored, self.identity).map_err(|what| location.damaged(what))
             }
@@ -90,10 +90,10 @@ impl Block {
     /// The error for a record that the block must hold and does not.
     pub fn lacks_record(&self) -> Error {
         match &self.content {
-            Content::Memory(_) => {
+            BlockSource::Memory(_) => {
                 Error::Corrupt { file: "memory".into(), offset: 0, what: "a record is missing" }
             }
-            Content::Stored(location) => location.damaged("a record is missing"),
+            BlockSource::Stored(location) => location.damaged("a record is missing"),
         }
     }
 }

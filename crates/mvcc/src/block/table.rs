@@ -152,12 +152,12 @@ mod tests {
     use super::*;
     use crate::block::builder::OpenBlock;
     use crate::block::dead_list::DeadList;
-    use crate::block::record::{Body, Record};
+    use crate::block::record::{Record, RecordBody};
 
     fn block(mains: Range<i64>) -> Arc<Block> {
         let mut open = OpenBlock::default();
         for main in mains {
-            let body = Body::Put { create: main, version: 1, lease: 0, value: b"value" };
+            let body = RecordBody::Put { create: main, version: 1, lease: 0, value: b"value" };
             open.append(&Record { revision: Revision::first_of(main), key: b"key", body }, 4096);
         }
         Arc::new(Block::in_memory(open.sealed()))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::{Body, Decoded, Record};
+use crate::block::{DecodedBlock, Record, RecordBody};
 use crate::revision::Revision;
 use crate::types::KeyValueRef;
 
@@ -32,8 +32,8 @@ impl<'a> Change<'a> {
     pub(crate) fn of(record: Record<'a>) -> Self {
         let Record { revision, key, body } = record;
         match body {
-            Body::Tombstone => Change::Delete { revision, key },
-            Body::Put { create, version, lease, value } => {
+            RecordBody::Tombstone => Change::Delete { revision, key },
+            RecordBody::Put { create, version, lease, value } => {
                 let (create_revision, mod_revision) = (create, revision.main);
                 let kv = KeyValueRef { key, value, create_revision, mod_revision, version, lease };
                 Change::Put { revision, kv }
@@ -48,7 +48,7 @@ pub struct Changes {
     pub(super) from: Revision,
     pub(super) through: i64,
     pub(super) revision: i64,
-    pub(super) sealed: Vec<Arc<Decoded>>,
+    pub(super) sealed: Vec<Arc<DecodedBlock>>,
     /// Main revision of the open block's first record, and its records from `from` to `through`.
     pub(super) open: (i64, Vec<Bytes>),
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::revision::Revision;
-use crate::store::{LockPurpose, Source, Store, load_all, missing_record};
+use crate::store::{LockPurpose, RecordSource, Store, load_all, missing_record};
 use crate::types::KeyValue;
 
 /// Keys looked up under one hold of the lock: some 100 µs in a large index.
@@ -16,7 +16,7 @@ impl Store {
     ///
     /// Errors: `Corrupt` or `Io` if a cold block cannot be read.
     pub fn previous(&self, events: &[(&[u8], i64)]) -> Result<Vec<Option<KeyValue>>> {
-        let mut found: Vec<(Revision, Source)> = Vec::new();
+        let mut found: Vec<(Revision, RecordSource)> = Vec::new();
         let mut exists = Vec::with_capacity(events.len());
         for events in events.chunks(LOOKUPS_PER_HOLD) {
             let state = self.shared.state.read(LockPurpose::Lookup);

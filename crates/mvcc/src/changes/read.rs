@@ -6,7 +6,7 @@ use super::events::Changes;
 use crate::block::Block;
 use crate::error::{Error, Result};
 use crate::revision::Revision;
-use crate::store::{LockPurpose, Shared, State, Store};
+use crate::store::{LockPurpose, Store, StoreData, StoreShared};
 
 /// What one block counts at least against the bytes of a read. It bounds the number of blocks that are cloned
 /// under one hold of the lock: 1000 for 1 MiB, some ten microseconds.
@@ -57,7 +57,7 @@ impl Store {
 }
 
 /// Refuses to read from a revision below the compact revision.
-pub(super) fn check_from(from: i64, state: &State) -> Result<()> {
+pub(super) fn check_from(from: i64, state: &StoreData) -> Result<()> {
     let compacted = state.compact_revision;
     if from < compacted { Err(Error::Compacted { requested: from, compacted }) } else { Ok(()) }
 }
@@ -70,7 +70,7 @@ pub(super) struct FoundBlocks {
 }
 
 /// Clones the blocks from `from` on.
-pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> FoundBlocks {
+pub(super) fn find(state: &StoreData, from: i64, bytes_max: usize) -> FoundBlocks {
     let (revision, start) = (state.revision, Revision::first_of(from));
     let open = (0, Vec::new());
     let changes = Changes { from: start, through: revision, revision, sealed: Vec::new(), open };
@@ -99,7 +99,7 @@ pub(super) fn find(state: &State, from: i64, bytes_max: usize) -> FoundBlocks {
 }
 
 /// The block in which a part of a main revision begins: a sealed one, or the open one.
-fn find_within(state: &State, from: Revision) -> FoundBlocks {
+fn find_within(state: &StoreData, from: Revision) -> FoundBlocks {
     let changes = Changes {
         from,
         through: from.main.min(state.revision),
@@ -121,7 +121,7 @@ fn find_within(state: &State, from: Revision) -> FoundBlocks {
 
 impl FoundBlocks {
     /// Loads the blocks. They are not added to the cache, which history would fill with old blocks.
-    pub fn load(self, shared: &Shared) -> Result<Changes> {
+    pub fn load(self, shared: &StoreShared) -> Result<Changes> {
         let FoundBlocks { blocks, mut changes } = self;
         let loaded = blocks.iter().map(|block| shared.cache.load_without_caching(block));
         changes.sealed = loaded.collect::<Result<_>>()?;

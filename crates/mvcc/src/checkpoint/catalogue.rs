@@ -13,7 +13,7 @@
 
 use bytes::{BufMut, Bytes};
 
-use crate::block::{Block, BlockLocation, DeadList, Identity, codec};
+use crate::block::{Block, BlockIdentity, BlockLocation, DeadList, codec};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::revision::Revision;
@@ -104,7 +104,7 @@ impl Marks {
 /// A block's entry in the catalogue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BlockEntry {
-    pub identity: Identity,
+    pub identity: BlockIdentity,
     pub file: u64,
     pub offset: u64,
     pub bytes: u32,
@@ -125,7 +125,7 @@ impl BlockEntry {
         let last = Revision { main: cursor.i64_le()?, sub: i64::from(cursor.u32_le()?) };
         let dead = DeadList::read(cursor)?;
         let is_sane = key.len() == 17 && first <= last && dead.len() < records;
-        let identity = Identity { first, last, records, raw_bytes };
+        let identity = BlockIdentity { first, last, records, raw_bytes };
         is_sane.then_some(BlockEntry { identity, file, offset, bytes, dead })
     }
 }
@@ -170,14 +170,14 @@ pub(crate) fn crc_of(value: &[u8]) -> u32 {
 
 /// A parsed entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum CatalogueEntry {
     Marks(Marks),
     Block(BlockEntry),
     Item(Bytes, Bytes),
 }
 
 /// Parses an entry. Anything but exactly what was written is an error.
-pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Entry, Error> {
+pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<CatalogueEntry, Error> {
     let (content, tail) = value.split_last_chunk::<4>().ok_or_else(|| damaged("an entry is cut"))?;
     // Nothing of an entry is used before this check.
     if u32::from_le_bytes(*tail) != checksum(key, content) {
@@ -185,11 +185,11 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Entry, Error> {
     }
     let mut cursor = Cursor::new(content);
     let entry = match key.first() {
-        Some(&MARKS) if key.len() == 1 => Marks::read(&mut cursor).map(Entry::Marks),
-        Some(&BLOCK) => BlockEntry::read(key, &mut cursor).map(Entry::Block),
+        Some(&MARKS) if key.len() == 1 => Marks::read(&mut cursor).map(CatalogueEntry::Marks),
+        Some(&BLOCK) => BlockEntry::read(key, &mut cursor).map(CatalogueEntry::Block),
         Some(&ITEM) => {
             cursor.at = content.len();
-            Some(Entry::Item(Bytes::copy_from_slice(&key[1..]), Bytes::copy_from_slice(content)))
+            Some(CatalogueEntry::Item(Bytes::copy_from_slice(&key[1..]), Bytes::copy_from_slice(content)))
         }
         Some(_) | None => None,
     };
@@ -234,11 +234,12 @@ mod tests {
     fn marks_and_items_read_back_as_written() {
         for marks in [marks(), Marks::EMPTY] {
             let (key, value) = marks.entry();
-            assert_eq!(read(&key, &value).unwrap(), Entry::Marks(marks));
+            assert_eq!(read(&key, &value).unwrap(), CatalogueEntry::Marks(marks));
         }
         for (item, content) in [(&b""[..], &b""[..]), (b"member/1", b"url"), (b"i", &[0; 300])] {
             let (key, value) = item_entry(item, content);
-            let expected = Entry::Item(Bytes::copy_from_slice(item), Bytes::copy_from_slice(content));
+            let expected =
+                CatalogueEntry::Item(Bytes::copy_from_slice(item), Bytes::copy_from_slice(content));
             assert_eq!(read(&key, &value).unwrap(), expected);
             assert_eq!(key, item_key(item));
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::catalogue::{self, Marks, block_entry, crc_of, item_entry, item_key};
 use crate::backend::{Backend, Update};
-use crate::block::{Block, BlockFiles, Content, codec};
+use crate::block::{Block, BlockFiles, BlockSource, codec};
 use crate::error::Result;
 use crate::store::PendingCheckpoint;
 use crate::types::Written;
@@ -44,15 +44,15 @@ impl DurableState {
     }
 
     /// Appends a frame to the block files.
-    pub fn append(&mut self, frame: &[u8]) -> Result<Content> {
-        Ok(Content::Stored(self.files.append(&mut *self.backend, frame)?))
+    pub fn append(&mut self, frame: &[u8]) -> Result<BlockSource> {
+        Ok(BlockSource::Stored(self.files.append(&mut *self.backend, frame)?))
     }
 
     /// Appends blocks to the block files. They are not durable yet.
     pub fn store(&mut self, sealed: &[Arc<Block>]) -> Result<(Vec<Arc<Block>>, u64)> {
         let (mut stored, mut bytes_written, mut bytes) = (Vec::with_capacity(sealed.len()), 0, Vec::new());
         for block in sealed {
-            let Content::Memory(decoded) = &block.content else { unreachable!("blocks are stored once") };
+            let BlockSource::Memory(decoded) = &block.content else { unreachable!("blocks are stored once") };
             bytes.clear();
             codec::store(decoded, &mut bytes);
             bytes_written += bytes.len() as u64;

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 
-use crate::block::{Body, Record};
+use crate::block::{Record, RecordBody};
 use crate::index::{Index, KeyHistory, LeasedKeys, Visible};
 use crate::revision::Revision;
 
@@ -65,8 +65,8 @@ impl IndexBuilder {
         let start = self.keys.len();
         self.keys.extend_from_slice(record.key);
         let put = match record.body {
-            Body::Tombstone => None,
-            Body::Put { create, version, lease, .. } => Some((create, version, lease)),
+            RecordBody::Tombstone => None,
+            RecordBody::Put { create, version, lease, .. } => Some((create, version, lease)),
         };
         let (start, end) = (start as u32, self.keys.len() as u32);
         self.order.push((prefix(record.key), self.records.len() as u32));
@@ -168,12 +168,12 @@ mod tests {
     use super::*;
 
     fn put<'k>(key: &'k [u8], main: i64, create: i64, version: i64) -> Record<'k> {
-        let body = Body::Put { create, version, lease: 0, value: b"" };
+        let body = RecordBody::Put { create, version, lease: 0, value: b"" };
         Record { revision: Revision::first_of(main), key, body }
     }
 
     fn tombstone(key: &[u8], main: i64) -> Record<'_> {
-        Record { revision: Revision::first_of(main), key, body: Body::Tombstone }
+        Record { revision: Revision::first_of(main), key, body: RecordBody::Tombstone }
     }
 
     fn restored(records: &[Record<'_>]) -> Result<Index, HistoryMismatch> {

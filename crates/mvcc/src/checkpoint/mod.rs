@@ -7,7 +7,7 @@ mod writer; // writes checkpoints
 mod index_builder; // rebuilds the index from records
 mod recovery; // reads a store back
 
-pub(crate) use catalogue::{BlockEntry, Digest, Entry, Marks, block_entry, crc_of, item_entry};
+pub(crate) use catalogue::{BlockEntry, CatalogueEntry, Digest, Marks, block_entry, crc_of, item_entry};
 pub(crate) use durable::{DurableState, StoredItem};
 pub(crate) use recovery::{RecoveredStore, load};
 pub(crate) use writer::CheckpointWriter;

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::catalogue::{self, BlockEntry, Digest, Entry, Marks, crc_of, damaged};
+use super::catalogue::{self, BlockEntry, CatalogueEntry, Digest, Marks, crc_of, damaged};
 use super::durable::StoredItem;
 use super::index_builder::IndexBuilder;
 use crate::backend::Backend;
-use crate::block::{Block, BlockFiles, BlockTable, Content, OpenBlock};
+use crate::block::{Block, BlockFiles, BlockSource, BlockTable, OpenBlock};
 use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
-use crate::store::State;
+use crate::store::StoreData;
 use crate::types::Options;
 
 /// A store that was read back: its durable part and its state.
@@ -31,7 +31,7 @@ pub(crate) struct RecoveredStore {
     pub files: BlockFiles,
     pub marks: Marks,
     pub items: BTreeMap<Bytes, StoredItem>,
-    pub state: State,
+    pub state: StoreData,
 }
 
 /// Reads a store. `generation`: stores that this process installed before.
@@ -52,7 +52,7 @@ pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64
     let (index, leased) = rebuild_index(&block_table)?;
     assert_eq!(marks.items.count as usize, items.len(), "the digest was checked");
     assert_eq!(marks.blocks.count as usize, block_table.len(), "every block that is named was adopted");
-    let state = State {
+    let state = StoreData {
         index,
         leased,
         caller_memory_bytes: 0,
@@ -95,12 +95,12 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<CheckedCatalogue> {
     let (mut blocks_digest, mut items_digest) = (Digest::default(), Digest::default());
     for (key, value) in &entries {
         match catalogue::read(key, value)? {
-            Entry::Marks(found) => marks = Some(found),
-            Entry::Block(entry) => {
+            CatalogueEntry::Marks(found) => marks = Some(found),
+            CatalogueEntry::Block(entry) => {
                 blocks_digest.add(crc_of(value));
                 blocks.push(entry);
             }
-            Entry::Item(key, item) => {
+            CatalogueEntry::Item(key, item) => {
                 items_digest.add(crc_of(value));
                 items.insert(key, StoredItem { value: item, crc: crc_of(value) });
             }
@@ -134,7 +134,7 @@ fn adopt(
     let location = files.adopt(backend, entry.file, entry.offset, entry.bytes)?;
     block_table.push(Arc::new(Block {
         identity: entry.identity,
-        content: Content::Stored(location),
+        content: BlockSource::Stored(location),
         dead: entry.dead,
     }));
     Ok(())

@@ -13,26 +13,26 @@ use std::sync::Arc;
 
 use super::catalogue::Marks;
 use super::durable::DurableState;
-use crate::block::{Block, Content};
+use crate::block::{Block, BlockSource};
 use crate::error::Result;
 use crate::revision::Revision;
-use crate::store::{LockPurpose, PendingCheckpoint, Shared, State};
-use crate::types::Persisted;
+use crate::store::{LockPurpose, PendingCheckpoint, StoreData, StoreShared};
+use crate::types::PersistResult;
 
 /// Writes the checkpoints of one store. The caller makes sure that nothing is written after an error.
 pub(crate) struct CheckpointWriter {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<StoreShared>,
     pub durable: DurableState,
 }
 
 impl CheckpointWriter {
     /// As `Maintainer::persist`.
-    pub fn persist(&mut self) -> Result<Persisted> {
+    pub fn persist(&mut self) -> Result<PersistResult> {
         if base::mutant("early-checkpoint") {
             let state = self.shared.state.read(LockPurpose::Checkpoint);
             if state.applied.index.0 % 2 == 1 && self.differs(&state) {
                 let (applied, revision) = (state.applied, state.revision);
-                return Ok(Persisted { applied, revision, blocks: 0, bytes_written: 0 });
+                return Ok(PersistResult { applied, revision, blocks: 0, bytes_written: 0 });
             }
         }
         let Some(checkpoint) = self.take_pending() else { return Ok(self.persisted(0, 0)) };
@@ -49,7 +49,9 @@ impl CheckpointWriter {
         self.durable.write_entries(&checkpoint, &stored)?;
 
         for (old, new) in sealed.iter().zip(&stored) {
-            if let (Content::Memory(decoded), Content::Stored(location)) = (&old.content, &new.content) {
+            if let (BlockSource::Memory(decoded), BlockSource::Stored(location)) =
+                (&old.content, &new.content)
+            {
                 self.shared.cache.insert(location, decoded.clone());
             }
         }
@@ -77,7 +79,7 @@ impl CheckpointWriter {
     }
 
     /// Whether the state has anything that the last checkpoint does not have.
-    fn differs(&self, state: &State) -> bool {
+    fn differs(&self, state: &StoreData) -> bool {
         let durable = &self.durable.marks;
         let (applied, revision) = (state.applied, state.revision);
         (applied, revision, state.compact_revision)
@@ -95,8 +97,8 @@ impl CheckpointWriter {
     }
 
     /// The result of `persist`.
-    fn persisted(&self, blocks: usize, bytes_written: u64) -> Persisted {
+    fn persisted(&self, blocks: usize, bytes_written: u64) -> PersistResult {
         let Marks { applied, revision, .. } = self.durable.marks;
-        Persisted { applied, revision, blocks, bytes_written }
+        PersistResult { applied, revision, blocks, bytes_written }
     }
 }

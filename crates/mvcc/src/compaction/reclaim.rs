@@ -23,7 +23,7 @@ use crate::block::{Block, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
 use crate::revision::Revision;
-use crate::store::{LockPurpose, Shared};
+use crate::store::{LockPurpose, StoreShared};
 
 /// Blocks moved in one step: some 4 MiB read and written.
 const BLOCKS_PER_STEP: usize = 64;
@@ -59,7 +59,11 @@ pub(super) struct Reclaim {
 
 impl Reclaim {
     /// Chooses the file to empty, if the store exceeds its limit.
-    pub fn begin(durable: &mut DurableState, shared: &Shared, bound: SpaceLimit) -> Result<Option<Self>> {
+    pub fn begin(
+        durable: &mut DurableState,
+        shared: &StoreShared,
+        bound: SpaceLimit,
+    ) -> Result<Option<Self>> {
         // The files of a small store come and go, so it is reclaimed only by Defragment.
         let slack = match bound {
             SpaceLimit::Normal => shared.options.block_file_bytes / 64,
@@ -92,7 +96,7 @@ impl Reclaim {
     }
 
     /// Moves a bounded number of blocks; true when the file is removed.
-    pub fn step(&mut self, durable: &mut DurableState, shared: &Shared) -> Result<bool> {
+    pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared) -> Result<bool> {
         let (positions, old, is_last) = self.window(shared);
         let new = self.moved(durable, shared, &old)?;
         assert_eq!(positions.len(), old.len(), "a window is contiguous");
@@ -112,7 +116,7 @@ impl Reclaim {
     }
 
     /// The next blocks from the first one in the file on, and whether there is none.
-    fn window(&mut self, shared: &Shared) -> (Range<usize>, Vec<Arc<Block>>, bool) {
+    fn window(&mut self, shared: &StoreShared) -> (Range<usize>, Vec<Arc<Block>>, bool) {
         loop {
             let state = shared.state.read(LockPurpose::Rewrite);
             // By revision, because earlier steps have changed the positions.
@@ -145,7 +149,7 @@ impl Reclaim {
     fn moved(
         &self,
         durable: &mut DurableState,
-        shared: &Shared,
+        shared: &StoreShared,
         blocks: &[Arc<Block>],
     ) -> Result<Vec<Arc<Block>>> {
         assert!(blocks.len() <= BLOCKS_PER_STEP, "a step is bounded");
@@ -177,7 +181,7 @@ impl Reclaim {
 }
 
 /// Live bytes by file.
-fn live_bytes_by_file(shared: &Shared) -> BTreeMap<u64, u64> {
+fn live_bytes_by_file(shared: &StoreShared) -> BTreeMap<u64, u64> {
     let (mut live, mut position) = (BTreeMap::new(), 0);
     loop {
         // Only the maintainer changes stored blocks, so the lock can be released in between.
@@ -193,7 +197,7 @@ fn live_bytes_by_file(shared: &Shared) -> BTreeMap<u64, u64> {
 }
 
 /// Whether rewriting it would change nothing: fully live and of the usual size.
-fn is_copied_whole(block: &Block, shared: &Shared) -> bool {
+fn is_copied_whole(block: &Block, shared: &StoreShared) -> bool {
     block.dead.len() == 0 && block.identity.raw_bytes as usize >= shared.options.block_bytes / 2
 }
 

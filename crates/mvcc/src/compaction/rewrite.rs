@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::Update;
-use crate::block::{Block, DeadList, Identity, OpenBlock, codec};
+use crate::block::{Block, BlockIdentity, DeadList, OpenBlock, codec};
 use crate::checkpoint::{DurableState, Marks, block_entry, crc_of};
 use crate::error::Result;
-use crate::store::{LockPurpose, Shared};
+use crate::store::{LockPurpose, StoreShared};
 
 /// A range of adjacent blocks, and what replaces it.
 pub(super) struct Replacement {
@@ -23,7 +23,7 @@ pub(super) struct Replacement {
 /// The result for each block: kept, dropped, or rewritten together with its neighbours.
 pub(super) fn rewrite(
     durable: &mut DurableState,
-    shared: &Shared,
+    shared: &StoreShared,
     blocks: &[Arc<Block>],
 ) -> Result<Vec<Arc<Block>>> {
     let small = shared.options.block_bytes as u64 / 2;
@@ -59,7 +59,7 @@ fn block_raw_bytes(block: &Block) -> u64 {
 /// Copies the live records of adjacent blocks into as few new ones as needed.
 pub(super) fn merge(
     durable: &mut DurableState,
-    shared: &Shared,
+    shared: &StoreShared,
     group: &[Arc<Block>],
     result: &mut Vec<Arc<Block>>,
 ) -> Result<()> {
@@ -92,13 +92,13 @@ fn store_rewritten(durable: &mut DurableState, open: OpenBlock) -> Result<Arc<Bl
     codec::store(&decoded, &mut bytes);
     durable.written.compaction += bytes.len() as u64;
     let content = durable.append(&bytes)?;
-    Ok(Arc::new(Block { identity: Identity::of(&decoded), content, dead: DeadList::default() }))
+    Ok(Arc::new(Block { identity: BlockIdentity::of(&decoded), content, dead: DeadList::default() }))
 }
 
 /// Makes a step durable, then visible to readers, then releases the space.
 pub(super) fn apply(
     durable: &mut DurableState,
-    shared: &Shared,
+    shared: &StoreShared,
     mut marks: Marks,
     replacement: Replacement,
 ) -> Result<()> {

@@ -7,12 +7,12 @@
 //! can need dropped records after a crash.
 
 use super::reclaim::{Reclaim, SpaceLimit};
-use super::sweep::{Dropped, Sweep};
+use super::sweep::{DroppedRecords, Sweep};
 
 use crate::checkpoint::CheckpointWriter;
 use crate::error::Result;
-use crate::index::Next;
-use crate::store::{HashPass, LockPurpose, REMEMBERED, Shared, State};
+use crate::index::NextLeaf;
+use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreData, StoreShared};
 use crate::types::CompactProgress;
 
 /// Blocks hashed or swept in one step: some 4 MiB read, and at most as much written.
@@ -20,11 +20,11 @@ const BLOCKS_PER_STEP: usize = 64;
 /// Physical compaction of one store.
 #[derive(Default)]
 pub(crate) struct Compaction {
-    phase: Phase,
+    phase: CompactionPhase,
 }
 
 #[derive(Default)]
-enum Phase {
+enum CompactionPhase {
     #[default]
     Idle,
     /// The hash that etcd computes when it compacts, before records are removed.
@@ -35,7 +35,7 @@ enum Phase {
     Pruning {
         target: i64,
         from: Box<[u8]>,
-        dropped: Dropped,
+        dropped: DroppedRecords,
     },
     Sweeping {
         target: i64,
@@ -56,53 +56,53 @@ impl Compaction {
         let shared = checkpoints.shared.clone();
         let phase = std::mem::take(&mut self.phase);
         self.phase = match phase {
-            Phase::Idle => match Self::begin(checkpoints, &shared)? {
+            CompactionPhase::Idle => match Self::begin(checkpoints, &shared)? {
                 Some(next) => next,
                 None => match Reclaim::begin(&mut checkpoints.durable, &shared, bound)? {
-                    Some(reclaim) => Phase::Reclaim(reclaim),
+                    Some(reclaim) => CompactionPhase::Reclaim(reclaim),
                     None => return Ok(Self::idle_or_waiting(checkpoints, &shared)),
                 },
             },
-            Phase::Hashing { target, mut pass } => {
+            CompactionPhase::Hashing { target, mut pass } => {
                 if pass.step(&shared, BLOCKS_PER_STEP)? {
                     remember(&shared, pass);
                     Self::pruning(target, &shared)
                 } else {
-                    Phase::Hashing { target, pass }
+                    CompactionPhase::Hashing { target, pass }
                 }
             }
-            Phase::Pruning { target, from, mut dropped } => {
+            CompactionPhase::Pruning { target, from, mut dropped } => {
                 let mut state = shared.state.write(LockPurpose::Prune);
                 if shared.pins.any_below(target) && !base::mutant("unpinned-follower") {
                     drop(state);
-                    self.phase = Phase::Pruning { target, from, dropped };
+                    self.phase = CompactionPhase::Pruning { target, from, dropped };
                     return Ok(CompactProgress::Waiting);
                 }
-                let State { index, block_table, .. } = &mut *state;
+                let StoreData { index, block_table, .. } = &mut *state;
                 let next =
                     index.prune(&from, target, keys_max, |revision| dropped.add(revision, block_table));
                 drop(state);
                 match next {
-                    Next::From(from) => Phase::Pruning { target, from, dropped },
-                    Next::End => Phase::Sweeping { target, sweep: Sweep::new(dropped) },
+                    NextLeaf::From(from) => CompactionPhase::Pruning { target, from, dropped },
+                    NextLeaf::End => CompactionPhase::Sweeping { target, sweep: Sweep::new(dropped) },
                 }
             }
-            Phase::Sweeping { target, mut sweep } => {
+            CompactionPhase::Sweeping { target, mut sweep } => {
                 if sweep.step(&mut checkpoints.durable, &shared, target)? {
                     return Ok(CompactProgress::Finished { revision: target });
                 }
-                Phase::Sweeping { target, sweep }
+                CompactionPhase::Sweeping { target, sweep }
             }
-            Phase::Reclaim(mut reclaim) => match reclaim.step(&mut checkpoints.durable, &shared)? {
-                true => Phase::Idle,
-                false => Phase::Reclaim(reclaim),
+            CompactionPhase::Reclaim(mut reclaim) => match reclaim.step(&mut checkpoints.durable, &shared)? {
+                true => CompactionPhase::Idle,
+                false => CompactionPhase::Reclaim(reclaim),
             },
         };
         Ok(CompactProgress::More)
     }
 
     /// The first phase of the newest compaction, if that is durable.
-    fn begin(checkpoints: &mut CheckpointWriter, shared: &Shared) -> Result<Option<Phase>> {
+    fn begin(checkpoints: &mut CheckpointWriter, shared: &StoreShared) -> Result<Option<CompactionPhase>> {
         // Read together: a compaction that is applied in between comes next.
         let (target, before) = {
             let state = shared.state.read(LockPurpose::Rewrite);
@@ -126,20 +126,20 @@ impl Compaction {
         // An interrupted or skipped compaction leaves a state that etcd would not hash.
         Ok(Some(match before {
             Some(before) if before == checkpoints.durable.marks.compacted => {
-                Phase::Hashing { target, pass: HashPass::of_compaction(target, before) }
+                CompactionPhase::Hashing { target, pass: HashPass::of_compaction(target, before) }
             }
             Some(_) | None => Self::pruning(target, shared),
         }))
     }
 
     /// Prunes the index from its first key on.
-    fn pruning(target: i64, shared: &Shared) -> Phase {
-        let dropped = Dropped::new(shared.options.dropped_max);
-        Phase::Pruning { target, from: Box::default(), dropped }
+    fn pruning(target: i64, shared: &StoreShared) -> CompactionPhase {
+        let dropped = DroppedRecords::new(shared.options.dropped_max);
+        CompactionPhase::Pruning { target, from: Box::default(), dropped }
     }
 
     /// `Waiting` if a compaction is left that cannot become durable inside an entry.
-    fn idle_or_waiting(checkpoints: &CheckpointWriter, shared: &Shared) -> CompactProgress {
+    fn idle_or_waiting(checkpoints: &CheckpointWriter, shared: &StoreShared) -> CompactProgress {
         if shared.state.published().compact_revision() > checkpoints.durable.marks.compacted {
             CompactProgress::Waiting
         } else {
@@ -150,7 +150,7 @@ impl Compaction {
 
 /// Keeps the hash for `Store::hash_kv`. Members compare the states at the end of a compaction, which are
 /// physically gone later.
-fn remember(shared: &Shared, pass: HashPass) {
+fn remember(shared: &StoreShared, pass: HashPass) {
     let revision = shared.state.published().revision();
     let mut hashes = shared.hashes.lock();
     hashes.push_back(pass.finish(revision));

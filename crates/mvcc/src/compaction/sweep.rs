@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::block::{Block, BlockTable, Content, DeadList, Record, live_records};
+use crate::block::{Block, BlockSource, BlockTable, DeadList, Record, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
 use crate::revision::Revision;
-use crate::store::{LockPurpose, Shared};
+use crate::store::{LockPurpose, StoreShared};
 
 /// Blocks swept in one step: some 4 MiB read, and at most as much written.
 const BLOCKS_PER_STEP: usize = 64;
@@ -27,7 +27,7 @@ const RECORDS_PER_HOLD: usize = 1000;
 /// The pass over the blocks.
 pub(super) struct Sweep {
     /// In ascending order.
-    dropped: Dropped,
+    dropped: DroppedRecords,
     /// Number of listed records that are swept.
     swept: usize,
     /// Blocks before this are done.
@@ -36,14 +36,14 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Sorts the dropped records: the index returns them in key order, and the sweep needs revision order.
-    pub fn new(mut dropped: Dropped) -> Self {
+    pub fn new(mut dropped: DroppedRecords) -> Self {
         dropped.listed.sort_unstable();
         assert!(dropped.listed.is_sorted_by(|left, right| left < right), "a record is dropped once");
         Sweep { dropped, swept: 0, from: Revision::first_of(0) }
     }
 
     /// Sweeps a bounded number of blocks; true when all are done, durably.
-    pub fn step(&mut self, durable: &mut DurableState, shared: &Shared, target: i64) -> Result<bool> {
+    pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared, target: i64) -> Result<bool> {
         // The window stays valid, because only the maintainer replaces stored blocks.
         let (positions, old) = self.window(shared, target);
         let is_last = old.len() < BLOCKS_PER_STEP;
@@ -57,7 +57,7 @@ impl Sweep {
         );
         let mut marks = durable.marks;
         if is_last {
-            let Dropped { listed, unlisted, .. } = &self.dropped;
+            let DroppedRecords { listed, unlisted, .. } = &self.dropped;
             let is_done = self.swept == listed.len() && unlisted.is_empty();
             assert!(is_done, "every dropped record was in a stored block");
             marks.compacted = target;
@@ -71,7 +71,7 @@ impl Sweep {
     }
 
     /// The next stored blocks that begin at or below `target`.
-    fn window(&self, shared: &Shared, target: i64) -> (Range<usize>, Vec<Arc<Block>>) {
+    fn window(&self, shared: &StoreShared, target: i64) -> (Range<usize>, Vec<Arc<Block>>) {
         let state = shared.state.read(LockPurpose::Rewrite);
         let from = state.block_table.position_from(self.from);
         let next = state.block_table.iter_from(from);
@@ -81,7 +81,7 @@ impl Sweep {
     }
 
     /// The block with the dropped records added to its dead list.
-    fn mark(&mut self, block: &Arc<Block>, shared: &Shared) -> Result<Arc<Block>> {
+    fn mark(&mut self, block: &Arc<Block>, shared: &StoreShared) -> Result<Arc<Block>> {
         let rest = &self.dropped.listed[self.swept..];
         // Blocks and listed records are both in revision order, so the records of this block are a prefix of
         // the rest.
@@ -105,22 +105,22 @@ impl Sweep {
         assert_eq!(dead.len(), expected, "dead are the records that were dropped, now or before");
         self.swept += here.len();
         let location = block.location().expect("only stored blocks are swept").clone();
-        let (content, dead) = (Content::Stored(location), DeadList::pack(&dead));
+        let (content, dead) = (BlockSource::Stored(location), DeadList::pack(&dead));
         Ok(Arc::new(Block { identity: block.identity, content, dead }))
     }
 }
 
 /// The superseded records that one compaction drops from the index.
-pub(super) struct Dropped {
+pub(super) struct DroppedRecords {
     listed: Vec<Revision>,
     listed_max: usize,
     /// Number of further records, by the first revision of their block.
     unlisted: BTreeMap<Revision, u32>,
 }
 
-impl Dropped {
+impl DroppedRecords {
     pub fn new(listed_max: usize) -> Self {
-        Dropped { listed: Vec::new(), listed_max, unlisted: BTreeMap::new() }
+        DroppedRecords { listed: Vec::new(), listed_max, unlisted: BTreeMap::new() }
     }
 
     pub fn add(&mut self, revision: Revision, block_table: &BlockTable) {
@@ -135,7 +135,7 @@ impl Dropped {
 
 /// The records of a block that the index does not contain, ascending. Those that are `dead` already stay
 /// dead.
-fn unreferenced(block: &Block, dead: &[Revision], shared: &Shared) -> Result<Vec<Revision>> {
+fn unreferenced(block: &Block, dead: &[Revision], shared: &StoreShared) -> Result<Vec<Revision>> {
     let decoded = block.load()?;
     let records: Vec<Record<'_>> = decoded.records().collect();
     let mut unreferenced = Vec::new();

@@ -13,5 +13,5 @@ mod leased; // live keys that have a lease
 
 pub(crate) use history::{KeyHistory, Visible};
 pub(crate) use leased::LeasedKeys;
-pub(crate) use tree::{Index, Next};
-pub(crate) use walk::Walk;
+pub(crate) use tree::{Index, NextLeaf};
+pub(crate) use walk::IndexWalk;

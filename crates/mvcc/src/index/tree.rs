@@ -34,7 +34,7 @@ type NewLeaves = [Option<(Box<[u8]>, Leaf)>; 2];
 
 /// Where a bounded pass over the leaves continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextLeaf {
     From(Box<[u8]>),
     End,
 }
@@ -129,16 +129,16 @@ impl Index {
         at: i64,
         keys_max: usize,
         mut dropped: impl FnMut(Revision),
-    ) -> Next {
+    ) -> NextLeaf {
         assert!(keys_max > 0, "a step that visits nothing never ends");
         let mut visited = 0;
-        let (mut merge, mut next) = (Vec::new(), Next::End);
+        let (mut merge, mut next) = (Vec::new(), NextLeaf::End);
         // How full the leaf to the left will be after the merges of this pass.
         let mut left: Option<LeafFill> = None;
         let stats = &mut self.stats;
         for (fence, leaf) in self.leaves.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded)) {
             if visited >= keys_max {
-                next = Next::From(fence.clone());
+                next = NextLeaf::From(fence.clone());
                 break;
             }
             // An empty leaf counts too, or a pass over many of them would have no bound.
@@ -327,7 +327,7 @@ mod tests {
 
     use bytes::Bytes;
 
-    use crate::index::walk::Walk;
+    use crate::index::walk::IndexWalk;
 
     fn key(number: usize) -> Vec<u8> {
         format!("key{number:05}").into_bytes()
@@ -353,7 +353,7 @@ mod tests {
             deleted += 1;
             true
         });
-        assert_eq!((walk, deleted), (Walk::Done, 1));
+        assert_eq!((walk, deleted), (IndexWalk::Done, 1));
     }
 
     fn live_keys(index: &Index, range: &KeyRange) -> Vec<Vec<u8>> {
@@ -362,7 +362,7 @@ mod tests {
             keys.push(key.to_vec());
             ControlFlow::Continue(())
         });
-        assert_eq!(walk, Walk::Done);
+        assert_eq!(walk, IndexWalk::Done);
         keys
     }
 
@@ -460,11 +460,12 @@ mod tests {
             index
         };
         let mut all = Vec::new();
-        assert_eq!(build().prune(b"", 4000, usize::MAX, |revision| all.push(revision)), Next::End);
+        assert_eq!(build().prune(b"", 4000, usize::MAX, |revision| all.push(revision)), NextLeaf::End);
         all.sort();
         for keys_max in [1, 100, 300] {
             let (mut index, mut dropped, mut from, mut steps) = (build(), Vec::new(), Box::from(&b""[..]), 0);
-            while let Next::From(next) = index.prune(&from, 4000, keys_max, |revision| dropped.push(revision))
+            while let NextLeaf::From(next) =
+                index.prune(&from, 4000, keys_max, |revision| dropped.push(revision))
             {
                 from = next;
                 steps += 1;

@@ -18,7 +18,7 @@ use crate::revision::Revision;
 
 /// How a bounded walk ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Walk<B = ()> {
+pub(crate) enum IndexWalk<B = ()> {
     /// It reached the end of the range.
     Done,
     /// It ran out of steps before this key.
@@ -42,11 +42,11 @@ impl Index {
         at: i64,
         steps: &mut usize,
         mut visitor: impl FnMut(&[u8], Visible) -> ControlFlow<B>,
-    ) -> Walk<B> {
+    ) -> IndexWalk<B> {
         for (number, (fence, leaf, from)) in self.leaves_of(range).enumerate() {
             if leaf.live_at(at) == Some(0) {
                 if *steps == 0 {
-                    return Walk::Paused(paused_before(range, number, fence));
+                    return IndexWalk::Paused(paused_before(range, number, fence));
                 }
                 *steps -= 1;
                 continue;
@@ -54,20 +54,20 @@ impl Index {
             for position in from..leaf.len() {
                 let key = leaf.key(fence, position);
                 if !range.is_before_end(key) {
-                    return Walk::Done;
+                    return IndexWalk::Done;
                 }
                 if *steps == 0 {
-                    return Walk::Paused(Bytes::copy_from_slice(key));
+                    return IndexWalk::Paused(Bytes::copy_from_slice(key));
                 }
                 *steps -= 1;
                 if let Some(visible) = leaf.history(position).at(at)
                     && let ControlFlow::Break(stopped) = visitor(key, visible)
                 {
-                    return Walk::Stopped(stopped);
+                    return IndexWalk::Stopped(stopped);
                 }
             }
         }
-        Walk::Done
+        IndexWalk::Done
     }
 
     /// Visits the histories of all keys of `range`, with at most `steps` steps.
@@ -76,31 +76,31 @@ impl Index {
         range: &KeyRange,
         steps: &mut usize,
         mut visitor: impl FnMut(&KeyHistory) -> ControlFlow<B>,
-    ) -> Walk<B> {
+    ) -> IndexWalk<B> {
         for (fence, leaf, from) in self.leaves_of(range) {
             for position in from..leaf.len() {
                 let key = leaf.key(fence, position);
                 if !range.is_before_end(key) {
-                    return Walk::Done;
+                    return IndexWalk::Done;
                 }
                 if *steps == 0 {
-                    return Walk::Paused(Bytes::copy_from_slice(key));
+                    return IndexWalk::Paused(Bytes::copy_from_slice(key));
                 }
                 *steps -= 1;
                 if let ControlFlow::Break(stopped) = visitor(leaf.history(position)) {
-                    return Walk::Stopped(stopped);
+                    return IndexWalk::Stopped(stopped);
                 }
             }
         }
-        Walk::Done
+        IndexWalk::Done
     }
 
     /// Adds the number of keys of `range` that exist at revision `at` to `count`. Exceeds `steps` by at most
     /// one leaf.
-    pub fn count_at(&self, range: &KeyRange, at: i64, steps: &mut usize, count: &mut usize) -> Walk {
+    pub fn count_at(&self, range: &KeyRange, at: i64, steps: &mut usize, count: &mut usize) -> IndexWalk {
         for (number, (fence, leaf, from)) in self.leaves_of(range).enumerate() {
             if *steps == 0 {
-                return Walk::Paused(paused_before(range, number, fence));
+                return IndexWalk::Paused(paused_before(range, number, fence));
             }
             let last = leaf.len().checked_sub(1);
             let is_inside = from == 0 && last.is_some_and(|last| range.is_before_end(leaf.key(fence, last)));
@@ -117,14 +117,14 @@ impl Index {
                 }
             }
         }
-        Walk::Done
+        IndexWalk::Done
     }
 
     /// Live keys of `range` in the newest state.
     #[cfg(test)]
     pub fn count_live(&self, range: &KeyRange) -> usize {
         let (mut count, mut steps) = (0, usize::MAX);
-        assert_eq!(self.count_at(range, i64::MAX, &mut steps, &mut count), Walk::Done);
+        assert_eq!(self.count_at(range, i64::MAX, &mut steps, &mut count), IndexWalk::Done);
         count
     }
 
@@ -136,7 +136,7 @@ impl Index {
             count += 1;
             true
         };
-        assert_eq!(self.delete_live(&range, revision, &mut 1000, &mut deleted), Walk::Done);
+        assert_eq!(self.delete_live(&range, revision, &mut 1000, &mut deleted), IndexWalk::Done);
         assert_eq!(count, 1, "only a key that is there is deleted");
     }
 
@@ -148,9 +148,9 @@ impl Index {
         first: Revision,
         steps: &mut usize,
         mut deleted: impl FnMut(&[u8], bool) -> bool,
-    ) -> Walk {
+    ) -> IndexWalk {
         if range.is_empty() {
-            return Walk::Done;
+            return IndexWalk::Done;
         }
         let start: Box<[u8]> = self.fence_of(range.start()).into();
         let mut revision = first;
@@ -159,7 +159,7 @@ impl Index {
         for (number, (fence, leaf)) in leaves.enumerate() {
             if leaf.live() == 0 {
                 if *steps == 0 {
-                    return Walk::Paused(paused_before(range, number, fence));
+                    return IndexWalk::Paused(paused_before(range, number, fence));
                 }
                 *steps -= 1;
                 continue;
@@ -171,10 +171,10 @@ impl Index {
             for position in from..leaf.len() {
                 let key = leaf.key(fence, position);
                 if !range.is_before_end(key) {
-                    return Walk::Done;
+                    return IndexWalk::Done;
                 }
                 if *steps == 0 || !has_room {
-                    return Walk::Paused(Bytes::copy_from_slice(key));
+                    return IndexWalk::Paused(Bytes::copy_from_slice(key));
                 }
                 *steps -= 1;
                 if leaf.history(position).is_live() {
@@ -186,7 +186,7 @@ impl Index {
                 }
             }
         }
-        Walk::Done
+        IndexWalk::Done
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use crate::block::{Block, Body, Content, Decoded, Record};
+use crate::block::{Block, BlockSource, DecodedBlock, Record, RecordBody};
 use crate::revision::Revision;
 use crate::store::{LockPurpose, Store};
 
@@ -45,7 +45,7 @@ impl Store {
         }
         let Ok(decoded) = block.load() else { return false };
         let (identity, dead) = (block.identity, block.dead.clone());
-        let content = Content::Memory(Arc::new(damaged(&decoded, at, flip)));
+        let content = BlockSource::Memory(Arc::new(damaged(&decoded, at, flip)));
         let position = state.block_table.position_from(at);
         state.block_table.replace(position..position + 1, vec![Arc::new(Block { identity, content, dead })]);
         true
@@ -60,7 +60,7 @@ impl Store {
 }
 
 /// A copy of a block with a bit flipped in the record at `at`.
-fn damaged(block: &Decoded, at: Revision, flip: Flip) -> Decoded {
+fn damaged(block: &DecodedBlock, at: Revision, flip: Flip) -> DecodedBlock {
     let copy = block.damaged(at, |record, base| damage(record, base, flip));
     copy.expect("the index refers to a record of the block")
 }
@@ -71,7 +71,7 @@ fn damage(record: &mut [u8], base: i64, flip: Flip) {
         Flip::Kind => record[0] ^= 1 << 7,
         Flip::RecordVersion => {
             let (mut put, _) = Record::decode(base, record).expect("it is not damaged yet");
-            if let Body::Put { version, .. } = &mut put.body {
+            if let RecordBody::Put { version, .. } = &mut put.body {
                 *version = if *version == 1 { 2 } else { *version - 1 };
             }
             let mut changed = BytesMut::new();

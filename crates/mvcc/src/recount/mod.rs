@@ -29,13 +29,13 @@ pub use damage::Flip;
 
 use std::sync::Arc;
 
-use crate::block::{Block, Body, Record};
+use crate::block::{Block, Record, RecordBody};
 use crate::digest::{add_bytes, mix};
 use crate::error::{Error, Result};
 use crate::index::KeyHistory;
 use crate::meter::Meter;
 use crate::revision::Revision;
-use crate::store::{LockPurpose, State, Store};
+use crate::store::{LockPurpose, Store, StoreData};
 
 /// Records looked up under one hold of the lock: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;
@@ -183,17 +183,17 @@ enum IndexedAs {
 }
 
 /// What the index says of a record; `None` if the record does not belong to the span.
-fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<IndexedAs> {
+fn look_up(state: &StoreData, record: &Record<'_>, compacted: i64) -> Option<IndexedAs> {
     let is_old = record.revision.main <= compacted;
     let history = state.index.get(record.key);
     let visible_at = |at| history.and_then(|history| history.at(at));
     match record.body {
-        Body::Tombstone if is_old => None,
-        Body::Tombstone => {
+        RecordBody::Tombstone if is_old => None,
+        RecordBody::Tombstone => {
             let is_known = history.is_some_and(|history| history.contains(record.revision));
             Some(if is_known { IndexedAs::Tombstone } else { IndexedAs::Wrong })
         }
-        Body::Put { lease, create, version, .. } => {
+        RecordBody::Put { lease, create, version, .. } => {
             let visible = visible_at(if is_old { compacted } else { record.revision.main });
             let visible = visible.filter(|visible| visible.revision == record.revision);
             let found = match visible {
@@ -213,7 +213,7 @@ fn look_up(state: &State, record: &Record<'_>, compacted: i64) -> Option<Indexed
 }
 
 /// Whether a key whose newest record is this put has the lease of the put in the index.
-fn has_lease(state: &State, record: &Record<'_>, history: &KeyHistory, lease: i64) -> bool {
+fn has_lease(state: &StoreData, record: &Record<'_>, history: &KeyHistory, lease: i64) -> bool {
     let is_newest = history.last_revision() == record.revision;
     !is_newest || (history.is_leased() == (lease != 0) && (lease == 0 || state.leased.has(record.key, lease)))
 }
@@ -221,8 +221,8 @@ fn has_lease(state: &State, record: &Record<'_>, history: &KeyHistory, lease: i6
 /// Fixed for ever, as [`mix`]: members of different versions compare their digests.
 fn add(digest: u64, record: &Record<'_>, found: IndexedAs) -> u64 {
     let (kind, value, lease) = match record.body {
-        Body::Tombstone => (1, &b""[..], 0),
-        Body::Put { value, lease, .. } => (2, value, lease),
+        RecordBody::Tombstone => (1, &b""[..], 0),
+        RecordBody::Put { value, lease, .. } => (2, value, lease),
     };
     let (state, create, version) = match found {
         _ if base::mutant("recount-without-index") => (0, 0, 0),

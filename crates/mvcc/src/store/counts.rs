@@ -20,18 +20,18 @@ const RECENT: usize = 64;
 const KEY_BYTES_MAX: usize = 2 << 10;
 
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct CountCache {
     /// Newest last.
-    recent: Mutex<VecDeque<Counted>>,
+    recent: Mutex<VecDeque<RecentCount>>,
 }
 
-struct Counted {
+struct RecentCount {
     range: KeyRange,
     at: i64,
     count: i64,
 }
 
-impl Counts {
+impl CountCache {
     /// The count at `at` of a range that ends with `range` and begins no later, and the part of it before
     /// `range`.
     pub fn find(&self, range: &KeyRange, at: i64) -> Option<(i64, KeyRange)> {
@@ -56,6 +56,6 @@ impl Counts {
         if recent.len() == RECENT {
             recent.pop_front();
         }
-        recent.push_back(Counted { range: range.clone(), at, count });
+        recent.push_back(RecentCount { range: range.clone(), at, count });
     }
 }

@@ -18,12 +18,12 @@ use std::ops::ControlFlow;
 use bytes::BufMut;
 
 use super::lock::LockPurpose;
-use super::shared::Shared;
-use super::state::{KEYS_PER_HOLD, State, check_not_compacted};
-use crate::block::{Body, Record};
+use super::shared::StoreShared;
+use super::state::{KEYS_PER_HOLD, StoreData, check_not_compacted};
+use crate::block::{Record, RecordBody};
 use crate::cursor::put_varint;
 use crate::error::{Error, Result};
-use crate::index::Walk;
+use crate::index::IndexWalk;
 use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::revision::Revision;
@@ -35,7 +35,7 @@ pub(crate) const REMEMBERED: usize = 10;
 const RECORDS_PER_HOLD: usize = 250;
 
 /// `Store::hash_kv`.
-pub(super) fn hash_kv(shared: &Shared, at: i64, meter: &dyn Meter) -> Result<KvHash> {
+pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Result<KvHash> {
     loop {
         let (revision, compact, generation) = {
             let state = shared.state.read(LockPurpose::Hash);
@@ -100,7 +100,7 @@ impl HashPass {
     }
 
     /// Hashes at most `blocks_max` blocks; true when done.
-    pub fn step(&mut self, shared: &Shared, blocks_max: usize) -> Result<bool> {
+    pub fn step(&mut self, shared: &StoreShared, blocks_max: usize) -> Result<bool> {
         for _ in 0..blocks_max {
             let block = {
                 let state = shared.state.read(LockPurpose::Hash);
@@ -139,7 +139,7 @@ impl HashPass {
 
     /// Hashes records. Which of them count is determined under one hold of the lock; they are encoded without
     /// it.
-    fn add(&mut self, shared: &Shared, records: &[Record<'_>]) {
+    fn add(&mut self, shared: &StoreShared, records: &[Record<'_>]) {
         let visible_at = match self.visible_at {
             Some(known) => known,
             None => {
@@ -162,15 +162,15 @@ impl HashPass {
 
     /// Whether a record is hashed: always above the compact revision, and up to it if it is visible at
     /// `visible_at`.
-    fn counts(&self, state: &State, record: &Record<'_>, visible_at: i64) -> bool {
+    fn counts(&self, state: &StoreData, record: &Record<'_>, visible_at: i64) -> bool {
         if record.revision.main > self.compact {
             return true;
         }
         match record.body {
             // New versions of etcd keep a tombstone at the compact revision and old ones do not. No version
             // hashes it.
-            Body::Tombstone => false,
-            Body::Put { .. } => {
+            RecordBody::Tombstone => false,
+            RecordBody::Put { .. } => {
                 let visible = state.index.get(record.key).and_then(|history| history.at(visible_at));
                 visible.is_some_and(|visible| visible.revision == record.revision)
             }
@@ -179,7 +179,7 @@ impl HashPass {
 }
 
 /// Whether etcd's set of records to keep at `at` is not empty.
-fn keeps_any(shared: &Shared, at: i64, of_compaction: bool) -> bool {
+fn keeps_any(shared: &StoreShared, at: i64, of_compaction: bool) -> bool {
     let is_any = |rest: &KeyRange, steps: &mut usize| {
         let state = shared.state.read(LockPurpose::Hash);
         state.index.visit_at(rest, at, steps, |_, _| ControlFlow::Break(()))
@@ -195,13 +195,13 @@ fn keeps_any(shared: &Shared, at: i64, of_compaction: bool) -> bool {
 }
 
 /// Walks over all keys in bounded holds of the lock, until the visitor stops it.
-fn search(walk: impl Fn(&KeyRange, &mut usize) -> Walk) -> bool {
+fn search(walk: impl Fn(&KeyRange, &mut usize) -> IndexWalk) -> bool {
     let mut rest = KeyRange::all();
     loop {
         match walk(&rest, &mut KEYS_PER_HOLD.clone()) {
-            Walk::Stopped(()) => return true,
-            Walk::Paused(key) => rest = rest.resumed_at(key),
-            Walk::Done => return false,
+            IndexWalk::Stopped(()) => return true,
+            IndexWalk::Paused(key) => rest = rest.resumed_at(key),
+            IndexWalk::Done => return false,
         }
     }
 }
@@ -211,11 +211,11 @@ fn write_stored(record: &Record<'_>, out: &mut Vec<u8>) {
     out.put_i64(record.revision.main);
     out.put_u8(b'_');
     out.put_i64(record.revision.sub);
-    if record.body == Body::Tombstone {
+    if record.body == RecordBody::Tombstone {
         out.put_u8(b't');
     }
     put_bytes_field(out, 1, record.key);
-    if let Body::Put { create, version, lease, value } = record.body {
+    if let RecordBody::Put { create, version, lease, value } = record.body {
         put_int_field(out, 2, create);
         put_int_field(out, 3, record.revision.main);
         put_int_field(out, 4, version);
@@ -249,7 +249,7 @@ mod tests {
     fn records_are_written_as_etcd_stores_them() {
         let mut out = Vec::new();
         let revision = Revision { main: 300, sub: 1 };
-        let body = Body::Put { create: 2, version: 129, lease: -1, value: b"v" };
+        let body = RecordBody::Put { create: 2, version: 129, lease: -1, value: b"v" };
         write_stored(&Record { revision, key: b"k", body }, &mut out);
         let key = [0, 0, 0, 0, 0, 0, 1, 44, b'_', 0, 0, 0, 0, 0, 0, 0, 1];
         let value = [10, 1, b'k', 16, 2, 24, 172, 2, 32, 129, 1, 42, 1, b'v', 48];
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(out, [&key[..], &value[..], &lease[..]].concat());
 
         out.clear();
-        write_stored(&Record { revision, key: b"k", body: Body::Tombstone }, &mut out);
+        write_stored(&Record { revision, key: b"k", body: RecordBody::Tombstone }, &mut out);
         assert_eq!(out, [&key[..], &[b't', 10, 1, b'k']].concat());
     }
 }

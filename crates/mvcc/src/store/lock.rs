@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::state::State;
+use super::state::StoreData;
 use crate::types::Size;
 
 /// What the lock is held for.
@@ -57,7 +57,7 @@ impl LockPurpose {
 
 /// The state and its lock.
 pub(crate) struct StateLock {
-    state: RwLock<State>,
+    state: RwLock<StoreData>,
     published: PublishedStats,
     trace: LockTrace,
 }
@@ -106,7 +106,7 @@ impl PublishedStats {
         self.bytes_at_risk.load(Ordering::Relaxed)
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &StoreData) {
         let Size { allocated, in_use, memory } = state.size();
         self.allocated_bytes.store(allocated, Ordering::Relaxed);
         self.in_use_bytes.store(in_use, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl PublishedStats {
 }
 
 impl StateLock {
-    pub fn new(state: State, clock: Option<fn() -> Duration>) -> Self {
+    pub fn new(state: StoreData, clock: Option<fn() -> Duration>) -> Self {
         let published = PublishedStats::default();
         published.publish(&state);
         StateLock {
@@ -161,13 +161,13 @@ impl StateLock {
 /// Shared access to the state.
 pub(crate) struct ReadGuard<'l> {
     timer: Timer<'l>,
-    guard: Option<RwLockReadGuard<'l, State>>,
+    guard: Option<RwLockReadGuard<'l, StoreData>>,
 }
 
 impl Deref for ReadGuard<'_> {
-    type Target = State;
+    type Target = StoreData;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &StoreData {
         self.guard.as_ref().expect("present until the drop")
     }
 }
@@ -183,7 +183,7 @@ impl Drop for ReadGuard<'_> {
 pub(crate) struct WriteGuard<'l> {
     timer: Timer<'l>,
     published: &'l PublishedStats,
-    guard: Option<RwLockWriteGuard<'l, State>>,
+    guard: Option<RwLockWriteGuard<'l, StoreData>>,
 }
 
 impl WriteGuard<'_> {
@@ -198,15 +198,15 @@ impl WriteGuard<'_> {
 }
 
 impl Deref for WriteGuard<'_> {
-    type Target = State;
+    type Target = StoreData;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &StoreData {
         self.guard.as_ref().expect("present until the drop")
     }
 }
 
 impl DerefMut for WriteGuard<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut StoreData {
         self.guard.as_mut().expect("present until the drop")
     }
 }

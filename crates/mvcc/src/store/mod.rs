@@ -20,10 +20,10 @@ pub use pinned_range::PinnedRange;
 pub use reader::Store;
 pub use writer::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, RevisionWriter, Writer};
 
-pub(crate) use counts::Counts;
+pub(crate) use counts::CountCache;
 pub(crate) use hash::{HashPass, REMEMBERED};
 pub(crate) use lock::StateLock;
 pub(crate) use pins::Pins;
 pub(crate) use range_read::{load_all, missing_record};
-pub(crate) use shared::Shared;
-pub(crate) use state::{PendingCheckpoint, Source, State};
+pub(crate) use shared::StoreShared;
+pub(crate) use state::{PendingCheckpoint, RecordSource, StoreData};

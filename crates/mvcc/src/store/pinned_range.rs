@@ -22,9 +22,9 @@ use bytes::Bytes;
 use super::lock::LockPurpose;
 use super::range_read::{Counting, RangeRead, missing_record};
 use super::reader::Store;
-use super::shared::Shared;
-use super::state::{KEYS_PER_HOLD, Source, resolve_revision};
-use crate::block::{BlockLocation, Body, Record};
+use super::shared::StoreShared;
+use super::state::{KEYS_PER_HOLD, RecordSource, resolve_revision};
+use crate::block::{BlockLocation, Record, RecordBody};
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
@@ -33,11 +33,11 @@ use crate::types::{Fetch, KeyValueRef, RangeOptions};
 
 /// A range at one revision.
 pub struct PinnedRange {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     /// One per pair, in key order.
     locations: Vec<PairLocation>,
     /// Blocks in revision order, each once, then single records of the open block.
-    sources: Vec<Source>,
+    sources: Vec<RecordSource>,
     /// Keys of the range. The limit does not apply.
     pub count: i64,
     /// The store's newest revision when the range was resolved.
@@ -152,12 +152,12 @@ impl PinnedRange {
     }
 
     /// The encoded records of a source, and the main revision to decode them against.
-    fn raw(&self, source: &Source) -> Result<(i64, Bytes)> {
+    fn raw(&self, source: &RecordSource) -> Result<(i64, Bytes)> {
         match source {
-            Source::Sealed(block) => {
+            RecordSource::Sealed(block) => {
                 Ok((block.identity.first.main, self.shared.cache.load_raw_without_caching(block)?))
             }
-            Source::Open { base, record } => Ok((*base, record.clone())),
+            RecordSource::Open { base, record } => Ok((*base, record.clone())),
         }
     }
 }
@@ -171,7 +171,7 @@ fn in_order(numbers: Range<usize>, source: impl Fn(&u32) -> u32) -> Vec<u32> {
 
 /// A put record as a pair; `None` for a tombstone.
 fn pair<'r>(record: &Record<'r>) -> Option<KeyValueRef<'r>> {
-    let Body::Put { create, version, lease, value } = record.body else { return None };
+    let RecordBody::Put { create, version, lease, value } = record.body else { return None };
     let (key, mod_revision) = (record.key, record.revision.main);
     Some(KeyValueRef { key, value, create_revision: create, mod_revision, version, lease })
 }
@@ -180,7 +180,7 @@ fn pair<'r>(record: &Record<'r>) -> Option<KeyValueRef<'r>> {
 #[derive(Default)]
 struct FoundRange {
     records: Vec<RecordRef>,
-    sources: Vec<Source>,
+    sources: Vec<RecordSource>,
     /// Numbers of sources by address, which is unique while the block is referenced. The map's order is not
     /// used.
     numbers: HashMap<usize, u32, BuildHasherDefault<DefaultHasher>>,
@@ -199,7 +199,7 @@ struct RecordRef {
 
 impl FoundRange {
     /// Adds the next record in key order.
-    fn push(&mut self, revision: Revision, source: Source) {
+    fn push(&mut self, revision: Revision, source: RecordSource) {
         let next = u32::try_from(self.sources.len()).expect("fewer sources than keys, fewer than 2^32 keys");
         let number = match source.block().map(|block| Arc::as_ptr(block).addr()) {
             Some(address) => *self.numbers.entry(address).or_insert(next),
@@ -214,7 +214,7 @@ impl FoundRange {
 
     /// Renumbers the sources, so that a visit reads files from start to end.
     fn sort_sources(&mut self) {
-        let mut sources: Vec<(usize, Source)> = self.sources.drain(..).enumerate().collect();
+        let mut sources: Vec<(usize, RecordSource)> = self.sources.drain(..).enumerate().collect();
         sources.sort_by_key(|(_, source)| source.block().map_or(Revision::MAX, |block| block.identity.first));
         let mut renumbered = vec![0; sources.len()];
         for (number, (met, _)) in sources.iter().enumerate() {
@@ -229,7 +229,7 @@ impl FoundRange {
     /// Reads every record to determine its offset and size.
     fn measured(
         self,
-        shared: Arc<Shared>,
+        shared: Arc<StoreShared>,
         meter: &dyn Meter,
         mut measure: impl FnMut(&KeyValueRef<'_>) -> u32,
     ) -> Result<PinnedRange> {
@@ -248,7 +248,7 @@ impl FoundRange {
                     Ok::<(), Error>(())
                 };
             match &sources[source as usize] {
-                Source::Sealed(block) => {
+                RecordSource::Sealed(block) => {
                     let decoded = shared.cache.load_without_caching(block)?;
                     for number in together {
                         let RecordRef { main, sub, .. } = records[*number as usize];
@@ -257,7 +257,7 @@ impl FoundRange {
                         location(number, offset, &record, &|| block.lacks_record())?;
                     }
                 }
-                Source::Open { base, record } => {
+                RecordSource::Open { base, record } => {
                     assert!(together.len() == 1, "a record of the open block is a separate source");
                     let (record, _) = Record::decode(*base, record).expect("encoded by this process");
                     location(&together[0], 0, &record, &missing_record)?;

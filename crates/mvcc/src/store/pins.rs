@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::state::{State, check_not_compacted};
+use super::state::{StoreData, check_not_compacted};
 use crate::error::Result;
 
 /// Pinned revisions, each with the number of its pins. Its lock is taken after the store's lock, never before
@@ -36,7 +36,7 @@ pub(super) struct Pin<'p> {
 
 impl Pins {
     /// Pins `at`, which must be readable in `state`.
-    pub(super) fn pin(&self, at: i64, state: &State) -> Pin<'_> {
+    pub(super) fn pin(&self, at: i64, state: &StoreData) -> Pin<'_> {
         assert!(at >= state.compact_revision, "a compacted revision is pinned");
         self.add(at);
         Pin { pins: self, at, generation: state.generation }
@@ -67,7 +67,7 @@ impl Pin<'_> {
     /// Must be called under each later hold of the lock, before the index is read.
     ///
     /// Errors: `Compacted` if an installed store has compacted the revision.
-    pub fn check(&mut self, state: &State) -> Result<()> {
+    pub fn check(&mut self, state: &StoreData) -> Result<()> {
         if state.generation != self.generation {
             check_not_compacted(self.at, state.compact_revision)?;
             self.generation = state.generation;

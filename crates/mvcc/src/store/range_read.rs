@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::counts::Counts;
-use super::state::{BYTES_PER_HOLD, KEYS_PER_HOLD, Source, State};
-use crate::block::{Block, BlockCache, Body, Decoded, Record};
+use super::counts::CountCache;
+use super::state::{BYTES_PER_HOLD, KEYS_PER_HOLD, RecordSource, StoreData};
+use crate::block::{Block, BlockCache, DecodedBlock, Record, RecordBody};
 use crate::error::{Error, Result};
-use crate::index::{Visible, Walk};
+use crate::index::{IndexWalk, Visible};
 use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::revision::Revision;
@@ -75,7 +75,7 @@ pub(super) struct RangeRead<'m> {
     taken: usize,
     fetch: Fetch,
     /// Records that are found and not loaded yet, in key order; all after those in `kvs`.
-    found: Vec<(Revision, Source)>,
+    found: Vec<(Revision, RecordSource)>,
     /// Keys without values from the last walk; all after those in `kvs`.
     keys: KeysOnly,
     pub kvs: Vec<KeyValue>,
@@ -122,7 +122,7 @@ impl<'m> RangeRead<'m> {
     }
 
     /// Uses a known count, if there is one. Not for a request that reads its own changes.
-    pub fn use_known_count(&mut self, counts: &Counts) {
+    pub fn use_known_count(&mut self, counts: &CountCache) {
         let Some(range) = &self.to_count else { return };
         if let Some((count, before)) = counts.find(range, self.at) {
             let range = self.to_count.replace(before).expect("present");
@@ -150,7 +150,7 @@ impl<'m> RangeRead<'m> {
     ///
     /// `collect` must follow, without the lock. Then keys without values are complete, and full pairs are
     /// still to be loaded.
-    pub fn walk(&mut self, state: &State, mut steps: usize) -> Result<()> {
+    pub fn walk(&mut self, state: &StoreData, mut steps: usize) -> Result<()> {
         self.meter.check()?;
         if !self.is_counted_after(state, &mut steps) {
             return Ok(());
@@ -179,13 +179,13 @@ impl<'m> RangeRead<'m> {
         });
         assert!(self.taken <= self.limit, "more pairs than were asked for");
         match outcome {
-            Walk::Paused(key) => self.rest = Some(rest.resumed_at(key)),
+            IndexWalk::Paused(key) => self.rest = Some(rest.resumed_at(key)),
             // The smallest key after the last one. The range may end before it.
-            Walk::Stopped(WalkEnd::BytesFull(key)) => {
+            IndexWalk::Stopped(WalkEnd::BytesFull(key)) => {
                 self.rest = rest.is_before_end(&key).then(|| rest.resumed_at(key))
             }
-            Walk::Stopped(WalkEnd::MissingRecord) => return Err(missing_record()),
-            Walk::Stopped(WalkEnd::Full) | Walk::Done => {}
+            IndexWalk::Stopped(WalkEnd::MissingRecord) => return Err(missing_record()),
+            IndexWalk::Stopped(WalkEnd::Full) | IndexWalk::Done => {}
         }
         Ok(())
     }
@@ -202,26 +202,26 @@ impl<'m> RangeRead<'m> {
     }
 
     /// Continues the count. Returns whether it is complete.
-    fn is_counted_after(&mut self, state: &State, steps: &mut usize) -> bool {
+    fn is_counted_after(&mut self, state: &StoreData, steps: &mut usize) -> bool {
         let Some(range) = self.to_count.take() else { return true };
         let mut count = 0;
         let counted = state.index.count_at(&range, self.at, steps, &mut count);
         match (counted, self.known.take()) {
-            (Walk::Paused(key), None) => {
+            (IndexWalk::Paused(key), None) => {
                 self.count += count as i64;
                 self.to_count = Some(range.resumed_at(key));
                 false
             }
             // The known count is of a range that begins too far away to be useful.
-            (Walk::Paused(_), Some((_, range))) => {
+            (IndexWalk::Paused(_), Some((_, range))) => {
                 self.to_count = Some(range);
                 false
             }
-            (Walk::Done | Walk::Stopped(()), None) => {
+            (IndexWalk::Done | IndexWalk::Stopped(()), None) => {
                 self.count += count as i64;
                 true
             }
-            (Walk::Done | Walk::Stopped(()), Some((known, _))) => {
+            (IndexWalk::Done | IndexWalk::Stopped(()), Some((known, _))) => {
                 self.count = known - count as i64;
                 true
             }
@@ -230,7 +230,7 @@ impl<'m> RangeRead<'m> {
 
     /// Takes the records found since the last call, in key order, for a caller that stores them in another
     /// form.
-    pub fn take_found(&mut self) -> impl Iterator<Item = (Revision, Source)> {
+    pub fn take_found(&mut self) -> impl Iterator<Item = (Revision, RecordSource)> {
         self.found.drain(..)
     }
 
@@ -245,7 +245,7 @@ impl<'m> RangeRead<'m> {
 
 /// Loads records, block by block, and returns them in the order of `found`.
 pub(crate) fn load_all(
-    found: &[(Revision, Source)],
+    found: &[(Revision, RecordSource)],
     cache: &BlockCache,
     meter: &dyn Meter,
 ) -> Result<impl Iterator<Item = KeyValue> + use<>> {
@@ -276,7 +276,7 @@ enum WalkEnd {
 }
 
 /// Finds one key at revision `at`.
-pub(super) fn find_one(state: &State, key: &[u8], at: i64) -> Result<Option<(Revision, Source)>> {
+pub(super) fn find_one(state: &StoreData, key: &[u8], at: i64) -> Result<Option<(Revision, RecordSource)>> {
     let Some(visible) = state.index.get(key).and_then(|history| history.at(at)) else { return Ok(None) };
     let source = state.locate(visible.revision).ok_or_else(missing_record)?;
     Ok(Some((visible.revision, source)))
@@ -285,18 +285,18 @@ pub(super) fn find_one(state: &State, key: &[u8], at: i64) -> Result<Option<(Rev
 /// Loads the pairs of one source: a record of the open block, or records of one sealed block. Returns the
 /// bytes that they take in memory, and once more encoded.
 fn load_together(
-    found: &[(Revision, Source)],
+    found: &[(Revision, RecordSource)],
     numbers: &[usize],
     pairs: &mut [Option<KeyValue>],
     cache: &BlockCache,
 ) -> Result<u64> {
     let block = match &found[numbers[0]].1 {
-        Source::Open { .. } => {
+        RecordSource::Open { .. } => {
             let (revision, source) = &found[numbers[0]];
             pairs[numbers[0]] = load(*revision, source, cache)?;
             return pairs[numbers[0]].as_ref().map(|pair| 2 * pair_bytes(pair)).ok_or_else(missing_record);
         }
-        Source::Sealed(block) => block,
+        RecordSource::Sealed(block) => block,
     };
     let decoded = cache.load(block)?;
     let mut bytes = 0;
@@ -327,13 +327,17 @@ pub(super) fn pair_bytes(pair: &KeyValue) -> u64 {
 }
 
 /// The pair at `revision`; `None` if its block does not have it.
-pub(super) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> Result<Option<KeyValue>> {
+pub(super) fn load(
+    revision: Revision,
+    source: &RecordSource,
+    cache: &BlockCache,
+) -> Result<Option<KeyValue>> {
     match source {
-        Source::Open { base, record: bytes } => {
+        RecordSource::Open { base, record: bytes } => {
             let (record, _) = Record::decode(*base, bytes).expect("encoded by this process");
             pair(&record, bytes).map(Some).ok_or_else(missing_record)
         }
-        Source::Sealed(block) => {
+        RecordSource::Sealed(block) => {
             let decoded = cache.load(block)?;
             sealed_pair(revision, block, &decoded)
         }
@@ -341,7 +345,7 @@ pub(super) fn load(revision: Revision, source: &Source, cache: &BlockCache) -> R
 }
 
 /// As `load`, from a loaded block.
-fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<Option<KeyValue>> {
+fn sealed_pair(revision: Revision, block: &Block, decoded: &DecodedBlock) -> Result<Option<KeyValue>> {
     let Some(record) = decoded.find(revision) else { return Ok(None) };
     assert_eq!(record.revision, revision, "a table that points at another record");
     pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
@@ -349,7 +353,7 @@ fn sealed_pair(revision: Revision, block: &Block, decoded: &Decoded) -> Result<O
 
 /// A put record as slices of `bytes`; `None` for a tombstone.
 fn pair(record: &Record<'_>, bytes: &Bytes) -> Option<KeyValue> {
-    let Body::Put { create, version, lease, value } = record.body else { return None };
+    let RecordBody::Put { create, version, lease, value } = record.body else { return None };
     Some(KeyValue {
         key: bytes.slice_ref(record.key),
         value: bytes.slice_ref(value),

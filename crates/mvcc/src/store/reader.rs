@@ -13,8 +13,8 @@ use bytes::Bytes;
 use super::hash;
 use super::lock::{LockPurpose, LockStats};
 use super::range_read::{Counting, RangeQuery, RangeRead, find_one, load, missing_record, pair_bytes};
-use super::shared::Shared;
-use super::state::{KEYS_PER_HOLD, Source, resolve_revision};
+use super::shared::StoreShared;
+use super::state::{KEYS_PER_HOLD, RecordSource, resolve_revision};
 use crate::digest::SpanDigest;
 use crate::error::{Error, Result};
 use crate::meter::Meter;
@@ -30,7 +30,7 @@ const LISTED_KEY_BYTES: usize = 64;
 /// Clones are cheap and read the same store.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<StoreShared>,
 }
 
 impl Store {
@@ -137,8 +137,8 @@ impl Store {
     pub fn pair_bytes_max(&self, key: &[u8]) -> u64 {
         let state = self.shared.state.read(LockPurpose::Lookup);
         match find_one(&state, key, state.revision) {
-            Ok(Some((_, Source::Open { record, .. }))) => record.len() as u64,
-            Ok(Some((_, Source::Sealed(block)))) => u64::from(block.identity.raw_bytes),
+            Ok(Some((_, RecordSource::Open { record, .. }))) => record.len() as u64,
+            Ok(Some((_, RecordSource::Sealed(block)))) => u64::from(block.identity.raw_bytes),
             Ok(None) | Err(_) => 0, // A damaged index is reported by the read itself.
         }
     }
@@ -222,7 +222,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl StoreShared {
     /// Reads a range, in bounded holds of the lock.
     pub(super) fn range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
         self.again_if_installed(query.at, || self.try_range(query))
@@ -286,7 +286,7 @@ impl Shared {
     }
 
     /// Loads what `find_one` found.
-    pub(super) fn load_one(&self, found: Option<(Revision, Source)>) -> Result<Option<KeyValue>> {
+    pub(super) fn load_one(&self, found: Option<(Revision, RecordSource)>) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
         load(revision, &source, &self.cache)?.map(Some).ok_or_else(missing_record)
     }

@@ -8,20 +8,20 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::counts::Counts;
+use super::counts::CountCache;
 use super::lock::StateLock;
 use super::pins::Pins;
 use crate::block::BlockCache;
 use crate::types::{KvHash, Options};
 
 /// State that all handles share.
-pub(crate) struct Shared {
+pub(crate) struct StoreShared {
     pub state: StateLock,
     pub cache: BlockCache,
     /// Hashes of finished compactions, newest last.
     pub hashes: Mutex<VecDeque<KvHash>>,
     /// Recent counts of ranges.
-    pub counts: Counts,
+    pub counts: CountCache,
     /// Revisions that reads in progress still need.
     pub pins: Pins,
     /// Called when an entry has published a revision. Set at most once.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub options: Options,
 }
 
-impl Shared {
+impl StoreShared {
     /// Notifies the listener, if there is one. No lock is held.
     pub fn notify(&self) {
         if let Some(wake) = self.wake.get() {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 use super::items::Items;
-use crate::block::{Block, BlockTable, Body, Decoded, OpenBlock, Record};
+use crate::block::{Block, BlockTable, DecodedBlock, OpenBlock, Record, RecordBody};
 use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
@@ -33,7 +33,7 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::types::{LogPosition, Size};
 
-use crate::index::Walk;
+use crate::index::IndexWalk;
 
 /// Keys read under one hold of the lock: some 100 µs, the longest that a range delays a write.
 pub(super) const KEYS_PER_HOLD: usize = 1000;
@@ -41,7 +41,7 @@ pub(super) const KEYS_PER_HOLD: usize = 1000;
 pub(super) const BYTES_PER_HOLD: usize = 256 << 10;
 
 /// Everything that changes. `revision` and `applied` may be ahead of the durable marks.
-pub(crate) struct State {
+pub(crate) struct StoreData {
     pub index: Index,
     /// The live keys that have a lease.
     pub leased: LeasedKeys,
@@ -88,7 +88,7 @@ pub(crate) struct PendingCheckpoint {
 }
 
 /// Where a record is. Found under the lock, read without it.
-pub(crate) enum Source {
+pub(crate) enum RecordSource {
     /// A record of the open block, to be decoded against the block's base.
     Open {
         base: i64,
@@ -97,12 +97,12 @@ pub(crate) enum Source {
     Sealed(Arc<Block>),
 }
 
-impl Source {
+impl RecordSource {
     /// The sealed block that holds the record.
     pub fn block(&self) -> Option<&Arc<Block>> {
         match self {
-            Source::Sealed(block) => Some(block),
-            Source::Open { .. } => None,
+            RecordSource::Sealed(block) => Some(block),
+            RecordSource::Open { .. } => None,
         }
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn check_not_compacted(at: i64, compacted: i64) -> Result<()> {
     if at < compacted { Err(Error::Compacted { requested: at, compacted }) } else { Ok(()) }
 }
 
-impl State {
+impl StoreData {
     /// Records a put. The caller publishes `revision.main` when the request ends.
     pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64) {
         // The index first, because it determines the version that the record stores.
@@ -133,13 +133,13 @@ impl State {
             self.leased.detach(key);
         }
         assert_eq!(put.revision, revision, "the index records the given revision");
-        let body = Body::Put { create: put.create, version: put.version, lease, value };
+        let body = RecordBody::Put { create: put.create, version: put.version, lease, value };
         self.append(&Record { revision, key, body });
     }
 
     /// Deletes keys of `range` in key order, as the changes from `first` on, at most `keys_max`. Returns how
     /// many were deleted, and where to continue.
-    pub fn delete_some(&mut self, range: &KeyRange, first: Revision, keys_max: usize) -> (usize, Walk) {
+    pub fn delete_some(&mut self, range: &KeyRange, first: Revision, keys_max: usize) -> (usize, IndexWalk) {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         let walk = self.index.delete_live(range, first, &mut KEYS_PER_HOLD.clone(), |key, is_leased| {
             if is_leased {
@@ -151,19 +151,19 @@ impl State {
         });
         let (mut revision, mut start) = (first, 0);
         for end in &ends {
-            self.append(&Record { revision, key: &keys[start..*end], body: Body::Tombstone });
+            self.append(&Record { revision, key: &keys[start..*end], body: RecordBody::Tombstone });
             (revision, start) = (revision.next(), *end);
         }
         (ends.len(), walk)
     }
 
     /// Where the record at `revision` is; `None` if it does not exist.
-    pub fn locate(&self, revision: Revision) -> Option<Source> {
+    pub fn locate(&self, revision: Revision) -> Option<RecordSource> {
         // The open block first: recent records are read most often.
         if let Some((base, record)) = self.open.find(revision) {
-            return Some(Source::Open { base, record });
+            return Some(RecordSource::Open { base, record });
         }
-        self.block_table.find(revision).map(|block| Source::Sealed(block.clone()))
+        self.block_table.find(revision).map(|block| RecordSource::Sealed(block.clone()))
     }
 
     /// Raw bytes that are only in memory and in the log.
@@ -233,7 +233,7 @@ impl State {
 
     /// Seals the open block. It stays in memory until a checkpoint has stored it.
     fn seal(&mut self) {
-        let sealed: Decoded = std::mem::take(&mut self.open).sealed();
+        let sealed: DecodedBlock = std::mem::take(&mut self.open).sealed();
         assert!(sealed.last().main <= self.revision + 1, "a block beyond the request in progress");
         self.unpersisted_bytes += sealed.raw().len();
         self.bytes_since_checkpoint += sealed.raw().len();

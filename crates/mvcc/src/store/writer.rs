@@ -22,13 +22,13 @@ use bytes::Bytes;
 use super::lock::{LockPurpose, WriteGuard};
 use super::range_read::{Counting, RangeQuery, find_one};
 use super::reader::Store;
-use super::shared::Shared;
-use super::state::{BYTES_PER_HOLD, State};
+use super::shared::StoreShared;
+use super::state::{BYTES_PER_HOLD, StoreData};
 use crate::error::{Error, Result};
-use crate::index::Walk;
+use crate::index::IndexWalk;
 use crate::range::KeyRange;
 use crate::revision::Revision;
-use crate::types::{Deleted, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult};
+use crate::types::{DeleteResult, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult};
 
 /// Maximum size of an item with its key: sled keeps it in its pages.
 pub const ITEM_BYTES_MAX: usize = 64 << 10;
@@ -135,7 +135,7 @@ impl Writer {
 
 /// The changes of one request. They become visible together, at `finish` or on drop. They cannot be undone.
 pub struct RevisionWriter<'w> {
-    shared: &'w Arc<Shared>,
+    shared: &'w Arc<StoreShared>,
     /// Kept between changes, until the hold is full or the request reads.
     guard: RefCell<Option<WriteGuard<'w>>>,
     /// Changes under this hold, and the bytes copied for them.
@@ -204,7 +204,7 @@ impl<'w> RevisionWriter<'w> {
     }
 
     /// Deletes every key of `range`, in key order. Without such a key nothing changes.
-    pub fn delete_range(&mut self, range: &KeyRange, previous: Previous) -> Result<Deleted> {
+    pub fn delete_range(&mut self, range: &KeyRange, previous: Previous) -> Result<DeleteResult> {
         let previous = match previous {
             Previous::Return => self.range(range, 0, &RangeOptions::default())?.kvs,
             // No block is read.
@@ -217,7 +217,7 @@ impl<'w> RevisionWriter<'w> {
             let (deleted, walk) = self.locked().delete_some(&rest, first, keys_max);
             count += deleted;
             self.count_changes(deleted, 0);
-            let Walk::Paused(next) = walk else {
+            let IndexWalk::Paused(next) = walk else {
                 if deleted == 0 {
                     self.release();
                 }
@@ -226,7 +226,7 @@ impl<'w> RevisionWriter<'w> {
             self.release();
             rest = rest.resumed_at(next);
         }
-        Ok(Deleted { count: count as i64, previous })
+        Ok(DeleteResult { count: count as i64, previous })
     }
 
     /// Publishes the changes, and returns the store's main revision after them.
@@ -239,7 +239,7 @@ impl<'w> RevisionWriter<'w> {
     }
 
     /// The state, under the lock. The changes are published at the end of the request.
-    fn locked(&mut self) -> &mut State {
+    fn locked(&mut self) -> &mut StoreData {
         let shared = self.shared;
         let state = self.guard.get_mut().get_or_insert_with(|| shared.state.write(LockPurpose::Change));
         assert_eq!(state.revision, self.base, "one writer at a time");

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::stream::{CHUNK_HEADER_BYTES, ChunkWriter, Kind};
+use super::stream::{CHUNK_HEADER_BYTES, ChunkWriter, PartKind};
 use crate::block::Block;
 use crate::checkpoint::{Marks, StoredItem, block_entry, item_entry};
 use crate::error::Result;
@@ -37,12 +37,12 @@ pub struct Export {
     blocks: std::vec::IntoIter<Arc<Block>>,
     /// Stored bytes of all blocks, sent or not.
     bytes: u64,
-    progress: Progress,
+    progress: NextPart,
     chunks: ChunkWriter,
 }
 
 /// The next part.
-enum Progress {
+enum NextPart {
     Marks,
     /// The first item after this key.
     Items {
@@ -74,7 +74,7 @@ impl Maintainer {
             items: self.checkpoints.durable.items.clone(),
             bytes: blocks.iter().map(|block| block.stored_bytes()).sum(),
             blocks: blocks.into_iter(),
-            progress: Progress::Marks,
+            progress: NextPart::Marks,
             chunks: ChunkWriter::default(),
         }
     }
@@ -109,30 +109,30 @@ impl Export {
     /// Queues the next part; false when there is none.
     fn push_part(&mut self) -> Result<bool> {
         match &self.progress {
-            Progress::Marks => {
+            NextPart::Marks => {
                 let (key, value) = self.marks.entry();
-                self.chunks.push(Kind::Entry, &key, &value, &[]);
-                self.progress = Progress::Items { after: None };
+                self.chunks.push(PartKind::Entry, &key, &value, &[]);
+                self.progress = NextPart::Items { after: None };
             }
-            Progress::Items { after } => {
+            NextPart::Items { after } => {
                 let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 match self.items.range::<Bytes, _>((from, Bound::Unbounded)).next() {
                     Some((key, item)) => {
                         let entry = item_entry(key, &item.value);
-                        self.chunks.push(Kind::Entry, &entry.0, &entry.1, &[]);
-                        self.progress = Progress::Items { after: Some(key.clone()) };
+                        self.chunks.push(PartKind::Entry, &entry.0, &entry.1, &[]);
+                        self.progress = NextPart::Items { after: Some(key.clone()) };
                     }
-                    None => self.progress = Progress::Blocks,
+                    None => self.progress = NextPart::Blocks,
                 }
             }
-            Progress::Blocks => match self.blocks.next() {
+            NextPart::Blocks => match self.blocks.next() {
                 Some(block) => self.push_block(&block)?,
                 None => {
-                    self.chunks.push(Kind::End, &[], &[], &[]);
-                    self.progress = Progress::Ended;
+                    self.chunks.push(PartKind::End, &[], &[], &[]);
+                    self.progress = NextPart::Ended;
                 }
             },
-            Progress::Ended => return Ok(false),
+            NextPart::Ended => return Ok(false),
         }
         Ok(true)
     }
@@ -144,7 +144,7 @@ impl Export {
         let stored = block.read_frame()?;
         assert_eq!(stored.len() as u64, block.stored_bytes(), "a place is read as a whole");
         let (key, value) = block_entry(block, location);
-        self.chunks.push(Kind::Block, &key, &value, &stored);
+        self.chunks.push(PartKind::Block, &key, &value, &stored);
         Ok(())
     }
 }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::{Block, Body, Decoded, Record};
+use crate::block::{Block, DecodedBlock, Record, RecordBody};
 use crate::changes::Change;
 use crate::error::{Error, Result};
 use crate::revision::Revision;
-use crate::store::{LockPurpose, Shared, State, Store};
+use crate::store::{LockPurpose, Store, StoreData, StoreShared};
 use crate::types::LogPosition;
 
 /// Records looked up under one hold of the lock: some microseconds.
@@ -28,7 +28,7 @@ const RECORDS_PER_HOLD: usize = 250;
 
 /// The history at one revision. Any thread can read it.
 pub struct History {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     revision: i64,
     compact_revision: i64,
     applied: LogPosition,
@@ -38,7 +38,7 @@ pub struct History {
 
 /// Some changes of a history, in revision order.
 pub struct HistoryPart {
-    block: Arc<Decoded>,
+    block: Arc<DecodedBlock>,
     /// Numbers of records in the block.
     records: Vec<u32>,
     next: Revision,
@@ -142,20 +142,20 @@ impl History {
     }
 
     /// Whether a record at or below the compact revision survives a compaction to it.
-    fn is_kept(&self, state: &State, record: &Record<'_>) -> bool {
+    fn is_kept(&self, state: &StoreData, record: &Record<'_>) -> bool {
         let Some(history) = state.index.get(record.key) else { return false };
         match record.body {
-            Body::Tombstone => {
+            RecordBody::Tombstone => {
                 record.revision.main == self.compact_revision && history.contains(record.revision)
             }
-            Body::Put { .. } => {
+            RecordBody::Put { .. } => {
                 let visible = history.at(self.compact_revision);
                 visible.is_some_and(|visible| visible.revision == record.revision)
             }
         }
     }
 
-    fn check(&self, state: &State) -> Result<()> {
+    fn check(&self, state: &StoreData) -> Result<()> {
         if state.generation == self.generation {
             return Ok(());
         }

@@ -10,7 +10,9 @@
 //! * Whether each change continues its key's history is checked when the store is opened.
 
 use crate::backend::{Backend, Update};
-use crate::block::{Block, BlockFiles, Body, Content, DeadList, Identity, OpenBlock, Record, codec};
+use crate::block::{
+    Block, BlockFiles, BlockIdentity, BlockSource, DeadList, OpenBlock, Record, RecordBody, codec,
+};
 use crate::changes::Change;
 use crate::checkpoint::{Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
@@ -111,12 +113,12 @@ impl Import {
             return Some("an empty key");
         }
         match record.body {
-            Body::Put { create, version, .. } if create < 1 || create > main || version < 1 => {
+            RecordBody::Put { create, version, .. } if create < 1 || create > main || version < 1 => {
                 Some("a put is older than its key")
             }
             // So no version passes the largest number before the revision does.
-            Body::Put { version, .. } if version > main => Some("more versions than revisions"),
-            Body::Put { .. } | Body::Tombstone => None,
+            RecordBody::Put { version, .. } if version > main => Some("more versions than revisions"),
+            RecordBody::Put { .. } | RecordBody::Tombstone => None,
         }
     }
 
@@ -153,8 +155,8 @@ impl Import {
         self.frame.clear();
         codec::store(&sealed, &mut self.frame);
         let location = self.files.append(&mut *self.backend, &self.frame)?;
-        let (identity, dead) = (Identity::of(&sealed), DeadList::default());
-        let block = Block { identity, content: Content::Stored(location.clone()), dead };
+        let (identity, dead) = (BlockIdentity::of(&sealed), DeadList::default());
+        let block = Block { identity, content: BlockSource::Stored(location.clone()), dead };
         let entry = catalogue::block_entry(&block, &location);
         self.blocks.add(crc_of(&entry.1));
         self.put(entry)
@@ -175,9 +177,9 @@ impl Import {
 
 fn record_of<'a>(change: &Change<'a>) -> Record<'a> {
     match *change {
-        Change::Delete { revision, key } => Record { revision, key, body: Body::Tombstone },
+        Change::Delete { revision, key } => Record { revision, key, body: RecordBody::Tombstone },
         Change::Put { revision, kv } => {
-            let body = Body::Put {
+            let body = RecordBody::Put {
                 create: kv.create_revision,
                 version: kv.version,
                 lease: kv.lease,

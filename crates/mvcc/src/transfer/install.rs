@@ -17,7 +17,7 @@ use super::staging::Staged;
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::maintainer::Maintainer;
-use crate::store::{LockPurpose, State};
+use crate::store::{LockPurpose, StoreData};
 use crate::types::LogPosition;
 
 impl Maintainer {
@@ -84,7 +84,7 @@ pub enum Present {
 }
 
 /// Whether the install would revert something that readers have seen and may rely on.
-fn is_behind(staged: &Staged, state: &State, present: Present) -> bool {
+fn is_behind(staged: &Staged, state: &StoreData, present: Present) -> bool {
     let goes_back =
         || staged.revision() < state.revision || staged.compact_revision() < state.compact_revision;
     staged.applied() < state.applied || (present == Present::Right && goes_back())

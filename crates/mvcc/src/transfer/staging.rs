@@ -10,10 +10,10 @@
 //!   be discarded, a crash after it a store that can be installed.
 //! * After an error nothing more is accepted.
 
-use super::stream::{ChunkReader, Kind, Part};
+use super::stream::{ChunkReader, PartKind, StreamPart};
 use crate::backend::{Backend, Update};
-use crate::block::{Block, BlockFiles, Content, codec};
-use crate::checkpoint::{BlockEntry, Digest, Entry, Marks, catalogue, crc_of};
+use crate::block::{Block, BlockFiles, BlockSource, codec};
+use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::types::{LogPosition, Options};
@@ -160,31 +160,31 @@ impl Staging {
     }
 
     /// One part. The order is: marks first and once, then items and blocks.
-    fn add_part(&mut self, part: &Part) -> Result<()> {
-        if part.kind == Kind::End {
+    fn add_part(&mut self, part: &StreamPart) -> Result<()> {
+        if part.kind == PartKind::End {
             self.is_ended = true;
             return Ok(());
         }
         let entry = catalogue::read(&part.key, &part.value)?;
         match (part.kind, entry, self.marks) {
-            (Kind::Entry, Entry::Marks(marks), None) => {
+            (PartKind::Entry, CatalogueEntry::Marks(marks), None) => {
                 self.marks = Some(marks);
                 Ok(())
             }
-            (Kind::Entry, Entry::Item(_, _), Some(_)) => {
+            (PartKind::Entry, CatalogueEntry::Item(_, _), Some(_)) => {
                 let crc = crc_of(&part.value);
                 self.received.items.add(crc);
                 self.written.items.add(crc);
                 self.put((part.key.to_vec(), part.value.to_vec()));
                 Ok(())
             }
-            (Kind::Block, Entry::Block(entry), Some(marks)) => {
+            (PartKind::Block, CatalogueEntry::Block(entry), Some(marks)) => {
                 self.received.blocks.add(crc_of(&part.value));
                 self.add_block(entry, &part.frame, &marks)
             }
             (
-                Kind::Entry | Kind::Block | Kind::End,
-                Entry::Marks(_) | Entry::Item(..) | Entry::Block(_),
+                PartKind::Entry | PartKind::Block | PartKind::End,
+                CatalogueEntry::Marks(_) | CatalogueEntry::Item(..) | CatalogueEntry::Block(_),
                 _,
             ) => Err(self.chunks.damaged("a part in the wrong place")),
         }
@@ -210,7 +210,7 @@ impl Staging {
             self.unsynced_bytes = 0;
             self.files.sync()?;
         }
-        let block = Block { identity, content: Content::Stored(location.clone()), dead };
+        let block = Block { identity, content: BlockSource::Stored(location.clone()), dead };
         let entry = catalogue::block_entry(&block, &location);
         self.written.blocks.add(crc_of(&entry.1));
         self.last = Some(identity.last);

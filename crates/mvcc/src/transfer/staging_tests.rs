@@ -5,17 +5,17 @@ use bytes::Bytes;
 
 use super::*;
 use crate::backend::MemoryBackend;
-use crate::block::{BlockLocation, Body, DeadList, OpenBlock, Record};
+use crate::block::{BlockLocation, DeadList, OpenBlock, Record, RecordBody};
 use crate::checkpoint::{block_entry, item_entry};
 use crate::transfer::stream::ChunkWriter;
 
-type Entry = (Vec<u8>, Vec<u8>);
+type RawEntry = (Vec<u8>, Vec<u8>);
 
 /// A block of puts at these main revisions: its entry, as some sender's catalogue has it, and its frame.
-fn block(mains: std::ops::Range<i64>, dead: &[i64]) -> (Entry, Vec<u8>) {
+fn block(mains: std::ops::Range<i64>, dead: &[i64]) -> (RawEntry, Vec<u8>) {
     let mut open = OpenBlock::default();
     for main in mains {
-        let body = Body::Put { create: main, version: 1, lease: 0, value: b"value" };
+        let body = RecordBody::Put { create: main, version: 1, lease: 0, value: b"value" };
         let key = main.to_be_bytes();
         open.append(&Record { revision: Revision::first_of(main), key: &key, body }, 4096);
     }
@@ -24,7 +24,7 @@ fn block(mains: std::ops::Range<i64>, dead: &[i64]) -> (Entry, Vec<u8>) {
     let location = place_of(&stored);
     let dead = DeadList::pack(&dead.iter().copied().map(Revision::first_of).collect::<Vec<_>>());
     let identity = codec::check(&stored).unwrap().identity;
-    let block = Block { identity, content: Content::Stored(location.clone()), dead };
+    let block = Block { identity, content: BlockSource::Stored(location.clone()), dead };
     (block_entry(&block, &location), stored)
 }
 
@@ -35,28 +35,28 @@ fn place_of(stored: &[u8]) -> BlockLocation {
 
 /// A stream under construction: parts in any order. Its marks match unless a test changes them.
 #[derive(Default)]
-struct Stream {
-    parts: Vec<(Kind, Entry, Vec<u8>)>,
+struct TestStream {
+    parts: Vec<(PartKind, RawEntry, Vec<u8>)>,
     blocks: Digest,
     items: Digest,
 }
 
-impl Stream {
+impl TestStream {
     fn item(mut self, key: &str) -> Self {
         let entry = item_entry(key.as_bytes(), b"content");
         self.items.add(crc_of(&entry.1));
-        self.parts.push((Kind::Entry, entry, Vec::new()));
+        self.parts.push((PartKind::Entry, entry, Vec::new()));
         self
     }
 
     fn block(mut self, mains: std::ops::Range<i64>, dead: &[i64]) -> Self {
         let (entry, stored) = block(mains, dead);
         self.blocks.add(crc_of(&entry.1));
-        self.parts.push((Kind::Block, entry, stored));
+        self.parts.push((PartKind::Block, entry, stored));
         self
     }
 
-    fn part(mut self, kind: Kind, entry: Entry, stored: &[u8]) -> Self {
+    fn part(mut self, kind: PartKind, entry: RawEntry, stored: &[u8]) -> Self {
         self.parts.push((kind, entry, stored.to_vec()));
         self
     }
@@ -74,7 +74,7 @@ impl Stream {
     fn chunks(&self, marks: Marks) -> Vec<Bytes> {
         let mut writer = ChunkWriter::default();
         let (key, value) = marks.entry();
-        writer.push(Kind::Entry, &key, &value, &[]);
+        writer.push(PartKind::Entry, &key, &value, &[]);
         for (kind, (key, value), stored) in &self.parts {
             writer.push(*kind, key, value, stored);
         }
@@ -84,7 +84,7 @@ impl Stream {
     /// The result of receiving it.
     fn received(self) -> Result<Staged> {
         let marks = self.marks();
-        received(&self.part(Kind::End, Entry::default(), &[]).chunks(marks))
+        received(&self.part(PartKind::End, RawEntry::default(), &[]).chunks(marks))
     }
 }
 
@@ -96,8 +96,8 @@ fn received(chunks: &[Bytes]) -> Result<Staged> {
     outcome
 }
 
-fn whole() -> Stream {
-    Stream::default().item("a").item("b").block(2..10, &[3, 5]).block(10..30, &[]).block(44..51, &[44])
+fn whole() -> TestStream {
+    TestStream::default().item("a").item("b").block(2..10, &[3, 5]).block(10..30, &[]).block(44..51, &[44])
 }
 
 #[test]
@@ -119,22 +119,30 @@ fn parts_that_contradict_each_other_are_refused() {
     let wrong_place = "a part in the wrong place";
     for (what, stream, reason) in [
         ("blocks in the wrong order", whole().block(31..35, &[]), "blocks overlap"),
-        ("blocks that overlap", Stream::default().block(2..10, &[]).block(9..12, &[]), "blocks overlap"),
+        ("blocks that overlap", TestStream::default().block(2..10, &[]).block(9..12, &[]), "blocks overlap"),
         ("a block beyond the newest revision", whole().block(51..52, &[]), "blocks overlap"),
-        ("a frame of another block", Stream::default().part(Kind::Block, other, &stored), "not the block"),
+        (
+            "a frame of another block",
+            TestStream::default().part(PartKind::Block, other, &stored),
+            "not the block",
+        ),
         (
             "a frame that is cut",
-            Stream::default().part(Kind::Block, entry.clone(), &stored[..60]),
+            TestStream::default().part(PartKind::Block, entry.clone(), &stored[..60]),
             "checksum",
         ),
-        ("a block without a frame", Stream::default().part(Kind::Block, entry.clone(), &[]), "shorter"),
-        ("a dead record that is not there", Stream::default().block(2..10, &[30]), "dead record"),
-        ("marks in the middle", whole().part(Kind::Entry, marks, &[]), wrong_place),
-        ("a block as a lone entry", whole().part(Kind::Entry, entry, &[]), wrong_place),
-        ("an item with a frame", whole().part(Kind::Block, item.clone(), b"frame"), wrong_place),
+        (
+            "a block without a frame",
+            TestStream::default().part(PartKind::Block, entry.clone(), &[]),
+            "shorter",
+        ),
+        ("a dead record that is not there", TestStream::default().block(2..10, &[30]), "dead record"),
+        ("marks in the middle", whole().part(PartKind::Entry, marks, &[]), wrong_place),
+        ("a block as a lone entry", whole().part(PartKind::Entry, entry, &[]), wrong_place),
+        ("an item with a frame", whole().part(PartKind::Block, item.clone(), b"frame"), wrong_place),
         (
             "an item whose value was altered",
-            whole().part(Kind::Entry, (item.0, b"other".into()), &[]),
+            whole().part(PartKind::Entry, (item.0, b"other".into()), &[]),
             "checksum",
         ),
     ] {
@@ -148,8 +156,8 @@ fn parts_that_contradict_each_other_are_refused() {
 fn a_part_too_few_or_too_many_is_noticed_by_the_digests() {
     let (entry, stored) = block(40..44, &[]);
     for (what, stream) in [
-        ("an item that the marks do not count", whole().part(Kind::Entry, item_entry(b"c", b""), &[])),
-        ("a block that they do not count", Stream::default().part(Kind::Block, entry, &stored)),
+        ("an item that the marks do not count", whole().part(PartKind::Entry, item_entry(b"c", b""), &[])),
+        ("a block that they do not count", TestStream::default().part(PartKind::Block, entry, &stored)),
         ("a block that is missing", {
             let mut stream = whole();
             stream.parts.pop();
@@ -171,8 +179,8 @@ fn a_stream_without_its_end_or_with_more_behind_it_is_refused() {
     let stream = whole();
     let marks = stream.marks();
     assert!(received(&stream.chunks(marks)).err().unwrap().to_string().contains("the stream is cut"));
-    let ended = || whole().part(Kind::End, Entry::default(), &[]);
-    let twice = ended().part(Kind::End, Entry::default(), &[]);
+    let ended = || whole().part(PartKind::End, RawEntry::default(), &[]);
+    let twice = ended().part(PartKind::End, RawEntry::default(), &[]);
     assert!(received(&twice.chunks(marks)).err().unwrap().to_string().contains("after the end"));
     let more = ended().item("late");
     assert!(received(&more.chunks(marks)).err().unwrap().to_string().contains("after the end"));
@@ -183,21 +191,21 @@ fn a_stream_without_its_end_or_with_more_behind_it_is_refused() {
 fn a_stream_that_does_not_begin_with_marks_is_refused() {
     let mut writer = ChunkWriter::default();
     let (key, value) = item_entry(b"a", b"content");
-    writer.push(Kind::Entry, &key, &value, &[]);
+    writer.push(PartKind::Entry, &key, &value, &[]);
     let chunks: Vec<Bytes> = std::iter::from_fn(|| writer.cut(100)).collect();
     assert!(received(&chunks).err().unwrap().to_string().contains("wrong place"));
 }
 
 #[test]
 fn many_entries_are_written_as_they_come_and_not_kept() {
-    let mut stream = Stream::default();
+    let mut stream = TestStream::default();
     for number in 0..60 {
         let entry = item_entry(format!("item {number}").as_bytes(), &[7; 50_000]);
         stream.items.add(crc_of(&entry.1));
-        stream.parts.push((Kind::Entry, entry, Vec::new()));
+        stream.parts.push((PartKind::Entry, entry, Vec::new()));
     }
     let marks = stream.marks();
-    let chunks = stream.part(Kind::End, Entry::default(), &[]).chunks(marks);
+    let chunks = stream.part(PartKind::End, RawEntry::default(), &[]).chunks(marks);
     let mut staging = Staging::begin(Box::new(MemoryBackend::new().incoming()), &Options::default()).unwrap();
     for chunk in &chunks {
         staging.add(chunk).unwrap();

@@ -30,7 +30,7 @@ const PART_BYTES_MAX: usize = RAW_BYTES_MAX + (1 << 20);
 
 /// The contents of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PartKind {
     /// An entry of the catalogue without a frame: the marks or an item.
     Entry,
     /// A block's entry and its frame. The location in the entry is the sender's.
@@ -39,26 +39,26 @@ pub(super) enum Kind {
     End,
 }
 
-impl Kind {
+impl PartKind {
     /// The encoded kind.
     fn number(self) -> u8 {
         match self {
-            Kind::Entry => 1,
-            Kind::Block => 2,
-            Kind::End => 3,
+            PartKind::Entry => 1,
+            PartKind::Block => 2,
+            PartKind::End => 3,
         }
     }
 
     /// The decoded kind; `None` for an unknown number.
     fn of(number: u8) -> Option<Self> {
-        [Kind::Entry, Kind::Block, Kind::End].into_iter().find(|kind| kind.number() == number)
+        [PartKind::Entry, PartKind::Block, PartKind::End].into_iter().find(|kind| kind.number() == number)
     }
 }
 
 /// A complete part.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub kind: Kind,
+pub(super) struct StreamPart {
+    pub kind: PartKind,
     pub key: Bytes,
     pub value: Bytes,
     pub frame: Bytes,
@@ -74,7 +74,7 @@ pub(super) struct ChunkWriter {
 
 impl ChunkWriter {
     /// Queues a part.
-    pub fn push(&mut self, kind: Kind, key: &[u8], value: &[u8], frame: &[u8]) {
+    pub fn push(&mut self, kind: PartKind, key: &[u8], value: &[u8], frame: &[u8]) {
         self.pending.put_u8(kind.number());
         for field in [key, value, frame] {
             self.pending.put_u32_le(u32::try_from(field.len()).expect("a part is far below 4 GiB"));
@@ -132,10 +132,10 @@ impl ChunkReader {
     }
 
     /// The next complete part.
-    pub fn part(&mut self) -> Result<Option<Part>> {
+    pub fn part(&mut self) -> Result<Option<StreamPart>> {
         let mut cursor = Cursor::new(&self.pending);
         let Some(&[kind]) = cursor.take(1) else { return Ok(None) };
-        let kind = Kind::of(kind).ok_or_else(|| self.damaged("a part of an unknown kind"))?;
+        let kind = PartKind::of(kind).ok_or_else(|| self.damaged("a part of an unknown kind"))?;
         let mut field = || cursor.u32_le().map(|bytes| bytes as usize);
         let (Some(key), Some(value), Some(frame)) = (field(), field(), field()) else { return Ok(None) };
         let bytes = key.saturating_add(value).saturating_add(frame);
@@ -148,7 +148,7 @@ impl ChunkReader {
         assert_eq!(cursor.at, PART_HEADER_BYTES, "a part's header has one size");
         self.pending.advance(PART_HEADER_BYTES);
         let mut take = |count| self.pending.split_to(count).freeze();
-        Ok(Some(Part { kind, key: take(key), value: take(value), frame: take(frame) }))
+        Ok(Some(StreamPart { kind, key: take(key), value: take(value), frame: take(frame) }))
     }
 
     /// Whether all bytes were returned in parts.

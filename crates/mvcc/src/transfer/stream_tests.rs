@@ -3,19 +3,19 @@
 use super::*;
 
 /// Parts of all kinds, with sizes below and above that of a chunk.
-fn parts() -> Vec<Part> {
-    let part = |kind, key: &'static [u8], value: Vec<u8>, frame: Vec<u8>| Part {
+fn parts() -> Vec<StreamPart> {
+    let part = |kind, key: &'static [u8], value: Vec<u8>, frame: Vec<u8>| StreamPart {
         kind,
         key: Bytes::from_static(key),
         value: Bytes::from(value),
         frame: Bytes::from(frame),
     };
     vec![
-        part(Kind::Entry, b"m", vec![1; 80], vec![]),
-        part(Kind::Entry, b"i", vec![], vec![]),
-        part(Kind::Block, b"b1", vec![2; 40], vec![3; 700]),
-        part(Kind::Block, b"b2", vec![4; 40], vec![5; 3]),
-        part(Kind::End, b"", vec![], vec![]),
+        part(PartKind::Entry, b"m", vec![1; 80], vec![]),
+        part(PartKind::Entry, b"i", vec![], vec![]),
+        part(PartKind::Block, b"b1", vec![2; 40], vec![3; 700]),
+        part(PartKind::Block, b"b2", vec![4; 40], vec![5; 3]),
+        part(PartKind::End, b"", vec![], vec![]),
     ]
 }
 
@@ -28,7 +28,7 @@ fn chunks(body_bytes_max: usize) -> Vec<Bytes> {
 }
 
 /// The result of receiving these chunks: the parts, or the first error.
-fn received<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<Part>> {
+fn received<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<StreamPart>> {
     let (mut reader, mut parts) = (ChunkReader::default(), Vec::new());
     for chunk in chunks {
         reader.add(chunk)?;
@@ -86,8 +86,8 @@ fn chunks_that_are_missing_repeated_swapped_or_cut_are_noticed() {
 #[test]
 fn a_chunk_of_another_stream_is_noticed_even_if_it_is_intact_and_in_its_turn() {
     let (one, mut other) = (chunks(100), ChunkWriter::default());
-    other.push(Kind::Entry, b"m", &[9; 80], &[]);
-    other.push(Kind::Block, b"b", &[9; 40], &[9; 300]);
+    other.push(PartKind::Entry, b"m", &[9; 80], &[]);
+    other.push(PartKind::Block, b"b", &[9; 40], &[9; 300]);
     let first = other.cut(100).unwrap();
     let error = received([&first[..], &one[1][..]]).unwrap_err().to_string();
     assert!(error.contains("checksum"), "{error}");
@@ -105,7 +105,7 @@ fn an_error_names_the_offset_in_the_stream() {
 #[test]
 fn a_part_of_impossible_size_is_refused_before_it_is_gathered() {
     let mut writer = ChunkWriter::default();
-    writer.push(Kind::Block, b"key", b"value", b"frame");
+    writer.push(PartKind::Block, b"key", b"value", b"frame");
     // The same part, with a frame length of 4 GiB.
     writer.pending[9..13].copy_from_slice(&u32::MAX.to_le_bytes());
     let chunk = writer.cut(100).unwrap();
@@ -115,9 +115,9 @@ fn a_part_of_impossible_size_is_refused_before_it_is_gathered() {
 #[test]
 fn the_form_is_frozen() {
     let mut writer = ChunkWriter::default();
-    writer.push(Kind::Entry, b"m", b"vv", b"");
-    writer.push(Kind::Block, b"b", b"w", b"fff");
-    writer.push(Kind::End, b"", b"", b"");
+    writer.push(PartKind::Entry, b"m", b"vv", b"");
+    writer.push(PartKind::Block, b"b", b"w", b"fff");
+    writer.push(PartKind::End, b"", b"", b"");
     let hex = |chunk: Bytes| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let chunks: Vec<String> = std::iter::from_fn(|| writer.cut(30)).map(hex).collect();
     assert_eq!(

@@ -19,7 +19,7 @@
 use raft::eraftpb::{Entry, EntryType};
 
 use super::Core;
-use super::event::{Committed, CoreTurn, Payload};
+use super::event::{CommittedEntry, CoreTurn, Payload};
 use crate::wire::{change_batch, entry_kind};
 use crate::{Fatal, LogIndex, LogPosition};
 
@@ -101,7 +101,7 @@ impl Core {
             }
         };
         self.count(at.index, bytes);
-        turn.committed.push(Committed { at, payload });
+        turn.committed.push(CommittedEntry { at, payload });
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Core {
         assert!(at.index >= self.handed, "an install at {} after {} entries", at.index, self.handed);
         self.stable = self.stable.max(at.index);
         self.count(at.index, 0);
-        turn.committed.push(Committed { at, payload: Payload::Install });
+        turn.committed.push(CommittedEntry { at, payload: Payload::Install });
     }
 
     /// Everything up to `index` is with the apply step; the last of it counts as `bytes` there.

@@ -6,19 +6,19 @@ use raft::eraftpb::{Message, MessageType};
 
 use super::event::Effects;
 use super::state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
-use super::tests::{Bench, append, batch, bench_of, heartbeat};
+use super::tests::{CoreBench, append, batch, bench_of, heartbeat};
 use super::*;
 use crate::wire::Outbound;
 use crate::{LogPosition, RaftLimits, Role};
 
 const MIB: usize = 1 << 20;
 
-fn setup(entry_bytes_max: usize) -> Setup {
-    Setup { apply_bytes_max: 8 * MIB, entry_bytes_max, ..Setup::of_tests() }
+fn setup(entry_bytes_max: usize) -> CoreSetup {
+    CoreSetup { apply_bytes_max: 8 * MIB, entry_bytes_max, ..CoreSetup::of_tests() }
 }
 
 /// A leader of three in term 2; its followers say what the test says.
-fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> Bench {
+fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> CoreBench {
     let mut bench = bench_of(&[1, 2, 3], &setup(entry_bytes_max), cache_bytes_max);
     let jobs = bench.hear(heartbeat(1)).persist;
     bench.sync(jobs);
@@ -31,7 +31,7 @@ fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> Bench {
     bench
 }
 
-fn acknowledge(bench: &mut Bench, from: u64, index: u64) -> Effects {
+fn acknowledge(bench: &mut CoreBench, from: u64, index: u64) -> Effects {
     let msg_type = MessageType::MsgAppendResponse;
     bench.hear(Message { msg_type, from, to: 1, term: 2, index, ..Message::default() })
 }
@@ -43,7 +43,7 @@ fn bulk(sent: &[Outbound], peer: u64) -> usize {
 }
 
 /// Proposes and syncs until the leader takes no more; returns what left for others.
-fn propose_all(bench: &mut Bench, bytes: usize, count: usize) -> (usize, Vec<Outbound>) {
+fn propose_all(bench: &mut CoreBench, bytes: usize, count: usize) -> (usize, Vec<Outbound>) {
     let mut sent = Vec::new();
     for taken in 0..count {
         if bench.core.propose(&[batch(taken as u64 + 1, bytes)]).is_err() {
@@ -132,7 +132,7 @@ fn a_follower_far_behind_is_read_to_in_portions() {
 #[test]
 fn a_candidate_with_much_to_apply_reads_a_bounded_part_of_it() {
     // 40 MiB are committed and none of it is applied; standing for election makes raft-rs look at all of it.
-    let mut bench = bench_of(&[1, 2, 3], &Setup { apply_bytes_max: 1, ..setup(MIB) }, MIB);
+    let mut bench = bench_of(&[1, 2, 3], &CoreSetup { apply_bytes_max: 1, ..setup(MIB) }, MIB);
     for index in 0..40 {
         let message = Message { commit: index, ..append(1, index, u64::from(index > 0), &[MIB]) };
         let jobs = bench.hear(message).persist;

@@ -13,7 +13,7 @@ use wal::testing::SimFs;
 use wal::{Options, Wal};
 
 use super::Core;
-use super::event::{CoreTurn, Effects, Event, Setup};
+use super::event::{CoreSetup, CoreTurn, Effects, Event};
 use super::inquiry::Confirmation;
 use crate::log::DurableState;
 use crate::log::LogStore;
@@ -28,8 +28,8 @@ const OPERATIONS_MAX: usize = 256;
 /// Plays `program` and panics if a law is broken.
 #[doc(hidden)]
 pub fn fuzzed_conversation(program: &[u8]) {
-    let mut program = Program(program);
-    let mut stage = Stage::new(program.byte());
+    let mut program = FuzzInput(program);
+    let mut stage = CoreUnderTest::new(program.byte());
     for _ in 0..OPERATIONS_MAX {
         if program.0.is_empty() {
             break;
@@ -40,7 +40,7 @@ pub fn fuzzed_conversation(program: &[u8]) {
 }
 
 /// A core with its disk, and what is under way to it.
-struct Stage {
+struct CoreUnderTest {
     core: Core,
     wal: Wal<SimFs>,
     jobs: Vec<PersistJob>,
@@ -49,11 +49,11 @@ struct Stage {
     committed: Vec<(LogIndex, Term)>,
 }
 
-impl Stage {
+impl CoreUnderTest {
     /// A follower of member 2 in term 3 with some entries, a member whose store is lost, or one that is not
     /// confirmed.
-    fn new(kind: u8) -> Stage {
-        let setup = Setup {
+    fn new(kind: u8) -> CoreUnderTest {
+        let setup = CoreSetup {
             id: ID,
             heartbeat_ticks: 1,
             election_ticks: 10,
@@ -78,7 +78,8 @@ impl Stage {
         let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, 4096)
             .expect("an empty log needs no reading");
         let core = Core::new(&setup, store, LogIndex::ZERO).expect("a sound setup");
-        let mut stage = Stage { core, wal, jobs: Vec::new(), handed: LogIndex::ZERO, committed: Vec::new() };
+        let mut stage =
+            CoreUnderTest { core, wal, jobs: Vec::new(), handed: LogIndex::ZERO, committed: Vec::new() };
         let entries = (1..=6).map(|index| entry(index, 1 + index / 3, EntryType::EntryNormal, 300)).collect();
         let append = Message { term: 3, commit: 4, entries, ..message(MessageType::MsgAppend, 2) };
         stage.hear(2, &append);
@@ -95,7 +96,7 @@ impl Stage {
         self.core.handle(event).expect("no event of a peer is fatal");
     }
 
-    fn operation(&mut self, program: &mut Program<'_>) {
+    fn operation(&mut self, program: &mut FuzzInput<'_>) {
         match program.byte() % 16 {
             0 => self.event(Event::Tick),
             1 => (0..program.byte() % 32).for_each(|_| {
@@ -146,7 +147,7 @@ impl Stage {
     }
 
     /// A message as any peer might make it up.
-    fn message(&self, program: &mut Program<'_>) -> (u64, Message) {
+    fn message(&self, program: &mut FuzzInput<'_>) -> (u64, Message) {
         use MessageType::*;
         let kinds = [
             MsgPropose,
@@ -269,9 +270,9 @@ fn batch(bytes: usize) -> Bytes {
 }
 
 /// The rest of the input; zeros when it is used up.
-struct Program<'p>(&'p [u8]);
+struct FuzzInput<'p>(&'p [u8]);
 
-impl Program<'_> {
+impl FuzzInput<'_> {
     fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;

@@ -47,7 +47,7 @@ pub enum Event {
 
 /// A committed entry, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedEntry {
     pub at: LogPosition,
     pub payload: Payload,
 }
@@ -88,14 +88,14 @@ pub struct Effects {
 pub struct CoreTurn {
     pub effects: Effects,
     /// For the machine, in this order, each once.
-    pub committed: Vec<Committed>,
+    pub committed: Vec<CommittedEntry>,
     /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
     pub confirmed: Vec<(Bytes, LogIndex)>,
 }
 
 /// How a core is set up. Everything that chance decides comes in here.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct CoreSetup {
     pub id: NodeId,
     /// Between two heartbeats of a leader.
     pub heartbeat_ticks: u32,
@@ -123,10 +123,10 @@ pub struct Setup {
 }
 
 #[cfg(test)]
-impl Setup {
+impl CoreSetup {
     /// Member 1, whose election timeout is always ten ticks.
-    pub(crate) fn of_tests() -> Setup {
-        Setup {
+    pub(crate) fn of_tests() -> CoreSetup {
+        CoreSetup {
             id: 1,
             heartbeat_ticks: 1,
             election_ticks: 10,

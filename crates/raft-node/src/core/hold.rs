@@ -190,12 +190,12 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::event::{Event, Setup};
-    use crate::core::tests::{Bench, bench_of};
+    use crate::core::event::{CoreSetup, Event};
+    use crate::core::tests::{CoreBench, bench_of};
     use crate::{EmptyLog, LogPosition};
 
-    fn unconfirmed(voters: &[u64]) -> Bench {
-        bench_of(voters, &Setup { empty_log: EmptyLog::Unconfirmed, ..Setup::of_tests() }, 1 << 20)
+    fn unconfirmed(voters: &[u64]) -> CoreBench {
+        bench_of(voters, &CoreSetup { empty_log: EmptyLog::Unconfirmed, ..CoreSetup::of_tests() }, 1 << 20)
     }
 
     #[test]

@@ -417,7 +417,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::core::tests::{append, batch, bench, bench_of, heartbeat};
-    use crate::core::{Confirmation, Event, Setup};
+    use crate::core::{Confirmation, CoreSetup, Event};
     use crate::{EmptyLog, LogPosition, StoreState};
 
     fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
@@ -448,11 +448,11 @@ mod tests {
         let [four, five] = [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]]
             .map(|voters| Membership { voters: voters.to_vec(), learners: Vec::new() });
         for (store, is_taken) in [(StoreState::Lost, true), (StoreState::Whole, false)] {
-            let setup = Setup {
+            let setup = CoreSetup {
                 empty_log: EmptyLog::Unconfirmed,
                 store,
                 membership: Some(four.clone()),
-                ..Setup::of_tests()
+                ..CoreSetup::of_tests()
             };
             let mut bench = bench_of(&four.voters, &setup, 1 << 20);
             bench.core.handle(Event::PeerMembership(five.clone())).unwrap();

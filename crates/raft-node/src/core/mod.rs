@@ -53,10 +53,10 @@ mod turn; // events in, effects out
 mod conversation; // any sequence of messages, for fuzzers
 
 pub use conversation::fuzzed_conversation;
-pub use event::{Effects, Event, Setup};
+pub use event::{CoreSetup, Effects, Event};
 pub use inquiry::{Confirmation, Inquiry, PeerState};
 
-pub(crate) use event::{Committed, CoreTurn, Payload};
+pub(crate) use event::{CommittedEntry, CoreTurn, Payload};
 pub(crate) use state::Core;
 
 #[cfg(test)]

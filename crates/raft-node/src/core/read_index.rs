@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::LogIndex;
     use crate::core::event::Event;
-    use crate::core::tests::{Bench, bench};
+    use crate::core::tests::{CoreBench, bench};
     use crate::wire::{Outbound, decode};
 
     fn from_peer(msg_type: MessageType, term: u64) -> Message {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     /// The message and everything that follows from it, syncs included.
-    fn receive(bench: &mut Bench, message: Message) {
+    fn receive(bench: &mut CoreBench, message: Message) {
         let effects = bench.hear(message);
         if !effects.persist.is_empty() {
             bench.sync(effects.persist);

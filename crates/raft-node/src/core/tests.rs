@@ -11,17 +11,17 @@ use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
 use crate::{Lane, LogIndex, LogPosition, Role, Term};
 
-pub(super) struct Bench {
+pub(super) struct CoreBench {
     pub core: Core,
     pub wal: Wal<SimFs>,
 }
 
 /// A core alone on the bench; the test plays its peers.
-pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> Bench {
-    bench_of(voters, &Setup { apply_bytes_max, ..Setup::of_tests() }, 1 << 20)
+pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> CoreBench {
+    bench_of(voters, &CoreSetup { apply_bytes_max, ..CoreSetup::of_tests() }, 1 << 20)
 }
 
-pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) -> Bench {
+pub(super) fn bench_of(voters: &[u64], setup: &CoreSetup, cache_bytes_max: usize) -> CoreBench {
     let start = wal::LogPosition::default();
     let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
@@ -29,10 +29,10 @@ pub(super) fn bench_of(voters: &[u64], setup: &Setup, cache_bytes_max: usize) ->
     let state = DurableState { conf, ..DurableState::default() };
     let none = LogPosition::default();
     let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, cache_bytes_max).unwrap();
-    Bench { core: Core::new(setup, store, LogIndex::ZERO).unwrap(), wal }
+    CoreBench { core: Core::new(setup, store, LogIndex::ZERO).unwrap(), wal }
 }
 
-impl Bench {
+impl CoreBench {
     pub fn sync(&mut self, jobs: Vec<PersistJob>) -> Vec<Outbound> {
         let (durable, promises) = persist(&mut self.wal, jobs).unwrap().0.redeem();
         self.core.handle(Event::Durable(durable)).unwrap();
@@ -40,7 +40,7 @@ impl Bench {
     }
 
     /// Turns and syncs until nothing is left to do; returns what was committed.
-    pub fn settle(&mut self) -> Vec<Committed> {
+    pub fn settle(&mut self) -> Vec<CommittedEntry> {
         let mut committed = Vec::new();
         loop {
             let CoreTurn { effects, committed: handed, .. } = self.core.turn().unwrap();
@@ -164,7 +164,7 @@ fn a_vote_that_was_not_requested_yet_does_not_elect() {
     bench.sync(jobs);
     let entries = bench.hear(append(1, 0, 0, &[10])).persist;
     let own_vote = bench.hear(Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) }).persist;
-    let role_after_a_vote = |bench: &mut Bench| {
+    let role_after_a_vote = |bench: &mut CoreBench| {
         bench.hear(Message { msg_type: MessageType::MsgRequestVoteResponse, ..heartbeat(2) });
         bench.core.role()
     };

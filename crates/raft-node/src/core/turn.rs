@@ -9,8 +9,8 @@ use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::Core;
 use super::event::{CoreTurn, Event};
-use super::state::{View, position, validate};
-use crate::wire::{Batch, Malformed, decode, encode_all};
+use super::state::{CoreView, position, validate};
+use crate::wire::{Batch, MalformedBytes, decode, encode_all};
 use crate::{Fatal, LogIndex, NodeId, RaftLimits, Role};
 
 /// Readies in one turn. More are taken in the next one, after the inbox.
@@ -22,7 +22,7 @@ const FORWARDED_KEPT_FOR: u32 = 3;
 
 /// Why a batch was not taken. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum BatchRefusal {
     /// No leader is known, or none that can be reached; an election may be under way.
     NoLeader,
     /// The previous turn's entries are not synced yet, or leadership is moving, or too much is uncommitted.
@@ -67,7 +67,7 @@ impl Core {
     }
 
     /// Proposes batches as separate entries, in one step. On a follower they are sent to the leader.
-    pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), Refused> {
+    pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), BatchRefusal> {
         assert!(!batches.is_empty(), "nothing to propose");
         self.ready_for_proposals()?;
         let leads = self.role() == Role::Leader;
@@ -80,7 +80,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn propose_entries(&mut self, batches: &[&Bytes]) -> Result<(), Refused> {
+    pub(super) fn propose_entries(&mut self, batches: &[&Bytes]) -> Result<(), BatchRefusal> {
         let entry = |data: &&Bytes| Entry { data: Bytes::clone(data), ..Entry::default() };
         let entries: Vec<Entry> = batches.iter().map(entry).collect();
         let from = self.raw.raft.id;
@@ -90,18 +90,18 @@ impl Core {
             entries: entries.into(),
             ..Message::default()
         };
-        self.raw.step(message).map_err(|_| Refused::Busy)
+        self.raw.step(message).map_err(|_| BatchRefusal::Busy)
     }
 
     /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait,
     /// so that batches grow with the load. A follower forwards at any time, unless the way to the leader
     /// broke and nothing has come from it since: what is sent to a leader that has ended is lost, and its
     /// proposer would wait for the whole of its timeout.
-    pub fn ready_for_proposals(&self) -> Result<(), Refused> {
+    pub fn ready_for_proposals(&self) -> Result<(), BatchRefusal> {
         match self.role() {
-            _ if self.leader().is_none() || self.leader() == self.lost_leader => Err(Refused::NoLeader),
+            _ if self.leader().is_none() || self.leader() == self.lost_leader => Err(BatchRefusal::NoLeader),
             Role::Leader if !self.unsynced.is_empty() || self.raw.raft.lead_transferee.is_some() => {
-                Err(Refused::Busy)
+                Err(BatchRefusal::Busy)
             }
             Role::Leader | Role::Follower | Role::Candidate => Ok(()),
         }
@@ -154,13 +154,13 @@ impl Core {
                 Ok(()) => self.receive_valid(from, message),
                 Err(reason) => self.refuse(from, reason, Some(message)),
             },
-            Err(Malformed(what)) => self.refuse(from, what, None),
+            Err(MalformedBytes(what)) => self.refuse(from, what, None),
         }
     }
 
     fn validate(&self, from: NodeId, message: &Message) -> Result<(), &'static str> {
         let raft = &self.raw.raft;
-        let view = View {
+        let view = CoreView {
             id: raft.id,
             role: self.role(),
             leader: self.leader(),
@@ -265,8 +265,8 @@ impl Core {
             Ok(()) => batches.iter().for_each(|batch| {
                 let _lost = self.propose_entries(&[batch]);
             }),
-            Err(Refused::NoLeader) if is_late => {}
-            Err(Refused::NoLeader | Refused::Busy) => self.forwarded = batches,
+            Err(BatchRefusal::NoLeader) if is_late => {}
+            Err(BatchRefusal::NoLeader | BatchRefusal::Busy) => self.forwarded = batches,
         }
         if self.forwarded.is_empty() {
             self.forwarded_bytes = 0;

@@ -21,7 +21,7 @@
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, HardState};
 
-use crate::wire::{Cursor, Malformed, conf, put_conf, put_number};
+use crate::wire::{ByteReader, MalformedBytes, conf, put_conf, put_number};
 use crate::{LogPosition, NodeId};
 
 const VERSION: u8 = 1;
@@ -55,11 +55,11 @@ impl DurableState {
         out
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<DurableState, Malformed> {
-        let mut cursor = Cursor::new(Bytes::copy_from_slice(bytes));
+    pub fn decode(bytes: &[u8]) -> Result<DurableState, MalformedBytes> {
+        let mut cursor = ByteReader::new(Bytes::copy_from_slice(bytes));
         let version = cursor.byte("state version")?;
         if ![VERSION, VERSION_CATCH_UP].contains(&version) {
-            return Err(Malformed("state version"));
+            return Err(MalformedBytes("state version"));
         }
         let mut state = DurableState::default();
         state.hard.term = cursor.number("term")?;

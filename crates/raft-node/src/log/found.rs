@@ -20,7 +20,7 @@ use super::durable_state::DurableState;
 use crate::{Fatal, LogIndex, LogPosition, Membership, NodeId, StoreState};
 
 /// The log as a node finds it at its start.
-pub struct Found<F: Fs> {
+pub struct RecoveredLog<F: Fs> {
     pub reader: Reader<F>,
     /// The bytes last put as state, if any were.
     pub state: Option<Vec<u8>>,
@@ -28,17 +28,17 @@ pub struct Found<F: Fs> {
     pub last: LogPosition,
 }
 
-impl<F: Fs> Found<F> {
+impl<F: Fs> RecoveredLog<F> {
     /// A log that was just created: nothing is in it yet.
     pub fn created(wal: &Wal<F>) -> Self {
         let last = wal.last();
-        Found { reader: wal.reader(), state: None, start: last, last }
+        RecoveredLog { reader: wal.reader(), state: None, start: last, last }
     }
 
     /// A log that was opened again.
     pub fn opened(wal: &Wal<F>, recovery: Recovery) -> Self {
         let Recovery { state, start, last, .. } = recovery;
-        Found { reader: wal.reader(), state, start, last }
+        RecoveredLog { reader: wal.reader(), state, start, last }
     }
 }
 
@@ -48,7 +48,7 @@ impl<F: Fs> Found<F> {
 pub(crate) fn durable_state<F: Fs>(
     voters: &[NodeId],
     membership: Option<&Membership>,
-    found: &Found<F>,
+    found: &RecoveredLog<F>,
     applied: LogPosition,
     store: StoreState,
 ) -> Result<DurableState, Fatal> {

@@ -13,8 +13,8 @@ mod found; // the log at the start, and whether it belongs here
 pub use durable_state::state_after;
 pub use fit::{LogSpan, ReceiveSlot, StoreChoice, StoreFound, StreamNumber, choose_store};
 pub use force::{ForceError, force_change};
-pub use found::Found;
-pub use persist::{Durable, PersistJob, Persisted, Receipt, Released, persist};
+pub use found::RecoveredLog;
+pub use persist::{Durable, GroupCost, PersistJob, Receipt, SyncRelease, persist};
 
 pub(crate) use durable_state::{DurableState, NO_PART_TAKEN};
 pub(crate) use found::durable_state;

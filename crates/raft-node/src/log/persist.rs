@@ -97,20 +97,20 @@ impl Receipt {
 
     /// Gives out, in the order in which they must be carried out, what the Core must hear and what the
     /// Transport must send.
-    pub fn release(self, mut carry_out: impl FnMut(Released)) {
+    pub fn release(self, mut carry_out: impl FnMut(SyncRelease)) {
         let Receipt { durable, promises } = self;
         if base::mutant("late-durable") {
-            promises.into_iter().for_each(|promise| carry_out(Released::Promise(promise)));
-            return carry_out(Released::Durable(durable));
+            promises.into_iter().for_each(|promise| carry_out(SyncRelease::Promise(promise)));
+            return carry_out(SyncRelease::Durable(durable));
         }
-        carry_out(Released::Durable(durable));
-        promises.into_iter().for_each(|promise| carry_out(Released::Promise(promise)));
+        carry_out(SyncRelease::Durable(durable));
+        promises.into_iter().for_each(|promise| carry_out(SyncRelease::Promise(promise)));
     }
 }
 
 /// What a sync releases, see [`Receipt::release`].
 #[derive(Debug)]
-pub enum Released {
+pub enum SyncRelease {
     /// For the Core, before it can hear any answer to a promise.
     Durable(Durable),
     /// For the Transport.
@@ -119,7 +119,7 @@ pub enum Released {
 
 /// What one group of jobs cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Persisted {
+pub struct GroupCost {
     /// Raft entries in the group.
     pub entries: usize,
     /// Bytes written to the log; 0 when nothing needed writing.
@@ -128,10 +128,10 @@ pub struct Persisted {
 
 /// Appends all `jobs` and makes them durable with one sync. After an error the log is poisoned, and the jobs'
 /// promises are gone: nothing was promised.
-pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receipt, Persisted), wal::Error> {
+pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receipt, GroupCost), wal::Error> {
     let last = jobs.last().expect("a group is never empty");
     let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
-    let mut persisted = Persisted::default();
+    let mut persisted = GroupCost::default();
     let (mut number_before, mut release) = (0, None);
     let releases_first = base::mutant("release-before-sync");
     if releases_first {
@@ -252,7 +252,7 @@ mod tests {
         let before = disk.calls();
         let only_promises = PersistJob { state: None, entries: Vec::new(), ..job(1, 1..=1, Some(8)) };
         let (receipt, persisted) = persist(&mut wal, vec![only_promises]).unwrap();
-        assert_eq!((disk.calls(), persisted), (before, Persisted::default()));
+        assert_eq!((disk.calls(), persisted), (before, GroupCost::default()));
         assert_eq!(receipt.redeem().1.len(), 1);
     }
 
@@ -283,8 +283,8 @@ mod tests {
         let jobs = vec![job(1, 1..=1, Some(8)), job(2, 2..=2, Some(9))];
         persist(&mut wal, jobs).unwrap().0.release(|step| {
             released.push(match step {
-                Released::Durable(durable) => ("durable", durable.number),
-                Released::Promise(promise) => ("promise to", promise.to),
+                SyncRelease::Durable(durable) => ("durable", durable.number),
+                SyncRelease::Promise(promise) => ("promise to", promise.to),
             });
         });
         assert_eq!(released, [("durable", 2), ("promise to", 8), ("promise to", 9)]);

@@ -26,11 +26,11 @@ use crate::{Answer, Fatal, LogIndex, LogPosition, Membership, StateMachine};
 /// One step, made by [`crate::Node::turn`].
 #[derive(Debug)]
 pub struct ApplyJob<P, R> {
-    kind: Kind<P, R>,
+    kind: ApplyItem<P, R>,
 }
 
 #[derive(Debug)]
-enum Kind<P, R> {
+enum ApplyItem<P, R> {
     Entry {
         at: LogPosition,
         content: Option<BatchContent<P>>,
@@ -54,28 +54,28 @@ struct BatchContent<P> {
 
 impl<P, R> ApplyJob<P, R> {
     pub(super) fn empty(at: LogPosition) -> Self {
-        ApplyJob { kind: Kind::Entry { at, content: None } }
+        ApplyJob { kind: ApplyItem::Entry { at, content: None } }
     }
 
     pub(crate) fn batch(at: LogPosition, batch: Batch, replies: Option<Vec<Option<P>>>) -> Self {
         if let Some(replies) = &replies {
             assert_eq!(replies.len(), batch.count, "a batch came back with other commands than it left with");
         }
-        ApplyJob { kind: Kind::Entry { at, content: Some(BatchContent { batch, replies }) } }
+        ApplyJob { kind: ApplyItem::Entry { at, content: Some(BatchContent { batch, replies }) } }
     }
 
     pub(super) fn install(at: LogPosition) -> Self {
-        ApplyJob { kind: Kind::Install { at } }
+        ApplyJob { kind: ApplyItem::Install { at } }
     }
 
     pub(super) fn reads(index: LogIndex, readers: Vec<R>) -> Self {
-        ApplyJob { kind: Kind::Reads { index, readers } }
+        ApplyJob { kind: ApplyItem::Reads { index, readers } }
     }
 }
 
 /// What one step brought.
 #[derive(Debug)]
-pub struct Done<P, R, O> {
+pub struct StepResult<P, R, O> {
     /// How far the machine is now, if the step moved it: an entry was applied, or a snapshot installed.
     pub entry: Option<LogPosition>,
     /// Commands in it.
@@ -120,18 +120,18 @@ impl<S: StateMachine, R> Applier<S, R> {
     /// Whether `job` is next and takes microseconds: readers, or a brief entry.
     pub fn is_brief<P>(&mut self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
-            Kind::Reads { .. } => true,
-            Kind::Entry { at, content: Some(BatchContent { batch, .. }) } => {
+            ApplyItem::Reads { .. } => true,
+            ApplyItem::Entry { at, content: Some(BatchContent { batch, .. }) } => {
                 (at.index == self.applied.index + 1 || base::mutant("brief-out-of-order"))
                     && is_brief(batch, &mut self.machine)
             }
             // The end of any entry may wait for room in the machine's store.
-            Kind::Entry { content: None, .. } | Kind::Install { .. } => false,
+            ApplyItem::Entry { content: None, .. } | ApplyItem::Install { .. } => false,
         }
     }
 
-    pub fn apply<P>(&mut self, job: ApplyJob<P, R>) -> Result<Done<P, R, S::Outcome>, Fatal> {
-        let mut done = Done {
+    pub fn apply<P>(&mut self, job: ApplyJob<P, R>) -> Result<StepResult<P, R, S::Outcome>, Fatal> {
+        let mut done = StepResult {
             entry: None,
             commands: 0,
             answered: Vec::new(),
@@ -140,14 +140,14 @@ impl<S: StateMachine, R> Applier<S, R> {
             membership: None,
         };
         match job.kind {
-            Kind::Entry { at, content } => {
+            ApplyItem::Entry { at, content } => {
                 let may_change = content.as_ref().is_some_and(|content| content.batch.is_change);
                 self.entry(at, content, &mut done)?;
                 done.entry = Some(at);
                 done.membership = if may_change { self.machine.membership() } else { None };
                 self.release(&mut done.readable);
             }
-            Kind::Install { at } => {
+            ApplyItem::Install { at } => {
                 assert!(at.index >= self.applied.index, "an install at {} goes back", at.index);
                 self.machine.install(at)?;
                 self.applied = at;
@@ -157,10 +157,12 @@ impl<S: StateMachine, R> Applier<S, R> {
                 }
                 self.release(&mut done.readable);
             }
-            Kind::Reads { index, readers } if index <= self.applied.index || base::mutant("early-reads") => {
+            ApplyItem::Reads { index, readers }
+                if index <= self.applied.index || base::mutant("early-reads") =>
+            {
                 done.readable = readers;
             }
-            Kind::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),
+            ApplyItem::Reads { index, readers } => self.waiting.entry(index).or_default().extend(readers),
         }
         Ok(done)
     }
@@ -170,7 +172,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         &mut self,
         at: LogPosition,
         content: Option<BatchContent<P>>,
-        done: &mut Done<P, R, S::Outcome>,
+        done: &mut StepResult<P, R, S::Outcome>,
     ) -> Result<(), Fatal> {
         assert_eq!(at.index, self.applied.index + 1, "entries are applied without gaps");
         assert!(at.term >= self.applied.term, "terms never go back along the log");

@@ -8,6 +8,6 @@ mod reads; // rounds that confirm linearizable reads
 
 mod turn; // one turn of all of them
 
-pub use apply::{Applier, ApplyJob, Done};
+pub use apply::{Applier, ApplyJob, StepResult};
 pub use brief::apply_brief_first;
-pub use turn::{Gauges, Node, NodeSetup, Turn};
+pub use turn::{Gauges, Node, NodeOutput, NodeSetup};

@@ -28,7 +28,7 @@ use crate::wire::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 pub(super) type Ticks = u64;
 
 /// A command that is in no batch yet.
-struct Waiting<P> {
+struct QueuedCommand<P> {
     command: Bytes,
     travel: Travel,
     reply: P,
@@ -47,14 +47,14 @@ struct Flight<P> {
 }
 
 /// A batch that Raft has not taken yet: it has a name, but no other member has seen it.
-struct Prepared<P> {
+struct PreparedBatch<P> {
     id: BatchId,
     bytes: Bytes,
     flight: Flight<P>,
 }
 
 /// A proposal whose time is up.
-pub(super) struct Expired<P> {
+pub(super) struct ExpiredProposal<P> {
     pub reply: P,
     pub since: Ticks,
     /// False if the command never left this member: then it will never be applied.
@@ -69,9 +69,9 @@ pub(super) struct Proposals<P> {
     next_sequence: u64,
     batch_bytes_max: usize,
     /// In the order of arrival.
-    waiting: VecDeque<Waiting<P>>,
+    waiting: VecDeque<QueuedCommand<P>>,
     /// At most one: the next batch is not built before this one has left, so that it can take in more.
-    prepared: Option<Prepared<P>>,
+    prepared: Option<PreparedBatch<P>>,
     /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in
     /// this order on one leader, but a batch may be lost and the next one not.
     in_flight: BTreeMap<u64, Flight<P>>,
@@ -93,7 +93,7 @@ impl<P> Proposals<P> {
     /// Queues a command. `reply` answers its proposer, once.
     pub fn offer(&mut self, (command, travel): (Bytes, Travel), reply: P, now: Ticks) {
         debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
-        self.waiting.push_back(Waiting { command, travel, reply, since: now });
+        self.waiting.push_back(QueuedCommand { command, travel, reply, since: now });
     }
 
     /// Drops the commands whose proposers have gone, if they are in no batch yet: they will never be applied.
@@ -115,7 +115,7 @@ impl<P> Proposals<P> {
     }
 
     /// Copies the commands of those who wait longest into a batch with a new name.
-    fn prepare(&mut self) -> Prepared<P> {
+    fn prepare(&mut self) -> PreparedBatch<P> {
         let id = BatchId { proposer: self.id, nonce: self.nonce, sequence: self.next_sequence };
         self.next_sequence += 1;
         let (count, bytes) = self.fitting();
@@ -136,7 +136,7 @@ impl<P> Proposals<P> {
             flight.since.push(waiting.since);
         }
         let bytes = change.unwrap_or_else(|| builder.finish());
-        Prepared { id, bytes, flight }
+        PreparedBatch { id, bytes, flight }
     }
 
     /// How many of those who wait fit into one batch, at least one, and the bytes they take. A change of the
@@ -193,15 +193,15 @@ impl<P> Proposals<P> {
     /// One that never left this member is withdrawn for good; the proposer may try again without fear of a
     /// second effect. One that left may still be applied, and its proposer receives no more than that it took
     /// too long.
-    pub fn expire(&mut self, deadline: Ticks) -> Vec<Expired<P>> {
+    pub fn expire(&mut self, deadline: Ticks) -> Vec<ExpiredProposal<P>> {
         debug_assert!(
             self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),
             "arrival order is time order"
         );
         let mut expired = Vec::new();
         while self.waiting.front().is_some_and(|first| first.since < deadline) {
-            let Waiting { reply, since, .. } = self.waiting.pop_front().expect("looked at just now");
-            expired.push(Expired { reply, since, sent: false });
+            let QueuedCommand { reply, since, .. } = self.waiting.pop_front().expect("looked at just now");
+            expired.push(ExpiredProposal { reply, since, sent: false });
         }
         self.prepared =
             self.prepared.take().and_then(|prepared| prepared.without_expired(deadline, &mut expired));
@@ -221,11 +221,11 @@ impl<P> Proposals<P> {
     }
 }
 
-impl<P> Prepared<P> {
+impl<P> PreparedBatch<P> {
     /// Leaves out the commands whose proposers run out of time: they learn that theirs never left this
     /// member, so it must never leave. No other member has seen the batch yet, so it keeps its name. None if
     /// nothing remains.
-    fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<Expired<P>>) -> Option<Self> {
+    fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<ExpiredProposal<P>>) -> Option<Self> {
         self.flight.expire(deadline, false, expired);
         let gone = std::mem::take(&mut self.flight.expired);
         if gone == 0 {
@@ -247,10 +247,10 @@ impl<P> Prepared<P> {
 
 impl<P> Flight<P> {
     /// Takes out the replies of those who came before `deadline`; they are the first ones.
-    fn expire(&mut self, deadline: Ticks, sent: bool, expired: &mut Vec<Expired<P>>) {
+    fn expire(&mut self, deadline: Ticks, sent: bool, expired: &mut Vec<ExpiredProposal<P>>) {
         while self.since.get(self.expired).is_some_and(|since| *since < deadline) {
             let reply = self.replies[self.expired].take().expect("each reply expires once");
-            expired.push(Expired { reply, since: self.since[self.expired], sent });
+            expired.push(ExpiredProposal { reply, since: self.since[self.expired], sent });
             self.expired += 1;
         }
     }

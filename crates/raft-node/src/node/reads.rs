@@ -32,7 +32,7 @@ use crate::{NodeId, Term};
 const ROUNDS_MAX: usize = 2;
 
 /// One who wants to read, and since when.
-struct Reader<R> {
+struct PendingRead<R> {
     reply: R,
     since: Ticks,
 }
@@ -41,7 +41,7 @@ struct Reader<R> {
 struct Round<R> {
     number: u64,
     begun: Ticks,
-    readers: Vec<Reader<R>>,
+    readers: Vec<PendingRead<R>>,
 }
 
 /// Who leads, as far as this member knows: the leader, if any, and the term.
@@ -57,11 +57,11 @@ pub(super) struct Reads<R> {
     /// The leader and term that the rounds under way were begun in.
     leader_term: LeaderTerm,
     /// In the order of arrival; in no round yet, or in one that was forgotten.
-    waiting: VecDeque<Reader<R>>,
+    waiting: VecDeque<PendingRead<R>>,
     /// Begun and not confirmed, oldest first; at most [`ROUNDS_MAX`].
     rounds: VecDeque<Round<R>>,
     /// Readers whose round died with its leader, until another one is known.
-    orphans: VecDeque<Reader<R>>,
+    orphans: VecDeque<PendingRead<R>>,
 }
 
 impl<R> Reads<R> {
@@ -83,9 +83,9 @@ impl<R> Reads<R> {
     pub fn ask(&mut self, reply: R, now: Ticks) {
         match self.rounds.back_mut() {
             Some(round) if base::mutant("late-readers") => {
-                round.readers.push(Reader { reply, since: now });
+                round.readers.push(PendingRead { reply, since: now });
             }
-            _ => self.waiting.push_back(Reader { reply, since: now }),
+            _ => self.waiting.push_back(PendingRead { reply, since: now }),
         }
     }
 

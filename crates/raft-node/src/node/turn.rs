@@ -29,13 +29,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::apply::ApplyJob;
-use super::proposals::{Expired, Proposals, Ticks};
+use super::proposals::{ExpiredProposal, Proposals, Ticks};
 use super::reads::Reads;
 use crate::core::Core;
 use crate::core::PeerState;
-use crate::core::{Committed, CoreTurn, Effects, Event, Payload, Setup};
+use crate::core::{CommittedEntry, CoreSetup, CoreTurn, Effects, Event, Payload};
 use crate::log::{Archive, LogStore};
-use crate::log::{Found, durable_state};
+use crate::log::{RecoveredLog, durable_state};
 use crate::types::Travel;
 use crate::wire::Batch;
 use crate::{
@@ -45,7 +45,7 @@ use crate::{
 /// How a node is set up: the core's part, and the waiting room's.
 #[derive(Clone, Debug)]
 pub struct NodeSetup {
-    pub core: Setup,
+    pub core: CoreSetup,
     /// See [`crate::Config::boot_nonce`].
     pub boot_nonce: u64,
     pub batch_bytes_max: usize,
@@ -58,7 +58,7 @@ pub struct NodeSetup {
 /// their disks can then work at the same time as this member's. Nothing breaks in another order. `P` answers
 /// a proposer, `R` a reader.
 #[derive(Debug)]
-pub struct Turn<P, R> {
+pub struct NodeOutput<P, R> {
     /// Of the core.
     pub effects: Effects,
     /// To be applied in order; see [`crate::Applier`].
@@ -117,7 +117,7 @@ impl<P, R> Node<P, R> {
     pub fn open<F: wal::Fs>(
         setup: &NodeSetup,
         voters: &[NodeId],
-        found: Found<F>,
+        found: RecoveredLog<F>,
         applied: LogPosition,
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
@@ -201,8 +201,8 @@ impl<P, R> Node<P, R> {
     /// The order within is not free. Changes of leadership are noted first, so that no round begins under a
     /// leader that is gone; the batch is proposed before the core turns, so that it leaves in this turn;
     /// rounds are confirmed last, after leadership was looked at again.
-    pub fn turn(&mut self) -> Result<Turn<P, R>, Fatal> {
-        let mut turn = Turn {
+    pub fn turn(&mut self) -> Result<NodeOutput<P, R>, Fatal> {
+        let mut turn = NodeOutput {
             effects: Effects::default(),
             apply: Vec::new(),
             proposals_failed: Vec::new(),
@@ -296,7 +296,7 @@ impl<P, R> Node<P, R> {
     }
 
     /// Keeps track of who leads since when, and ends the read rounds of a leader that is no more.
-    fn note_leader(&mut self, turn: &mut Turn<P, R>) {
+    fn note_leader(&mut self, turn: &mut NodeOutput<P, R>) {
         let leader = self.core.leader();
         if leader != self.leader {
             self.leader = leader;
@@ -308,7 +308,7 @@ impl<P, R> Node<P, R> {
     }
 
     /// Once per tick: requests that waited too long fail, with the reason.
-    fn expire(&mut self, turn: &mut Turn<P, R>) {
+    fn expire(&mut self, turn: &mut NodeOutput<P, R>) {
         if !std::mem::take(&mut self.ticked) {
             return;
         }
@@ -325,7 +325,7 @@ impl<P, R> Node<P, R> {
     ///
     /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here
     /// depends on it.
-    fn why(&self, expired: &Expired<P>) -> ProposeError {
+    fn why(&self, expired: &ExpiredProposal<P>) -> ProposeError {
         let since = expired.since;
         let Some(leader) = self.leader else {
             return if expired.sent { ProposeError::Timeout } else { ProposeError::NoLeader };
@@ -352,7 +352,7 @@ impl<P, R> Node<P, R> {
         !held && self.core.ready_for_proposals().is_ok()
     }
 
-    fn propose(&mut self, turn: &mut Turn<P, R>) {
+    fn propose(&mut self, turn: &mut NodeOutput<P, R>) {
         self.refused = false;
         if !self.may_propose() {
             return;
@@ -387,7 +387,7 @@ impl<P, R> Node<P, R> {
     ///
     /// A payload that is no batch is applied as an entry without commands: every member reads the same bytes
     /// and does the same, and stopping would stop all of them at every start.
-    fn job(&mut self, committed: Committed) -> ApplyJob<P, R> {
+    fn job(&mut self, committed: CommittedEntry) -> ApplyJob<P, R> {
         let at = committed.at;
         let (payload, is_change) = match committed.payload {
             Payload::Batch(payload) => (payload, false),

@@ -19,26 +19,26 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::driver::LocalJob;
-use super::replies::{Completion, ProposeReply, ReadReply, Replies};
-use super::shared::Shared;
-use crate::node::{Applier, Done};
+use super::replies::{Completion, ProposeReply, ReadReply, ReplySender};
+use super::shared::RuntimeShared;
+use crate::node::{Applier, StepResult};
 use crate::{Fatal, ProposeError, StateMachine};
 
-type LocalDone<O> = Done<ProposeReply<O>, ReadReply, O>;
+type LocalDone<O> = StepResult<ProposeReply<O>, ReadReply, O>;
 
 /// The machine, shared by those who may apply.
 pub(super) struct Applying<S: StateMachine> {
     /// None once a step failed, or the apply thread has ended.
     applier: Mutex<Option<Applier<S, ReadReply>>>,
-    shared: Arc<Shared<S::Outcome>>,
-    replies: Replies<S::Outcome>,
+    shared: Arc<RuntimeShared<S::Outcome>>,
+    replies: ReplySender<S::Outcome>,
 }
 
 impl<S: StateMachine> Applying<S> {
     pub fn new(
         applier: Applier<S, ReadReply>,
-        shared: Arc<Shared<S::Outcome>>,
-        replies: Replies<S::Outcome>,
+        shared: Arc<RuntimeShared<S::Outcome>>,
+        replies: ReplySender<S::Outcome>,
     ) -> Self {
         Applying { applier: Mutex::new(Some(applier)), shared, replies }
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::node::ApplyJob;
     use crate::runtime::entrance::Occupancy;
-    use crate::runtime::replies::{Reply, replies};
+    use crate::runtime::replies::{PendingReply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
     use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, Observer, RaftLimits};
 
@@ -191,7 +191,7 @@ mod tests {
         let batch = Batch::parse(&builder.finish()).unwrap();
         let (to, answered) = oneshot::channel();
         let permit = Arc::new(Occupancy::default()).admit(1, 1, 1).unwrap();
-        let mut waiting = vec![Some(Reply { to, permit })];
+        let mut waiting = vec![Some(PendingReply { to, permit })];
         waiting.resize_with(commands.len(), || None);
         (ApplyJob::batch(LogPosition::new(index, 1), batch, Some(waiting)), answered)
     }
@@ -200,7 +200,7 @@ mod tests {
         let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
         let machine = Echo { applied: LogPosition::default(), begun, word };
         let around = (Arc::new(NoHost) as Arc<dyn Host>, Arc::new(()) as Arc<dyn Observer>);
-        let shared = Shared::new(1, &RaftLimits::default(), around, Box::new(|_| {}));
+        let shared = RuntimeShared::new(1, &RaftLimits::default(), around, Box::new(|_| {}));
         (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
     }
 

@@ -38,13 +38,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-use super::queue::{Queue, Taken};
-use super::replies::{Completion, ProposeReply, ReadReply, Replies};
-use super::shared::{Input, Shared};
+use super::queue::{InputQueue, QueueStatus};
+use super::replies::{Completion, ProposeReply, ReadReply, ReplySender};
+use super::shared::{Input, RuntimeShared};
 use crate::core::Event;
 use crate::log::PersistJob;
 use crate::node::{ApplyJob, apply_brief_first};
-use crate::node::{Node, Turn};
+use crate::node::{Node, NodeOutput};
 use crate::types::Travel;
 use crate::{Fatal, LogIndex, Membership, NodeId, ProposeError, ReadError, Role, TransferError, Transport};
 
@@ -115,12 +115,12 @@ struct Transfer {
 /// Where the driver sends what a turn calls for. When this is dropped, the threads that wait for the driver
 /// finish what they have, and end.
 pub(super) struct Outlets<O> {
-    pub shared: Arc<Shared<O>>,
-    pub log: Arc<Queue<PersistJob>>,
-    pub apply: Arc<Queue<LocalJob<O>>>,
+    pub shared: Arc<RuntimeShared<O>>,
+    pub log: Arc<InputQueue<PersistJob>>,
+    pub apply: Arc<InputQueue<LocalJob<O>>>,
     /// Applies a job here and now if that takes no time to speak of, and gives it back if not.
     pub apply_brief: ApplyBrief<O>,
-    pub replies: Replies<O>,
+    pub replies: ReplySender<O>,
     pub transport: Arc<dyn Transport>,
 }
 
@@ -212,7 +212,7 @@ impl<O: Send + 'static> Driver<O> {
                 tokio::task::yield_now().await;
             }
             drop(rest);
-            if taken == Taken::Closed {
+            if taken == QueueStatus::Closed {
                 return Ok(());
             }
         }
@@ -319,7 +319,7 @@ impl<O: Send + 'static> Driver<O> {
 
     /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another
     /// thread, and would take the processor from what others wait for.
-    fn perform(&mut self, turn: Turn<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
+    fn perform(&mut self, turn: NodeOutput<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
         for message in turn.effects.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
         }
@@ -328,7 +328,7 @@ impl<O: Send + 'static> Driver<O> {
         }
         self.outlets.log.put_all(turn.effects.persist);
         self.apply(turn.apply)?;
-        let Shared { host, observer, .. } = &*self.outlets.shared;
+        let RuntimeShared { host, observer, .. } = &*self.outlets.shared;
         turn.effects.snapshots_ignored.into_iter().for_each(|at| host.snapshot_ignored(at));
         turn.effects.checkpoint_wanted.into_iter().for_each(|index| host.checkpoint_wanted(index));
         if let Some((commands, bytes)) = turn.batch {

@@ -38,15 +38,15 @@ const OWN_PROPOSAL_BYTES_MAX: usize = 8 << 20;
 pub struct Entrance {
     command_bytes_max: usize,
     inbox_bytes_max: usize,
-    of_clients: Waiting,
-    of_member: Waiting,
+    of_clients: PendingRequests,
+    of_member: PendingRequests,
     /// Of peers' messages in the inbox.
     inbox_bytes: AtomicUsize,
 }
 
 /// What waits for an answer, and its bounds.
 #[derive(Debug)]
-struct Waiting {
+struct PendingRequests {
     /// Proposals and their bytes.
     proposals: Arc<Occupancy>,
     proposals_max: usize,
@@ -57,9 +57,9 @@ struct Waiting {
     unapplied_entries_max: u64,
 }
 
-impl Waiting {
-    fn new(limits: &RaftLimits) -> Waiting {
-        Waiting {
+impl PendingRequests {
+    fn new(limits: &RaftLimits) -> PendingRequests {
+        PendingRequests {
             proposals: Arc::default(),
             proposals_max: limits.proposals_max,
             proposal_bytes_max: limits.proposal_bytes_max,
@@ -83,13 +83,13 @@ impl Entrance {
         Entrance {
             command_bytes_max: limits.command_bytes_max,
             inbox_bytes_max: limits.inbox_bytes_max,
-            of_clients: Waiting::new(limits),
-            of_member: Waiting::new(&of_member),
+            of_clients: PendingRequests::new(limits),
+            of_member: PendingRequests::new(&of_member),
             inbox_bytes: AtomicUsize::new(0),
         }
     }
 
-    fn waiting(&self, origin: RequestOrigin) -> &Waiting {
+    fn waiting(&self, origin: RequestOrigin) -> &PendingRequests {
         // A bug to be found: a full entrance delays the end of leases.
         match origin {
             RequestOrigin::Member if !base::mutant("one-entrance") => &self.of_member,

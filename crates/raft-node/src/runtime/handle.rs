@@ -16,8 +16,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::entrance::RequestOrigin;
-use super::replies::Reply;
-use super::shared::{Input, Shared, Status};
+use super::replies::PendingReply;
+use super::shared::{Input, RuntimeShared, Status};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};
 use crate::types::Travel;
@@ -28,7 +28,7 @@ use crate::{
 
 /// One member, as the rest of the process uses it.
 pub struct Handle<O> {
-    pub(super) shared: Arc<Shared<O>>,
+    pub(super) shared: Arc<RuntimeShared<O>>,
 }
 
 impl<O> Clone for Handle<O> {
@@ -64,7 +64,7 @@ impl<O: Send + 'static> Handle<O> {
         let unapplied = status.commit.entries_since(status.applied);
         let permit = shared.entrance.propose(origin, command.len(), unapplied)?;
         let (to, answer) = oneshot::channel();
-        let input = Input::Propose { command, travel, reply: Reply { to, permit } };
+        let input = Input::Propose { command, travel, reply: PendingReply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
         // A member that stops or fails drops the reply unanswered.
         answer.await.unwrap_or(Err(ProposeError::Stopped))
@@ -85,7 +85,7 @@ impl<O: Send + 'static> Handle<O> {
     pub async fn read_point_of(&self, origin: RequestOrigin) -> Result<LogIndex, ReadError> {
         let permit = self.shared.entrance.read(origin)?;
         let (to, answer) = oneshot::channel();
-        let input = Input::Read { reply: Reply { to, permit } };
+        let input = Input::Read { reply: PendingReply { to, permit } };
         self.shared.inbox.put(input).map_err(|_| ReadError::Stopped)?;
         answer.await.unwrap_or(Err(ReadError::Stopped))
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
-struct State<T> {
+struct QueueState<T> {
     /// In order of arrival; taken all at once.
     items: Vec<T>,
     /// The owner waits, and no sender has woken it yet: the one who finds this does.
@@ -28,25 +28,25 @@ enum Owner {
     Thread,
 }
 
-pub(super) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(super) struct InputQueue<T> {
+    state: Mutex<QueueState<T>>,
     /// Wakes an owner that is a thread.
     filled: Condvar,
 }
 
 /// Whether the owner should go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Taken {
+pub(super) enum QueueStatus {
     /// There may be items; more may come.
     Open,
     /// Closed: what was taken is the last.
     Closed,
 }
 
-impl<T> Queue<T> {
+impl<T> InputQueue<T> {
     pub fn new() -> Self {
-        let state = State { items: Vec::new(), waiting: None, nudged: false, closed: false };
-        Queue { state: Mutex::new(state), filled: Condvar::new() }
+        let state = QueueState { items: Vec::new(), waiting: None, nudged: false, closed: false };
+        InputQueue { state: Mutex::new(state), filled: Condvar::new() }
     }
 
     /// Puts `item` in, or gives it back if the queue is closed.
@@ -96,7 +96,7 @@ impl<T> Queue<T> {
     }
 
     /// Changes the state, and wakes the owner after that.
-    fn change(&self, change: impl FnOnce(&mut State<T>)) {
+    fn change(&self, change: impl FnOnce(&mut QueueState<T>)) {
         let mut state = self.state.lock();
         change(&mut state);
         let waiting = state.waiting.take();
@@ -124,7 +124,7 @@ impl<T> Queue<T> {
     }
 
     /// For a thread: takes all items into `into`, which must be empty. Sleeps while there are none.
-    pub fn wait_and_take(&self, into: &mut Vec<T>) -> Taken {
+    pub fn wait_and_take(&self, into: &mut Vec<T>) -> QueueStatus {
         let mut state = self.state.lock();
         while !state.is_worth_a_look() {
             state.waiting = Some(Owner::Thread);
@@ -134,25 +134,25 @@ impl<T> Queue<T> {
     }
 
     /// Takes all items into `into`, which must be empty.
-    pub fn take(&self, into: &mut Vec<T>) -> Taken {
+    pub fn take(&self, into: &mut Vec<T>) -> QueueStatus {
         self.state.lock().take(into)
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     /// A nudge ends one wait.
     fn is_worth_a_look(&mut self) -> bool {
         !self.items.is_empty() || self.closed || std::mem::take(&mut self.nudged)
     }
 
-    fn take(&mut self, into: &mut Vec<T>) -> Taken {
+    fn take(&mut self, into: &mut Vec<T>) -> QueueStatus {
         assert!(into.is_empty(), "what was taken before must be handled first");
         // The owner is awake: no sender need wake it.
         self.waiting = None;
         // The buffers change places: `into` was emptied above, so the senders get an empty one with room in
         // it.
         std::mem::swap(&mut self.items, into);
-        if self.closed { Taken::Closed } else { Taken::Open }
+        if self.closed { QueueStatus::Closed } else { QueueStatus::Open }
     }
 }
 
@@ -176,28 +176,28 @@ mod tests {
 
     #[test]
     fn everything_is_taken_at_once_and_in_order() {
-        let queue = Queue::new();
+        let queue = InputQueue::new();
         queue.put_all(vec![0, 1]);
         queue.put(2).unwrap();
         let mut taken = Vec::new();
-        assert_eq!(queue.take(&mut taken), Taken::Open);
+        assert_eq!(queue.take(&mut taken), QueueStatus::Open);
         assert_eq!(taken, [0, 1, 2]);
     }
 
     #[test]
     fn a_closed_queue_gives_back_and_still_empties() {
-        let queue = Queue::new();
+        let queue = InputQueue::new();
         queue.put("kept").unwrap();
         queue.close();
         assert_eq!((queue.put("late"), queue.put_quietly("late")), (Err("late"), Err("late")));
         queue.put_all(vec!["late"]);
         let mut taken = Vec::new();
-        assert_eq!(queue.wait_and_take(&mut taken), Taken::Closed);
+        assert_eq!(queue.wait_and_take(&mut taken), QueueStatus::Closed);
         assert_eq!(taken, ["kept"]);
     }
 
     /// What a sender does, and whether the owner's wait ends.
-    type Sending = (fn(&Queue<u8>), bool);
+    type Sending = (fn(&InputQueue<u8>), bool);
 
     #[test]
     fn a_waiting_task_is_woken_once_and_only_for_cause() {
@@ -218,7 +218,7 @@ mod tests {
             (|queue| queue.close(), true),
         ];
         for (case, (sending, ends)) in cases.into_iter().enumerate() {
-            let (queue, woken) = (Queue::new(), Arc::new(Woken::default()));
+            let (queue, woken) = (InputQueue::new(), Arc::new(Woken::default()));
             let waker = Waker::from(woken.clone());
             let mut context = Context::from_waker(&waker);
             assert!(queue.poll_filled(&mut context).is_pending(), "{case}");
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_nudge_ends_one_wait() {
-        let queue = Queue::<u8>::new();
+        let queue = InputQueue::<u8>::new();
         let mut context = Context::from_waker(Waker::noop());
         queue.nudge();
         assert!(queue.poll_filled(&mut context).is_ready());
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn a_sleeping_thread_is_woken_by_an_item_and_by_closing() {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(InputQueue::new());
         let owner = queue.clone();
         let thread = std::thread::spawn(move || {
             let (mut taken, mut total) = (Vec::new(), 0);
-            while owner.wait_and_take(&mut taken) == Taken::Open {
+            while owner.wait_and_take(&mut taken) == QueueStatus::Open {
                 total += taken.drain(..).sum::<i32>();
             }
             total + taken.drain(..).sum::<i32>()

@@ -20,21 +20,21 @@ use crate::{LogIndex, ProposeError, ReadError};
 
 /// The receiver of one waiter.
 #[derive(Debug)]
-pub(super) struct Reply<T> {
+pub(super) struct PendingReply<T> {
     /// Before `to`, for the order in which a reply without an answer is dropped.
     pub permit: Permit,
     pub to: oneshot::Sender<T>,
 }
 
-impl<T> Reply<T> {
+impl<T> PendingReply<T> {
     fn complete(self, answer: T) {
         drop(self.permit);
         let _ = self.to.send(answer);
     }
 }
 
-pub(super) type ProposeReply<O> = Reply<Result<O, ProposeError>>;
-pub(super) type ReadReply = Reply<Result<LogIndex, ReadError>>;
+pub(super) type ProposeReply<O> = PendingReply<Result<O, ProposeError>>;
+pub(super) type ReadReply = PendingReply<Result<LogIndex, ReadError>>;
 
 /// One answer and where it goes.
 pub(super) enum Completion<O> {
@@ -52,17 +52,17 @@ impl<O> Completion<O> {
 }
 
 /// The threads' end.
-pub(super) struct Replies<O> {
+pub(super) struct ReplySender<O> {
     to_pump: mpsc::UnboundedSender<Vec<Completion<O>>>,
 }
 
-impl<O> Clone for Replies<O> {
+impl<O> Clone for ReplySender<O> {
     fn clone(&self) -> Self {
-        Replies { to_pump: self.to_pump.clone() }
+        ReplySender { to_pump: self.to_pump.clone() }
     }
 }
 
-impl<O> Replies<O> {
+impl<O> ReplySender<O> {
     pub fn complete(&self, mut completions: Vec<Completion<O>>) {
         if completions.len() <= 1 {
             return completions.drain(..).for_each(Completion::complete);
@@ -89,9 +89,9 @@ impl<O: Send + 'static> Pump<O> {
     }
 }
 
-pub(super) fn replies<O>() -> (Replies<O>, Pump<O>) {
+pub(super) fn replies<O>() -> (ReplySender<O>, Pump<O>) {
     let (to_pump, from_threads) = mpsc::unbounded_channel();
-    (Replies { to_pump }, Pump { from_threads })
+    (ReplySender { to_pump }, Pump { from_threads })
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         occupancy: &Arc<Occupancy>,
     ) -> (ProposeReply<u32>, oneshot::Receiver<Result<u32, ProposeError>>) {
         let (to, from) = oneshot::channel();
-        (Reply { to, permit: occupancy.admit(10, 100, 1000).unwrap() }, from)
+        (PendingReply { to, permit: occupancy.admit(10, 100, 1000).unwrap() }, from)
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::entrance::Entrance;
-use super::queue::Queue;
+use super::queue::InputQueue;
 use super::replies::{ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
@@ -75,9 +75,9 @@ pub(super) enum Input<O> {
 }
 
 /// One per member; every thread and every handle holds it.
-pub(super) struct Shared<O> {
+pub(super) struct RuntimeShared<O> {
     pub id: NodeId,
-    pub inbox: Queue<Input<O>>,
+    pub inbox: InputQueue<Input<O>>,
     pub entrance: Entrance,
     pub host: Arc<dyn Host>,
     pub observer: Arc<dyn Observer>,
@@ -101,16 +101,16 @@ pub(super) struct Shared<O> {
     is_unconfirmed: AtomicBool,
 }
 
-impl<O> Shared<O> {
+impl<O> RuntimeShared<O> {
     pub fn new(
         id: NodeId,
         limits: &RaftLimits,
         (host, observer): (Arc<dyn Host>, Arc<dyn Observer>),
         on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     ) -> Self {
-        Shared {
+        RuntimeShared {
             id,
-            inbox: Queue::new(),
+            inbox: InputQueue::new(),
             entrance: Entrance::new(limits),
             host,
             observer,

@@ -11,12 +11,12 @@ use wal::{Fs, Recovery, Wal};
 
 use super::applying::Applying;
 use super::driver::{Driver, Outlets, TickClock};
-use super::queue::Queue;
+use super::queue::InputQueue;
 use super::replies::{Pump, replies};
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use super::threads::{run_apply, run_log};
-use crate::core::Setup;
-use crate::log::Found;
+use crate::core::CoreSetup;
+use crate::log::RecoveredLog;
 use crate::node::Applier;
 use crate::node::{Node, NodeSetup};
 use crate::{Config, Fatal, Handle, Host, Observer, StartError, StateMachine, Transport};
@@ -30,19 +30,19 @@ const READ_RETRY: Duration = Duration::from_millis(500);
 /// then on the log belongs to the member's log thread, and others read through its reader.
 pub struct Log<F: Fs> {
     wal: Wal<F>,
-    found: Found<F>,
+    found: RecoveredLog<F>,
 }
 
 impl<F: Fs> Log<F> {
     /// A log that was just created: nothing is in it yet.
     pub fn created(wal: Wal<F>) -> Self {
-        let found = Found::created(&wal);
+        let found = RecoveredLog::created(&wal);
         Log { wal, found }
     }
 
     /// A log that was opened again.
     pub fn opened(wal: Wal<F>, recovery: Recovery) -> Self {
-        let found = Found::opened(&wal, recovery);
+        let found = RecoveredLog::opened(&wal, recovery);
         Log { wal, found }
     }
 }
@@ -99,12 +99,12 @@ pub fn start<S: StateMachine, F: Fs>(
     let node = Node::open(&node_setup(&config), &config.voters, found, applied)
         .map_err(|fatal| StartError::State { reason: base::causes(&fatal) })?;
 
-    let shared = Arc::new(Shared::new(config.id, &config.limits, (host, observer), on_fatal));
+    let shared = Arc::new(RuntimeShared::new(config.id, &config.limits, (host, observer), on_fatal));
     shared.applied.store(applied.index.0, Ordering::SeqCst);
     shared.publish(node.gauges());
     shared.publish_unconfirmed(node.is_unconfirmed());
     let (replies, pump) = replies();
-    let jobs = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+    let jobs = (Arc::new(InputQueue::new()), Arc::new(InputQueue::new()));
     let applying = Arc::new(Applying::new(Applier::new(state_machine), shared.clone(), replies.clone()));
     let for_driver = applying.clone();
     let outlets = Outlets {
@@ -130,7 +130,7 @@ pub fn start<S: StateMachine, F: Fs>(
 
 /// Starts threads that report how they end.
 struct Spawner<'a, O> {
-    shared: &'a Arc<Shared<O>>,
+    shared: &'a Arc<RuntimeShared<O>>,
     handles: Vec<JoinHandle<()>>,
 }
 
@@ -204,7 +204,7 @@ fn own_share(config: &Config) -> std::ops::Range<u32> {
 fn node_setup(config: &Config) -> NodeSetup {
     let limits = &config.limits;
     NodeSetup {
-        core: Setup {
+        core: CoreSetup {
             id: config.id,
             heartbeat_ticks: config.heartbeat_ticks,
             election_ticks: config.election_ticks,

@@ -11,10 +11,10 @@ use wal::{Fs, Wal};
 
 use super::applying::Applying;
 use super::driver::LocalJob;
-use super::queue::{Queue, Taken};
-use super::shared::{Input, Shared};
+use super::queue::{InputQueue, QueueStatus};
+use super::shared::{Input, RuntimeShared};
 use crate::core::Event;
-use crate::log::{PersistJob, Released, persist};
+use crate::log::{PersistJob, SyncRelease, persist};
 use crate::{Fatal, LogSync, StateMachine, Transport};
 
 /// The log thread: everything that waits becomes durable with one sync, and only then what was promised is
@@ -24,8 +24,8 @@ use crate::{Fatal, LogSync, StateMachine, Transport};
 /// what comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
 pub(super) fn run_log<O, F: Fs>(
     mut wal: Wal<F>,
-    jobs: &Queue<PersistJob>,
-    shared: &Shared<O>,
+    jobs: &InputQueue<PersistJob>,
+    shared: &RuntimeShared<O>,
     transport: &dyn Transport,
 ) -> Result<(), Fatal> {
     let mut waiting = Vec::new();
@@ -42,15 +42,15 @@ pub(super) fn run_log<O, F: Fs>(
             // The driver's inbox comes first, so that no answer to a promise can be handled before it;
             // waking the driver comes last, so that peers need not wait for a context switch here.
             receipt.release(|released| match released {
-                Released::Durable(durable) => {
+                SyncRelease::Durable(durable) => {
                     // Refused only by an inbox that is closed, when the driver has ended.
                     let _ = shared.inbox.put_quietly(Input::Event(Event::Durable(durable)));
                 }
-                Released::Promise(message) => transport.send(message.to, message.lane, message.bytes),
+                SyncRelease::Promise(message) => transport.send(message.to, message.lane, message.bytes),
             });
             shared.inbox.wake();
         }
-        if taken == Taken::Closed {
+        if taken == QueueStatus::Closed {
             return wal.close().map_err(|error| Fatal::caused("close the log", error));
         }
     }
@@ -62,8 +62,8 @@ pub(super) fn run_log<O, F: Fs>(
 /// bound, while commits go on.
 pub(super) fn run_apply<S: StateMachine>(
     applying: &Applying<S>,
-    jobs: &Queue<LocalJob<S::Outcome>>,
-    shared: &Shared<S::Outcome>,
+    jobs: &InputQueue<LocalJob<S::Outcome>>,
+    shared: &RuntimeShared<S::Outcome>,
 ) -> Result<(), Fatal> {
     let mut waiting = Vec::new();
     loop {
@@ -76,7 +76,7 @@ pub(super) fn run_apply<S: StateMachine>(
         if shared.wants_applied.swap(false, Ordering::SeqCst) {
             shared.inbox.nudge();
         }
-        if taken == Taken::Closed || shared.has_failed() {
+        if taken == QueueStatus::Closed || shared.has_failed() {
             applying.end();
             return Ok(());
         }

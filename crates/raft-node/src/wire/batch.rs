@@ -21,7 +21,7 @@
 use base::lz4;
 use bytes::Bytes;
 
-use super::codec::Malformed;
+use super::codec::MalformedBytes;
 use crate::NodeId;
 
 /// Before the commands, or before what is said about how they are packed.
@@ -126,11 +126,11 @@ pub(crate) struct Batch {
     pub count: usize,
     /// Its only command changes the membership.
     pub is_change: bool,
-    body: Body,
+    body: BatchBody,
 }
 
 #[derive(Clone, Debug)]
-enum Body {
+enum BatchBody {
     Plain(Bytes),
     Packed { unpacked_bytes: usize, block: Bytes },
 }
@@ -146,50 +146,50 @@ impl Batch {
     /// Bytes of its commands, as they are once unpacked.
     pub fn bytes(&self) -> usize {
         match &self.body {
-            Body::Plain(bytes) => bytes.len(),
-            Body::Packed { unpacked_bytes, .. } => *unpacked_bytes,
+            BatchBody::Plain(bytes) => bytes.len(),
+            BatchBody::Packed { unpacked_bytes, .. } => *unpacked_bytes,
         }
     }
 
     /// Reads the header. Its cost does not depend on the size of the batch.
-    pub fn parse(payload: &Bytes) -> Result<Batch, Malformed> {
+    pub fn parse(payload: &Bytes) -> Result<Batch, MalformedBytes> {
         if payload.len() < HEADER_BYTES {
-            return Err(Malformed("batch header"));
+            return Err(MalformedBytes("batch header"));
         }
         let number = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().expect("eight bytes"));
         let id = BatchId { proposer: number(1), nonce: number(9), sequence: number(17) };
         let count = length_at(payload, HEADER_BYTES - 4);
         let body = match payload[0] {
-            PLAIN | CHANGE => Body::Plain(payload.slice(HEADER_BYTES..)),
-            PACKED if payload.len() >= HEADER_BYTES + LENGTH_BYTES => Body::Packed {
+            PLAIN | CHANGE => BatchBody::Plain(payload.slice(HEADER_BYTES..)),
+            PACKED if payload.len() >= HEADER_BYTES + LENGTH_BYTES => BatchBody::Packed {
                 unpacked_bytes: length_at(payload, HEADER_BYTES),
                 block: payload.slice(HEADER_BYTES + LENGTH_BYTES..),
             },
-            _ => return Err(Malformed("batch header")),
+            _ => return Err(MalformedBytes("batch header")),
         };
         let is_change = payload[0] == CHANGE;
         if count == 0 || (is_change && count != 1) {
-            return Err(Malformed("batch count"));
+            return Err(MalformedBytes("batch count"));
         }
         Ok(Batch { id, count, is_change, body })
     }
 
     /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot
     /// fail.
-    pub fn commands(&self) -> Result<Commands, Malformed> {
+    pub fn commands(&self) -> Result<Commands, MalformedBytes> {
         let bytes = match &self.body {
-            Body::Plain(bytes) => bytes.clone(),
-            Body::Packed { unpacked_bytes, block } => unpacked(*unpacked_bytes, block)?,
+            BatchBody::Plain(bytes) => bytes.clone(),
+            BatchBody::Packed { unpacked_bytes, block } => unpacked(*unpacked_bytes, block)?,
         };
         let mut rest = &bytes[..];
         for _ in 0..self.count {
             if rest.len() < COMMAND_OVERHEAD || rest.len() - COMMAND_OVERHEAD < length_at(rest, 0) {
-                return Err(Malformed("batch command"));
+                return Err(MalformedBytes("batch command"));
             }
             rest = &rest[COMMAND_OVERHEAD + length_at(rest, 0)..];
         }
         if !rest.is_empty() {
-            return Err(Malformed("batch count"));
+            return Err(MalformedBytes("batch count"));
         }
         Ok(Commands { count: self.count, bytes })
     }
@@ -197,11 +197,11 @@ impl Batch {
 
 /// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can
 /// fill.
-fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, Malformed> {
+fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, MalformedBytes> {
     if bytes > wal::PAYLOAD_BYTES_MAX.min(lz4::raw_bytes_max(block.len())) {
-        return Err(Malformed("length of a packed batch"));
+        return Err(MalformedBytes("length of a packed batch"));
     }
-    lz4::decompress(block, bytes).map(Bytes::from).ok_or(Malformed("packed batch"))
+    lz4::decompress(block, bytes).map(Bytes::from).ok_or(MalformedBytes("packed batch"))
 }
 
 impl Commands {
@@ -234,7 +234,7 @@ mod tests {
         builder.finish()
     }
 
-    fn read(payload: Bytes) -> Result<Vec<Bytes>, Malformed> {
+    fn read(payload: Bytes) -> Result<Vec<Bytes>, MalformedBytes> {
         Ok(Batch::parse(&payload)?.commands()?.iter().collect())
     }
 
@@ -314,20 +314,20 @@ mod tests {
     fn unknown_versions_and_empty_batches_are_refused() {
         let mut other = batch(&[b"x"]).to_vec();
         other[0] = 4;
-        assert_eq!(read(other.into()), Err(Malformed("batch header")));
+        assert_eq!(read(other.into()), Err(MalformedBytes("batch header")));
         let mut two = batch(&[b"x", b"y"]).to_vec();
         two[0] = 3;
-        assert_eq!(read(two.into()), Err(Malformed("batch count")), "a change has one command");
+        assert_eq!(read(two.into()), Err(MalformedBytes("batch count")), "a change has one command");
         let empty = &batch(&[b""])[..HEADER_BYTES - 4];
         let empty = [empty, &[0, 0, 0, 0]].concat();
-        assert_eq!(read(empty.into()), Err(Malformed("batch count")));
+        assert_eq!(read(empty.into()), Err(MalformedBytes("batch count")));
     }
 
     #[test]
     fn a_length_that_no_block_could_fill_is_refused() {
         let mut payload = batch(&dull()).to_vec();
         payload[HEADER_BYTES..HEADER_BYTES + LENGTH_BYTES].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(read(payload.into()), Err(Malformed("length of a packed batch")));
+        assert_eq!(read(payload.into()), Err(MalformedBytes("length of a packed batch")));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use bytes::{Buf, Bytes};
 /// Bytes that are not what they should be, and in which respect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed {0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedBytes(pub &'static str);
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
@@ -22,58 +22,58 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Reads from the front of a buffer.
-pub(crate) struct Cursor {
+pub(crate) struct ByteReader {
     rest: Bytes,
 }
 
-impl Cursor {
+impl ByteReader {
     pub fn new(bytes: Bytes) -> Self {
-        Cursor { rest: bytes }
+        ByteReader { rest: bytes }
     }
 
-    pub fn byte(&mut self, what: &'static str) -> Result<u8, Malformed> {
+    pub fn byte(&mut self, what: &'static str) -> Result<u8, MalformedBytes> {
         if self.rest.is_empty() {
-            return Err(Malformed(what));
+            return Err(MalformedBytes(what));
         }
         Ok(self.rest.get_u8())
     }
 
-    pub fn number(&mut self, what: &'static str) -> Result<u64, Malformed> {
+    pub fn number(&mut self, what: &'static str) -> Result<u64, MalformedBytes> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.byte(what)?;
             // The tenth byte may carry only the top bit; a zero that ends a longer number is padding.
             if (shift == 63 && byte > 1) || (shift > 0 && byte == 0) {
-                return Err(Malformed(what));
+                return Err(MalformedBytes(what));
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Err(Malformed(what))
+        Err(MalformedBytes(what))
     }
 
     /// A count of things that take at least `each` bytes: never more than the buffer could hold.
-    pub fn count(&mut self, each: usize, what: &'static str) -> Result<usize, Malformed> {
+    pub fn count(&mut self, each: usize, what: &'static str) -> Result<usize, MalformedBytes> {
         let count = self.number(what)?;
         if count > (self.rest.len() / each.max(1)) as u64 {
-            return Err(Malformed(what));
+            return Err(MalformedBytes(what));
         }
         Ok(count as usize)
     }
 
-    pub fn bytes(&mut self, bytes_max: usize, what: &'static str) -> Result<Bytes, Malformed> {
+    pub fn bytes(&mut self, bytes_max: usize, what: &'static str) -> Result<Bytes, MalformedBytes> {
         let length = self.number(what)?;
         if length > self.rest.len() as u64 || length > bytes_max as u64 {
-            return Err(Malformed(what));
+            return Err(MalformedBytes(what));
         }
         Ok(self.rest.split_to(length as usize))
     }
 
     /// Everything must have been read.
-    pub fn end(self, what: &'static str) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed(what)) }
+    pub fn end(self, what: &'static str) -> Result<(), MalformedBytes> {
+        if self.rest.is_empty() { Ok(()) } else { Err(MalformedBytes(what)) }
     }
 }
 
@@ -81,8 +81,8 @@ impl Cursor {
 mod tests {
     use super::*;
 
-    fn number_of(bytes: &[u8]) -> Result<u64, Malformed> {
-        let mut cursor = Cursor::new(Bytes::copy_from_slice(bytes));
+    fn number_of(bytes: &[u8]) -> Result<u64, MalformedBytes> {
+        let mut cursor = ByteReader::new(Bytes::copy_from_slice(bytes));
         let value = cursor.number("number")?;
         cursor.end("tail")?;
         Ok(value)
@@ -103,20 +103,20 @@ mod tests {
         let too_long = [0xff; 10];
         let eleven = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
         for bytes in padded.iter().copied().chain([&too_long[..], &eleven[..], &[0x80][..], &[][..]]) {
-            assert_eq!(number_of(bytes), Err(Malformed("number")), "{bytes:02x?}");
+            assert_eq!(number_of(bytes), Err(MalformedBytes("number")), "{bytes:02x?}");
         }
-        assert_eq!(number_of(&[1, 1]), Err(Malformed("tail")));
+        assert_eq!(number_of(&[1, 1]), Err(MalformedBytes("tail")));
     }
 
     #[test]
     fn a_length_is_not_believed_beyond_the_buffer() {
         let mut out = Vec::new();
         put_bytes(&mut out, b"abc");
-        assert_eq!(Cursor::new(out.clone().into()).bytes(3, "bytes"), Ok(Bytes::from_static(b"abc")));
-        assert_eq!(Cursor::new(out.clone().into()).bytes(2, "bytes"), Err(Malformed("bytes")));
+        assert_eq!(ByteReader::new(out.clone().into()).bytes(3, "bytes"), Ok(Bytes::from_static(b"abc")));
+        assert_eq!(ByteReader::new(out.clone().into()).bytes(2, "bytes"), Err(MalformedBytes("bytes")));
         out.truncate(3);
-        assert_eq!(Cursor::new(out.into()).bytes(3, "bytes"), Err(Malformed("bytes")));
-        assert_eq!(Cursor::new(vec![9, 0, 0].into()).count(1, "count"), Err(Malformed("count")));
-        assert_eq!(Cursor::new(vec![2, 0, 0].into()).count(1, "count"), Ok(2));
+        assert_eq!(ByteReader::new(out.into()).bytes(3, "bytes"), Err(MalformedBytes("bytes")));
+        assert_eq!(ByteReader::new(vec![9, 0, 0].into()).count(1, "count"), Err(MalformedBytes("count")));
+        assert_eq!(ByteReader::new(vec![2, 0, 0].into()).count(1, "count"), Ok(2));
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfState};
 
-use super::codec::{Cursor, Malformed, put_number};
+use super::codec::{ByteReader, MalformedBytes, put_number};
 
 /// The payload of a change: raft-rs' message with the batch inside. raft-rs reads no more of it than that it
 /// is a change. What changes, the machine says when it has applied the command.
@@ -27,9 +27,9 @@ pub(crate) fn refused_change(batch: &Bytes) -> Bytes {
 }
 
 /// The batch in the payload of a change.
-pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, Malformed> {
+pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, MalformedBytes> {
     let mut change = ConfChange::default();
-    change.merge_from_bytes(payload).map_err(|_| Malformed("a change of the membership"))?;
+    change.merge_from_bytes(payload).map_err(|_| MalformedBytes("a change of the membership"))?;
     Ok(change.context)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn put_conf(out: &mut Vec<u8>, conf: &ConfState) {
     out.push(u8::from(*auto_leave));
 }
 
-pub(crate) fn conf(cursor: &mut Cursor) -> Result<ConfState, Malformed> {
+pub(crate) fn conf(cursor: &mut ByteReader) -> Result<ConfState, MalformedBytes> {
     let mut conf = ConfState {
         voters: ids(cursor)?,
         learners: ids(cursor)?,
@@ -53,12 +53,12 @@ pub(crate) fn conf(cursor: &mut Cursor) -> Result<ConfState, Malformed> {
     conf.auto_leave = match cursor.byte("auto leave")? {
         0 => false,
         1 => true,
-        _ => return Err(Malformed("auto leave")),
+        _ => return Err(MalformedBytes("auto leave")),
     };
     Ok(conf)
 }
 
-fn ids(cursor: &mut Cursor) -> Result<Vec<u64>, Malformed> {
+fn ids(cursor: &mut ByteReader) -> Result<Vec<u64>, MalformedBytes> {
     let count = cursor.count(1, "member count")?;
     (0..count).map(|_| cursor.number("member")).collect()
 }

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use protobuf::ProtobufEnum;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 
-use super::codec::{Cursor, Malformed, put_bytes, put_number};
+use super::codec::{ByteReader, MalformedBytes, put_bytes, put_number};
 use super::membership::{conf, put_conf};
 use crate::types::{Lane, LogPosition, NodeId};
 
@@ -170,18 +170,18 @@ pub(crate) fn written(message: &Message) -> Bytes {
 }
 
 /// Decodes what peer `from` sent to member `to`. The peer may speak for itself only.
-pub(crate) fn decode(from: NodeId, to: NodeId, bytes: Bytes) -> Result<Message, Malformed> {
-    let mut cursor = Cursor::new(bytes);
+pub(crate) fn decode(from: NodeId, to: NodeId, bytes: Bytes) -> Result<Message, MalformedBytes> {
+    let mut cursor = ByteReader::new(bytes);
     if cursor.byte("version")? != VERSION {
-        return Err(Malformed("version"));
+        return Err(MalformedBytes("version"));
     }
-    let msg_type = MessageType::from_i32(i32::from(cursor.byte("kind")?)).ok_or(Malformed("kind"))?;
+    let msg_type = MessageType::from_i32(i32::from(cursor.byte("kind")?)).ok_or(MalformedBytes("kind"))?;
     if !is_between_members(msg_type) {
-        return Err(Malformed("kind"));
+        return Err(MalformedBytes("kind"));
     }
     let flags = cursor.byte("flags")?;
     if flags & !(REJECT | REQUESTS_SNAPSHOT | HAS_SNAPSHOT) != 0 {
-        return Err(Malformed("flags"));
+        return Err(MalformedBytes("flags"));
     }
     let mut message = Message { msg_type, to, reject: flags & REJECT != 0, ..Message::default() };
     message.from = cursor.number("from")?;
@@ -218,10 +218,10 @@ pub fn fuzzed_message(from: NodeId, to: NodeId, bytes: Bytes) {
 
 /// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is
 /// as long as the log store's cache holds them.
-fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {
+fn decode_entries(cursor: &mut ByteReader) -> Result<Vec<Entry>, MalformedBytes> {
     let count = cursor.count(ENTRY_BYTES_MIN, "entry count")?;
     if count > ENTRIES_MAX {
-        return Err(Malformed("entry count"));
+        return Err(MalformedBytes("entry count"));
     }
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
@@ -236,7 +236,7 @@ fn decode_entries(cursor: &mut Cursor) -> Result<Vec<Entry>, Malformed> {
     Ok(entries)
 }
 
-fn decode_snapshot(cursor: &mut Cursor) -> Result<Snapshot, Malformed> {
+fn decode_snapshot(cursor: &mut ByteReader) -> Result<Snapshot, MalformedBytes> {
     let mut snapshot = Snapshot::default();
     let metadata = snapshot.mut_metadata();
     metadata.index = cursor.number("snapshot index")?;
@@ -246,15 +246,15 @@ fn decode_snapshot(cursor: &mut Cursor) -> Result<Snapshot, Malformed> {
 }
 
 /// What raft-rs takes for granted, and would panic without.
-fn check(from: NodeId, message: &Message) -> Result<(), Malformed> {
+fn check(from: NodeId, message: &Message) -> Result<(), MalformedBytes> {
     // A forwarded proposal or read keeps the member where it began, so it may come from a third one.
     let forwarded = matches!(message.msg_type, MessageType::MsgPropose | MessageType::MsgReadIndex);
     if (message.from != from && !forwarded) || message.from == 0 {
-        return Err(Malformed("sender"));
+        return Err(MalformedBytes("sender"));
     }
     let (needs_term, entries) = (!forwarded, &message.entries);
     if needs_term != (message.term != 0) {
-        return Err(Malformed("term"));
+        return Err(MalformedBytes("term"));
     }
     let consistent = match message.msg_type {
         MessageType::MsgAppend => entries.iter().zip(1..).all(|(entry, offset)| {
@@ -267,17 +267,17 @@ fn check(from: NodeId, message: &Message) -> Result<(), Malformed> {
         _ => entries.is_empty(),
     };
     if !consistent {
-        return Err(Malformed("entries"));
+        return Err(MalformedBytes("entries"));
     }
     check_snapshot(message)
 }
 
 /// A request is a kind of rejection; a snapshot is of some entry, and of some members. One of a term beyond
 /// the message's is for the core to ignore: a leader sent it that had been deposed meanwhile.
-fn check_snapshot(message: &Message) -> Result<(), Malformed> {
+fn check_snapshot(message: &Message) -> Result<(), MalformedBytes> {
     let requests = message.msg_type == MessageType::MsgAppendResponse && message.reject;
     if message.request_snapshot != 0 && !requests {
-        return Err(Malformed("request"));
+        return Err(MalformedBytes("request"));
     }
     let sound = match message.snapshot.as_ref().map(Snapshot::get_metadata) {
         None => message.msg_type != MessageType::MsgSnapshot,
@@ -288,7 +288,7 @@ fn check_snapshot(message: &Message) -> Result<(), Malformed> {
                 && !metadata.get_conf_state().voters.is_empty()
         }
     };
-    if sound { Ok(()) } else { Err(Malformed("snapshot")) }
+    if sound { Ok(()) } else { Err(MalformedBytes("snapshot")) }
 }
 
 /// Kinds that one member sends to another; the rest are raft-rs' notes to itself.
@@ -330,12 +330,12 @@ pub(crate) fn entry_kind(entry: &Entry) -> u8 {
     }
 }
 
-pub(crate) fn entry_type(kind: u8) -> Result<EntryType, Malformed> {
+pub(crate) fn entry_type(kind: u8) -> Result<EntryType, MalformedBytes> {
     match kind {
         0 => Ok(EntryType::EntryNormal),
         1 => Ok(EntryType::EntryConfChange),
         2 => Ok(EntryType::EntryConfChangeV2),
-        _ => Err(Malformed("entry kind")),
+        _ => Err(MalformedBytes("entry kind")),
     }
 }
 

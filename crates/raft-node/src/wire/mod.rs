@@ -14,7 +14,7 @@ pub use message::{Outbound, is_snapshot, snapshot_position};
 pub use snapshot_offer::{SnapshotOffer, SnapshotOutcome};
 
 pub(crate) use batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD, Commands, HEADER_BYTES};
-pub(crate) use codec::{Cursor, Malformed, put_number};
+pub(crate) use codec::{ByteReader, MalformedBytes, put_number};
 pub(crate) use membership::{change_batch, change_payload, conf, put_conf, refused_change};
 #[cfg(test)]
 pub(crate) use message::encode;

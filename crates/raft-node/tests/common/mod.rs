@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, ApplyJob, ChangeCheck, EmptyLog, Event, Fatal, Found, Gauges, Inquiry, LogIndex,
-    LogPosition, Node, NodeSetup, Outbound, PersistJob, ProposeError, ReadError, Role, Setup, SnapshotOffer,
-    SnapshotOutcome, StateMachine, StoreState, Turn, persist,
+    Answer, Applier, ApplyJob, ChangeCheck, CoreSetup, EmptyLog, Event, Fatal, Gauges, Inquiry, LogIndex,
+    LogPosition, Node, NodeOutput, NodeSetup, Outbound, PersistJob, ProposeError, ReadError, RecoveredLog,
+    Role, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Options, Wal};
@@ -131,7 +131,7 @@ impl Cluster {
             let disk = SimFs::new();
             let start = wal::LogPosition::default();
             let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
-            let found = Found::created(&wal);
+            let found = RecoveredLog::created(&wal);
             let start = (Book::default(), StoreState::Whole, 0);
             let member = cluster.build(id, count, disk, wal, found, start);
             cluster.members.insert(id, member);
@@ -145,11 +145,11 @@ impl Cluster {
         count: u64,
         disk: SimFs,
         wal: Wal<SimFs>,
-        found: Found<SimFs>,
+        found: RecoveredLog<SimFs>,
         (book, store, boots): (Book, StoreState, u64),
     ) -> Member {
         let setup = NodeSetup {
-            core: Setup {
+            core: CoreSetup {
                 id,
                 heartbeat_ticks: 1,
                 election_ticks: 10,
@@ -236,7 +236,7 @@ impl Cluster {
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"test", start, OPTIONS).unwrap();
-        let found = Found::created(&wal);
+        let found = RecoveredLog::created(&wal);
         self.replace(id, disk, wal, found, Book::default());
     }
 
@@ -248,12 +248,12 @@ impl Cluster {
         wal.sync().unwrap();
         drop(wal);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found = Found::opened(&wal, recovery);
+        let found = RecoveredLog::opened(&wal, recovery);
         let book = Book { lines: vec!["imported".to_owned()], applied: at, ..Book::default() };
         self.replace(id, disk, wal, found, book);
     }
 
-    fn replace(&mut self, id: u64, disk: SimFs, wal: Wal<SimFs>, found: Found<SimFs>, book: Book) {
+    fn replace(&mut self, id: u64, disk: SimFs, wal: Wal<SimFs>, found: RecoveredLog<SimFs>, book: Book) {
         let count = self.members.len() as u64;
         let old = self.members.remove(&id).unwrap();
         self.empty_log = EmptyLog::Unconfirmed;
@@ -280,12 +280,17 @@ impl Cluster {
         !self.members[&id].node.is_unconfirmed()
     }
 
-    fn reopen(&mut self, id: u64, crash: Crash, store: impl FnOnce(&Found<SimFs>) -> (Book, StoreState)) {
+    fn reopen(
+        &mut self,
+        id: u64,
+        crash: Crash,
+        store: impl FnOnce(&RecoveredLog<SimFs>) -> (Book, StoreState),
+    ) {
         let count = self.members.len() as u64;
         let old = self.members.remove(&id).unwrap();
         let disk = old.disk.crashed(crash, &mut || false);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found = Found::opened(&wal, recovery);
+        let found = RecoveredLog::opened(&wal, recovery);
         let (book, store) = store(&found);
         let member = self.build(id, count, disk, wal, found, (book, store, old.boots + 1));
         self.wire.retain(|(_, message)| message.to != id);
@@ -476,7 +481,7 @@ impl Cluster {
 }
 
 impl Member {
-    fn perform(&mut self, turn: Turn<Name, Name>) {
+    fn perform(&mut self, turn: NodeOutput<Name, Name>) {
         self.jobs.extend(turn.effects.persist);
         self.failed.extend(turn.proposals_failed);
         self.unread.extend(turn.reads_failed);

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use wal::{Content, Finding, inspect};
 
-use super::site::Site;
+use super::site::SimMember;
 use super::start::LOG;
 use crate::chance::Chance;
-use crate::count::Count;
+use crate::count::Statistic;
 
 /// A frame of the log, as it lies on the disk.
-struct Frame {
+struct LogFrame {
     file: PathBuf,
     offset: u64,
     bytes: u64,
@@ -21,13 +21,13 @@ struct Frame {
     is_entry: bool,
 }
 
-impl Site {
+impl SimMember {
     /// Damages the log of a member that is down. None: there is nothing in it that it could notice.
-    pub fn decay(&mut self, chance: &mut Chance) -> Option<Count> {
+    pub fn decay(&mut self, chance: &mut Chance) -> Option<Statistic> {
         assert!(self.up.is_none(), "member {} is up", self.id);
         let frames = self.frames();
         let count = match self.misdirect(&frames, chance) {
-            true => Count::Misdirected,
+            true => Statistic::Misdirected,
             false => self.flip(&frames, chance)?,
         };
         self.damaged = true;
@@ -35,7 +35,7 @@ impl Site {
     }
 
     /// The frames of each file up to where its chain ends.
-    fn frames(&self) -> Vec<Frame> {
+    fn frames(&self) -> Vec<LogFrame> {
         let (mut frames, mut is_live) = (Vec::new(), false);
         let mut visit = |finding: Finding<'_>| match finding {
             Finding::Segment(segment) => is_live = !segment.is_void,
@@ -43,7 +43,7 @@ impl Site {
             Finding::Frame(frame) => {
                 is_live &= frame.is_chained;
                 if is_live {
-                    frames.push(Frame {
+                    frames.push(LogFrame {
                         file: frame.file.to_path_buf(),
                         offset: frame.offset,
                         bytes: frame.bytes,
@@ -58,15 +58,15 @@ impl Site {
     }
 
     /// The last entry of the log is overwritten by an earlier one of its length.
-    fn misdirect(&mut self, frames: &[Frame], chance: &mut Chance) -> bool {
+    fn misdirect(&mut self, frames: &[LogFrame], chance: &mut Chance) -> bool {
         let Some(last) = frames.iter().rfind(|frame| frame.is_entry) else { return false };
-        let is_earlier = |frame: &&Frame| {
+        let is_earlier = |frame: &&LogFrame| {
             frame.is_entry
                 && frame.file == last.file
                 && frame.bytes == last.bytes
                 && frame.offset < last.offset
         };
-        let earlier: Vec<&Frame> = frames.iter().filter(is_earlier).collect();
+        let earlier: Vec<&LogFrame> = frames.iter().filter(is_earlier).collect();
         if earlier.is_empty() || chance.per_mille(300) {
             return false;
         }
@@ -79,11 +79,11 @@ impl Site {
     }
 
     /// A bit of a frame is flipped, behind which another group was written in the same file.
-    fn flip(&mut self, frames: &[Frame], chance: &mut Chance) -> Option<Count> {
-        let is_followed = |frame: &&Frame| {
+    fn flip(&mut self, frames: &[LogFrame], chance: &mut Chance) -> Option<Statistic> {
+        let is_followed = |frame: &&LogFrame| {
             frames.iter().any(|other| other.file == frame.file && other.group > frame.offset)
         };
-        let followed: Vec<&Frame> = frames.iter().filter(is_followed).collect();
+        let followed: Vec<&LogFrame> = frames.iter().filter(is_followed).collect();
         if followed.is_empty() {
             return None;
         }
@@ -93,6 +93,6 @@ impl Site {
         let at = frame.offset + chance.within(0, frame.bytes);
         let bit = chance.within(0, 8);
         self.disk.damage(&frame.file, |bytes| bytes[at as usize] ^= 1 << bit);
-        Some(Count::FlippedBits)
+        Some(Statistic::FlippedBits)
     }
 }

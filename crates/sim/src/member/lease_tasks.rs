@@ -21,7 +21,7 @@ pub(crate) enum LeaseEvent {
     /// The leader of a term takes a turn.
     Turn { boot: u64, term: Term },
     /// What a task waited for has ended.
-    Step { boot: u64, task: RequestId, end: End },
+    Step { boot: u64, task: RequestId, end: TaskResult },
     /// The question of a client of the member `from` arrives.
     Asked { from: u64, request: RequestId, question: LeaseQuestion },
     /// Expired leases that a client renews may be revoked by now.
@@ -32,7 +32,7 @@ pub(crate) enum LeaseEvent {
 
 /// How a command or a read point ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum TaskResult {
     Applied(Outcome),
     Readable,
     Failed,

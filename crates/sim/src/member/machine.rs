@@ -21,19 +21,19 @@ impl SharedTruth {
 }
 
 /// What the store's own thread owns in a real member.
-pub(crate) struct Vault {
+pub(crate) struct StoreOwner {
     pub maintainer: Maintainer,
     /// The store that is being received, or waits for its install; the bytes of a partial one are with the
     /// member.
     pub slot: ReceiveSlot<(), Staged>,
 }
 
-pub(crate) type SharedVault = Arc<Mutex<Vault>>;
+pub(crate) type SharedStoreOwner = Arc<Mutex<StoreOwner>>;
 
 pub(crate) struct Machine {
     machine: state_machine::EtcdMachine,
     known: CommandLevel,
-    vault: SharedVault,
+    store_owner: SharedStoreOwner,
     truth: SharedTruth,
     /// Commands of the entry being applied.
     commands: usize,
@@ -49,10 +49,21 @@ impl Machine {
         maintainer: Maintainer,
         truth: SharedTruth,
         known: CommandLevel,
-    ) -> (Machine, SharedVault) {
-        let vault = Arc::new(Mutex::new(Vault { maintainer, slot: ReceiveSlot::default() }));
+    ) -> (Machine, SharedStoreOwner) {
+        let store_owner = Arc::new(Mutex::new(StoreOwner { maintainer, slot: ReceiveSlot::default() }));
         let pressure = Pressure::Calm;
-        (Machine { machine, known, vault: vault.clone(), truth, commands: 0, installs: 0, pressure }, vault)
+        (
+            Machine {
+                machine,
+                known,
+                store_owner: store_owner.clone(),
+                truth,
+                commands: 0,
+                installs: 0,
+                pressure,
+            },
+            store_owner,
+        )
     }
 }
 
@@ -144,13 +155,13 @@ impl raft_node::StateMachine for Machine {
     }
 
     fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
-        let mut vault = lock(&self.vault);
-        let staged = vault
+        let mut store_owner = lock(&self.store_owner);
+        let staged = store_owner
             .slot
             .take(at)
             .ok_or_else(|| Fatal::new(format!("install {at:?}: no such store is staged")))?;
-        vault.maintainer.install(staged).map_err(Fatal::of)?;
-        drop(vault);
+        store_owner.maintainer.install(staged).map_err(Fatal::of)?;
+        drop(store_owner);
         self.machine.installed().map_err(Fatal::of)?;
         self.check_level(at)?;
         (self.pressure, self.installs) = (Pressure::Calm, self.installs + 1);

@@ -14,11 +14,14 @@ mod decay; // what its log disk confirmed and does not keep
 mod receiving; // the store of another member on its way to this one
 mod start; // how it comes up
 
-pub(crate) use lease_tasks::{End, LeaseEvent, LeaseTasks, Question, Then, is_task};
+pub(crate) use lease_tasks::{LeaseEvent, LeaseTasks, Question, TaskResult, Then, is_task};
 pub(crate) use leasing::{BootClock, Leasing};
 pub(crate) use machine::{SharedTruth, membership_in};
-pub(crate) use roster::{Standing, is_in};
-pub(crate) use site::{Clock, Job, LocalDone, LocalTurn, Origin, Site, Sloth, Stage, Travel, Trouble};
+pub(crate) use roster::{MemberStanding, is_in};
+pub(crate) use site::{
+    Clock, CommandRoute, DiskDelay, Job, LocalDone, LocalTurn, MemberError, MemberStage, SimMember,
+    StartKnowledge,
+};
 pub(crate) use start::peer_url;
 pub(crate) use store_disk::StoreDisk;
-pub(crate) use watching::Watching;
+pub(crate) use watching::MemberHub;

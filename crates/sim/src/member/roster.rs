@@ -8,7 +8,7 @@ use raft_node::Membership;
 
 /// What is known of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum MemberStanding {
     Member,
     /// Not on the list here; its own list has both.
     Vouched,
@@ -42,15 +42,15 @@ impl Roster {
         &self.members
     }
 
-    pub fn standing(&self, id: u64, store: &Store) -> Standing {
+    pub fn standing(&self, id: u64, store: &Store) -> MemberStanding {
         if is_in(&self.members, id) {
-            Standing::Member
+            MemberStanding::Member
         } else if state_machine::is_removed(store, id) {
-            Standing::Removed
+            MemberStanding::Removed
         } else if self.vouched.contains(&id) {
-            Standing::Vouched
+            MemberStanding::Vouched
         } else {
-            Standing::Unknown
+            MemberStanding::Unknown
         }
     }
 

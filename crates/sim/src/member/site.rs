@@ -8,33 +8,34 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use mvcc::{CompactProgress, Pressure, Staging, Store};
 use raft_node::{
-    Applier, ApplyJob, Done, Entrance, Event, Fatal, Gauges, Inquiry, LogIndex, LogPosition, Membership,
-    Node, Permit, PersistJob, Released, RequestOrigin, Role, StreamNumber, Term, Turn, persist,
+    Applier, ApplyJob, Entrance, Event, Fatal, Gauges, Inquiry, LogIndex, LogPosition, Membership, Node,
+    NodeOutput, Permit, PersistJob, RequestOrigin, Role, StepResult, StreamNumber, SyncRelease, Term,
+    persist,
 };
 use state_machine::{CommandLevel, Outcome};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Reader, Wal};
 
 use super::leasing::Leasing;
-use super::machine::{Machine, SharedVault};
+use super::machine::{Machine, SharedStoreOwner};
 use super::roster::Roster;
 use super::store_disk::StoreDisk;
-use super::watching::Watching;
+use super::watching::MemberHub;
 use crate::chance::Chance;
-use crate::count::Count;
+use crate::count::Statistic;
 use crate::oracle::Breach;
 use crate::panics::{lock, quietly};
-use crate::plan::{Flaw, Temper};
+use crate::plan::{KnownBug, RunConfig};
 use crate::requests::RequestId;
 
 pub(crate) type Job = ApplyJob<RequestId, RequestId>;
 type LocalNode = Node<RequestId, RequestId>;
-pub(crate) type LocalTurn = Turn<RequestId, RequestId>;
-pub(crate) type LocalDone = Done<RequestId, RequestId, Outcome>;
+pub(crate) type LocalTurn = NodeOutput<RequestId, RequestId>;
+pub(crate) type LocalDone = StepResult<RequestId, RequestId, Outcome>;
 
 /// Why a member cannot go on.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum MemberError {
     /// The disk of this member failed, as it was told to: the member stops.
     Disk(u64),
     /// The log of this member was damaged, and its start was refused.
@@ -44,9 +45,9 @@ pub(crate) enum Trouble {
     Breach(Breach),
 }
 
-impl<T: Into<Breach>> From<T> for Trouble {
-    fn from(breach: T) -> Trouble {
-        Trouble::Breach(breach.into())
+impl<T: Into<Breach>> From<T> for MemberError {
+    fn from(breach: T) -> MemberError {
+        MemberError::Breach(breach.into())
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct Clock {
 
 /// How a member's log disk behaves beyond its usual few milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sloth {
+pub(crate) struct DiskDelay {
     /// Longest sync until then.
     pub sync_max: u64,
     pub until: u64,
@@ -70,7 +71,7 @@ pub(crate) struct Sloth {
 
 /// Where a member is between its birth and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum MemberStage {
     /// Proposed, and not added yet.
     Unborn,
     /// It runs, or is started again. Perhaps it was removed and does not know it.
@@ -81,27 +82,27 @@ pub(crate) enum Stage {
 
 /// What a member knows of the others without a store.
 #[derive(Clone, Debug)]
-pub(crate) enum Origin {
+pub(crate) enum StartKnowledge {
     /// It was started with the cluster.
     Founder(Membership),
     /// It was added to a running cluster, or replaces a member that lost its disks. None before its first start.
     Joined(Option<Membership>),
 }
 
-pub(crate) struct Site {
+pub(crate) struct SimMember {
     pub id: u64,
     /// Counts starts; what belongs to an earlier run is ignored.
     pub boots: u64,
-    pub up: Option<Up>,
+    pub up: Option<RunningMember>,
     /// Until when the member stands still.
     pub paused_until: u64,
     pub clock: Clock,
-    pub sloth: Sloth,
+    pub disk_delay: DiskDelay,
     /// What the member said of itself last, in this run.
     pub seen: Option<Gauges>,
     pub disk: SimFs,
     pub store_disk: StoreDisk,
-    pub temper: Temper,
+    pub config: RunConfig,
     /// What is synced, also while the member is down.
     pub synced: Option<Reader<SimFs>>,
     /// Until when the log's disk and the store's disk are full.
@@ -120,9 +121,9 @@ pub(crate) struct Site {
     /// Its store was wiped and is not replaced yet.
     pub wiped: bool,
     /// Its place in the cluster, as far as the world knows.
-    pub stage: Stage,
+    pub stage: MemberStage,
     /// It joined a running cluster: the members that it was told of. A founder was told of the first ones.
-    pub origin: Origin,
+    pub origin: StartKnowledge,
     /// It has not had all of the log yet since it was added.
     pub is_fresh: bool,
     /// The highest term that it was seen in, in any run.
@@ -135,29 +136,29 @@ pub(crate) struct Site {
     pub level: CommandLevel,
     /// It was replaced by an older version, and not by a newer one since.
     pub went_back: bool,
-    flaw: Flaw,
+    known_bug: KnownBug,
     /// The disk before its newest sync, if it will forget that.
     forgetful: Option<SimFs>,
 }
 
 /// A running member.
-pub(crate) struct Up {
+pub(crate) struct RunningMember {
     pub node: LocalNode,
     pub store: Store,
     /// Waiting for the disk.
     pub jobs: Vec<PersistJob>,
     /// Released by a sync, for a log thread that was interrupted.
-    pub released: VecDeque<Released>,
+    pub released: VecDeque<SyncRelease>,
     /// Waiting for the machine.
     pub work: VecDeque<Job>,
     pub wal: Wal<SimFs>,
     pub applier: Applier<Machine, RequestId>,
-    pub vault: SharedVault,
+    pub store_owner: SharedStoreOwner,
     /// A store being received, and the number of its stream.
     pub staging: Option<(u64, StreamNumber, Staging)>,
     /// What the others have answered, while they have to confirm this one.
     pub inquiry: Option<Inquiry>,
-    pub watching: Watching,
+    pub watching: MemberHub,
     pub leasing: Leasing,
     /// What other members know, by the last that was heard of them.
     pub announced: BTreeMap<u64, CommandLevel>,
@@ -172,27 +173,27 @@ pub(crate) struct Up {
 
 /// How a command travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Travel {
+pub(crate) enum CommandRoute {
     Batched,
     /// As a change of the members.
     AsChange,
 }
 
-impl Up {
+impl RunningMember {
     /// Proposes a command, unless the entrance refuses it.
     pub fn propose(
         &mut self,
         origin: RequestOrigin,
         command: Bytes,
         request: RequestId,
-        travel: Travel,
+        travel: CommandRoute,
     ) -> bool {
         let unapplied = self.node.gauges().commit.entries_since(self.applier.applied().index);
         let Ok(permit) = self.entrance.propose(origin, command.len(), unapplied) else { return false };
         self.permits.insert(request, permit);
         match travel {
-            Travel::Batched => self.node.offer(command, request),
-            Travel::AsChange => self.node.offer_change(command, request),
+            CommandRoute::Batched => self.node.offer(command, request),
+            CommandRoute::AsChange => self.node.offer_change(command, request),
         }
         true
     }
@@ -206,13 +207,13 @@ impl Up {
     }
 }
 
-impl Site {
+impl SimMember {
     /// A member of the first hour, or one that is to join.
-    pub fn new(id: u64, flaw: Flaw, temper: &Temper, origin: Origin) -> Site {
-        let joins = matches!(origin, Origin::Joined(_));
-        Site {
+    pub fn new(id: u64, known_bug: KnownBug, config: &RunConfig, origin: StartKnowledge) -> SimMember {
+        let joins = matches!(origin, StartKnowledge::Joined(_));
+        SimMember {
             id,
-            stage: if joins { Stage::Unborn } else { Stage::Present },
+            stage: if joins { MemberStage::Unborn } else { MemberStage::Present },
             origin,
             is_fresh: joins,
             term_seen: Term(0),
@@ -220,11 +221,11 @@ impl Site {
             up: None,
             paused_until: 0,
             clock: Clock { stretch: 1000, until: 0 },
-            sloth: Sloth::default(),
+            disk_delay: DiskDelay::default(),
             seen: None,
             disk: SimFs::new(),
             store_disk: StoreDisk::default(),
-            temper: temper.clone(),
+            config: config.clone(),
             synced: None,
             log_full_until: 0,
             store_full_until: 0,
@@ -238,7 +239,7 @@ impl Site {
             wiped_logs: Vec::new(),
             level: CommandLevel::OWN,
             went_back: false,
-            flaw,
+            known_bug,
             forgetful: None,
         }
     }
@@ -249,7 +250,7 @@ impl Site {
     }
 
     /// The process or the machine dies, perhaps in the middle of writing. Returns how.
-    pub fn crash(&mut self, chance: &mut Chance) -> Vec<Count> {
+    pub fn crash(&mut self, chance: &mut Chance) -> Vec<Statistic> {
         let Some(mut up) = self.up.take() else { return Vec::new() };
         let mut counts = Vec::new();
         self.tail_is_whole = false;
@@ -258,14 +259,14 @@ impl Site {
             self.disk.fail_at(self.disk.calls() + chance.within(0, 4), Fault::Stop);
             // It may have got through, but it was not reported.
             let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));
-            counts.push(Count::CrashesInWrite);
+            counts.push(Statistic::CrashesInWrite);
         }
         if chance.per_mille(300) {
             self.store_disk.fail_after(chance.within(0, 12), Fault::Stop);
-            let maintainer = &mut lock(&up.vault).maintainer;
+            let maintainer = &mut lock(&up.store_owner).maintainer;
             let _ = maintainer.persist();
             let _ = maintainer.compact_step(4);
-            counts.push(Count::CrashesInCheckpoint);
+            counts.push(Statistic::CrashesInCheckpoint);
         }
         if let Some(before) = self.forgetful.take() {
             self.disk = before;
@@ -277,10 +278,10 @@ impl Site {
         let of_store = if crash == Crash::Kill { crash } else { *chance.pick(&Crash::ALL[1..]) };
         self.after_crash(crash, of_store, chance);
         counts.push(match crash {
-            Crash::Kill => Count::Kills,
-            Crash::Synced => Count::PowerCuts,
-            Crash::Subset => Count::PowerCutsSubset,
-            Crash::Torn => Count::PowerCutsTorn,
+            Crash::Kill => Statistic::Kills,
+            Crash::Synced => Statistic::PowerCuts,
+            Crash::Subset => Statistic::PowerCutsSubset,
+            Crash::Torn => Statistic::PowerCutsTorn,
         });
         counts
     }
@@ -338,7 +339,7 @@ impl Site {
         (self.disk, self.store_disk) = (SimFs::new(), StoreDisk::default());
         (self.wiped, self.damaged, self.tail_is_whole, self.is_fresh) = (false, false, false, false);
         if self.joins() {
-            (self.wiped, self.origin) = (true, Origin::Joined(None));
+            (self.wiped, self.origin) = (true, StartKnowledge::Joined(None));
         }
         if let Some(log) = self.synced.take() {
             self.lost_log = self.lost_log.max(Some(log.last().index));
@@ -348,37 +349,40 @@ impl Site {
 
     /// Whether the state at the beginning of its log is not known to it.
     pub fn joins(&self) -> bool {
-        matches!(self.origin, Origin::Joined(_))
+        matches!(self.origin, StartKnowledge::Joined(_))
     }
 
     /// It is started as a member that joins from now on.
     pub fn joins_anew(&mut self) {
-        self.origin = Origin::Joined(None);
+        self.origin = StartKnowledge::Joined(None);
     }
 
     /// Whether it lacks what it once acknowledged, log or store, or has given its state up.
     pub fn lacks_data(&self) -> bool {
-        let given_up = |up: &Up| up.reseeded_at == Some(up.applier.machine().installs);
+        let given_up = |up: &RunningMember| up.reseeded_at == Some(up.applier.machine().installs);
         self.wiped || self.damaged || self.lost_log.is_some() || self.up.as_ref().is_some_and(given_up)
     }
 
-    pub fn turn(&mut self) -> Result<LocalTurn, Trouble> {
+    pub fn turn(&mut self) -> Result<LocalTurn, MemberError> {
         self.ask_node(|node| node.turn())
     }
 
-    pub fn handle(&mut self, event: Event) -> Result<(), Trouble> {
+    pub fn handle(&mut self, event: Event) -> Result<(), MemberError> {
         self.ask_node(|node| node.handle(event))
     }
 
-    fn ask_node<T>(&mut self, ask: impl FnOnce(&mut LocalNode) -> Result<T, Fatal>) -> Result<T, Trouble> {
+    fn ask_node<T>(
+        &mut self,
+        ask: impl FnOnce(&mut LocalNode) -> Result<T, Fatal>,
+    ) -> Result<T, MemberError> {
         let up = self.up.as_mut().expect("only a running member turns");
         run_step(self.id, self.armed, || ask(&mut up.node))
     }
 
     /// Everything that waits for the disk becomes durable.
-    pub fn sync(&mut self) -> Result<(), Trouble> {
+    pub fn sync(&mut self) -> Result<(), MemberError> {
         let up = self.up.as_mut().expect("only a running member syncs");
-        if self.flaw == Flaw::DisksForget {
+        if self.known_bug == KnownBug::DisksForget {
             self.forgetful = Some(self.disk.crashed(Crash::Kill, &mut || true));
         }
         let jobs = std::mem::take(&mut up.jobs);
@@ -397,28 +401,28 @@ impl Site {
         self.up.as_ref().is_some_and(|up| up.applier.machine().pressure == Pressure::Full)
     }
 
-    pub fn apply_next(&mut self) -> Result<Option<LocalDone>, Trouble> {
+    pub fn apply_next(&mut self) -> Result<Option<LocalDone>, MemberError> {
         let up = self.up.as_mut().expect("only a running member applies");
         let Some(job) = up.work.pop_front() else { return Ok(None) };
         self.apply_job(job).map(Some)
     }
 
-    pub fn apply_job(&mut self, job: Job) -> Result<LocalDone, Trouble> {
+    pub fn apply_job(&mut self, job: Job) -> Result<LocalDone, MemberError> {
         let up = self.up.as_mut().expect("only a running member applies");
         up.applier.apply(job).map_err(|fatal| self.fatal(&fatal))
     }
 
     /// Makes the store's state durable and tells how far it reaches.
-    pub fn checkpoint(&mut self) -> Result<LogPosition, Trouble> {
-        let persisted = lock(self.vault()).maintainer.persist();
+    pub fn checkpoint(&mut self) -> Result<LogPosition, MemberError> {
+        let persisted = lock(self.store_owner()).maintainer.persist();
         let persisted = persisted.map_err(|error| self.store_trouble("checkpoint", &error))?;
         Ok(persisted.applied)
     }
 
     /// A few steps of physical compaction; true if one was finished.
-    pub fn sweep(&mut self) -> Result<bool, Trouble> {
+    pub fn sweep(&mut self) -> Result<bool, MemberError> {
         for _ in 0..4 {
-            let step = lock(self.vault()).maintainer.compact_step(4);
+            let step = lock(self.store_owner()).maintainer.compact_step(4);
             match step.map_err(|error| self.store_trouble("compact", &error))? {
                 CompactProgress::More => {}
                 CompactProgress::Idle | CompactProgress::Waiting => return Ok(false),
@@ -428,8 +432,8 @@ impl Site {
         Ok(false)
     }
 
-    pub fn vault(&self) -> &SharedVault {
-        &self.up.as_ref().expect("only a running member has its store open").vault
+    pub fn store_owner(&self) -> &SharedStoreOwner {
+        &self.up.as_ref().expect("only a running member has its store open").store_owner
     }
 
     /// Whether it believes to lead.
@@ -441,21 +445,21 @@ impl Site {
         self.up.as_ref().map_or(LogIndex::ZERO, |up| up.applier.applied().index)
     }
 
-    pub fn fatal(&self, fatal: &Fatal) -> Trouble {
+    pub fn fatal(&self, fatal: &Fatal) -> MemberError {
         trouble(self.id, "", fatal)
     }
 
-    pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> Trouble {
+    pub fn log_trouble(&self, attempt: &str, error: &wal::Error) -> MemberError {
         match error {
-            wal::Error::Poisoned => Trouble::Disk(self.id),
-            wal::Error::Corrupt { .. } if self.damaged => Trouble::Damaged(self.id),
+            wal::Error::Poisoned => MemberError::Disk(self.id),
+            wal::Error::Corrupt { .. } if self.damaged => MemberError::Damaged(self.id),
             _ => trouble(self.id, attempt, error),
         }
     }
 
-    pub fn store_trouble(&self, attempt: &str, error: &mvcc::Error) -> Trouble {
+    pub fn store_trouble(&self, attempt: &str, error: &mvcc::Error) -> MemberError {
         match error {
-            mvcc::Error::Poisoned => Trouble::Disk(self.id),
+            mvcc::Error::Poisoned => MemberError::Disk(self.id),
             _ => trouble(self.id, attempt, error),
         }
     }
@@ -469,7 +473,7 @@ pub(crate) fn run_step<T>(
     id: u64,
     armed: bool,
     step: impl FnOnce() -> Result<T, Fatal>,
-) -> Result<T, Trouble> {
+) -> Result<T, MemberError> {
     if !armed {
         return step().map_err(|fatal| trouble(id, "", &fatal));
     }
@@ -478,19 +482,19 @@ pub(crate) fn run_step<T>(
     };
     match quietly(step) {
         Ok(answer) => answer.map_err(|fatal| trouble(id, "", &fatal)),
-        Err(said) if is_disk(&said) => Err(Trouble::Disk(id)),
+        Err(said) if is_disk(&said) => Err(MemberError::Disk(id)),
         Err(said) => Err(format!("member {id} panicked: {said}").into()),
     }
 }
 
 /// Injected errors bear the numbers that a kernel gives them; nothing else here does.
-fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> Trouble {
+fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> MemberError {
     let text = format!("member {id}: {attempt} {}", base::causes(error));
     if text.contains("(os error 5)") || text.contains("(os error 28)") {
-        return Trouble::Disk(id);
+        return MemberError::Disk(id);
     }
     if text.contains("this version is too old") {
-        return Trouble::TooOld(id);
+        return MemberError::TooOld(id);
     }
     text.into()
 }

@@ -7,20 +7,20 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, ChangeCheck, EmptyLog, Entrance, Fatal, Found, Inquiry, LogSpan, Membership, Node, NodeSetup,
-    Setup, StoreChoice, StoreFound, StoreState, choose_store,
+    Applier, ChangeCheck, CoreSetup, EmptyLog, Entrance, Fatal, Inquiry, LogSpan, Membership, Node,
+    NodeSetup, RecoveredLog, StoreChoice, StoreFound, StoreState, choose_store,
 };
 use state_machine::{EtcdMachine, Genesis};
 use wal::testing::SimFs;
 use wal::{LogIndex, Wal};
 
 use super::leasing::{BootClock, Leasing};
-use super::machine::{Machine, SharedTruth, SharedVault, membership_in};
+use super::machine::{Machine, SharedStoreOwner, SharedTruth, membership_in};
 use super::roster::Roster;
-use super::site::{Origin, Site, Trouble, Up, run_step};
-use super::watching::Watching;
+use super::site::{MemberError, RunningMember, SimMember, StartKnowledge, run_step};
+use super::watching::MemberHub;
 use crate::chance::{Chance, mix};
-use crate::count::Count;
+use crate::count::Statistic;
 use crate::plan::IDENTITY;
 
 pub(super) const LOG: &str = "/log";
@@ -43,7 +43,7 @@ pub(crate) fn peer_url(id: u64, version: u64) -> String {
     format!("http://member-{id}-{version}:2380")
 }
 
-impl Site {
+impl SimMember {
     /// Brings the member up from its disks. Returns what a start may bring to light.
     pub fn boot(
         &mut self,
@@ -51,17 +51,17 @@ impl Site {
         truth: &SharedTruth,
         chance: &mut Chance,
         (clock, now): (BootClock, u64),
-    ) -> Result<Vec<Count>, Trouble> {
+    ) -> Result<Vec<Statistic>, MemberError> {
         assert!(self.up.is_none(), "member {} is up already", self.id);
         self.boots += 1;
         self.seen = None;
-        let mut counts = vec![Count::Restarts];
+        let mut counts = vec![Statistic::Restarts];
         let (wal, found) = self.open_log(&mut counts)?;
         if self.damaged {
             return Err(format!("member {} starts from a damaged log", self.id).into());
         }
         self.synced = Some(wal.reader());
-        let (machine, store, vault, state) = self.open_matching(&found, truth, &mut counts)?;
+        let (machine, store, store_owner, state) = self.open_matching(&found, truth, &mut counts)?;
         // What the disk kept is a state that all members were in.
         truth.get().state(store.applied().index, &store)?;
         let table = machine.leases().clone();
@@ -77,9 +77,9 @@ impl Site {
         let node = run_step(self.id, self.armed, || Node::open(&setup, &members.voters, found, applied))?;
         let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &self.asked_voters(&members)));
         let (jobs, work) = (Vec::new(), VecDeque::new());
-        let watching = Watching::new(store.clone());
+        let watching = MemberHub::new(store.clone());
         let leasing = Leasing::new(table, clock, now);
-        self.up = Some(Up {
+        self.up = Some(RunningMember {
             node,
             store,
             jobs,
@@ -87,31 +87,34 @@ impl Site {
             work,
             wal,
             applier,
-            vault,
+            store_owner,
             staging: None,
             inquiry,
             watching,
             leasing,
             announced: BTreeMap::new(),
             roster: Roster::new(members, lacks_others),
-            entrance: Entrance::new(&self.temper.limits),
+            entrance: Entrance::new(&self.config.limits),
             permits: BTreeMap::new(),
             reseeded_at: None,
         });
         Ok(counts)
     }
 
-    fn open_log(&self, counts: &mut Vec<Count>) -> Result<(Wal<SimFs>, Found<SimFs>), Trouble> {
+    fn open_log(
+        &self,
+        counts: &mut Vec<Statistic>,
+    ) -> Result<(Wal<SimFs>, RecoveredLog<SimFs>), MemberError> {
         let failed = |error: wal::Error| self.log_trouble("open the log", &error);
         let (fs, dir) = (self.disk.clone(), Path::new(LOG));
-        let options = wal::Options { segment_bytes: self.temper.segment_bytes, salt: [self.id as u8; 16] };
+        let options = wal::Options { segment_bytes: self.config.segment_bytes, salt: [self.id as u8; 16] };
         if !Wal::exists(&fs, dir).map_err(failed)? {
             if self.synced.is_some() {
                 return Err("a log that was there is gone".into());
             }
             let start = wal::LogPosition::default();
             let wal = Wal::create(fs, dir, IDENTITY, start, options).map_err(failed)?;
-            let found = Found::created(&wal);
+            let found = RecoveredLog::created(&wal);
             return Ok((wal, found));
         }
         let (wal, recovery) = Wal::open(fs, dir, options).map_err(failed)?;
@@ -120,9 +123,9 @@ impl Site {
                 let bytes = recovery.torn_bytes;
                 return Err(format!("{bytes} torn bytes after a kill between two writes").into());
             }
-            counts.push(Count::TornTails);
+            counts.push(Statistic::TornTails);
         }
-        let found = Found::opened(&wal, recovery);
+        let found = RecoveredLog::opened(&wal, recovery);
         Ok((wal, found))
     }
 
@@ -148,37 +151,38 @@ impl Site {
     /// Opens the store that the log goes on from: the one that is there, or the one that was received.
     fn open_matching(
         &mut self,
-        found: &Found<SimFs>,
+        found: &RecoveredLog<SimFs>,
         truth: &SharedTruth,
-        counts: &mut Vec<Count>,
-    ) -> Result<(Machine, Store, SharedVault, StoreState), Trouble> {
+        counts: &mut Vec<Statistic>,
+    ) -> Result<(Machine, Store, SharedStoreOwner, StoreState), MemberError> {
         let term = |index| found.reader.term(index);
         let log = LogSpan { start: found.start.index, last: found.last.index, term: &term };
-        let (machine, store, vault) = self.open_store(truth)?;
+        let (machine, store, store_owner) = self.open_store(truth)?;
         let applied = store.applied();
         let received = self.store_disk.staged();
         let told = || (self.birth().voters.len() + self.birth().learners.len()).saturating_sub(1);
         let others = self.others_in_log(found).unwrap_or_else(told);
-        let begins_elsewhere = matches!(self.origin, Origin::Joined(_)) && applied.index == LogIndex::ZERO;
+        let begins_elsewhere =
+            matches!(self.origin, StartKnowledge::Joined(_)) && applied.index == LogIndex::ZERO;
         match choose_store(log, StoreFound::Whole(applied), received, others) {
             StoreChoice::Present => {
                 self.store_disk.discard_staged();
                 self.wiped = begins_elsewhere;
                 let state = if begins_elsewhere { StoreState::Lost } else { StoreState::Whole };
-                Ok((machine, store, vault, state))
+                Ok((machine, store, store_owner, state))
             }
             StoreChoice::Received => {
-                drop((machine, store, vault));
+                drop((machine, store, store_owner));
                 self.store_disk.swap();
                 self.wiped = false;
-                counts.push(Count::StartsWithStaged);
-                let (machine, store, vault) = self.open_store(truth)?;
-                Ok((machine, store, vault, StoreState::Whole))
+                counts.push(Statistic::StartsWithStaged);
+                let (machine, store, store_owner) = self.open_store(truth)?;
+                Ok((machine, store, store_owner, StoreState::Whole))
             }
             StoreChoice::FromLeader if self.wiped => {
                 self.store_disk.discard_staged();
-                counts.push(Count::StartsWithoutStore);
-                Ok((machine, store, vault, StoreState::Lost))
+                counts.push(Statistic::StartsWithoutStore);
+                Ok((machine, store, store_owner, StoreState::Lost))
             }
             choice @ (StoreChoice::FromLeader | StoreChoice::FromLog | StoreChoice::Refused) => {
                 let (id, start) = (self.id, log.start);
@@ -188,7 +192,7 @@ impl Site {
     }
 
     /// How many other members Raft had when it last wrote its state.
-    fn others_in_log(&self, found: &Found<SimFs>) -> Option<usize> {
+    fn others_in_log(&self, found: &RecoveredLog<SimFs>) -> Option<usize> {
         let state = raft_node::inspect::read_state(found.state.as_deref()?).ok()?;
         Some(state.voters.iter().chain(&state.learners).filter(|id| **id != self.id).count())
     }
@@ -196,29 +200,29 @@ impl Site {
     /// The members that its identity names.
     fn birth(&self) -> &Membership {
         match &self.origin {
-            Origin::Founder(members) | Origin::Joined(Some(members)) => members,
-            Origin::Joined(None) => panic!("member {} starts without a cluster to join", self.id),
+            StartKnowledge::Founder(members) | StartKnowledge::Joined(Some(members)) => members,
+            StartKnowledge::Joined(None) => panic!("member {} starts without a cluster to join", self.id),
         }
     }
 
-    fn open_store(&self, truth: &SharedTruth) -> Result<(Machine, Store, SharedVault), Trouble> {
+    fn open_store(&self, truth: &SharedTruth) -> Result<(Machine, Store, SharedStoreOwner), MemberError> {
         let disk = Box::new(self.store_disk.clone());
         let opened = mvcc::open(disk, self.store_options());
         let (writer, store, maintainer) =
             opened.map_err(|error| self.store_trouble("open the store", &error))?;
         let machine = EtcdMachine::of_level(writer, &genesis(self.birth()), self.level)
             .map_err(|error| self.fatal(&Fatal::of(error)))?;
-        let (machine, vault) = Machine::new(machine, maintainer, truth.clone(), self.level);
-        Ok((machine, store, vault))
+        let (machine, store_owner) = Machine::new(machine, maintainer, truth.clone(), self.level);
+        Ok((machine, store, store_owner))
     }
 
     pub fn store_options(&self) -> mvcc::Options {
         mvcc::Options {
-            block_bytes: self.temper.block_bytes,
+            block_bytes: self.config.block_bytes,
             block_file_bytes: 16 << 10,
             cache_bytes: 16 << 10,
-            checkpoint_due_bytes: self.temper.checkpoint_due_bytes,
-            checkpoint_full_bytes: 4 * self.temper.checkpoint_due_bytes,
+            checkpoint_due_bytes: self.config.checkpoint_due_bytes,
+            checkpoint_full_bytes: 4 * self.config.checkpoint_due_bytes,
             dropped_max: 50,
             ..mvcc::Options::default()
         }
@@ -232,14 +236,14 @@ impl Site {
         let timeout = ticks + chance.within(ticks * rank / voters, ticks * (rank + 1) / voters);
         let timeout = timeout as u32;
         NodeSetup {
-            core: Setup {
+            core: CoreSetup {
                 id: self.id,
                 heartbeat_ticks: 1,
                 election_ticks: ELECTION_TICKS,
                 timeout_ticks: timeout..timeout + 1,
                 apply_bytes_max: 8 << 10,
                 entry_bytes_max: 64 << 10,
-                catch_up_entries: self.temper.catch_up_entries,
+                catch_up_entries: self.config.catch_up_entries,
                 store,
                 empty_log: EmptyLog::Unconfirmed,
                 membership: Some(members.clone()),

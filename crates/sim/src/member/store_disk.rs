@@ -19,23 +19,23 @@ use crate::panics::lock;
 /// A handle to one of the two places on a disk: the store's own, or that of one being received.
 #[derive(Clone, Default)]
 pub(crate) struct StoreDisk {
-    disk: Arc<Mutex<Disk>>,
-    slot: Slot,
+    disk: Arc<Mutex<DiskState>>,
+    slot: StoreSlot,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-enum Slot {
+enum StoreSlot {
     #[default]
     Home,
     Incoming,
 }
 
 #[derive(Clone, Default)]
-struct Disk {
-    home: Stored,
-    incoming: Stored,
+struct DiskState {
+    home: StoreImage,
+    incoming: StoreImage,
     /// Contents by inode; one without a name is still read by who holds it.
-    inodes: BTreeMap<u64, Content>,
+    inodes: BTreeMap<u64, FileContent>,
     next_inode: u64,
     calls: u64,
     fault: Option<(u64, Fault)>,
@@ -46,7 +46,7 @@ struct Disk {
 
 /// One store's place on the disk.
 #[derive(Clone, Default)]
-struct Stored {
+struct StoreImage {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Inodes by the number of the block file.
     files: BTreeMap<u64, u64>,
@@ -57,7 +57,7 @@ struct Stored {
 }
 
 #[derive(Clone, Default)]
-struct Content {
+struct FileContent {
     /// As processes read it.
     cached: Vec<u8>,
     /// As a power cut leaves it; empty as long as nothing is unsynced.
@@ -86,7 +86,7 @@ impl FileChange {
     }
 }
 
-impl Content {
+impl FileContent {
     fn change(&mut self, change: FileChange) {
         if self.unsynced.is_empty() {
             self.synced.clone_from(&self.cached);
@@ -138,7 +138,7 @@ impl StoreDisk {
         let named: BTreeSet<u64> = named.copied().collect();
         disk.inodes.retain(|inode, _| named.contains(inode));
         (disk.calls, disk.fault, disk.full, disk.stopped) = (0, None, false, false);
-        StoreDisk { disk: Arc::new(Mutex::new(disk)), slot: Slot::Home }
+        StoreDisk { disk: Arc::new(Mutex::new(disk)), slot: StoreSlot::Home }
     }
 
     /// Lets one of the next calls fail: the one after `calls` more.
@@ -154,8 +154,8 @@ impl StoreDisk {
 
     /// An empty place for a store to be received in; what was there before is gone.
     pub fn incoming(&self) -> StoreDisk {
-        self.disk().incoming = Stored::default();
-        StoreDisk { disk: self.disk.clone(), slot: Slot::Incoming }
+        self.disk().incoming = StoreImage::default();
+        StoreDisk { disk: self.disk.clone(), slot: StoreSlot::Incoming }
     }
 
     /// How far the store reaches that was received wholly and not installed.
@@ -171,7 +171,7 @@ impl StoreDisk {
     }
 
     pub fn discard_staged(&self) {
-        self.disk().incoming = Stored::default();
+        self.disk().incoming = StoreImage::default();
     }
 
     /// Nothing fails any more.
@@ -180,20 +180,20 @@ impl StoreDisk {
         (disk.fault, disk.full) = (None, false);
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
+    fn disk(&self) -> MutexGuard<'_, DiskState> {
         lock(&self.disk)
     }
 }
 
-impl Disk {
-    fn content(&mut self, inode: u64) -> &mut Content {
+impl DiskState {
+    fn content(&mut self, inode: u64) -> &mut FileContent {
         self.inodes.get_mut(&inode).expect("an inode lives as long as its disk")
     }
 
-    fn place(&mut self, slot: Slot) -> &mut Stored {
+    fn place(&mut self, slot: StoreSlot) -> &mut StoreImage {
         match slot {
-            Slot::Home => &mut self.home,
-            Slot::Incoming => &mut self.incoming,
+            StoreSlot::Home => &mut self.home,
+            StoreSlot::Incoming => &mut self.incoming,
         }
     }
 
@@ -263,7 +263,7 @@ impl Backend for StoreDisk {
         disk.call_for("create")?;
         let inode = disk.next_inode;
         disk.next_inode += 1;
-        disk.inodes.insert(inode, Content::default());
+        disk.inodes.insert(inode, FileContent::default());
         disk.place(self.slot).removed.remove(&number);
         let older = disk.place(self.slot).files.insert(number, inode);
         assert!(older.is_none(), "block file {number} exists");
@@ -304,14 +304,14 @@ impl Backend for StoreDisk {
 }
 
 struct DiskFile {
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<DiskState>>,
     number: u64,
     inode: u64,
 }
 
 impl DiskFile {
     /// One call to the disk, on the file's content.
-    fn call<T>(&self, work: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+    fn call<T>(&self, work: impl FnOnce(&mut FileContent) -> io::Result<T>) -> io::Result<T> {
         let mut disk = lock(&self.disk);
         disk.call()?;
         work(disk.content(self.inode))

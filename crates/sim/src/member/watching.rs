@@ -19,7 +19,7 @@ const FRAGMENT_BYTES: usize = 1_500;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The hub of a running member, and the streams to it by the clients' numbers.
-pub(crate) struct Watching {
+pub(crate) struct MemberHub {
     hub: Hub,
     streams: BTreeMap<u64, (StreamId, Encoder)>,
     /// Set at the end of an entry, as the real hub thread is woken.
@@ -28,8 +28,8 @@ pub(crate) struct Watching {
     is_planned: bool,
 }
 
-impl Watching {
-    pub fn new(store: Store) -> Watching {
+impl MemberHub {
+    pub fn new(store: Store) -> MemberHub {
         let woken = Arc::new(AtomicBool::new(true));
         let to_wake = Arc::clone(&woken);
         let is_first = store.wake_with(Arc::new(move || to_wake.store(true, Ordering::Relaxed)));
@@ -43,7 +43,7 @@ impl Watching {
             progress_interval: PROGRESS_INTERVAL,
             ..WatchLimits::default()
         };
-        Watching { hub: Hub::new(store, limits), streams: BTreeMap::new(), woken, is_planned: false }
+        MemberHub { hub: Hub::new(store, limits), streams: BTreeMap::new(), woken, is_planned: false }
     }
 
     /// Whether a turn has to be planned: the hub was woken, and none is.

@@ -48,7 +48,7 @@ const HASH_EVERY: u64 = 32;
 
 /// A command that was applied, and what the oracle says to it.
 #[derive(Debug)]
-struct Command {
+struct AppliedCommand {
     digest: u64,
     answer: Summary,
     /// Revision and compact revision after it.
@@ -56,9 +56,9 @@ struct Command {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct AppliedEntry {
     term: Term,
-    commands: Vec<Command>,
+    commands: Vec<AppliedCommand>,
     /// True when the first member to apply it was done with it.
     is_whole: bool,
     /// Revision and compact revision at its end.
@@ -74,7 +74,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     /// From index 1 on.
-    entries: Vec<Entry>,
+    entries: Vec<AppliedEntry>,
     /// Where each command was applied first, by its digest: no two commands have the same bytes.
     places: BTreeMap<u64, (LogIndex, usize)>,
     /// The members from each index on at which they changed, the first ones from index 0 on.
@@ -150,7 +150,7 @@ impl Truth {
             return Err(format!("{kind:?} left the store at {after:?}, the oracle at {foretold:?}"));
         }
         self.compactions += u64::from(compacted != self.model.compact_revision);
-        self.entry_at(at)?.commands.push(Command { digest, answer, after });
+        self.entry_at(at)?.commands.push(AppliedCommand { digest, answer, after });
         Ok(())
     }
 
@@ -268,13 +268,13 @@ impl Truth {
         }
     }
 
-    fn entry_at(&mut self, at: LogPosition) -> Result<&mut Entry, String> {
+    fn entry_at(&mut self, at: LogPosition) -> Result<&mut AppliedEntry, String> {
         let (known, place) = (self.entries.len(), place_of(at.index));
         if place > known {
             return Err(format!("entry {at:?} was applied, though no member applied {}", known + 1));
         }
         if place == known {
-            self.entries.push(Entry { term: at.term, ..Entry::default() });
+            self.entries.push(AppliedEntry { term: at.term, ..AppliedEntry::default() });
         }
         let entry = &mut self.entries[place];
         if entry.term != at.term {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use raft_node::LogIndex;
 use state_machine::command::LeaseRenew;
 
-use super::refusal::Refusal;
+use super::refusal::RefusalReason;
 use crate::chance::fold_number;
 
 /// etcd's longest TTL.
@@ -36,7 +36,7 @@ pub(crate) enum LeaseChange {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lease {
+struct LeaseRecord {
     ttl: i64,
     deadline: Option<i64>,
     /// Its first deadline.
@@ -47,7 +47,7 @@ struct Lease {
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseModel {
-    leases: BTreeMap<i64, Lease>,
+    leases: BTreeMap<i64, LeaseRecord>,
     clock: i64,
     /// Since they were last taken.
     changes: Vec<LeaseChange>,
@@ -63,21 +63,21 @@ impl LeaseModel {
     }
 
     /// Grants a lease and returns its TTL.
-    pub fn grant(&mut self, index: LogIndex, id: i64, ttl: i64) -> Result<i64, Refusal> {
+    pub fn grant(&mut self, index: LogIndex, id: i64, ttl: i64) -> Result<i64, RefusalReason> {
         match id {
-            0 => return Err(Refusal::LeaseNotFound),
-            _ if ttl > TTL_MAX => return Err(Refusal::TtlTooLarge),
-            _ if self.holds(id) => return Err(Refusal::LeaseExists),
+            0 => return Err(RefusalReason::LeaseNotFound),
+            _ if ttl > TTL_MAX => return Err(RefusalReason::TtlTooLarge),
+            _ if self.holds(id) => return Err(RefusalReason::LeaseExists),
             _ => {}
         }
         let ttl = ttl.max(1);
-        self.leases.insert(id, Lease { ttl, deadline: None, first: None, granted: index });
+        self.leases.insert(id, LeaseRecord { ttl, deadline: None, first: None, granted: index });
         self.changes.push(LeaseChange::Granted { id, ttl });
         Ok(ttl)
     }
 
-    pub fn revoke(&mut self, id: i64) -> Result<(), Refusal> {
-        self.leases.remove(&id).ok_or(Refusal::LeaseNotFound)?;
+    pub fn revoke(&mut self, id: i64) -> Result<(), RefusalReason> {
+        self.leases.remove(&id).ok_or(RefusalReason::LeaseNotFound)?;
         self.changes.push(LeaseChange::Revoked(id));
         Ok(())
     }
@@ -152,7 +152,7 @@ mod tests {
         let mut leases = LeaseModel::default();
         let renew = |now, ids: &[i64]| LeaseRenew { term: 1, now, ids: ids.to_vec(), granted: Some(3) };
         assert_eq!(leases.grant(LogIndex(3), 7, 2), Ok(2));
-        assert_eq!(leases.grant(LogIndex(3), 7, 2), Err(Refusal::LeaseExists));
+        assert_eq!(leases.grant(LogIndex(3), 7, 2), Err(RefusalReason::LeaseExists));
         assert_eq!(leases.expire(2_000, &[7]), [0; 0], "a lease without a deadline");
         leases.renew(&LeaseRenew { granted: Some(2), ..renew(1_000, &[7]) });
         assert_eq!(leases.expire(3_000, &[7]), [0; 0], "a lease that was granted after its record");
@@ -163,7 +163,7 @@ mod tests {
         leases.renew(&renew(3_001, &[]));
         assert_eq!(leases.expire(3_500, &[7]), [0; 0]);
         assert_eq!(leases.expire(3_501, &[7, 7, 9]), [7]);
-        assert_eq!(leases.revoke(7), Err(Refusal::LeaseNotFound));
+        assert_eq!(leases.revoke(7), Err(RefusalReason::LeaseNotFound));
         let changes = leases.take_changes();
         assert_eq!(
             changes,

@@ -15,5 +15,5 @@ pub use laws::Breach;
 pub(crate) use laws::{Elections, Truth, goes_on, logs_match};
 pub(crate) use lease_times::DRIFT;
 pub(crate) use model::{digest_of, is_change, is_of_access, revision_of, summary_of};
-pub(crate) use refusal::Refusal;
-pub(crate) use watcher::{Interest, View, Watcher};
+pub(crate) use refusal::RefusalReason;
+pub(crate) use watcher::{Interest, OracleView, WatcherModel};

@@ -22,7 +22,7 @@ use state_machine::{Outcome, Response};
 use super::leases::LeaseModel;
 use super::levels::LevelModel;
 use super::members::MemberModel;
-use super::refusal::Refusal;
+use super::refusal::RefusalReason;
 use super::users::UserModel;
 use crate::chance::{fold, fold_number};
 
@@ -53,7 +53,7 @@ struct Version {
 
 /// A change of one key, as a watcher is to see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct WatchedChange {
     pub key: Bytes,
     pub main: i64,
     /// `None`: the key was deleted.
@@ -77,7 +77,7 @@ pub(crate) struct Model {
     pub revision: i64,
     pub compact_revision: i64,
     /// Every change, in the order of their revisions and operations.
-    changes: Vec<Change>,
+    changes: Vec<WatchedChange>,
     /// Oldest first.
     keys: BTreeMap<Bytes, Vec<Version>>,
     pub leases: LeaseModel,
@@ -109,7 +109,7 @@ impl Model {
         }
         let term = at.term.0;
         match kind {
-            Kind::Put(put) if !self.has_lease(put.lease) => Ok(refused(Refusal::LeaseNotFound)),
+            Kind::Put(put) if !self.has_lease(put.lease) => Ok(refused(RefusalReason::LeaseNotFound)),
             Kind::Put(put) => {
                 self.put(put, self.revision + 1);
                 self.revision += 1;
@@ -122,9 +122,9 @@ impl Model {
             }
             Kind::Txn(txn) => self.txn(txn),
             Kind::Compact(compact) if compact.revision <= self.compact_revision => {
-                Ok(refused(Refusal::Compacted))
+                Ok(refused(RefusalReason::Compacted))
             }
-            Kind::Compact(compact) if compact.revision > self.revision => Ok(refused(Refusal::Future)),
+            Kind::Compact(compact) if compact.revision > self.revision => Ok(refused(RefusalReason::Future)),
             Kind::Compact(compact) => {
                 self.compact_revision = compact.revision;
                 Ok(vec![COMPACT, self.revision])
@@ -140,13 +140,13 @@ impl Model {
                 }
                 Err(refusal) => refused(refusal),
             }),
-            Kind::LeaseExpire(expire) if expire.term != term => Ok(refused(Refusal::LeaderChanged)),
+            Kind::LeaseExpire(expire) if expire.term != term => Ok(refused(RefusalReason::LeaderChanged)),
             Kind::LeaseExpire(expire) => {
                 let expired = self.leases.expire(expire.now, &expire.ids);
                 expired.iter().for_each(|id| self.delete_keys_of(*id));
                 Ok(vec![EXPIRE, expired.len() as i64])
             }
-            Kind::LeaseRenew(renew) if renew.term != term => Ok(refused(Refusal::LeaderChanged)),
+            Kind::LeaseRenew(renew) if renew.term != term => Ok(refused(RefusalReason::LeaderChanged)),
             Kind::LeaseRenew(renew) => {
                 self.leases.renew(renew);
                 Ok(vec![RENEW, 0])
@@ -206,13 +206,13 @@ impl Model {
         request: &RangeRequest,
         revision: i64,
         compact_revision: i64,
-    ) -> Result<(i64, u64), Refusal> {
+    ) -> Result<(i64, u64), RefusalReason> {
         let at = if request.revision <= 0 { revision } else { request.revision };
         if at > revision {
-            return Err(Refusal::Future);
+            return Err(RefusalReason::Future);
         }
         if at < compact_revision {
-            return Err(Refusal::Compacted);
+            return Err(RefusalReason::Compacted);
         }
         let (mut count, mut digest) = (0, 0);
         for (key, history) in self.within(&request.key, &request.range_end) {
@@ -244,7 +244,7 @@ impl Model {
     }
 
     /// Changes of main revisions from `first` to `last`, in order.
-    pub fn changes(&self, first: i64, last: i64) -> &[Change] {
+    pub fn changes(&self, first: i64, last: i64) -> &[WatchedChange] {
         let before = |revision: i64| self.changes.partition_point(|change| change.main < revision);
         let (from, to) = (before(first), before(last.saturating_add(1)));
         &self.changes[from..to.max(from)]
@@ -259,7 +259,7 @@ impl Model {
             lease: found.lease,
         };
         let previous = self.newest(key).map(pair);
-        self.changes.push(Change { key: key.clone(), main, put, previous });
+        self.changes.push(WatchedChange { key: key.clone(), main, put, previous });
     }
 
     fn put(&mut self, request: &PutRequest, main: i64) {
@@ -336,12 +336,14 @@ impl Model {
     }
 
     /// Why an operation of a transaction refuses all of it.
-    fn refusal(&self, op: &RequestOp) -> Option<Refusal> {
+    fn refusal(&self, op: &RequestOp) -> Option<RefusalReason> {
         match &op.request {
             Some(Request::RequestRange(range)) => {
                 self.range(range, self.revision, self.compact_revision).err()
             }
-            Some(Request::RequestPut(put)) => (!self.has_lease(put.lease)).then_some(Refusal::LeaseNotFound),
+            Some(Request::RequestPut(put)) => {
+                (!self.has_lease(put.lease)).then_some(RefusalReason::LeaseNotFound)
+            }
             Some(Request::RequestTxn(inner)) => inner.success.iter().find_map(|op| self.refusal(op)),
             _ => None,
         }
@@ -372,7 +374,7 @@ impl Model {
     }
 }
 
-fn refused(refusal: Refusal) -> Summary {
+fn refused(refusal: RefusalReason) -> Summary {
     vec![REFUSED, 0, refusal as i64]
 }
 
@@ -416,7 +418,7 @@ pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
         Ok(Response::Authenticate(issued)) => {
             vec![AUTH, revision(&issued.header), digest_of_token(&issued.token)]
         }
-        Err(error) => vec![REFUSED, 0, Refusal::of(error).map_or(0, |refusal| refusal as i64)],
+        Err(error) => vec![REFUSED, 0, RefusalReason::of(error).map_or(0, |refusal| refusal as i64)],
     }
 }
 
@@ -441,7 +443,7 @@ fn digest_of_token(token: &str) -> i64 {
 
 /// Whether the answer refuses who asks.
 pub(crate) fn is_of_access(outcome: &Outcome) -> bool {
-    outcome.as_ref().is_err_and(|error| Refusal::of(error).is_some_and(Refusal::is_of_access))
+    outcome.as_ref().is_err_and(|error| RefusalReason::of(error).is_some_and(RefusalReason::is_of_access))
 }
 
 /// The revision that an answer names; none for a refusal.
@@ -479,7 +481,7 @@ mod tests {
         model
     }
 
-    fn count(model: &Model, key: &'static str, end: &'static str, at: i64) -> Result<i64, Refusal> {
+    fn count(model: &Model, key: &'static str, end: &'static str, at: i64) -> Result<i64, RefusalReason> {
         let range =
             RangeRequest { key: key.into(), range_end: end.into(), revision: at, ..RangeRequest::default() };
         model.range(&range, model.revision, model.compact_revision).map(|(count, _)| count)
@@ -496,12 +498,12 @@ mod tests {
             "nothing is no revision"
         );
         let counts = [1, 2, 3, 4, 5, 6].map(|at| count(&model, "a", "z", at));
-        assert_eq!(counts, [Ok(0), Ok(1), Ok(2), Ok(2), Ok(0), Err(Refusal::Future)]);
+        assert_eq!(counts, [Ok(0), Ok(1), Ok(2), Ok(2), Ok(0), Err(RefusalReason::Future)]);
         let compact = |revision| Kind::Compact(CompactionRequest { revision, physical: false });
         assert_eq!(apply(&mut model, &compact(3), 1), Ok(vec![COMPACT, 5]));
-        assert_eq!(apply(&mut model, &compact(3), 1), Ok(refused(Refusal::Compacted)));
-        assert_eq!(apply(&mut model, &compact(6), 1), Ok(refused(Refusal::Future)));
-        assert_eq!([2, 3].map(|at| count(&model, "a", "z", at)), [Err(Refusal::Compacted), Ok(2)]);
+        assert_eq!(apply(&mut model, &compact(3), 1), Ok(refused(RefusalReason::Compacted)));
+        assert_eq!(apply(&mut model, &compact(6), 1), Ok(refused(RefusalReason::Future)));
+        assert_eq!([2, 3].map(|at| count(&model, "a", "z", at)), [Err(RefusalReason::Compacted), Ok(2)]);
     }
 
     #[test]
@@ -531,7 +533,7 @@ mod tests {
         let grant = |id| Kind::LeaseGrant(LeaseGrantRequest { id, ttl: 5 });
         assert_eq!(apply(&mut model, &grant(7), 1), Ok(vec![GRANT, 4, 7, 5]));
         let leased = |key, lease| Kind::Put(PutRequest { lease, ..put(key, "x") });
-        assert_eq!(apply(&mut model, &leased("a", 8), 1), Ok(refused(Refusal::LeaseNotFound)));
+        assert_eq!(apply(&mut model, &leased("a", 8), 1), Ok(refused(RefusalReason::LeaseNotFound)));
         for key in ["a", "b", "c"] {
             apply(&mut model, &leased(key, 7), 1).expect("a client's command");
         }
@@ -539,10 +541,10 @@ mod tests {
         assert_eq!(model.keys_of_lease(7, model.revision), ["a", "c"]);
         assert_eq!(model.keys_of_lease(7, model.revision - 1), ["a", "b", "c"]);
         let stale = Kind::LeaseRenew(LeaseRenew { term: 1, now: 5, ids: vec![7], granted: None });
-        assert_eq!(apply(&mut model, &stale, 2), Ok(refused(Refusal::LeaderChanged)));
+        assert_eq!(apply(&mut model, &stale, 2), Ok(refused(RefusalReason::LeaderChanged)));
         let revoke = Kind::LeaseRevoke(LeaseRevokeRequest { id: 7 });
         assert_eq!(apply(&mut model, &revoke, 1), Ok(vec![REVOKE, 9]));
         assert_eq!(model.changes(9, 9).len(), 2);
-        assert_eq!(apply(&mut model, &revoke, 1), Ok(refused(Refusal::LeaseNotFound)));
+        assert_eq!(apply(&mut model, &revoke, 1), Ok(refused(RefusalReason::LeaseNotFound)));
     }
 }

@@ -2,7 +2,7 @@
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RefusalReason {
     Compacted = 1,
     Future = 2,
     LeaseNotFound = 3,
@@ -27,36 +27,39 @@ pub(crate) enum Refusal {
     Protected = 20,
 }
 
-impl Refusal {
+impl RefusalReason {
     /// The refusal that an answer stands for, if it is one of those above.
-    pub fn of(error: &api::Error) -> Option<Refusal> {
+    pub fn of(error: &api::Error) -> Option<RefusalReason> {
         Some(match error {
-            api::Error::Compacted => Refusal::Compacted,
-            api::Error::FutureRev => Refusal::Future,
-            api::Error::LeaseNotFound => Refusal::LeaseNotFound,
-            api::Error::LeaseExist => Refusal::LeaseExists,
-            api::Error::LeaseTTLTooLarge => Refusal::TtlTooLarge,
-            api::Error::LeaderChanged => Refusal::LeaderChanged,
-            api::Error::UserEmpty => Refusal::UserEmpty,
-            api::Error::AuthOldRevision => Refusal::AuthOldRevision,
-            api::Error::PermissionDenied => Refusal::PermissionDenied,
-            api::Error::UserNotFound => Refusal::UserNotFound,
-            api::Error::UserAlreadyExist => Refusal::UserExists,
-            api::Error::RoleNotFound => Refusal::RoleNotFound,
-            api::Error::RoleAlreadyExist => Refusal::RoleExists,
-            api::Error::RoleNotGranted => Refusal::RoleNotGranted,
-            api::Error::PermissionNotGranted => Refusal::PermissionNotGranted,
-            api::Error::AuthNotEnabled => Refusal::AuthNotEnabled,
-            api::Error::AuthFailed => Refusal::AuthFailed,
-            api::Error::RootUserNotExist => Refusal::RootUserMissing,
-            api::Error::RootRoleNotExist => Refusal::RootRoleMissing,
-            api::Error::InvalidAuthMgmt => Refusal::Protected,
+            api::Error::Compacted => RefusalReason::Compacted,
+            api::Error::FutureRev => RefusalReason::Future,
+            api::Error::LeaseNotFound => RefusalReason::LeaseNotFound,
+            api::Error::LeaseExist => RefusalReason::LeaseExists,
+            api::Error::LeaseTTLTooLarge => RefusalReason::TtlTooLarge,
+            api::Error::LeaderChanged => RefusalReason::LeaderChanged,
+            api::Error::UserEmpty => RefusalReason::UserEmpty,
+            api::Error::AuthOldRevision => RefusalReason::AuthOldRevision,
+            api::Error::PermissionDenied => RefusalReason::PermissionDenied,
+            api::Error::UserNotFound => RefusalReason::UserNotFound,
+            api::Error::UserAlreadyExist => RefusalReason::UserExists,
+            api::Error::RoleNotFound => RefusalReason::RoleNotFound,
+            api::Error::RoleAlreadyExist => RefusalReason::RoleExists,
+            api::Error::RoleNotGranted => RefusalReason::RoleNotGranted,
+            api::Error::PermissionNotGranted => RefusalReason::PermissionNotGranted,
+            api::Error::AuthNotEnabled => RefusalReason::AuthNotEnabled,
+            api::Error::AuthFailed => RefusalReason::AuthFailed,
+            api::Error::RootUserNotExist => RefusalReason::RootUserMissing,
+            api::Error::RootRoleNotExist => RefusalReason::RootRoleMissing,
+            api::Error::InvalidAuthMgmt => RefusalReason::Protected,
             _ => return None,
         })
     }
 
     /// Whether it is about who asks, and not about what is asked.
     pub fn is_of_access(self) -> bool {
-        matches!(self, Refusal::UserEmpty | Refusal::AuthOldRevision | Refusal::PermissionDenied)
+        matches!(
+            self,
+            RefusalReason::UserEmpty | RefusalReason::AuthOldRevision | RefusalReason::PermissionDenied
+        )
     }
 }

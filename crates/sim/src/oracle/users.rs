@@ -1,6 +1,6 @@
 //! What commands make of users, roles and permissions, and what a user may do.
 //!
-//! * The keys of a story are numbered. A set of keys is a set of points: an even one for each key, the odd
+//! * The keys of a run are numbered. A set of keys is a set of points: an even one for each key, the odd
 //!   one after it for everything up to the next.
 //! * A user may do what all points that it touches allow, from any of its roles.
 //!
@@ -17,7 +17,7 @@ use raft_node::LogIndex;
 use state_machine::AuthState;
 use state_machine::command::{Caller, Kind};
 
-use super::refusal::Refusal;
+use super::refusal::RefusalReason;
 
 const ROOT: &str = "root";
 /// Above the points of all keys: the number of a key has two digits.
@@ -26,7 +26,7 @@ const POINTS: u32 = 200;
 type Points = BTreeSet<u32>;
 
 /// A range as it is written: the key and the range end.
-type Written = (Bytes, Bytes);
+type RangeBytes = (Bytes, Bytes);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct User {
@@ -42,7 +42,7 @@ pub(crate) struct UserModel {
     changes: u64,
     users: BTreeMap<String, User>,
     /// With the type of each permission.
-    roles: BTreeMap<String, BTreeMap<Written, i32>>,
+    roles: BTreeMap<String, BTreeMap<RangeBytes, i32>>,
 }
 
 /// What a request does with keys.
@@ -80,7 +80,7 @@ impl UserModel {
         kind: &Kind,
         caller: Option<&Caller>,
         keys_of: impl Fn(i64) -> Vec<Bytes>,
-    ) -> Option<Refusal> {
+    ) -> Option<RefusalReason> {
         if !self.is_enabled || is_of_members(kind) {
             return None;
         }
@@ -90,20 +90,20 @@ impl UserModel {
             return None;
         }
         let Some(caller) = caller.filter(|caller| !caller.user.is_empty()) else {
-            return Some(Refusal::UserEmpty);
+            return Some(RefusalReason::UserEmpty);
         };
         match kind {
             Kind::LeaseGrant(_) => None,
             Kind::Put(_) | Kind::DeleteRange(_) | Kind::Txn(_) | Kind::LeaseRevoke(_) => {
                 if caller.auth_revision <= self.changes {
-                    return Some(Refusal::AuthOldRevision);
+                    return Some(RefusalReason::AuthOldRevision);
                 }
                 let is_permitted = self.permits(&caller.user, &uses_of(kind), keys_of);
-                (!is_permitted).then_some(Refusal::PermissionDenied)
+                (!is_permitted).then_some(RefusalReason::PermissionDenied)
             }
             _ if self.is_root(&caller.user) => None,
-            _ if self.users.contains_key(&caller.user) => Some(Refusal::PermissionDenied),
-            _ => Some(Refusal::UserNotFound),
+            _ if self.users.contains_key(&caller.user) => Some(RefusalReason::PermissionDenied),
+            _ => Some(RefusalReason::UserNotFound),
         }
     }
 
@@ -135,16 +135,16 @@ impl UserModel {
     }
 
     /// Carries out a change of the entry at `index`. A token that is issued is returned.
-    pub fn apply(&mut self, change: &Auth, index: LogIndex) -> Result<Option<String>, Refusal> {
+    pub fn apply(&mut self, change: &Auth, index: LogIndex) -> Result<Option<String>, RefusalReason> {
         let before = self.clone();
         let done = match change {
             Auth::IssueToken(request) => {
                 if !self.is_enabled {
-                    return Err(Refusal::AuthNotEnabled);
+                    return Err(RefusalReason::AuthNotEnabled);
                 }
-                self.users.get(&request.user).ok_or(Refusal::AuthFailed)?;
+                self.users.get(&request.user).ok_or(RefusalReason::AuthFailed)?;
                 if request.auth_revision != self.changes + 1 {
-                    return Err(Refusal::AuthOldRevision);
+                    return Err(RefusalReason::AuthOldRevision);
                 }
                 return Ok(Some(format!("{}.{index}", request.prefix)));
             }
@@ -162,18 +162,18 @@ impl UserModel {
         Ok(None)
     }
 
-    fn enable(&mut self) -> Result<(), Refusal> {
+    fn enable(&mut self) -> Result<(), RefusalReason> {
         if !self.is_enabled && !self.users.contains_key(ROOT) {
-            return Err(Refusal::RootUserMissing);
+            return Err(RefusalReason::RootUserMissing);
         }
         if !self.is_enabled && !self.is_root(ROOT) {
-            return Err(Refusal::RootRoleMissing);
+            return Err(RefusalReason::RootRoleMissing);
         }
         self.is_enabled = true;
         Ok(())
     }
 
-    fn change(&mut self, change: &Auth) -> Result<(), Refusal> {
+    fn change(&mut self, change: &Auth) -> Result<(), RefusalReason> {
         match change {
             Auth::UserAdd(request) => {
                 let user = User { password: request.password_hash.clone(), roles: BTreeSet::new() };
@@ -181,13 +181,15 @@ impl UserModel {
                     None => Ok(()),
                     Some(before) => {
                         self.users.insert(request.name.clone(), before);
-                        Err(Refusal::UserExists)
+                        Err(RefusalReason::UserExists)
                     }
                 }
             }
-            Auth::UserDelete(request) if self.is_enabled && request.name == ROOT => Err(Refusal::Protected),
+            Auth::UserDelete(request) if self.is_enabled && request.name == ROOT => {
+                Err(RefusalReason::Protected)
+            }
             Auth::UserDelete(request) => {
-                self.users.remove(&request.name).map(drop).ok_or(Refusal::UserNotFound)
+                self.users.remove(&request.name).map(drop).ok_or(RefusalReason::UserNotFound)
             }
             Auth::UserChangePassword(request) => {
                 self.user(&request.name)?.password = request.password_hash.clone();
@@ -197,7 +199,7 @@ impl UserModel {
                 let is_there = request.role == ROOT || self.roles.contains_key(&request.role);
                 let user = self.user(&request.user)?;
                 if !is_there {
-                    return Err(Refusal::RoleNotFound);
+                    return Err(RefusalReason::RoleNotFound);
                 }
                 user.roles.insert(request.role.clone());
                 Ok(())
@@ -205,44 +207,46 @@ impl UserModel {
             Auth::UserRevokeRole(request)
                 if self.is_enabled && request.name == ROOT && request.role == ROOT =>
             {
-                Err(Refusal::Protected)
+                Err(RefusalReason::Protected)
             }
             Auth::UserRevokeRole(request) => {
                 let had = self.user(&request.name)?.roles.remove(&request.role);
-                had.then_some(()).ok_or(Refusal::RoleNotGranted)
+                had.then_some(()).ok_or(RefusalReason::RoleNotGranted)
             }
             other => self.change_role(other),
         }
     }
 
-    fn user(&mut self, name: &str) -> Result<&mut User, Refusal> {
-        self.users.get_mut(name).ok_or(Refusal::UserNotFound)
+    fn user(&mut self, name: &str) -> Result<&mut User, RefusalReason> {
+        self.users.get_mut(name).ok_or(RefusalReason::UserNotFound)
     }
 
-    fn change_role(&mut self, change: &Auth) -> Result<(), Refusal> {
+    fn change_role(&mut self, change: &Auth) -> Result<(), RefusalReason> {
         match change {
-            Auth::RoleAdd(request) if self.roles.contains_key(&request.name) => Err(Refusal::RoleExists),
+            Auth::RoleAdd(request) if self.roles.contains_key(&request.name) => {
+                Err(RefusalReason::RoleExists)
+            }
             Auth::RoleAdd(request) => {
                 self.roles.insert(request.name.clone(), BTreeMap::new());
                 Ok(())
             }
             Auth::RoleDelete(request) => {
-                self.roles.remove(&request.role).ok_or(Refusal::RoleNotFound)?;
+                self.roles.remove(&request.role).ok_or(RefusalReason::RoleNotFound)?;
                 for user in self.users.values_mut() {
                     user.roles.remove(&request.role);
                 }
                 Ok(())
             }
             Auth::RoleGrantPermission(request) => {
-                let role = self.roles.get_mut(&request.name).ok_or(Refusal::RoleNotFound)?;
+                let role = self.roles.get_mut(&request.name).ok_or(RefusalReason::RoleNotFound)?;
                 let given = request.perm.clone().unwrap_or_default();
                 role.insert((given.key, given.range_end), given.perm_type);
                 Ok(())
             }
             Auth::RoleRevokePermission(request) => {
-                let role = self.roles.get_mut(&request.role).ok_or(Refusal::RoleNotFound)?;
+                let role = self.roles.get_mut(&request.role).ok_or(RefusalReason::RoleNotFound)?;
                 let written = (request.key.clone(), request.range_end.clone());
-                role.remove(&written).map(drop).ok_or(Refusal::PermissionNotGranted)
+                role.remove(&written).map(drop).ok_or(RefusalReason::PermissionNotGranted)
             }
             other => unreachable!("no client asks for {other:?}"),
         }
@@ -399,12 +403,12 @@ mod tests {
                         |lease| if lease == 7 { vec![bytes("key05")] } else { vec![bytes("key03")] };
                     model.refusal(&Kind::Txn(all.clone()), Some(&caller), keys_of)
                 };
-                let denied = (!is_permitted).then_some(Refusal::PermissionDenied);
+                let denied = (!is_permitted).then_some(RefusalReason::PermissionDenied);
                 assert_eq!(refusal("u", 9), denied, "{all:?}");
-                assert_eq!(refusal("u", 8), Some(Refusal::AuthOldRevision));
+                assert_eq!(refusal("u", 8), Some(RefusalReason::AuthOldRevision));
                 assert_eq!(refusal("root", 9), None);
-                assert_eq!(refusal("v", 9), Some(Refusal::PermissionDenied));
-                assert_eq!(refusal("", 9), Some(Refusal::UserEmpty));
+                assert_eq!(refusal("v", 9), Some(RefusalReason::PermissionDenied));
+                assert_eq!(refusal("", 9), Some(RefusalReason::UserEmpty));
             }
         }
     }

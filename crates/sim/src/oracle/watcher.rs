@@ -6,7 +6,7 @@ use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
 
-use super::model::{Change, Model, Pair};
+use super::model::{Model, Pair, WatchedChange};
 
 /// What a watcher asked for.
 #[derive(Clone, Debug)]
@@ -20,14 +20,14 @@ pub(crate) struct Interest {
 
 /// The member that a response comes from, and the oracle.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct OracleView<'a> {
     pub model: &'a Model,
     pub revision: i64,
     pub compact_revision: i64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct WatcherModel {
     pub interest: Interest,
     /// The first revision that is not complete here. 0 until the create request is answered, if it asked for
     /// none.
@@ -36,14 +36,14 @@ pub(crate) struct Watcher {
     parts: Vec<Event>,
 }
 
-impl Watcher {
+impl WatcherModel {
     /// A watcher from `next` on; 0 means from the revision after the one at its creation.
-    pub fn new(interest: Interest, next: i64) -> Watcher {
-        Watcher { interest, next, parts: Vec::new() }
+    pub fn new(interest: Interest, next: i64) -> WatcherModel {
+        WatcherModel { interest, next, parts: Vec::new() }
     }
 
     /// The create request was answered, with the header's `revision`.
-    pub fn created(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+    pub fn created(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if revision > view.revision {
             return Err(format!("created at {revision}, on a member at {}", view.revision));
         }
@@ -54,7 +54,7 @@ impl Watcher {
     }
 
     /// Takes a response with events. Returns how many events are complete now.
-    pub fn events(&mut self, response: WatchResponse, view: View<'_>) -> Result<u64, String> {
+    pub fn events(&mut self, response: WatchResponse, view: OracleView<'_>) -> Result<u64, String> {
         let header = response.header.as_ref().map_or(0, |header| header.revision);
         self.parts.extend(response.events);
         if response.fragment {
@@ -82,7 +82,7 @@ impl Watcher {
     }
 
     /// The member claims that it has sent everything up to `revision`.
-    pub fn progress(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+    pub fn progress(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if revision > view.revision {
             return Err(format!("progress to {revision}, on a member at {}", view.revision));
         }
@@ -97,7 +97,7 @@ impl Watcher {
     }
 
     /// The member cancels the watcher because its next revision was compacted.
-    pub fn compacted(&mut self, revision: i64, view: View<'_>) -> Result<(), String> {
+    pub fn compacted(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if self.next >= revision || revision > view.compact_revision {
             let (next, compacted) = (self.next, view.compact_revision);
             return Err(format!(
@@ -120,15 +120,16 @@ impl Watcher {
     }
 
     /// Changes from the next revision to `last` that the watcher asked for.
-    fn expected<'m>(&self, model: &'m Model, last: i64) -> Vec<&'m Change> {
+    fn expected<'m>(&self, model: &'m Model, last: i64) -> Vec<&'m WatchedChange> {
         let Interest { key, range_end, puts, deletes, .. } = &self.interest;
         let inside = |at: &Bytes| if range_end.is_empty() { at == key } else { at >= key && at < range_end };
-        let wanted =
-            |change: &&Change| inside(&change.key) && (if change.put.is_some() { *puts } else { *deletes });
+        let wanted = |change: &&WatchedChange| {
+            inside(&change.key) && (if change.put.is_some() { *puts } else { *deletes })
+        };
         model.changes(self.next, last).iter().filter(wanted).collect()
     }
 
-    fn check(&self, event: &Event, change: &Change, view: View<'_>) -> Result<(), String> {
+    fn check(&self, event: &Event, change: &WatchedChange, view: OracleView<'_>) -> Result<(), String> {
         let kind = if change.put.is_some() { EventType::Put } else { EventType::Delete };
         let kv = match &change.put {
             Some(pair) => key_value(&change.key, pair),

@@ -7,13 +7,13 @@ use state_machine::{AuthTable, Need};
 use crate::oracle::{Breach, Truth};
 
 /// What a member knows of users when it is asked.
-pub(crate) struct Access {
+pub(crate) struct UserView {
     pub table: AuthTable,
     /// The newest entry that it has applied.
     pub applied: LogIndex,
 }
 
-impl Access {
+impl UserView {
     /// The user and the auth revision that a command is proposed with. None while permissions are not
     /// checked.
     pub fn caller<'u>(&self, user: &'u str) -> Option<(&'u str, u64)> {

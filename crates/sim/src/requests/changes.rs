@@ -16,7 +16,7 @@ pub(crate) fn is_change(request: RequestId) -> bool {
 }
 
 /// A change that a member proposed.
-pub(crate) struct Proposed {
+pub(crate) struct ProposedChange {
     pub member: u64,
     pub digest: u64,
     pub change: Change,
@@ -26,13 +26,13 @@ pub(crate) struct Proposed {
 
 /// All changes that were proposed, by number.
 #[derive(Default)]
-pub(crate) struct Changes {
-    pub proposed: BTreeMap<RequestId, Proposed>,
+pub(crate) struct ProposedChanges {
+    pub proposed: BTreeMap<RequestId, ProposedChange>,
     /// The members when they were looked at last.
     pub placed: Membership,
 }
 
-impl Changes {
+impl ProposedChanges {
     pub fn begin(&mut self, founders: Membership) {
         self.placed = founders;
     }

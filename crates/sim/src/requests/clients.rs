@@ -12,20 +12,20 @@ use bytes::Bytes;
 use mvcc::{LogIndex, Store};
 use state_machine::{Failure, Outcome, ROOT, Remaining, command};
 
-use super::access::Access;
+use super::access::UserView;
 use super::ask::{Ask, LeaseQuestion};
 use super::draw::Draw;
 use crate::chance::{Chance, fold};
-use crate::count::{Count, Report};
+use crate::count::{RunReport, Statistic};
 use crate::oracle::{Breach, Truth};
-use crate::oracle::{Refusal, digest_of, is_change, is_of_access, revision_of, summary_of};
-use crate::plan::Temper;
+use crate::oracle::{RefusalReason, digest_of, is_change, is_of_access, revision_of, summary_of};
+use crate::plan::RunConfig;
 
 /// Names one request for ever.
 pub(crate) type RequestId = u64;
 
 enum Kinds {
-    Write { digest: u64, count: Count },
+    Write { digest: u64, count: Statistic },
     Read(RangeRequest),
     Lease(LeaseQuestion),
     KeysOfLease(i64),
@@ -43,7 +43,7 @@ struct Request {
 }
 
 /// What a member is handed.
-pub(crate) enum Handed {
+pub(crate) enum MemberInput {
     Propose(Bytes),
     Read,
     /// To be read at once: what, and by which user.
@@ -89,12 +89,12 @@ impl Clients {
         &mut self,
         asker: Asker,
         asked: u64,
-        access: &Access,
-        (temper, chance): (&Temper, &mut Chance),
-    ) -> (RequestId, Handed) {
+        access: &UserView,
+        (config, chance): (&RunConfig, &mut Chance),
+    ) -> (RequestId, MemberInput) {
         self.next += 1;
         let id = self.next;
-        let draw = Draw { temper, chance, id, newest: self.newest_told };
+        let draw = Draw { config, chance, id, newest: self.newest_told };
         let (user, ask) = match asker.trade {
             Trade::Keys => (None, draw.ask()),
             Trade::Leases => (None, draw.ask_of_leases(&self.granted)),
@@ -106,24 +106,24 @@ impl Clients {
         let (kind, handed) = match ask {
             Ask::Write(kind) => {
                 let count = match kind {
-                    command::Kind::Put(_) => Count::Puts,
-                    command::Kind::DeleteRange(_) => Count::Deletes,
+                    command::Kind::Put(_) => Statistic::Puts,
+                    command::Kind::DeleteRange(_) => Statistic::Deletes,
                     command::Kind::LeaseGrant(grant) => {
                         self.remember(grant.id);
-                        Count::Grants
+                        Statistic::Grants
                     }
-                    command::Kind::LeaseRevoke(_) => Count::Revokes,
-                    command::Kind::Auth(_) => Count::ChangesOfUsers,
-                    _ => Count::Txns,
+                    command::Kind::LeaseRevoke(_) => Statistic::Revokes,
+                    command::Kind::Auth(_) => Statistic::ChangesOfUsers,
+                    _ => Statistic::Txns,
                 };
                 let caller = access.caller(user.unwrap_or(ROOT));
                 let bytes = numbered(command::encode_for(kind, caller), id);
-                (Kinds::Write { digest: fold(0, &bytes), count }, Handed::Propose(bytes))
+                (Kinds::Write { digest: fold(0, &bytes), count }, MemberInput::Propose(bytes))
             }
-            Ask::Read(range) => (Kinds::Read(range), Handed::Read),
-            Ask::Serializable(range) => return (id, Handed::Serializable(range, user)),
-            Ask::Lease(question) => (Kinds::Lease(question.clone()), Handed::Lease(question)),
-            Ask::KeysOfLease(lease) => (Kinds::KeysOfLease(lease), Handed::Read),
+            Ask::Read(range) => (Kinds::Read(range), MemberInput::Read),
+            Ask::Serializable(range) => return (id, MemberInput::Serializable(range, user)),
+            Ask::Lease(question) => (Kinds::Lease(question.clone()), MemberInput::Lease(question)),
+            Ask::KeysOfLease(lease) => (Kinds::KeysOfLease(lease), MemberInput::Read),
         };
         let Asker { client, member, .. } = asker;
         self.open.insert(id, Request { client, member, asked, kind, floor: self.newest_told, user });
@@ -149,7 +149,7 @@ impl Clients {
         outcome: &Outcome,
         index: LogIndex,
         truth: &Truth,
-        report: &mut Report,
+        report: &mut RunReport,
     ) -> Result<u64, Breach> {
         let request = self.open.remove(&id).ok_or("a write was answered twice")?;
         let Kinds::Write { digest, count } = request.kind else {
@@ -158,7 +158,7 @@ impl Clients {
         let summary = summary_of(outcome);
         truth.answers(index, digest, &summary)?;
         let Some(revision) = revision_of(&summary) else {
-            let count = if is_of_access(outcome) { Count::AccessRefused } else { Count::Refusals };
+            let count = if is_of_access(outcome) { Statistic::AccessRefused } else { Statistic::Refusals };
             report.add(count, 1);
             return Ok(request.client);
         };
@@ -176,21 +176,23 @@ impl Clients {
     pub fn may_read(
         &mut self,
         id: RequestId,
-        (store, access): (&Store, &Access),
+        (store, access): (&Store, &UserView),
         truth: &Truth,
-        report: &mut Report,
+        report: &mut RunReport,
     ) -> Result<u64, Breach> {
         let request = self.open.remove(&id).ok_or("a read was answered twice")?;
         let (revision, count) = match &request.kind {
             Kinds::Read(range) => {
-                let count = if range.revision == 0 { Count::Reads } else { Count::OldReads };
+                let count = if range.revision == 0 { Statistic::Reads } else { Statistic::OldReads };
                 let Some(revision) = read(range, request.user, (store, access), truth)? else {
-                    report.add(Count::ReadsRefused, 1);
+                    report.add(Statistic::ReadsRefused, 1);
                     return Ok(request.client);
                 };
                 (revision, count)
             }
-            Kinds::KeysOfLease(lease) => (check_keys_of_lease(*lease, store, truth)?, Count::KeysOfLeases),
+            Kinds::KeysOfLease(lease) => {
+                (check_keys_of_lease(*lease, store, truth)?, Statistic::KeysOfLeases)
+            }
             Kinds::Write { .. } | Kinds::Lease(_) => return Err("a write was answered as a read".into()),
         };
         if revision < request.floor {
@@ -209,7 +211,7 @@ impl Clients {
         id: RequestId,
         answers: &[Remaining],
         truth: &mut Truth,
-        report: &mut Report,
+        report: &mut RunReport,
     ) -> Result<Option<u64>, Breach> {
         let Some(request) = self.open.remove(&id) else { return Ok(None) };
         let Kinds::Lease(question) = request.kind else {
@@ -220,12 +222,12 @@ impl Clients {
                 for (lease, answer) in ids.iter().zip(answers) {
                     truth.times.renewed(*lease, request.asked, answer.ttl)?;
                     let is_there = answer.ttl > 0;
-                    report.add(if is_there { Count::Renewals } else { Count::RenewalsRefused }, 1);
+                    report.add(if is_there { Statistic::Renewals } else { Statistic::RenewalsRefused }, 1);
                 }
             }
             LeaseQuestion::Remaining(lease) => {
                 truth.times.remains(lease, request.asked, answers[0])?;
-                report.add(Count::RemainingTimes, 1);
+                report.add(Statistic::RemainingTimes, 1);
             }
         }
         Ok(Some(request.client))
@@ -279,7 +281,7 @@ pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
 pub(crate) fn read(
     range: &RangeRequest,
     user: Option<&str>,
-    (store, access): (&Store, &Access),
+    (store, access): (&Store, &UserView),
     truth: &Truth,
 ) -> Result<Option<i64>, Breach> {
     match user {
@@ -299,8 +301,8 @@ fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64
             }
             Ok(digest_of(&response))
         }
-        Err(Failure::Refused(api::Error::Compacted)) => Err(Refusal::Compacted),
-        Err(Failure::Refused(api::Error::FutureRev)) => Err(Refusal::Future),
+        Err(Failure::Refused(api::Error::Compacted)) => Err(RefusalReason::Compacted),
+        Err(Failure::Refused(api::Error::FutureRev)) => Err(RefusalReason::Future),
         Err(error) => return Err(format!("a read of {range:?} failed: {error:?}").into()),
     };
     let foretold = truth.model.range(range, revision, compacted);

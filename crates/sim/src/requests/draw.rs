@@ -1,7 +1,7 @@
 //! What clients ask for: puts, deletes, transactions, compactions, and reads of all sorts.
 //!
 //! Requests are such as pass the checks before consensus: what they are refused for afterwards (a compacted revision, one
-//! in the future) is part of the story.
+//! in the future) is part of the run.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
@@ -13,17 +13,17 @@ use state_machine::command::Kind;
 
 use super::ask::Ask;
 use crate::chance::{Chance, mix};
-use crate::plan::{IDENTITY, Temper};
+use crate::plan::{IDENTITY, RunConfig};
 
 /// How often, of a thousand, a put has a value that looks like frames of the log, in the seeds that have such values.
 const FORGED: u64 = 300;
 const FORGED_FRAMES: u64 = 60;
-/// Segments that a story's log has, more or less.
+/// Segments that a run's log has, more or less.
 const FORGED_SEQUENCES: u64 = 40;
 
 /// Draws requests from chance. `id` makes values unique; `newest` is the newest revision that any client was told of.
 pub(crate) struct Draw<'a> {
-    pub temper: &'a Temper,
+    pub config: &'a RunConfig,
     pub chance: &'a mut Chance,
     pub id: u64,
     pub newest: i64,
@@ -42,15 +42,15 @@ impl Draw<'_> {
     }
 
     fn key(&mut self) -> Bytes {
-        key(self.chance.within(0, self.temper.keys))
+        key(self.chance.within(0, self.config.keys))
     }
 
     pub(super) fn put(&mut self) -> PutRequest {
-        if self.temper.forges && self.chance.per_mille(FORGED) {
+        if self.config.forges && self.chance.per_mille(FORGED) {
             return PutRequest { key: self.key(), value: self.forged(), ..PutRequest::default() };
         }
         // Sizes differ, so that groups, segments, batches and blocks do as well.
-        let size = self.chance.within(8, self.temper.value_bytes_max) as usize;
+        let size = self.chance.within(8, self.config.value_bytes_max) as usize;
         PutRequest { key: self.key(), value: value(self.id, size), ..PutRequest::default() }
     }
 
@@ -62,7 +62,7 @@ impl Draw<'_> {
         let mut value = Vec::new();
         for _ in 0..FORGED_FRAMES {
             let sequence = noise() % FORGED_SEQUENCES;
-            let group = self.temper.segment_bytes - noise() % (self.temper.segment_bytes / 4);
+            let group = self.config.segment_bytes - noise() % (self.config.segment_bytes / 4);
             value.extend(wal::testing::forged(IDENTITY, sequence, group as u32, &mut noise));
             value.push(noise() as u8);
         }
@@ -76,7 +76,7 @@ impl Draw<'_> {
 
     /// One key, or some neighbours.
     fn keys(&mut self) -> (Bytes, Bytes) {
-        neighbours(self.temper.keys, self.chance)
+        neighbours(self.config.keys, self.chance)
     }
 
     /// Mostly the newest; else an older one, which may be compacted, or one that is not written yet.
@@ -104,7 +104,7 @@ impl Draw<'_> {
         let count = self.chance.within(0, 3);
         let compare = (0..count).map(|_| self.compare()).collect();
         // Keys of one branch differ: a revision changes a key once.
-        let first = self.chance.within(0, self.temper.keys);
+        let first = self.chance.within(0, self.config.keys);
         let mut success = vec![self.op(first)];
         success.push(self.op(first + 1));
         TxnRequest { compare, success, failure: vec![self.op(first)] }

@@ -49,7 +49,7 @@ impl Draw<'_> {
 
     /// One key is attached, another one is put without a lease or attached as well.
     fn txn_with(&mut self, lease: i64) -> TxnRequest {
-        let first = self.chance.within(0, self.temper.keys);
+        let first = self.chance.within(0, self.config.keys);
         let other = *self.chance.pick(&[0, lease]);
         let ops = [(first, lease), (first + 1, other)].map(|(number, lease)| {
             let put = PutRequest { key: super::draw::key(number), lease, ..self.put() };

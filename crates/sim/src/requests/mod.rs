@@ -10,9 +10,9 @@ mod changes; // of the members
 mod clients; // what came of what was asked for
 mod watches; // clients that watch
 
-pub(crate) use access::Access;
+pub(crate) use access::UserView;
 pub(crate) use ask::LeaseQuestion;
-pub(crate) use changes::{CHANGES, Changes, Proposed, is_change};
-pub(crate) use clients::{Asker, Clients, Handed, RequestId, Trade, numbered, read};
+pub(crate) use changes::{CHANGES, ProposedChange, ProposedChanges, is_change};
+pub(crate) use clients::{Asker, Clients, MemberInput, RequestId, Trade, numbered, read};
 
 pub(crate) use watches::WatchClient;

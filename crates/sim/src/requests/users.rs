@@ -58,7 +58,7 @@ impl Draw<'_> {
     }
 
     fn delete_of_user(&mut self) -> DeleteRangeRequest {
-        let (key, range_end) = neighbours(self.temper.keys, self.chance);
+        let (key, range_end) = neighbours(self.config.keys, self.chance);
         DeleteRangeRequest { key, range_end, prev_kv: self.chance.per_mille(300) }
     }
 
@@ -111,7 +111,7 @@ impl Draw<'_> {
     }
 
     fn granted(&mut self) -> (Bytes, Bytes) {
-        let (key, end) = neighbours(self.temper.keys, self.chance);
+        let (key, end) = neighbours(self.config.keys, self.chance);
         (key, if self.chance.per_mille(200) { Bytes::from_static(b"\0") } else { end })
     }
 

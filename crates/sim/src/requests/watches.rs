@@ -16,8 +16,8 @@ use api::etcdserverpb::{
 
 use super::draw::neighbours;
 use crate::chance::Chance;
-use crate::count::{Count, Report};
-use crate::oracle::{Breach, Interest, View, Watcher};
+use crate::count::{RunReport, Statistic};
+use crate::oracle::{Breach, Interest, OracleView, WatcherModel};
 
 /// Watchers of one client. More find nothing that these do not.
 const WATCHERS_MAX: usize = 5;
@@ -30,7 +30,7 @@ pub(crate) struct WatchClient {
     /// The member and the run of it that the stream leads to.
     pub connection: Option<(u64, u64)>,
     /// By a number of the client's own.
-    watchers: BTreeMap<u64, Watcher>,
+    watchers: BTreeMap<u64, WatcherModel>,
     created: u64,
     /// Create requests without an answer, oldest first.
     creating: VecDeque<u64>,
@@ -55,7 +55,7 @@ impl WatchClient {
         self.creating.clear();
         self.live.clear();
         self.cancelling.clear();
-        self.watchers.values_mut().for_each(Watcher::disconnected);
+        self.watchers.values_mut().for_each(WatcherModel::disconnected);
     }
 
     /// What the client asks for next. `newest` is the newest revision that any client knows.
@@ -79,7 +79,7 @@ impl WatchClient {
 
     fn create(&mut self, number: u64) -> WatchRequest {
         self.creating.push_back(number);
-        let Watcher { interest, next, .. } = &self.watchers[&number];
+        let WatcherModel { interest, next, .. } = &self.watchers[&number];
         let filter = |kept: bool, filter: FilterType| (!kept).then_some(filter as i32);
         let filters =
             [filter(interest.puts, FilterType::Noput), filter(interest.deletes, FilterType::Nodelete)];
@@ -99,8 +99,8 @@ impl WatchClient {
     pub fn receive(
         &mut self,
         response: WatchResponse,
-        view: View<'_>,
-        report: &mut Report,
+        view: OracleView<'_>,
+        report: &mut RunReport,
     ) -> Result<Option<WatchRequest>, Breach> {
         let (id, revision) =
             (response.watch_id, response.header.as_ref().map_or(0, |header| header.revision));
@@ -113,7 +113,7 @@ impl WatchClient {
             return Ok(None);
         }
         if id == NO_WATCHER && !response.canceled && response.events.is_empty() {
-            report.add(Count::WatchProgress, 1);
+            report.add(Statistic::WatchProgress, 1);
             if self.live.is_empty() {
                 return Err("progress of a stream without watchers".into());
             }
@@ -126,12 +126,12 @@ impl WatchClient {
             return self.ended(id, number, &response, view, report);
         }
         if response.events.is_empty() {
-            report.add(Count::WatchProgress, 1);
+            report.add(Statistic::WatchProgress, 1);
             self.watcher(number).progress(revision, view)?;
             return Ok(None);
         }
         let events = self.watcher(number).events(response, view)?;
-        report.add(Count::WatchEvents, events);
+        report.add(Statistic::WatchEvents, events);
         Ok(None)
     }
 
@@ -142,11 +142,11 @@ impl WatchClient {
         id: i64,
         number: u64,
         response: &WatchResponse,
-        view: View<'_>,
-        report: &mut Report,
+        view: OracleView<'_>,
+        report: &mut RunReport,
     ) -> Result<Option<WatchRequest>, Breach> {
         if response.compact_revision > 0 {
-            report.add(Count::WatchesCompacted, 1);
+            report.add(Statistic::WatchesCompacted, 1);
             self.watcher(number).compacted(response.compact_revision, view)?;
             if self.cancelling.contains(&id) {
                 return Ok(None); // The answer to the request follows.
@@ -164,13 +164,13 @@ impl WatchClient {
         Ok(None)
     }
 
-    fn watcher(&mut self, number: u64) -> &mut Watcher {
+    fn watcher(&mut self, number: u64) -> &mut WatcherModel {
         self.watchers.get_mut(&number).expect("a live watcher is known")
     }
 
     /// The first watcher that has not received everything up to the oracle's revision.
-    pub fn lacking(&self, view: View<'_>) -> Option<String> {
-        let lacks = |watcher: &&Watcher| watcher.lacks(view.model, view.model.revision);
+    pub fn lacking(&self, view: OracleView<'_>) -> Option<String> {
+        let lacks = |watcher: &&WatcherModel| watcher.lacks(view.model, view.model.revision);
         let lacking = self.watchers.values().find(lacks)?;
         Some(format!("{:?} on {:?}, {:?} live", lacking, self.connection, self.live))
     }
@@ -180,7 +180,7 @@ fn request(union: RequestUnion) -> WatchRequest {
     WatchRequest { request_union: Some(union) }
 }
 
-fn new_watcher(keys: u64, newest: i64, chance: &mut Chance) -> Watcher {
+fn new_watcher(keys: u64, newest: i64, chance: &mut Chance) -> WatcherModel {
     let (key, range_end) = neighbours(keys, chance);
     let (puts, deletes) = *chance.pick(&[(true, true), (true, true), (true, false), (false, true)]);
     let interest = Interest { key, range_end, puts, deletes, previous: chance.per_mille(500) };
@@ -189,5 +189,5 @@ fn new_watcher(keys: u64, newest: i64, chance: &mut Chance) -> Watcher {
         2 => (newest - chance.within(0, 60) as i64).max(0),
         _ => newest + chance.within(0, 5) as i64,
     };
-    Watcher::new(interest, next)
+    WatcherModel::new(interest, next)
 }

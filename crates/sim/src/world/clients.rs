@@ -2,12 +2,12 @@
 
 use raft_node::RequestOrigin;
 
-use super::happening::Happening;
+use super::event::WorldEvent;
 use super::state::{LEASE_CLIENTS, World};
-use crate::count::Count;
-use crate::member::{End, Travel, Trouble, is_task};
-use crate::plan::{Flaw, MILLISECOND, SECOND};
-use crate::requests::{Access, Asker, Handed, RequestId, Trade, is_change, read};
+use crate::count::Statistic;
+use crate::member::{CommandRoute, MemberError, TaskResult, is_task};
+use crate::plan::{KnownBug, MILLISECOND, SECOND};
+use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_change, read};
 
 /// Before the end clients stop, and all members must catch up.
 const QUIET: u64 = 6 * SECOND;
@@ -23,7 +23,7 @@ impl World {
         *self.chances.clients.pick(&present)
     }
 
-    pub fn client(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
+    pub fn client(&mut self, client: u64, member: u64) -> Result<(), MemberError> {
         if self.now + QUIET > self.end {
             return Ok(()); // The end is near: clients stop.
         }
@@ -31,7 +31,7 @@ impl World {
         if let Some(left) = self.pause_left(member) {
             // The request waits in a socket, as messages of peers do.
             let jitter = self.chances.clients.within(0, 3 * MILLISECOND);
-            self.after(left + jitter, Happening::Client { client, member });
+            self.after(left + jitter, WorldEvent::Client { client, member });
             return Ok(());
         }
         if self.see(member).up.is_none() {
@@ -44,29 +44,32 @@ impl World {
             Trade::Leases => &mut self.chances.leases,
             Trade::Users => &mut self.chances.users,
         };
-        let (request, handed) = self.clients.ask(asker, self.now, &access, (&self.temper, chance));
-        if let (Handed::Read, Flaw::ReadsAskNobody) = (&handed, self.plan.flaw) {
+        let (request, handed) = self.clients.ask(asker, self.now, &access, (&self.config, chance));
+        if let (MemberInput::Read, KnownBug::ReadsAskNobody) = (&handed, self.plan.known_bug) {
             return self.read(member, request);
         }
         let up = self.site(member).up.as_mut().expect("looked at just now");
         let is_let_in = match handed {
-            Handed::Propose(command) => up.propose(RequestOrigin::Client, command, request, Travel::Batched),
-            Handed::Read => up.ask(RequestOrigin::Client, request),
-            Handed::Lease(question) => {
+            MemberInput::Propose(command) => {
+                up.propose(RequestOrigin::Client, command, request, CommandRoute::Batched)
+            }
+            MemberInput::Read => up.ask(RequestOrigin::Client, request),
+            MemberInput::Lease(question) => {
                 self.ask_leader(member, request, question);
                 return Ok(());
             }
-            Handed::Serializable(range, user) => {
+            MemberInput::Serializable(range, user) => {
                 let store = up.store.clone();
                 let found = read(&range, user, (&store, &access), &self.truth.get())?;
-                let count = if found.is_some() { Count::SerializableReads } else { Count::ReadsRefused };
+                let count =
+                    if found.is_some() { Statistic::SerializableReads } else { Statistic::ReadsRefused };
                 self.report.add(count, 1);
                 self.rest(client);
                 return Ok(());
             }
         };
         if !is_let_in {
-            self.count(Count::NotLetIn);
+            self.count(Statistic::NotLetIn);
             self.clients.not_let_in(request);
             self.rest(client);
             return Ok(());
@@ -84,14 +87,14 @@ impl World {
     }
 
     /// What a running member knows of users.
-    pub fn access(&self, member: u64) -> Access {
+    pub fn access(&self, member: u64) -> UserView {
         let up = self.see(member).up.as_ref().expect("only a running member is asked");
-        Access { table: up.applier.machine().users().clone(), applied: up.applier.applied().index }
+        UserView { table: up.applier.machine().users().clone(), applied: up.applier.applied().index }
     }
 
     pub fn rest(&mut self, client: u64) {
-        let delay = self.chances.clients.within(MILLISECOND, self.temper.think_max);
-        self.after(delay, Happening::Client { client, member: 0 });
+        let delay = self.chances.clients.within(MILLISECOND, self.config.think_max);
+        self.after(delay, WorldEvent::Client { client, member: 0 });
     }
 
     pub fn gone(&mut self, request: RequestId) {
@@ -99,11 +102,11 @@ impl World {
             return self.change_gone(request);
         }
         if is_task(request) {
-            self.plan_lease_step(request, End::Failed);
+            self.plan_lease_step(request, TaskResult::Failed);
             return;
         }
         if let Some(client) = self.clients.gone(request) {
-            self.report.add(Count::Unanswered, 1);
+            self.report.add(Statistic::Unanswered, 1);
             self.rest(client);
         }
     }

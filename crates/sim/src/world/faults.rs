@@ -1,4 +1,4 @@
-//! What goes wrong: partitions, crashes, pauses, bad weather, bad disks, bad clocks, lost stores; and how everything heals.
+//! What goes wrong: partitions, crashes, pauses, a bad network, bad disks, bad clocks, lost stores; and how everything heals.
 //!
 //! Faults overlap as they come: a member may crash inside a partition while another stands still. Any number of members
 //! may be down at once, all of them included; what was acknowledged must survive that.
@@ -6,86 +6,86 @@
 use raft_node::{Event, Lane, LogIndex, Role};
 use wal::testing::Fault;
 
-use super::happening::{Absence, Happening, Phase};
+use super::event::{DownMembers, FaultPhase, WorldEvent};
 use super::state::World;
 use crate::chance::Chance;
-use crate::count::Count;
+use crate::count::Statistic;
 use crate::member::StoreDisk;
-use crate::member::{Clock, Sloth, Trouble};
-use crate::network::{Backlog, Network, Tail, Weather};
-use crate::plan::{MILLISECOND, SECOND, Vice};
+use crate::member::{Clock, DiskDelay, MemberError};
+use crate::network::{Backlog, DelayTail, Network, NetworkFaults};
+use crate::plan::{FaultKind, MILLISECOND, SECOND};
 
 impl World {
     /// One thing goes wrong, or the network heals, and the next one of its kind is planned.
-    pub(super) fn fault(&mut self, number: usize) -> Result<(), Trouble> {
-        if self.phase != Phase::Faults {
+    pub(super) fn fault(&mut self, number: usize) -> Result<(), MemberError> {
+        if self.phase != FaultPhase::Faults {
             return Ok(());
         }
-        let next = self.vices[number].wait();
-        self.after(next, Happening::Fault { vice: number });
+        let next = self.schedules[number].wait();
+        self.after(next, WorldEvent::Fault { schedule: number });
         // Taken out while it is used: everything about this fault is drawn from its own numbers.
-        let vice = self.vices[number].vice;
-        let mut chance = self.vices[number].chance.clone();
-        let went = self.carry_out(vice, &mut chance);
-        self.vices[number].chance = chance;
+        let kind = self.schedules[number].kind;
+        let mut chance = self.schedules[number].chance.clone();
+        let went = self.carry_out(kind, &mut chance);
+        self.schedules[number].chance = chance;
         went
     }
 
-    fn carry_out(&mut self, vice: Vice, chance: &mut Chance) -> Result<(), Trouble> {
+    fn carry_out(&mut self, kind: FaultKind, chance: &mut Chance) -> Result<(), MemberError> {
         let present = self.ids();
         let victim = *chance.pick(&present);
         // Half of what hits one member hits the leader: that is where most can go wrong.
         let victim = self.leader().filter(|_| chance.per_mille(500)).unwrap_or(victim);
-        match vice {
-            Vice::Partition => self.partition(chance),
-            Vice::Heal => self.network.heal(),
-            Vice::Weather => {
-                self.network.weather = Weather::rough(chance);
-                self.count(Count::Weathers);
+        match kind {
+            FaultKind::Partition => self.partition(chance),
+            FaultKind::Heal => self.network.heal(),
+            FaultKind::Weather => {
+                self.network.faults = NetworkFaults::rough(chance);
+                self.count(Statistic::Weathers);
             }
             // Half of the crashes wait until the member has something to write, and meet it there.
-            Vice::Crash if chance.per_mille(500) => self.site(victim).doomed = true,
-            Vice::Crash => self.crash(victim),
-            Vice::AllDown => {
-                self.count(Count::AllDown);
+            FaultKind::Crash if chance.per_mille(500) => self.site(victim).doomed = true,
+            FaultKind::Crash => self.crash(victim),
+            FaultKind::AllDown => {
+                self.count(Statistic::AllDown);
                 present.into_iter().for_each(|id| self.crash(id));
             }
-            Vice::SlowDisk => {
+            FaultKind::SlowDisk => {
                 let sync_max = chance.within(20 * MILLISECOND, 500 * MILLISECOND);
                 let until = self.now + chance.within(SECOND, 5 * SECOND);
-                self.site(victim).sloth = Sloth { sync_max, until, stalled_until: 0 };
-                self.count(Count::SlowDisks);
+                self.site(victim).disk_delay = DiskDelay { sync_max, until, stalled_until: 0 };
+                self.count(Statistic::SlowDisks);
             }
-            Vice::StalledDisk => {
-                self.site(victim).sloth.stalled_until = self.now + chance.within(SECOND / 2, 5 * SECOND);
-                self.count(Count::StalledDisks);
+            FaultKind::StalledDisk => {
+                self.site(victim).disk_delay.stalled_until = self.now + chance.within(SECOND / 2, 5 * SECOND);
+                self.count(Statistic::StalledDisks);
             }
-            Vice::StalledStore => {
+            FaultKind::StalledStore => {
                 self.site(victim).store_stalled_until = self.now + chance.within(SECOND / 2, 5 * SECOND);
-                self.count(Count::StalledStores);
+                self.count(Statistic::StalledStores);
             }
-            Vice::FailingDisk => self.failing_disk(victim, chance),
-            Vice::FullDisk => self.full_disk(victim, chance),
-            Vice::LostStore => self.lost_store(victim),
-            Vice::Reseed => return self.reseed(victim),
-            Vice::LostDisk if chance.per_mille(500) => self.lose_disk_of_majority(chance),
-            Vice::LostDisk => self.lost_disk(victim, &[]),
-            Vice::DamagedLog => self.damage_log(victim, chance),
-            Vice::Pause => {
+            FaultKind::FailingDisk => self.failing_disk(victim, chance),
+            FaultKind::FullDisk => self.full_disk(victim, chance),
+            FaultKind::LostStore => self.lost_store(victim),
+            FaultKind::Reseed => return self.reseed(victim),
+            FaultKind::LostDisk if chance.per_mille(500) => self.lose_disk_of_majority(chance),
+            FaultKind::LostDisk => self.lost_disk(victim, &[]),
+            FaultKind::DamagedLog => self.damage_log(victim, chance),
+            FaultKind::Pause => {
                 self.site(victim).paused_until = self.now + chance.within(50 * MILLISECOND, 4 * SECOND);
-                self.count(Count::Pauses);
+                self.count(Statistic::Pauses);
             }
-            Vice::Clock => self.wrong_clock(victim, chance),
-            Vice::Transfer => return self.move_leadership(victim),
-            Vice::Tails => {
+            FaultKind::Clock => self.wrong_clock(victim, chance),
+            FaultKind::Transfer => return self.move_leadership(victim),
+            FaultKind::Tails => {
                 // Up to a dozen election timeouts. A spell ends when the next one begins.
                 let messages = *chance.pick(&[0, 5, 30]);
-                self.network.tail = Tail { messages, delay_max: chance.within(SECOND, 12 * SECOND) };
-                self.count(Count::Tails);
+                self.network.tail = DelayTail { messages, delay_max: chance.within(SECOND, 12 * SECOND) };
+                self.count(Statistic::Tails);
             }
-            Vice::Lane => self.break_lane(victim, chance),
-            Vice::Versions => self.change_version(victim, chance),
-            Vice::Members => return self.change_members(chance),
+            FaultKind::Lane => self.break_lane(victim, chance),
+            FaultKind::Versions => self.change_version(victim, chance),
+            FaultKind::Members => return self.change_members(chance),
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl World {
         let backlog = *chance.pick(&[Backlog::Lost, Backlog::Delivered, Backlog::Delivered]);
         if from != to {
             self.network.break_lane(from, to, lane, until, backlog);
-            self.count(Count::BrokenLanes);
+            self.count(Statistic::BrokenLanes);
         }
     }
 
@@ -112,7 +112,7 @@ impl World {
         let site = self.site(id);
         *(if is_log { &mut site.log_full_until } else { &mut site.store_full_until }) = until;
         site.fill_disks(now);
-        self.count(Count::DisksStayFull);
+        self.count(Statistic::DisksStayFull);
     }
 
     fn partition(&mut self, chance: &mut Chance) {
@@ -149,9 +149,9 @@ impl World {
         }
         self.tell(|| format!("a disk of member {id} fails after {calls} calls: {fault:?}"));
         if fault == Fault::NoSpace {
-            self.report.add(Count::DisksFull, 1);
+            self.report.add(Statistic::DisksFull, 1);
         } else {
-            self.report.add(Count::DiskErrors, 1);
+            self.report.add(Statistic::DiskErrors, 1);
         }
         if chance.per_mille(300) && self.see(id).up.is_some() {
             // It is the start that meets the error.
@@ -169,9 +169,9 @@ impl World {
 
     pub(super) fn comes_back(&mut self, id: u64) {
         self.forget_requests(id);
-        let down = if self.phase == Phase::Faults { 5 * SECOND } else { SECOND / 2 };
+        let down = if self.phase == FaultPhase::Faults { 5 * SECOND } else { SECOND / 2 };
         let down = self.chances.members.within(10 * MILLISECOND, down);
-        self.after(down, Happening::Restart { to: id });
+        self.after(down, WorldEvent::Restart { to: id });
     }
 
     /// What was asked of a member that is down ends without an answer.
@@ -201,12 +201,12 @@ impl World {
         if self.see(id).up.is_none() {
             let site = self.site(id);
             (site.store_disk, site.wiped) = (StoreDisk::default(), true);
-            self.count(Count::LostStores);
+            self.count(Statistic::LostStores);
         }
     }
 
     /// A member gives its state up. Of a minority only, as with lost stores: until it has the leader's it cannot lead.
-    fn reseed(&mut self, id: u64) -> Result<(), Trouble> {
+    fn reseed(&mut self, id: u64) -> Result<(), MemberError> {
         let (lacking, count) = (self.lacking_data(id), self.voters().len() as u64);
         let gauges = self.see(id).up.as_ref().map(|up| up.node.gauges());
         let leads = gauges.is_none_or(|gauges| gauges.role == Role::Leader);
@@ -215,7 +215,7 @@ impl World {
         }
         let up = self.site(id).up.as_mut().expect("it was seen just now");
         up.reseeded_at = Some(up.applier.machine().installs);
-        self.count(Count::Reseeds);
+        self.count(Statistic::Reseeds);
         self.tell(|| format!("member {id} gives its state up"));
         self.site(id).handle(Event::Reseed)?;
         self.turn(id)
@@ -260,7 +260,7 @@ impl World {
         }
         self.site(id).wipe();
         self.drop_messages_of(id);
-        self.count(Count::LostDisks);
+        self.count(Statistic::LostDisks);
     }
 
     /// What the log's disk had confirmed changes. The next start is refused, and the disks are replaced.
@@ -278,7 +278,7 @@ impl World {
 
     /// A member does not start from its log, and says so.
     pub(super) fn damage_found(&mut self, id: u64) {
-        self.count(Count::DamageFound);
+        self.count(Statistic::DamageFound);
         self.replace_disks(id);
         self.comes_back(id);
     }
@@ -298,7 +298,7 @@ impl World {
         let mut unreachable = majority.to_vec();
         unreachable[0] = leader;
         let delay = chance.within(200 * MILLISECOND, 2 * SECOND);
-        self.after(delay, Happening::LoseDisk { to: majority[0], unreachable });
+        self.after(delay, WorldEvent::LoseDisk { to: majority[0], unreachable });
     }
 
     /// Cuts these members off from all others, and not from each other.
@@ -316,31 +316,31 @@ impl World {
         match chance.within(0, 3) {
             0 => {
                 self.site(id).clock = Clock { stretch: chance.within(150, 700), until };
-                self.count(Count::FastClocks);
+                self.count(Statistic::FastClocks);
             }
             1 => {
                 self.site(id).clock = Clock { stretch: chance.within(2_000, 40_000), until };
-                self.count(Count::SlowClocks);
+                self.count(Statistic::SlowClocks);
             }
             _ => {
                 let (boot, ticks) = (self.see(id).boots, chance.within(5, 60));
-                self.after(0, Happening::Burst { to: id, boot, ticks });
-                self.count(Count::ClockJumps);
+                self.after(0, WorldEvent::Burst { to: id, boot, ticks });
+                self.count(Statistic::ClockJumps);
             }
         }
     }
 
-    fn move_leadership(&mut self, to: u64) -> Result<(), Trouble> {
+    fn move_leadership(&mut self, to: u64) -> Result<(), MemberError> {
         let Some(leader) = self.leader() else { return Ok(()) };
-        self.count(Count::Transfers);
+        self.count(Statistic::Transfers);
         self.site(leader).handle(Event::TransferLeader { to })?;
         self.turn(leader)
     }
 
     /// The faults end, but for a minority that is missing. The majority has to serve.
-    pub(super) fn reduce(&mut self) -> Result<(), Trouble> {
+    pub(super) fn reduce(&mut self) -> Result<(), MemberError> {
         let mut chance = Chance::stream(self.plan.seed, "absent");
-        self.begin(Phase::Reduced);
+        self.begin(FaultPhase::Reduced);
         let voters = self.voters();
         // A change that may still be committed could make a majority of what is a minority now.
         let count = match self.changes_under_way() {
@@ -354,23 +354,28 @@ impl World {
         order.extend(voters.iter().cycle().skip(start).take(voters.len()));
         for id in order {
             if (self.absent.len() as u64) < count {
-                let absences =
-                    [Absence::Down, Absence::Down, Absence::Isolated, Absence::Deaf, Absence::Mute];
+                let absences = [
+                    DownMembers::Down,
+                    DownMembers::Down,
+                    DownMembers::Isolated,
+                    DownMembers::Deaf,
+                    DownMembers::Mute,
+                ];
                 self.absent.entry(id).or_insert(*chance.pick(&absences));
             }
         }
-        self.count(Count::Reductions);
+        self.count(Statistic::Reductions);
         let absent = self.absent.clone();
         self.tell(|| format!("missing: {absent:?}"));
         for (id, absence) in absent {
-            if absence == Absence::Down {
+            if absence == DownMembers::Down {
                 self.crash(id);
             }
             for other in self.ids().into_iter().filter(|other| *other != id) {
-                if absence != Absence::Mute {
+                if absence != DownMembers::Mute {
                     self.network.cut(other, id);
                 }
-                if absence != Absence::Deaf {
+                if absence != DownMembers::Deaf {
                     self.network.cut(id, other);
                 }
             }
@@ -379,36 +384,36 @@ impl World {
     }
 
     /// The end of all faults: members that are down come up, and from now on everything works.
-    pub(super) fn heal(&mut self) -> Result<(), Trouble> {
-        if self.phase == Phase::Reduced {
+    pub(super) fn heal(&mut self) -> Result<(), MemberError> {
+        if self.phase == FaultPhase::Reduced {
             self.check_served()?;
         }
         self.absent.clear();
-        self.begin(Phase::Calm);
+        self.begin(FaultPhase::Calm);
         self.start_all()
     }
 
     /// A phase without faults begins.
-    fn begin(&mut self, phase: Phase) {
+    fn begin(&mut self, phase: FaultPhase) {
         (self.phase, self.phase_began, self.served) = (phase, self.now, None);
-        self.network = Network::new(self.temper.order);
+        self.network = Network::new(self.config.order);
         self.deliver_backlog();
         for id in self.ids() {
             let site = self.site(id);
             site.paused_until = 0;
             site.clock.until = 0;
-            site.sloth = Sloth::default();
+            site.disk_delay = DiskDelay::default();
             site.doomed = false;
             site.disarm();
         }
         self.upgrade_all();
     }
 
-    fn start_all(&mut self) -> Result<(), Trouble> {
+    fn start_all(&mut self) -> Result<(), MemberError> {
         for id in self.ids() {
-            if self.see(id).up.is_none() && self.absent.get(&id) != Some(&Absence::Down) {
+            if self.see(id).up.is_none() && self.absent.get(&id) != Some(&DownMembers::Down) {
                 match self.boot(id) {
-                    Err(Trouble::Damaged(id)) => self.damage_found(id),
+                    Err(MemberError::Damaged(id)) => self.damage_found(id),
                     booted => booted?,
                 }
             }

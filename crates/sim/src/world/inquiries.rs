@@ -2,20 +2,20 @@
 
 use raft_node::{Event, PeerState};
 
-use super::happening::Happening;
+use super::event::WorldEvent;
 use super::state::World;
-use crate::count::Count;
-use crate::member::{Trouble, is_in};
+use crate::count::Statistic;
+use crate::member::{MemberError, is_in};
 use crate::plan::{MILLISECOND, SECOND};
 
 impl World {
     /// All others are asked, and again after a while.
-    pub fn inquire(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    pub fn inquire(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) || self.see(to).up.as_ref().is_none_or(|up| up.inquiry.is_none()) {
             return Ok(());
         }
         let pause = self.chances.inquiries.within(20 * MILLISECOND, SECOND);
-        self.after(pause, Happening::Inquire { to, boot });
+        self.after(pause, WorldEvent::Inquire { to, boot });
         if self.pause_left(to).is_some() {
             return Ok(());
         }
@@ -24,29 +24,29 @@ impl World {
         let others: Vec<u64> = roster.members().voters.iter().copied().filter(|peer| *peer != to).collect();
         for peer in others {
             if let Some(delay) = self.passes(to, peer) {
-                self.after(delay, Happening::Asked { to: peer, asker: to, boot });
+                self.after(delay, WorldEvent::Asked { to: peer, asker: to, boot });
             }
         }
         Ok(())
     }
 
     /// Answers by other voters confirm nothing: a member that joins asks again who is in the cluster.
-    fn take_newer_list(&mut self, id: u64) -> Result<(), Trouble> {
+    fn take_newer_list(&mut self, id: u64) -> Result<(), MemberError> {
         let up = self.see(id).up.as_ref().expect("it inquires");
         if !self.see(id).joins() || up.inquiry.as_ref().is_none_or(|inquiry| inquiry.mismatches() == 0) {
             return Ok(());
         }
         let newer = self.ask_who_is_in(id).map(|(members, _)| members).filter(|members| is_in(members, id));
         let Some(members) = newer.filter(|members| members != self.see(id).listed()) else { return Ok(()) };
-        self.count(Count::ToldAnew);
+        self.count(Statistic::ToldAnew);
         self.site(id).begin_inquiry_anew(members.clone());
         self.site(id).handle(Event::PeerMembership(members))?;
         self.turn(id)
     }
 
-    pub fn asked(&mut self, to: u64, asker: u64, boot: u64) -> Result<(), Trouble> {
+    pub fn asked(&mut self, to: u64, asker: u64, boot: u64) -> Result<(), MemberError> {
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Asked { to, asker, boot });
+            self.after(left, WorldEvent::Asked { to, asker, boot });
             return Ok(());
         }
         // A connection breaks with the process that opened it.
@@ -56,12 +56,12 @@ impl World {
         let Some(up) = self.site(to).up.as_mut() else { return Ok(()) };
         let Some(answer) = up.node.answer_member(asker) else { return Ok(()) };
         if let Some(delay) = self.passes(to, asker) {
-            self.after(delay, Happening::Answered { to: asker, boot, peer: to, answer });
+            self.after(delay, WorldEvent::Answered { to: asker, boot, peer: to, answer });
         }
         self.turn(to)
     }
 
-    pub fn answered(&mut self, to: u64, boot: u64, peer: u64, answer: PeerState) -> Result<(), Trouble> {
+    pub fn answered(&mut self, to: u64, boot: u64, peer: u64, answer: PeerState) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl World {
         inquiry.note(peer, answer);
         let Some(confirmation) = inquiry.confirmation() else { return Ok(()) };
         up.inquiry = None;
-        self.count(Count::Confirmed);
+        self.count(Statistic::Confirmed);
         self.tell(|| format!("member {to}: {confirmation:?}"));
         self.site(to).handle(Event::Confirmed(confirmation))?;
         self.turn(to)
@@ -87,7 +87,7 @@ impl World {
         });
         if is_back {
             (self.site(id).lost_log, self.site(id).is_fresh) = (None, false);
-            self.count(Count::CaughtUp);
+            self.count(Statistic::CaughtUp);
         }
     }
 
@@ -95,7 +95,7 @@ impl World {
     fn passes(&mut self, from: u64, to: u64) -> Option<u64> {
         let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
         let chance = &mut self.chances.inquiries;
-        let delay = chance.within(50, self.network.weather.delay_max + 51);
-        (is_open && !chance.per_mille(self.network.weather.loss)).then_some(delay)
+        let delay = chance.within(50, self.network.faults.delay_max + 51);
+        (is_open && !chance.per_mille(self.network.faults.loss)).then_some(delay)
     }
 }

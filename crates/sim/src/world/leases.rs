@@ -11,10 +11,10 @@ use state_machine::{
     remaining,
 };
 
-use super::happening::{Happening, Phase};
+use super::event::{FaultPhase, WorldEvent};
 use super::state::World;
-use crate::count::Count;
-use crate::member::{End, LeaseEvent, Leasing, Question, Then, Travel, Trouble};
+use crate::count::Statistic;
+use crate::member::{CommandRoute, LeaseEvent, Leasing, MemberError, Question, TaskResult, Then};
 use crate::oracle::Breach;
 use crate::plan::{MILLISECOND, SECOND};
 use crate::requests::{LeaseQuestion, RequestId, numbered};
@@ -33,7 +33,7 @@ const SETTLED: u64 = 8 * SECOND;
 
 impl World {
     /// Something happens to leases on the member `to`.
-    pub(super) fn lease_event(&mut self, to: u64, event: LeaseEvent) -> Result<(), Trouble> {
+    pub(super) fn lease_event(&mut self, to: u64, event: LeaseEvent) -> Result<(), MemberError> {
         if let LeaseEvent::Turn { boot, .. } | LeaseEvent::Step { boot, .. } | LeaseEvent::Look { boot, .. } =
             &event
             && self.is_away(to, *boot)
@@ -41,7 +41,7 @@ impl World {
             return Ok(());
         }
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Lease { to, event });
+            self.after(left, WorldEvent::Lease { to, event });
             return Ok(());
         }
         if self.see(to).up.is_none() {
@@ -81,10 +81,10 @@ impl World {
             return;
         }
         let (boot, delay) = (self.see(id).boots, self.chances.leases.within(1, TURN));
-        self.after(delay, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+        self.after(delay, WorldEvent::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
     }
 
-    fn lease_turn(&mut self, id: u64, boot: u64, term: Term) -> Result<(), Trouble> {
+    fn lease_turn(&mut self, id: u64, boot: u64, term: Term) -> Result<(), MemberError> {
         self.check_overdue()?;
         if self.led_term(id) != Some(term) {
             self.leasing(id).end();
@@ -93,7 +93,7 @@ impl World {
         if self.now + LAST > self.end {
             return Ok(());
         }
-        self.after(TURN, Happening::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
+        self.after(TURN, WorldEvent::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
         self.raise_level(id);
         match self.leasing(id).led.filter(|led| led.term == term) {
             Some(led) => self.work(id, led.term),
@@ -130,29 +130,29 @@ impl World {
             RequestOrigin::Member,
             command,
             task,
-            Travel::Batched,
+            CommandRoute::Batched,
         ) {
-            self.plan_lease_step(task, End::Failed);
+            self.plan_lease_step(task, TaskResult::Failed);
         }
     }
 
     fn ask_for(&mut self, id: u64, then: Then) {
         let task = self.lease_tasks.add(id, then);
         if !self.site(id).up.as_mut().expect("it is up").ask(RequestOrigin::Member, task) {
-            self.plan_lease_step(task, End::Failed);
+            self.plan_lease_step(task, TaskResult::Failed);
         }
     }
 
     /// What a task waited for has ended: its member goes on with it in a moment.
-    pub(super) fn plan_lease_step(&mut self, task: RequestId, end: End) {
+    pub(super) fn plan_lease_step(&mut self, task: RequestId, end: TaskResult) {
         let Some(to) = self.lease_tasks.member(task) else { return };
         let (boot, delay) = (self.see(to).boots, self.chances.leases.within(5, 2 * MILLISECOND));
-        self.after(delay, Happening::Lease { to, event: LeaseEvent::Step { boot, task, end } });
+        self.after(delay, WorldEvent::Lease { to, event: LeaseEvent::Step { boot, task, end } });
     }
 
-    fn lease_step(&mut self, id: u64, task: RequestId, end: &End) -> Result<(), Trouble> {
+    fn lease_step(&mut self, id: u64, task: RequestId, end: &TaskResult) -> Result<(), MemberError> {
         let now = self.now;
-        let is_done = matches!(end, End::Readable | End::Applied(Ok(_)));
+        let is_done = matches!(end, TaskResult::Readable | TaskResult::Applied(Ok(_)));
         let Some(then) = self.lease_tasks.take(task) else { return Ok(()) };
         match then {
             Then::Lead { term } | Then::LeadFor { term, .. }
@@ -176,7 +176,9 @@ impl World {
                 if leasing.led.is_some_and(|led| led.term == term) {
                     let (table, clock) = (leasing.table.clone(), leasing.clock_at(term, now));
                     match end {
-                        End::Applied(Ok(Response::LeaseExpire(_))) => leasing.turns().expired(&ids, &table),
+                        TaskResult::Applied(Ok(Response::LeaseExpire(_))) => {
+                            leasing.turns().expired(&ids, &table)
+                        }
                         _ => leasing.turns().not_expired(&ids, clock),
                     }
                 }
@@ -184,7 +186,7 @@ impl World {
             Then::Answer { question } => {
                 let led = self.lease_tasks.question(question).and_then(|question| question.led);
                 let still_leads = led.is_some_and(|led| self.led_term(id) == Some(led.term));
-                let is_recorded = matches!(end, End::Applied(Ok(_)));
+                let is_recorded = matches!(end, TaskResult::Applied(Ok(_)));
                 if !(is_recorded || is_done && still_leads) {
                     self.reply(question, None);
                 } else if let Some(waiting) = self.lease_tasks.question(question) {
@@ -208,12 +210,12 @@ impl World {
         let asked = LeaseEvent::Asked { from: member, request, question };
         match leader {
             None => self.gone(request),
-            Some(leader) if leader == member => self.after(0, Happening::Lease { to: leader, event: asked }),
+            Some(leader) if leader == member => self.after(0, WorldEvent::Lease { to: leader, event: asked }),
             Some(leader) => {
                 let give_up = LeaseEvent::Answered { request, answers: None };
-                self.after(ANSWER_WITHIN, Happening::Lease { to: member, event: give_up });
+                self.after(ANSWER_WITHIN, WorldEvent::Lease { to: member, event: give_up });
                 if let Some(delay) = self.lease_delay(member, leader) {
-                    self.after(delay, Happening::Lease { to: leader, event: asked });
+                    self.after(delay, WorldEvent::Lease { to: leader, event: asked });
                 }
             }
         }
@@ -222,7 +224,7 @@ impl World {
     /// The time that a question or an answer takes, if the way is open.
     fn lease_delay(&mut self, from: u64, to: u64) -> Option<u64> {
         let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
-        let delay = self.chances.leases.within(50, self.network.weather.delay_max + 51);
+        let delay = self.chances.leases.within(50, self.network.faults.delay_max + 51);
         is_open.then_some(delay)
     }
 
@@ -313,7 +315,7 @@ impl World {
         let is_there = self.leasing(leader).table.get_all(&ids).iter().any(Option::is_some);
         if is_there && now < until {
             let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
-            self.after(LOOK_EVERY, Happening::Lease { to: leader, event });
+            self.after(LOOK_EVERY, WorldEvent::Lease { to: leader, event });
         } else {
             self.go_on(number);
         }
@@ -327,11 +329,15 @@ impl World {
         let delay = if from == leader { Some(0) } else { self.lease_delay(leader, from) };
         if let Some(delay) = delay {
             let event = LeaseEvent::Answered { request, answers };
-            self.after(delay, Happening::Lease { to: from, event });
+            self.after(delay, WorldEvent::Lease { to: from, event });
         }
     }
 
-    fn lease_answered(&mut self, request: RequestId, answers: Option<Vec<Remaining>>) -> Result<(), Trouble> {
+    fn lease_answered(
+        &mut self,
+        request: RequestId,
+        answers: Option<Vec<Remaining>>,
+    ) -> Result<(), MemberError> {
         let Some(answers) = answers else {
             self.gone(request);
             return Ok(());
@@ -346,7 +352,7 @@ impl World {
 
     /// In a phase without faults, leases whose time is over are gone soon, however many requests clients have.
     fn check_overdue(&self) -> Result<(), Breach> {
-        if self.phase == Phase::Faults {
+        if self.phase == FaultPhase::Faults {
             return Ok(());
         }
         match self.truth.get().times.overdue(self.phase_began + SETTLED) {
@@ -359,7 +365,7 @@ impl World {
     pub(super) fn check_leases(&mut self) -> Result<(), Breach> {
         self.check_overdue()?;
         let expired = self.truth.get().times.expired;
-        self.report.add(Count::LeasesExpired, expired);
+        self.report.add(Statistic::LeasesExpired, expired);
         Ok(())
     }
 }

@@ -5,13 +5,13 @@
 
 use state_machine::{CommandLevel, level};
 
-use super::happening::Happening;
+use super::event::WorldEvent;
 use super::state::World;
 use crate::chance::Chance;
-use crate::count::Count;
+use crate::count::Statistic;
 use crate::member::Then;
 use crate::oracle::Breach;
-use crate::plan::{SECOND, Vice};
+use crate::plan::{FaultKind, SECOND};
 
 /// The version before: what a member announces that announces nothing.
 pub(super) const OLDER: CommandLevel = CommandLevel(0);
@@ -23,8 +23,8 @@ const BEGIN_OLDER: u64 = 700;
 impl World {
     /// The version of a member that starts for the first time.
     pub(super) fn first_level(&mut self) -> CommandLevel {
-        let vice = self.vices.iter_mut().find(|bent| bent.vice == Vice::Versions);
-        let is_older = vice.is_some_and(|bent| bent.chance.per_mille(BEGIN_OLDER));
+        let kind = self.schedules.iter_mut().find(|schedule| schedule.kind == FaultKind::Versions);
+        let is_older = kind.is_some_and(|schedule| schedule.chance.per_mille(BEGIN_OLDER));
         if is_older { OLDER } else { CommandLevel::OWN }
     }
 
@@ -33,7 +33,7 @@ impl World {
         let to = if chance.per_mille(BACK) { OLDER } else { CommandLevel::OWN };
         if self.see(id).level != to {
             self.crash(id);
-            self.count(if to == OLDER { Count::Downgrades } else { Count::Upgrades });
+            self.count(if to == OLDER { Statistic::Downgrades } else { Statistic::Upgrades });
             self.site(id).be_of_level(to);
         }
     }
@@ -78,7 +78,7 @@ impl World {
         }
         site.stop_failed(&mut self.chances.members);
         site.be_of_level(CommandLevel::OWN);
-        self.count(Count::TooOld);
+        self.count(Statistic::TooOld);
         self.comes_back(id);
         Ok(())
     }
@@ -88,10 +88,10 @@ impl World {
         if self.see(id).level >= cluster {
             return false;
         }
-        self.count(Count::TooOld);
+        self.count(Statistic::TooOld);
         self.site(id).be_of_level(CommandLevel::OWN);
         let later = self.chances.changes.within(1, SECOND);
-        self.after(later, Happening::Restart { to: id });
+        self.after(later, WorldEvent::Restart { to: id });
         true
     }
 }

@@ -1,27 +1,27 @@
-//! Plays a story: takes what is planned, in order, until it ends.
+//! Plays a run: takes what is planned, in order, until it ends.
 
 use std::cmp::Reverse;
 
 use super::state::{Trace, World};
-use crate::count::Report;
-use crate::member::Trouble;
+use crate::count::RunReport;
+use crate::member::MemberError;
 use crate::oracle::Breach;
-use crate::plan::{Plan, SECOND};
+use crate::plan::{RunPlan, SECOND};
 
-/// Happenings between two comparisons of a part of all members' states.
+/// Events between two comparisons of a part of all members' states.
 const RECOUNT_EVERY: u64 = 200;
 
-/// Plays a story to its end.
-pub fn run(plan: Plan) -> Result<Report, Breach> {
+/// Plays a run to its end.
+pub fn run(plan: RunPlan) -> Result<RunReport, Breach> {
     play(plan, None)
 }
 
-/// Plays a story and tells it.
-pub fn run_traced(plan: Plan, trace: Trace) -> Result<Report, Breach> {
+/// Plays a run and tells it.
+pub fn run_traced(plan: RunPlan, trace: Trace) -> Result<RunReport, Breach> {
     play(plan, Some(trace))
 }
 
-fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
+fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
     let mut world = World::new(plan, trace);
     for id in world.ids() {
         world.guarded(|world| world.boot(id))?;
@@ -34,7 +34,7 @@ fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
         world.truth.get().times.now = next.at;
         world.note(&next.what);
         world.guarded(|world| world.happen(next.what))?;
-        if world.report.happenings.is_multiple_of(RECOUNT_EVERY) {
+        if world.report.events.is_multiple_of(RECOUNT_EVERY) {
             world.guarded(World::recount)?;
         }
     }
@@ -43,19 +43,19 @@ fn play(plan: Plan, trace: Option<Trace>) -> Result<Report, Breach> {
 
 impl World {
     /// Carries something out. If a disk failed on the way, its member stops there and then.
-    fn guarded(&mut self, work: impl FnOnce(&mut World) -> Result<(), Trouble>) -> Result<(), Breach> {
+    fn guarded(&mut self, work: impl FnOnce(&mut World) -> Result<(), MemberError>) -> Result<(), Breach> {
         match work(self) {
             Ok(()) => Ok(()),
-            Err(Trouble::Disk(id)) => {
+            Err(MemberError::Disk(id)) => {
                 self.disk_failed(id);
                 Ok(())
             }
-            Err(Trouble::Damaged(id)) => {
+            Err(MemberError::Damaged(id)) => {
                 self.damage_found(id);
                 Ok(())
             }
-            Err(Trouble::TooOld(id)) => self.too_old(id),
-            Err(Trouble::Breach(Breach(what))) => {
+            Err(MemberError::TooOld(id)) => self.too_old(id),
+            Err(MemberError::Breach(Breach(what))) => {
                 let seconds = self.now as f64 / SECOND as f64;
                 Err(Breach(format!("at {seconds:.3} s: {what}")))
             }

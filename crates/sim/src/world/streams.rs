@@ -12,10 +12,10 @@
 
 use raft_node::{Event, SnapshotOffer, SnapshotOutcome};
 
-use super::happening::{Happening, Phase};
-use super::state::{Stream, World};
-use crate::count::Count;
-use crate::member::Trouble;
+use super::event::{FaultPhase, WorldEvent};
+use super::state::{SnapshotTransfer, World};
+use crate::count::Statistic;
+use crate::member::MemberError;
 use crate::panics::lock;
 use crate::plan::{MILLISECOND, SECOND};
 
@@ -29,7 +29,7 @@ const SLOW: u64 = 3;
 const CRASHES: u64 = 250;
 
 /// How far one step of a stream came.
-enum Carried {
+enum StreamStep {
     Chunk,
     All,
     /// Another store has the place.
@@ -40,12 +40,12 @@ impl World {
     pub(super) fn begin_stream(&mut self, from: u64, offer: SnapshotOffer) {
         let site = self.see(from);
         let (boot, to) = (site.boots, offer.to);
-        let export = lock(site.vault()).maintainer.export();
+        let export = lock(site.store_owner()).maintainer.export();
         let at = export.applied();
         assert!(at.index >= offer.at.index, "a checkpoint that is older than the one that was offered");
         // As in a real sender: a new stream takes the place of the one before it, of which nothing is
         // reported.
-        let same = |(_, stream): &(&u64, &Stream)| stream.from == (from, boot) && stream.to == to;
+        let same = |(_, stream): &(&u64, &SnapshotTransfer)| stream.from == (from, boot) && stream.to == to;
         if let Some(replaced) = self.streams.iter().find(same).map(|(number, _)| *number) {
             self.streams.remove(&replaced);
             self.abort(to, replaced);
@@ -53,16 +53,17 @@ impl World {
         if !self.may_send(from, to) {
             return self.report_stream((from, boot), to, SnapshotOutcome::Failed);
         }
-        self.count(Count::SnapshotsSent);
+        self.count(Statistic::SnapshotsSent);
         self.streams_begun += 1;
         let (number, message) = (self.streams_begun, offer.message(at));
         self.tell(|| format!("stream {number}: member {from} sends its checkpoint at {at:?} to {to}"));
-        self.streams.insert(number, Stream { from: (from, boot), to, receiver: None, export, message });
-        self.after(MILLISECOND, Happening::Stream { number });
+        self.streams
+            .insert(number, SnapshotTransfer { from: (from, boot), to, receiver: None, export, message });
+        self.after(MILLISECOND, WorldEvent::Stream { number });
     }
 
     /// The next chunk of a stream, or its end. Its sender is notified of each end, if it is still there.
-    pub(super) fn stream(&mut self, number: u64) -> Result<(), Trouble> {
+    pub(super) fn stream(&mut self, number: u64) -> Result<(), MemberError> {
         let Some(mut stream) = self.streams.remove(&number) else { return Ok(()) };
         let ((from, boot), to) = (stream.from, stream.to);
         if self.is_away(from, boot) {
@@ -72,7 +73,7 @@ impl World {
         let pause = self.pause_left(from).max(self.pause_left(to));
         let stall = self.store_stall_left(to);
         if let Some(left) = stall.or(pause.filter(|left| *left < 2 * SECOND)) {
-            self.after(left, Happening::Stream { number });
+            self.after(left, WorldEvent::Stream { number });
             self.streams.insert(number, stream);
             return Ok(());
         }
@@ -82,25 +83,25 @@ impl World {
             return Ok(());
         }
         match self.carry(number, &mut stream) {
-            Ok(Carried::Chunk) => {
+            Ok(StreamStep::Chunk) => {
                 // Some stores are large: the log is there long before the state.
-                let is_slow = self.phase == Phase::Faults && number.is_multiple_of(SLOW);
-                let fast = self.network.weather.delay_max.min(5 * MILLISECOND) + 200;
+                let is_slow = self.phase == FaultPhase::Faults && number.is_multiple_of(SLOW);
+                let fast = self.network.faults.delay_max.min(5 * MILLISECOND) + 200;
                 let delay = self.chances.streams.within(100, if is_slow { 400 * MILLISECOND } else { fast });
-                self.after(delay, Happening::Stream { number });
+                self.after(delay, WorldEvent::Stream { number });
                 self.streams.insert(number, stream);
                 Ok(())
             }
-            Ok(Carried::Refused) => {
+            Ok(StreamStep::Refused) => {
                 self.report_stream(stream.from, to, SnapshotOutcome::Failed);
                 Ok(())
             }
-            Ok(Carried::All) => {
+            Ok(StreamStep::All) => {
                 self.report_stream(stream.from, to, SnapshotOutcome::Sent);
-                if self.phase == Phase::Faults && self.chances.streams.per_mille(CRASHES) {
+                if self.phase == FaultPhase::Faults && self.chances.streams.per_mille(CRASHES) {
                     // Between log and store: a crash now meets the install at any of its steps.
                     let soon = self.chances.streams.within(0, 12 * MILLISECOND);
-                    self.after(soon, Happening::Crash { to });
+                    self.after(soon, WorldEvent::Crash { to });
                 }
                 self.site(to).handle(Event::Message { from, bytes: stream.message })?;
                 self.turn(to)
@@ -113,29 +114,29 @@ impl World {
     }
 
     /// Whether the way between sender and receiver is no more, or the receiver is another run.
-    fn is_cut(&mut self, stream: &Stream) -> bool {
+    fn is_cut(&mut self, stream: &SnapshotTransfer) -> bool {
         let ((from, _), to) = (stream.from, stream.to);
         let receiver = self.see(to);
         let there = receiver.up.is_some() && stream.receiver.is_none_or(|boot| boot == receiver.boots);
         let reached = self.network.reaches(from, to) && self.network.reaches(to, from);
-        !there || !reached || (self.phase == Phase::Faults && self.chances.streams.per_mille(CUT))
+        !there || !reached || (self.phase == FaultPhase::Faults && self.chances.streams.per_mille(CUT))
     }
 
     /// Takes a chunk from the sender's checkpoint to the receiver's disk.
-    fn carry(&mut self, number: u64, stream: &mut Stream) -> Result<Carried, Trouble> {
+    fn carry(&mut self, number: u64, stream: &mut SnapshotTransfer) -> Result<StreamStep, MemberError> {
         let ((from, _), to) = (stream.from, stream.to);
         let is_first = stream.receiver.replace(self.see(to).boots).is_none();
         if is_first && !self.site(to).begin_receiving(number)? {
-            return Ok(Carried::Refused);
+            return Ok(StreamStep::Refused);
         }
         let bytes_max = self.chances.streams.within(200, 5_000) as usize;
         let chunk = stream.export.next(bytes_max);
         let chunk = chunk.map_err(|error| self.see(from).store_trouble("export", &error))?;
         let receiver = self.site(to);
         match chunk {
-            Some(chunk) if receiver.receive(number, &chunk)? => Ok(Carried::Chunk),
-            None if receiver.stage(number)? => Ok(Carried::All),
-            Some(_) | None => Ok(Carried::Refused),
+            Some(chunk) if receiver.receive(number, &chunk)? => Ok(StreamStep::Chunk),
+            None if receiver.stage(number)? => Ok(StreamStep::All),
+            Some(_) | None => Ok(StreamStep::Refused),
         }
     }
 
@@ -144,15 +145,15 @@ impl World {
         if let Some(up) = &mut self.site(to).up
             && let Some((_, slot, _)) = up.staging.take_if(|staging| staging.0 == number)
         {
-            lock(&up.vault).slot.end(slot);
+            lock(&up.store_owner).slot.end(slot);
         }
     }
 
     fn report_stream(&mut self, from: (u64, u64), peer: u64, outcome: SnapshotOutcome) {
         if outcome == SnapshotOutcome::Failed {
-            self.count(Count::SnapshotsCut);
+            self.count(Statistic::SnapshotsCut);
         }
         let delay = self.chances.streams.within(100, 10 * MILLISECOND);
-        self.after(delay, Happening::Report { to: from.0, boot: from.1, peer, outcome });
+        self.after(delay, WorldEvent::Report { to: from.0, boot: from.1, peer, outcome });
     }
 }

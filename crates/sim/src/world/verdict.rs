@@ -8,13 +8,13 @@ use bytes::Bytes;
 use mvcc::{Flip, KeyRange, RangeOptions, RecountBounds, RecountSpan, Recounted, Store};
 use raft_node::LogPosition;
 
-use super::happening::Phase;
+use super::event::FaultPhase;
 use super::state::World;
 use crate::chance::fold;
-use crate::count::{Count, Report};
-use crate::member::{Trouble, is_in};
+use crate::count::{RunReport, Statistic};
+use crate::member::{MemberError, is_in};
 use crate::oracle::{Breach, Truth};
-use crate::plan::{Flaw, MILLISECOND, SECOND};
+use crate::plan::{KnownBug, MILLISECOND, SECOND};
 use crate::requests::RequestId;
 
 /// Calm time after which all members have found a leader again.
@@ -22,10 +22,10 @@ const SETTLING: u64 = 8 * SECOND;
 /// When at the latest a write is acknowledged again. All clients may be waiting for requests that were lost before: each is
 /// given up after 70 ticks, of which the first may be one of four seconds that a slow clock has begun.
 const SERVING: u64 = 12 * SECOND;
-/// Longer than messages, syncs and batches take in calm weather; shorter than any retry.
+/// Longer than messages, syncs and batches take on a calm network; shorter than any retry.
 const PROMPT: u64 = 300 * MILLISECOND;
 
-/// Blocks hold some kilobytes in a story.
+/// Blocks hold some kilobytes in a run.
 const RECOUNT: RecountBounds = RecountBounds { records: 100, raw_bytes: 16 << 10 };
 
 impl World {
@@ -33,8 +33,11 @@ impl World {
     pub fn check_prompt(&self, request: RequestId) -> Result<(), Breach> {
         let calm_since = self.phase_began + SETTLING;
         match self.clients.asked_at(request) {
-            Some(asked) if self.phase != Phase::Faults && asked > calm_since && self.now - asked > PROMPT => {
-                Err(format!("a request took {} ms in calm weather", (self.now - asked) / MILLISECOND).into())
+            Some(asked)
+                if self.phase != FaultPhase::Faults && asked > calm_since && self.now - asked > PROMPT =>
+            {
+                Err(format!("a request took {} ms on a calm network", (self.now - asked) / MILLISECOND)
+                    .into())
             }
             _ => Ok(()),
         }
@@ -63,9 +66,9 @@ impl World {
     }
 
     /// A part of the state of one member is recounted on all members, as the process does it: none that can say differs.
-    pub fn recount(&mut self) -> Result<(), Trouble> {
-        let turn = self.report.happenings as usize;
-        if self.plan.flaw == Flaw::BitsFlip {
+    pub fn recount(&mut self) -> Result<(), MemberError> {
+        let turn = self.report.events as usize;
+        if self.plan.known_bug == KnownBug::BitsFlip {
             self.flip_a_bit(turn);
         }
         let up: Vec<(u64, &Store)> =
@@ -95,7 +98,7 @@ impl World {
             }
         }
         self.recount_from = span.next();
-        self.report.add(Count::Recounts, compared);
+        self.report.add(Statistic::Recounts, compared);
         Ok(())
     }
 
@@ -110,7 +113,7 @@ impl World {
     }
 
     /// Everything healed and came to rest: the cluster must have served, and all members must be equal.
-    pub fn finish(mut self) -> Result<Report, Breach> {
+    pub fn finish(mut self) -> Result<RunReport, Breach> {
         self.check_served()?;
         self.check_watched()?;
         self.check_leases()?;
@@ -134,11 +137,11 @@ impl World {
         }
         let end = (last, truth.model.revision, truth.model.compact_revision);
         self.report.trace = fold(self.report.trace, format!("{end:?}").as_bytes());
-        self.report.add(Count::Hashes, truth.hashes);
-        self.report.add(Count::Digests, truth.digests);
-        self.report.add(Count::Compactions, truth.compactions);
+        self.report.add(Statistic::Hashes, truth.hashes);
+        self.report.add(Statistic::Digests, truth.digests);
+        self.report.add(Statistic::Compactions, truth.compactions);
         debug_assert_eq!(
-            self.report.get(Count::Elections) as usize,
+            self.report.get(Statistic::Elections) as usize,
             self.elections.count(),
             "each term counts once"
         );

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::happening::{Happening, Phase};
+use super::event::{FaultPhase, WorldEvent};
 use super::state::World;
-use crate::count::Count;
-use crate::member::{Trouble, Watching, is_in};
-use crate::oracle::{Breach, View};
+use crate::count::Statistic;
+use crate::member::{MemberError, MemberHub, is_in};
+use crate::oracle::{Breach, OracleView};
 use crate::plan::{MILLISECOND, SECOND};
 
 /// Before the end clients only read.
@@ -18,7 +18,7 @@ impl World {
     }
 
     /// The watch hub of a member that is up.
-    fn watching(&mut self, id: u64) -> &mut Watching {
+    fn watching(&mut self, id: u64) -> &mut MemberHub {
         &mut self.site(id).up.as_mut().expect("only a running member watches").watching
     }
 
@@ -27,29 +27,29 @@ impl World {
         if self.site(id).up.as_mut().is_some_and(|up| up.watching.must_plan()) {
             let boot = self.see(id).boots;
             let delay = self.chances.watches.within(10, 3 * MILLISECOND);
-            self.after(delay, Happening::Hub { to: id, boot });
+            self.after(delay, WorldEvent::Hub { to: id, boot });
         }
     }
 
-    pub(super) fn hub(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    pub(super) fn hub(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Hub { to, boot });
+            self.after(left, WorldEvent::Hub { to, boot });
             return Ok(());
         }
         let now = self.time();
         let more = self.watching(to).turn(now);
         if more.map_err(|error| self.see(to).store_trouble("watch", &error))? {
             let delay = self.chances.watches.within(1, MILLISECOND);
-            self.after(delay, Happening::Hub { to, boot });
+            self.after(delay, WorldEvent::Hub { to, boot });
         }
         Ok(())
     }
 
     /// A watch client connects, asks for something, reads, or leaves.
-    pub(super) fn watch(&mut self, client: u64) -> Result<(), Trouble> {
+    pub(super) fn watch(&mut self, client: u64) -> Result<(), MemberError> {
         let is_quiet = self.now + QUIET > self.end;
         let wait_max = match self.chances.watches.within(0, 20) {
             _ if is_quiet => 20 * MILLISECOND,
@@ -57,7 +57,7 @@ impl World {
             _ => 100 * MILLISECOND,
         };
         let wait = self.chances.watches.within(MILLISECOND, wait_max);
-        self.after(wait, Happening::Watch { client });
+        self.after(wait, WorldEvent::Watch { client });
         let connection = self.watches[client as usize].connection;
         let Some((member, _)) = connection.filter(|(member, boot)| !self.is_away(*member, *boot)) else {
             self.connect_watch(client, is_quiet);
@@ -76,8 +76,8 @@ impl World {
                 self.watching(member).close(client);
                 self.watches[client as usize].disconnected();
             }
-            1..5 if !is_quiet && self.phase != Phase::Reduced => {
-                let (keys, newest) = (self.temper.keys, self.see_revision(member));
+            1..5 if !is_quiet && self.phase != FaultPhase::Reduced => {
+                let (keys, newest) = (self.config.keys, self.see_revision(member));
                 let request = self.watches[client as usize].draw(keys, newest, &mut self.chances.watches);
                 self.watching(member).request(client, request);
             }
@@ -106,7 +106,7 @@ impl World {
             return;
         }
         let (now, boot) = (self.time(), self.see(member).boots);
-        self.count(Count::WatchStreams);
+        self.count(Statistic::WatchStreams);
         self.watching(member).open(client, member, now);
         for request in self.watches[client as usize].connected(member, boot) {
             self.watching(member).request(client, request);
@@ -115,14 +115,14 @@ impl World {
     }
 
     /// Reads some responses, and holds each against the oracle.
-    fn read_watch(&mut self, client: u64, member: u64) -> Result<(), Trouble> {
+    fn read_watch(&mut self, client: u64, member: u64) -> Result<(), MemberError> {
         let bytes_max = *self.chances.watches.pick(&[64, 1 << 10, 16 << 10]);
         let truth = self.truth.clone();
         for response in self.watching(member).read(client, bytes_max) {
             let store = &self.see(member).up.as_ref().expect("it is up").store;
             let (revision, compact_revision) = (store.revision(), store.compact_revision());
             let truth = truth.get();
-            let view = View { model: &truth.model, revision, compact_revision };
+            let view = OracleView { model: &truth.model, revision, compact_revision };
             let watcher = &mut self.watches[client as usize];
             let request = watcher.receive(response, view, &mut self.report).map_err(|Breach(what)| {
                 Breach(format!("watch client {client} of member {member}: {what}"))
@@ -138,7 +138,7 @@ impl World {
     pub(super) fn check_watched(&self) -> Result<(), Breach> {
         let truth = self.truth.get();
         let (revision, compact_revision) = (truth.model.revision, truth.model.compact_revision);
-        let view = View { model: &truth.model, revision, compact_revision };
+        let view = OracleView { model: &truth.model, revision, compact_revision };
         match self.watches.iter().find_map(|client| client.lacking(view)) {
             Some(lacking) => Err(format!("at {revision} a watcher lacks events: {lacking}").into()),
             None => Ok(()),

@@ -14,7 +14,7 @@ use api::etcdserverpb::{
 };
 use bytes::Bytes;
 
-use super::state::{AuthState, ROOT, Touched};
+use super::state::{AuthState, ROOT, TouchedNames};
 use crate::command::AuthChange;
 
 /// Letters of a token that a member accepts: more than any proposes.
@@ -23,20 +23,20 @@ const TOKEN_PREFIX_BYTES_MAX: usize = 64;
 /// What a change does besides changing the state.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    pub touched: Touched,
-    pub voided: Voided,
+    pub touched: TouchedNames,
+    pub voided: VoidedTokens,
 }
 
 /// A token is to be issued.
 #[derive(Debug)]
-pub(super) struct Issued {
+pub(super) struct IssuedToken {
     pub user: String,
     pub prefix: String,
 }
 
 /// Tokens that end with a change.
 #[derive(Debug, Default)]
-pub(super) enum Voided {
+pub(super) enum VoidedTokens {
     #[default]
     None,
     OfUser(String),
@@ -85,11 +85,11 @@ fn disable(state: &mut AuthState) -> Result<Effects, Error> {
         return Ok(Effects::default());
     }
     state.enabled = false;
-    changed(state, Touched::default(), Voided::All)
+    changed(state, TouchedNames::default(), VoidedTokens::All)
 }
 
 /// Whether a token may be issued.
-pub(super) fn issue(state: &AuthState, request: IssueToken) -> Result<Issued, Error> {
+pub(super) fn issue(state: &AuthState, request: IssueToken) -> Result<IssuedToken, Error> {
     if !state.enabled {
         return Err(Error::AuthNotEnabled);
     }
@@ -100,7 +100,7 @@ pub(super) fn issue(state: &AuthState, request: IssueToken) -> Result<Issued, Er
     if request.auth_revision != state.revision {
         return Err(Error::AuthOldRevision);
     }
-    Ok(Issued { user: request.user, prefix: request.prefix })
+    Ok(IssuedToken { user: request.user, prefix: request.prefix })
 }
 
 fn has_no_password(user: &User) -> bool {
@@ -123,7 +123,7 @@ fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
         user.password = Bytes::copy_from_slice(&request.password_hash);
     }
     state.users_mut().insert(request.name.clone(), Arc::new(user));
-    changed(state, user_named(request.name), Voided::None)
+    changed(state, user_named(request.name), VoidedTokens::None)
 }
 
 fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
@@ -134,7 +134,7 @@ fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
         return Err(Error::UserNotFound);
     }
     state.users_mut().remove(&name);
-    changed(state, user_named(name.clone()), Voided::OfUser(name))
+    changed(state, user_named(name.clone()), VoidedTokens::OfUser(name))
 }
 
 fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effects, Error> {
@@ -143,7 +143,7 @@ fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effect
         true => Bytes::new(),
         false => Bytes::copy_from_slice(&request.password_hash),
     };
-    changed(state, user_named(request.name.clone()), Voided::OfUser(request.name))
+    changed(state, user_named(request.name.clone()), VoidedTokens::OfUser(request.name))
 }
 
 /// A role that the user has already changes nothing, the auth revision included.
@@ -156,7 +156,7 @@ fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Resu
         Ok(_) => Ok(Effects::default()),
         Err(at) => {
             state.user_mut(&request.user)?.roles.insert(at, request.role.clone());
-            changed(state, user_named(request.user.clone()), Voided::None)
+            changed(state, user_named(request.user.clone()), VoidedTokens::None)
         }
     }
 }
@@ -168,7 +168,7 @@ fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Re
     let user = state.users.get(&request.name).ok_or(Error::UserNotFound)?;
     let at = user.roles.binary_search(&request.role).map_err(|_| Error::RoleNotGranted)?;
     state.user_mut(&request.name)?.roles.remove(at);
-    changed(state, user_named(request.name.clone()), Voided::None)
+    changed(state, user_named(request.name.clone()), VoidedTokens::None)
 }
 
 fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
@@ -180,7 +180,7 @@ fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     }
     let role = Role { name: Bytes::copy_from_slice(name.as_bytes()), key_permission: Vec::new() };
     state.roles_mut().insert(name.clone(), Arc::new(role));
-    changed(state, role_named(name), Voided::None)
+    changed(state, role_named(name), VoidedTokens::None)
 }
 
 /// Every user loses the role.
@@ -199,7 +199,7 @@ fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
             users.push(user_name.clone());
         }
     }
-    changed(state, Touched { users, roles: vec![name] }, Voided::None)
+    changed(state, TouchedNames { users, roles: vec![name] }, VoidedTokens::None)
 }
 
 fn grant_permission(
@@ -216,7 +216,7 @@ fn grant_permission(
         Ok(at) => role.key_permission[at].perm_type = perm_type,
         Err(at) => role.key_permission.insert(at, Permission { perm_type, key, range_end }),
     }
-    changed(state, role_named(request.name), Voided::None)
+    changed(state, role_named(request.name), VoidedTokens::None)
 }
 
 fn revoke_permission(
@@ -226,7 +226,7 @@ fn revoke_permission(
     let role = state.roles.get(&request.role).ok_or(Error::RoleNotFound)?;
     let at = position(role, &request.key, &request.range_end).map_err(|_| Error::PermissionNotGranted)?;
     state.role_mut(&request.role)?.key_permission.remove(at);
-    changed(state, role_named(request.role.clone()), Voided::None)
+    changed(state, role_named(request.role.clone()), VoidedTokens::None)
 }
 
 /// Where the permission of exactly this range is, or would be.
@@ -242,15 +242,15 @@ fn is_range(key: &[u8], range_end: &[u8]) -> bool {
 }
 
 /// Takes the next auth revision. After the last one nothing changes any more.
-fn changed(state: &mut AuthState, touched: Touched, voided: Voided) -> Result<Effects, Error> {
+fn changed(state: &mut AuthState, touched: TouchedNames, voided: VoidedTokens) -> Result<Effects, Error> {
     state.revision = state.revision.checked_add(1).ok_or(Error::NoSpace)?;
     Ok(Effects { touched, voided })
 }
 
-fn user_named(name: String) -> Touched {
-    Touched { users: vec![name], roles: Vec::new() }
+fn user_named(name: String) -> TouchedNames {
+    TouchedNames { users: vec![name], roles: Vec::new() }
 }
 
-fn role_named(name: String) -> Touched {
-    Touched { users: Vec::new(), roles: vec![name] }
+fn role_named(name: String) -> TouchedNames {
+    TouchedNames { users: Vec::new(), roles: vec![name] }
 }

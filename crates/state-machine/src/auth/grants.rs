@@ -28,7 +28,7 @@ impl Grants {
     pub(super) fn of<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Grants {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for permission in permissions {
-            let span = Span::of(permission);
+            let span = GrantSpan::of(permission);
             match Type::try_from(permission.perm_type) {
                 Ok(Type::Read) => read.push(span),
                 Ok(Type::Write) => write.push(span),
@@ -66,8 +66,8 @@ impl Grants {
         while let Some(key) = store.first_key_of_lease(lease, &from) {
             match self.granted(access).of_key(&key) {
                 None => return false,
-                Some(Span { end: None, .. }) => return true,
-                Some(Span { end: Some(end), .. }) => from = end.clone(),
+                Some(GrantSpan { end: None, .. }) => return true,
+                Some(GrantSpan { end: Some(end), .. }) => from = end.clone(),
             }
         }
         true
@@ -93,7 +93,7 @@ fn leading(bytes: &[u8]) -> u64 {
 }
 
 /// What the starts of all spans begin with. They are in order, so the first and the last one tell.
-fn common_prefix(spans: &[Span]) -> Bytes {
+fn common_prefix(spans: &[GrantSpan]) -> Bytes {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Bytes::new() };
     let common = first.start.iter().zip(&last.start).take_while(|(one, other)| one == other).count();
     first.start.slice(..common)
@@ -101,13 +101,13 @@ fn common_prefix(spans: &[Span]) -> Bytes {
 
 /// The keys of one permission: from `start` to below `end`, or to the end of the key space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Span {
+struct GrantSpan {
     start: Bytes,
     end: Option<Bytes>,
 }
 
-impl Span {
-    fn of(permission: &Permission) -> Span {
+impl GrantSpan {
+    fn of(permission: &Permission) -> GrantSpan {
         // A copy, since the permission is a slice of a log entry.
         let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
         let keys = KeyRange::new(copy(&permission.key), copy(&permission.range_end));
@@ -116,7 +116,7 @@ impl Span {
             Bound::Excluded(end) => Some(copy(end)),
             Bound::Unbounded => None,
         };
-        Span { start: keys.start().clone(), end }
+        GrantSpan { start: keys.start().clone(), end }
     }
 
     fn is_empty(&self) -> bool {
@@ -139,7 +139,7 @@ fn after(key: &[u8]) -> Bytes {
 /// ten of them.
 #[derive(Debug, Default)]
 struct Intervals {
-    spans: Vec<Span>,
+    spans: Vec<GrantSpan>,
     /// What all starts begin with.
     common: Bytes,
     /// The next eight bytes of each start, as a big-endian number; zeros after its end.
@@ -147,10 +147,10 @@ struct Intervals {
 }
 
 impl Intervals {
-    fn of(mut spans: Vec<Span>) -> Intervals {
+    fn of(mut spans: Vec<GrantSpan>) -> Intervals {
         spans.retain(|span| !span.is_empty());
         spans.sort_by(|a, b| a.start.cmp(&b.start));
-        let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+        let mut merged: Vec<GrantSpan> = Vec::with_capacity(spans.len());
         for span in spans {
             match merged.last_mut() {
                 Some(last) if last.end.as_ref().is_none_or(|end| span.start <= *end) => {
@@ -167,7 +167,7 @@ impl Intervals {
     }
 
     /// The span that a key is in.
-    fn of_key(&self, key: &[u8]) -> Option<&Span> {
+    fn of_key(&self, key: &[u8]) -> Option<&GrantSpan> {
         let span = self.following(key).checked_sub(1).and_then(|at| self.spans.get(at))?;
         span.end.as_ref().is_none_or(|end| key < end.as_ref()).then_some(span)
     }

@@ -34,7 +34,7 @@ use api::command::auth_change::Kind as Change;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use mvcc::{LogIndex, Store, Writer};
 
-use self::change::Voided;
+use self::change::VoidedTokens;
 pub use self::grants::Grants;
 pub(crate) use self::needs::of_command;
 pub use self::needs::{Access, Need, of_delete_range, of_lease_keys, of_put, of_range, of_txn};
@@ -45,7 +45,7 @@ use crate::failure::ApplyError;
 
 /// The auth store as apply changes it.
 #[derive(Debug)]
-pub(crate) struct Auth {
+pub(crate) struct AuthStore {
     table: AuthTable,
     state: Arc<AuthState>,
     /// Grants of users whose commands were applied at this auth revision.
@@ -54,17 +54,17 @@ pub(crate) struct Auth {
 
 /// What a change gave.
 #[derive(Debug)]
-pub(crate) enum Changed {
+pub(crate) enum ChangeResult {
     Done,
     /// A token was issued.
     Token(String),
 }
 
-impl Auth {
+impl AuthStore {
     /// The auth state of a store.
     pub fn load(store: &Store) -> Result<Self, ApplyError> {
         let state = Arc::new(AuthState::load(store)?);
-        Ok(Auth { table: AuthTable::new(Arc::clone(&state)), state, resolved: BTreeMap::new() })
+        Ok(AuthStore { table: AuthTable::new(Arc::clone(&state)), state, resolved: BTreeMap::new() })
     }
 
     /// The auth state of an installed store, for the same readers. Tokens of before are void: this member did
@@ -146,7 +146,7 @@ impl Auth {
         writer: &mut Writer,
         index: LogIndex,
         request: AuthChange,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeResult, Error> {
         let request = match request.kind.ok_or(Error::NotCapable)? {
             Change::IssueToken(request) => {
                 let issued = change::issue(&self.state, request)?;
@@ -154,7 +154,7 @@ impl Auth {
                 let index = index.saturating_sub(u64::from(of_another));
                 let token = format!("{}.{index}", issued.prefix);
                 self.table.insert(&token, issued.user);
-                return Ok(Changed::Token(token));
+                return Ok(ChangeResult::Token(token));
             }
             request => request,
         };
@@ -169,13 +169,13 @@ impl Auth {
                 self.resolved.clear();
             }
             match effects.voided {
-                Voided::None => {}
-                Voided::OfUser(user) => self.table.void_user(&user),
-                Voided::All => self.table.void_all(),
+                VoidedTokens::None => {}
+                VoidedTokens::OfUser(user) => self.table.void_user(&user),
+                VoidedTokens::All => self.table.void_all(),
             }
             self.table.publish(Arc::clone(&self.state));
         }
-        Ok(Changed::Done)
+        Ok(ChangeResult::Done)
     }
 }
 

@@ -105,10 +105,10 @@ pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, ApplyError> {
 }
 
 /// Name and value of an item.
-pub type Item = (Vec<u8>, Vec<u8>);
+pub type AuthItem = (Vec<u8>, Vec<u8>);
 
 /// The items of a store that begins with this state, in the order of their names.
-pub fn items(state: &AuthState) -> Result<Vec<Item>, Error> {
+pub fn items(state: &AuthState) -> Result<Vec<AuthItem>, Error> {
     let mut items = Vec::new();
     if state.enabled {
         items.push((ENABLED.to_vec(), vec![1]));
@@ -126,11 +126,11 @@ pub fn items(state: &AuthState) -> Result<Vec<Item>, Error> {
 }
 
 /// An item to be set, or removed.
-type Written = (Vec<u8>, Option<Vec<u8>>);
+type ItemChange = (Vec<u8>, Option<Vec<u8>>);
 
 /// Names whose items a change affects.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
+pub(super) struct TouchedNames {
     pub users: Vec<String>,
     pub roles: Vec<String>,
 }
@@ -140,9 +140,9 @@ pub(super) fn write(
     writer: &mut Writer,
     before: &AuthState,
     after: &AuthState,
-    touched: &Touched,
+    touched: &TouchedNames,
 ) -> Result<(), Error> {
-    let mut items: Vec<Written> = Vec::new();
+    let mut items: Vec<ItemChange> = Vec::new();
     if after.enabled != before.enabled {
         items.push((ENABLED.to_vec(), after.enabled.then(|| vec![1])));
     }
@@ -161,7 +161,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn written(item: Vec<u8>, value: Option<Vec<u8>>) -> Result<Written, Error> {
+fn written(item: Vec<u8>, value: Option<Vec<u8>>) -> Result<ItemChange, Error> {
     match value {
         Some(value) => checked(item, value).map(|(item, value)| (item, Some(value))),
         None => Ok((item, None)),
@@ -169,7 +169,7 @@ fn written(item: Vec<u8>, value: Option<Vec<u8>>) -> Result<Written, Error> {
 }
 
 /// Refuses an item beyond the limits of the store: a name above 246 bytes, or a role above 64 KiB.
-fn checked(item: Vec<u8>, value: Vec<u8>) -> Result<Item, Error> {
+fn checked(item: Vec<u8>, value: Vec<u8>) -> Result<AuthItem, Error> {
     let fits = item.len() <= ITEM_KEY_BYTES_MAX && item.len() + value.len() <= ITEM_BYTES_MAX;
     if fits { Ok((item, value)) } else { Err(Error::RequestTooLarge) }
 }

@@ -28,23 +28,23 @@ pub const TOKENS_OF_USER_MAX: usize = 10_000;
 
 /// The auth state and the tokens of this member. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct AuthTable(Arc<Shared>);
+pub struct AuthTable(Arc<AuthShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct AuthShared {
     is_enabled: AtomicBool,
     revision: AtomicU64,
     state: RwLock<Arc<AuthState>>,
     tokens: RwLock<Tokens>,
-    resolved: Mutex<Resolved>,
-    observer: Observer,
+    resolved: Mutex<ResolvedGrants>,
+    observer: ChangeHook,
 }
 
 /// Called after each change of the state.
 #[derive(Default)]
-struct Observer(OnceLock<Box<dyn Fn() + Send + Sync>>);
+struct ChangeHook(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
-impl std::fmt::Debug for Observer {
+impl std::fmt::Debug for ChangeHook {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("an observer")
     }
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Observer {
 
 /// The grants of users that were asked for, at one auth revision. At most those of all users.
 #[derive(Debug, Default)]
-struct Resolved {
+struct ResolvedGrants {
     revision: u64,
     of_users: BTreeMap<String, Arc<UserGrants>>,
 }
@@ -115,13 +115,13 @@ impl Tokens {
 
 impl AuthTable {
     pub(super) fn new(state: Arc<AuthState>) -> AuthTable {
-        AuthTable(Arc::new(Shared {
+        AuthTable(Arc::new(AuthShared {
             is_enabled: AtomicBool::new(state.enabled),
             revision: AtomicU64::new(state.revision),
             state: RwLock::new(state),
             tokens: RwLock::default(),
             resolved: Mutex::default(),
-            observer: Observer::default(),
+            observer: ChangeHook::default(),
         }))
     }
 
@@ -161,7 +161,7 @@ impl AuthTable {
         let state = self.state();
         let mut resolved = self.0.resolved.lock();
         if resolved.revision < state.revision {
-            *resolved = Resolved { revision: state.revision, of_users: BTreeMap::new() };
+            *resolved = ResolvedGrants { revision: state.revision, of_users: BTreeMap::new() };
         }
         match resolved.of_users.get(user) {
             Some(grants) if grants.revision == state.revision => Arc::clone(grants),

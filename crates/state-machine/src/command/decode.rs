@@ -58,7 +58,7 @@ impl From<prost::DecodeError> for DecodeError {
 }
 
 /// What is read of one transaction.
-struct Bounds {
+struct TxnBounds {
     /// Compares or operations of a branch, in the outermost transaction. Validation checks those of nested
     /// ones.
     list: usize,
@@ -77,13 +77,13 @@ pub(super) fn fields_max(ops_max: usize) -> usize {
     OP_FIELDS.saturating_mul(LISTS_MAX).saturating_mul(ops_max)
 }
 
-impl Bounds {
-    fn none() -> Bounds {
-        Bounds { list: usize::MAX, fields: usize::MAX }
+impl TxnBounds {
+    fn none() -> TxnBounds {
+        TxnBounds { list: usize::MAX, fields: usize::MAX }
     }
 
-    fn of_txn(ops_max: usize) -> Bounds {
-        Bounds { list: ops_max, fields: fields_max(ops_max) }
+    fn of_txn(ops_max: usize) -> TxnBounds {
+        TxnBounds { list: ops_max, fields: fields_max(ops_max) }
     }
 
     fn count_field(&mut self) -> Result<(), DecodeError> {
@@ -100,7 +100,7 @@ const LAST: u32 = 15;
 /// The command in an entry, and its caller. Their byte fields are slices of `bytes`.
 pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeError> {
     let mut caller: Option<Caller> = None;
-    let field = last_field(bytes, LAST, &mut Bounds::none(), |tag, part| {
+    let field = last_field(bytes, LAST, &mut TxnBounds::none(), |tag, part| {
         if tag == CALLER {
             caller.get_or_insert_default().merge(part)?;
             return Ok(None);
@@ -111,7 +111,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
     let kind = match field.tag {
         1 => Kind::Put(field.message()?),
         2 => Kind::DeleteRange(field.message()?),
-        3 => Kind::Txn(nested(field, Bounds::none())?),
+        3 => Kind::Txn(nested(field, TxnBounds::none())?),
         4 => Kind::Compact(field.message()?),
         5 => Kind::Alarm(field.message()?),
         6 => Kind::PublishMember(field.message()?),
@@ -131,7 +131,7 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
 /// A transaction as a client sends it, of at most `ops_max` operations in a list. Its byte fields are slices
 /// of `bytes`.
 pub(super) fn txn(bytes: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
-    nested(Field { tag: 0, first: bytes, more: Vec::new() }, Bounds::of_txn(ops_max))
+    nested(Field { tag: 0, first: bytes, more: Vec::new() }, TxnBounds::of_txn(ops_max))
 }
 
 /// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
@@ -156,7 +156,7 @@ impl Field {
 fn last_field(
     mut bytes: Bytes,
     tag_max: u32,
-    bounds: &mut Bounds,
+    bounds: &mut TxnBounds,
     mut select: impl FnMut(u32, Bytes) -> Result<Option<Bytes>, prost::DecodeError>,
 ) -> Result<Option<Field>, DecodeError> {
     let mut last: Option<Field> = None;
@@ -196,7 +196,7 @@ enum Branch {
 }
 
 /// A transaction that is being read.
-struct Level {
+struct TxnLevel {
     txn: TxnRequest,
     /// The rest of the current part.
     rest: Bytes,
@@ -207,16 +207,16 @@ struct Level {
 }
 
 /// The next field of a transaction.
-enum Step {
+enum TxnField {
     Op(Branch, RequestOp),
     Enter(Branch, Field),
     Nothing,
     End,
 }
 
-impl Level {
-    fn new(field: Field, of: Branch) -> Level {
-        Level { txn: TxnRequest::default(), rest: field.first, parts: field.more.into_iter(), of }
+impl TxnLevel {
+    fn new(field: Field, of: Branch) -> TxnLevel {
+        TxnLevel { txn: TxnRequest::default(), rest: field.first, parts: field.more.into_iter(), of }
     }
 
     fn push(&mut self, branch: Branch, op: RequestOp) {
@@ -232,9 +232,9 @@ impl Level {
     }
 
     /// Reads the next field.
-    fn step(&mut self, bounds: &mut Bounds) -> Result<Step, DecodeError> {
+    fn step(&mut self, bounds: &mut TxnBounds) -> Result<TxnField, DecodeError> {
         while self.rest.is_empty() {
-            let Some(part) = self.parts.next() else { return Ok(Step::End) };
+            let Some(part) = self.parts.next() else { return Ok(TxnField::End) };
             self.rest = part;
         }
         bounds.count_field()?;
@@ -245,41 +245,41 @@ impl Level {
             3 => return op(Branch::Failure, message_bytes(&mut self.rest, wire_type)?, bounds),
             _ => skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?,
         }
-        Ok(Step::Nothing)
+        Ok(TxnField::Nothing)
     }
 }
 
 /// Reads an operation; a nested transaction is not read yet.
-fn op(branch: Branch, bytes: Bytes, bounds: &mut Bounds) -> Result<Step, DecodeError> {
+fn op(branch: Branch, bytes: Bytes, bounds: &mut TxnBounds) -> Result<TxnField, DecodeError> {
     let Some(field) = last_field(bytes, 4, bounds, |_, part| Ok(Some(part)))? else {
-        return Ok(Step::Op(branch, RequestOp { request: None }));
+        return Ok(TxnField::Op(branch, RequestOp { request: None }));
     };
     let request = match field.tag {
         1 => Request::RequestRange(field.message()?),
         2 => Request::RequestPut(field.message()?),
         3 => Request::RequestDeleteRange(field.message()?),
-        _ => return Ok(Step::Enter(branch, field)),
+        _ => return Ok(TxnField::Enter(branch, field)),
     };
-    Ok(Step::Op(branch, RequestOp { request: Some(request) }))
+    Ok(TxnField::Op(branch, RequestOp { request: Some(request) }))
 }
 
 /// Reads a transaction and everything in it, with a stack on the heap.
-fn nested(field: Field, mut bounds: Bounds) -> Result<TxnRequest, DecodeError> {
-    let mut around: Vec<Level> = Vec::new();
-    let mut level = Level::new(field, Branch::Success);
+fn nested(field: Field, mut bounds: TxnBounds) -> Result<TxnRequest, DecodeError> {
+    let mut around: Vec<TxnLevel> = Vec::new();
+    let mut level = TxnLevel::new(field, Branch::Success);
     loop {
         match level.step(&mut bounds)? {
-            Step::Op(branch, op) => level.push(branch, op),
-            Step::Enter(branch, field) => {
-                around.push(std::mem::replace(&mut level, Level::new(field, branch)));
+            TxnField::Op(branch, op) => level.push(branch, op),
+            TxnField::Enter(branch, field) => {
+                around.push(std::mem::replace(&mut level, TxnLevel::new(field, branch)));
                 if around.len() >= TXN_LEVELS_MAX {
                     return Err(DecodeError::TooDeep);
                 }
             }
-            Step::Nothing => {}
-            Step::End => {
+            TxnField::Nothing => {}
+            TxnField::End => {
                 let Some(outer) = around.pop() else { return Ok(level.txn) };
-                let Level { txn, of, .. } = std::mem::replace(&mut level, outer);
+                let TxnLevel { txn, of, .. } = std::mem::replace(&mut level, outer);
                 level.push(of, RequestOp { request: Some(Request::RequestTxn(txn)) });
             }
         }

@@ -64,10 +64,10 @@ pub fn decode(command: &Bytes) -> Result<Kind, DecodeError> {
 }
 
 /// A command, with the user who asks.
-pub type Decoded = (Kind, Option<Caller>);
+pub type DecodedCommand = (Kind, Option<Caller>);
 
 /// As `decode`, with the user who asks.
-pub fn decode_with_caller(command: &Bytes) -> Result<Decoded, DecodeError> {
+pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError> {
     decode::command(command.clone())
 }
 

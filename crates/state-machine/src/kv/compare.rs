@@ -15,13 +15,13 @@ use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use bytes::{BufMut, Bytes, BytesMut};
 use mvcc::{Error, Fetch, KeyRange, KeyValue, RangeOptions};
 
-use super::view::View;
+use super::view::ReadView;
 
 /// Keys per read of a wide compare. With values of a few KiB this is a few MiB.
 const CHUNK_KEYS: usize = 1000;
 
 /// Whether every compare holds.
-pub(super) fn all_hold<V: View>(view: &V, compares: &[Compare]) -> Result<bool, Error> {
+pub(super) fn all_hold<V: ReadView>(view: &V, compares: &[Compare]) -> Result<bool, Error> {
     for compare in compares {
         let held = view.meter().held();
         let holds = holds(view, compare)?;
@@ -33,7 +33,7 @@ pub(super) fn all_hold<V: View>(view: &V, compares: &[Compare]) -> Result<bool, 
     Ok(true)
 }
 
-fn holds<V: View>(view: &V, compare: &Compare) -> Result<bool, Error> {
+fn holds<V: ReadView>(view: &V, compare: &Compare) -> Result<bool, Error> {
     let options = RangeOptions { limit: CHUNK_KEYS, fetch: fetch(compare) };
     let mut from = compare.key.clone();
     let mut first_chunk = true;

@@ -27,13 +27,13 @@ pub(super) fn check(branch: &[RequestOp]) -> Result<(), Error> {
 
 /// What a branch may change, nested branches included.
 #[derive(Default)]
-struct Changes<'a> {
+struct BranchWrites<'a> {
     puts: BTreeSet<&'a [u8]>,
     deletes: Deletes<'a>,
 }
 
-fn changes_of(branch: &[RequestOp]) -> Result<Changes<'_>, Error> {
-    let mut changes = Changes::default();
+fn changes_of(branch: &[RequestOp]) -> Result<BranchWrites<'_>, Error> {
+    let mut changes = BranchWrites::default();
     for op in branch {
         if let Some(Request::RequestDeleteRange(request)) = &op.request {
             changes.deletes.insert(request);
@@ -52,7 +52,7 @@ fn changes_of(branch: &[RequestOp]) -> Result<Changes<'_>, Error> {
     Ok(changes)
 }
 
-impl<'a> Changes<'a> {
+impl<'a> BranchWrites<'a> {
     fn put(&mut self, key: &'a [u8]) -> Result<(), Error> {
         if self.deletes.contains(key) || !self.puts.insert(key) {
             return Err(Error::DuplicateKey);
@@ -61,7 +61,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Adds a child. Only one of its branches is executed, so both may put the same key.
-    fn absorb(&mut self, success: Changes<'a>, failure: Changes<'a>) -> Result<(), Error> {
+    fn absorb(&mut self, success: BranchWrites<'a>, failure: BranchWrites<'a>) -> Result<(), Error> {
         for key in &success.puts {
             self.put(key)?;
         }

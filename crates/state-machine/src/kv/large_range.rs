@@ -44,7 +44,7 @@ pub struct LargeRange {
 }
 
 /// Consecutive pairs.
-struct Window {
+struct PairWindow {
     numbers: Range<usize>,
     /// Bytes of the first pair before the window.
     skipped: usize,
@@ -137,7 +137,7 @@ impl LargeRange {
     }
 
     /// The pairs that contain the bytes from `start` on.
-    fn window_at(&self, start: u64, bytes_max: usize) -> Window {
+    fn window_at(&self, start: u64, bytes_max: usize) -> PairWindow {
         assert!(start < self.pairs_bytes, "a window after the last pair");
         let (mut numbers, mut before, mut bytes) = (0..0, 0, 0);
         for (number, size) in self.range.sizes(0..self.range.len()).enumerate() {
@@ -152,7 +152,7 @@ impl LargeRange {
             }
         }
         let skipped = usize::try_from(start - before).expect("less than one pair");
-        Window { numbers, skipped }
+        PairWindow { numbers, skipped }
     }
 }
 

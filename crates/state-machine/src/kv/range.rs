@@ -17,24 +17,24 @@ use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::mvccpb;
 use mvcc::{Fetch, KeyRange, KeyValue, Meter, RangeOptions, RangeResult, Store};
 
-use super::view::{Metered, View};
+use super::view::{MeteredStore, ReadView};
 use crate::failure::Failure;
 use crate::outcome::header;
 
 /// Executes a range on the present state of the store. `meter` may end it. Refusals: `Compacted`,
 /// `FutureRev`.
 pub fn range(store: &Store, request: &RangeRequest, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
-    execute(&Metered { store, meter }, request)
+    execute(&MeteredStore { store, meter }, request)
 }
 
-pub(super) fn execute<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+pub(super) fn execute<V: ReadView>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
     Ok(response(request, &options, view.range(&keys, request.revision, &options)?))
 }
 
 /// As `execute`, for a page: the count is that of the page and one more key.
-pub(super) fn page<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+pub(super) fn page<V: ReadView>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
     Ok(response(request, &options, view.page(&keys, request.revision, &options)?))

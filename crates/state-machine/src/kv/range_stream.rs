@@ -17,7 +17,7 @@ use mvcc::{Meter, Store};
 use prost::Message;
 
 use super::compare::key_after;
-use super::view::Metered;
+use super::view::MeteredStore;
 use super::{range, validate};
 use crate::failure::Failure;
 use crate::outcome::header;
@@ -62,7 +62,7 @@ impl RangeStream {
         // A full count with every chunk would be quadratic.
         let read = match self.request.count_only {
             true => range::range(&self.store, &self.request, meter)?,
-            false => range::page(&Metered { store: &self.store, meter }, &self.request)?,
+            false => range::page(&MeteredStore { store: &self.store, meter }, &self.request)?,
         };
         let newest = read.header.as_ref().map_or(0, |header| header.revision);
         // etcd stops counting one key beyond the limit.

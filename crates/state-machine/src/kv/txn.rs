@@ -17,7 +17,7 @@ use api::etcdserverpb::{
 };
 use mvcc::{Meter, RevisionWriter, Store};
 
-use super::view::{Pinned, View};
+use super::view::{PinnedStore, ReadView};
 use super::{compare, range, validate, write};
 use crate::failure::Failure;
 use crate::lease::Leases;
@@ -30,7 +30,7 @@ pub fn read_txn(store: &Store, request: &TxnRequest, meter: &dyn Meter) -> Resul
     let held = meter.held();
     loop {
         meter.release_to(held);
-        let view = Pinned::newest(store, meter);
+        let view = PinnedStore::newest(store, meter);
         match read_pinned(store, &view, request) {
             // A compaction overtook the pinned revision between two reads, so it is repeated. A request for a
             // compacted revision is refused then.
@@ -40,7 +40,7 @@ pub fn read_txn(store: &Store, request: &TxnRequest, meter: &dyn Meter) -> Resul
     }
 }
 
-fn read_pinned(store: &Store, view: &Pinned<'_>, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+fn read_pinned(store: &Store, view: &PinnedStore<'_>, request: &TxnRequest) -> Result<TxnResponse, Failure> {
     let succeeded = compare::all_hold(view, &request.compare)?;
     let ops = branch(request, succeeded);
     let compact_revision = store.compact_revision();

@@ -9,7 +9,7 @@
 use mvcc::{Error, KeyRange, Meter, RangeOptions, RangeResult, RevisionWriter, Store};
 
 /// A source of reads.
-pub(super) trait View {
+pub(super) trait ReadView {
     /// The newest revision of this view, its own changes included.
     fn revision(&self) -> i64;
 
@@ -24,12 +24,12 @@ pub(super) trait View {
 }
 
 /// A store with a meter for its reads.
-pub(super) struct Metered<'a> {
+pub(super) struct MeteredStore<'a> {
     pub store: &'a Store,
     pub meter: &'a dyn Meter,
 }
 
-impl View for Metered<'_> {
+impl ReadView for MeteredStore<'_> {
     fn revision(&self) -> i64 {
         self.store.revision()
     }
@@ -47,7 +47,7 @@ impl View for Metered<'_> {
     }
 }
 
-impl View for RevisionWriter<'_> {
+impl ReadView for RevisionWriter<'_> {
     fn revision(&self) -> i64 {
         RevisionWriter::revision(self)
     }
@@ -66,15 +66,15 @@ impl View for RevisionWriter<'_> {
 }
 
 /// The store at one revision. Nothing is locked, so a compaction may overtake it.
-pub(super) struct Pinned<'a> {
+pub(super) struct PinnedStore<'a> {
     store: &'a Store,
     revision: i64,
     meter: &'a dyn Meter,
 }
 
-impl<'a> Pinned<'a> {
+impl<'a> PinnedStore<'a> {
     pub fn newest(store: &'a Store, meter: &'a dyn Meter) -> Self {
-        Pinned { store, revision: store.revision(), meter }
+        PinnedStore { store, revision: store.revision(), meter }
     }
 
     /// The revision that is read for `at`.
@@ -97,7 +97,7 @@ impl<'a> Pinned<'a> {
     }
 }
 
-impl View for Pinned<'_> {
+impl ReadView for PinnedStore<'_> {
     fn revision(&self) -> i64 {
         self.revision
     }

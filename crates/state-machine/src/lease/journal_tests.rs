@@ -5,16 +5,16 @@ use super::*;
 use crate::lease::Leases;
 
 /// A machine's leases and the store that they are in.
-struct Subject {
+struct JournalFixture {
     writer: Writer,
     leases: Leases,
 }
 
-impl Subject {
+impl JournalFixture {
     fn new() -> Self {
         let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
         let leases = Leases::load(&mut writer).unwrap();
-        Subject { writer, leases }
+        JournalFixture { writer, leases }
     }
 
     fn segments(&self) -> usize {
@@ -39,8 +39,8 @@ fn renew(now: i64, ids: Vec<i64>) -> crate::command::LeaseRenew {
 
 #[test]
 fn superseded_entries_are_cleaned_and_each_lease_stays_as_it_is() {
-    let mut subject = Subject::new();
-    let Subject { writer, leases } = &mut subject;
+    let mut subject = JournalFixture::new();
+    let JournalFixture { writer, leases } = &mut subject;
     for id in 1..=3000 {
         leases.grant(writer, LogIndex(1), id, 60 + id % 7).unwrap();
     }
@@ -59,8 +59,8 @@ fn superseded_entries_are_cleaned_and_each_lease_stays_as_it_is() {
 
 #[test]
 fn a_revoked_lease_does_not_come_back_from_an_older_entry() {
-    let mut subject = Subject::new();
-    let Subject { writer, leases } = &mut subject;
+    let mut subject = JournalFixture::new();
+    let JournalFixture { writer, leases } = &mut subject;
     for id in 1..=2000 {
         leases.grant(writer, LogIndex(1), id, 60).unwrap();
         leases.renew(writer, Term(1), &renew(id, vec![id])).unwrap();
@@ -81,7 +81,7 @@ fn damaged_segments_are_refused() {
         (b"lease/x", b"12345678\x3c\x00"),
         (b"lease-clock", b"7"),
     ] {
-        let mut subject = Subject::new();
+        let mut subject = JournalFixture::new();
         subject.writer.set_item(name, Some(value));
         assert!(
             matches!(Leases::load(&mut subject.writer), Err(ApplyError::Item { .. })),
@@ -92,9 +92,9 @@ fn damaged_segments_are_refused() {
 
 #[test]
 fn leases_count_as_memory() {
-    let mut subject = Subject::new();
+    let mut subject = JournalFixture::new();
     let before = subject.writer.store().size().memory;
-    let Subject { writer, leases } = &mut subject;
+    let JournalFixture { writer, leases } = &mut subject;
     for id in 1..=10_000 {
         leases.grant(writer, LogIndex(1), id, 3600).unwrap();
     }

@@ -51,10 +51,10 @@ impl Lease {
 
 /// The leases of this member. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseTable(Arc<RwLock<Contents>>);
+pub struct LeaseTable(Arc<RwLock<LeaseContents>>);
 
 #[derive(Debug, Default)]
-struct Contents {
+struct LeaseContents {
     leases: BTreeMap<i64, Lease>,
     /// Leases without a deadline.
     unrecorded: BTreeSet<i64>,
@@ -169,7 +169,7 @@ impl LeaseTable {
         let unrecorded = unrecorded.map(|(id, _)| *id).collect();
         let mut contents = self.0.write();
         let (totals, granted) = (contents.totals, contents.granted.take());
-        let new = Contents { leases, unrecorded, clock, newest_grant, granted, totals };
+        let new = LeaseContents { leases, unrecorded, clock, newest_grant, granted, totals };
         let old = std::mem::replace(&mut *contents, new);
         drop(contents);
         // A million leases are dropped without the lock.

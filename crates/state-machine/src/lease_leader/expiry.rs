@@ -45,7 +45,7 @@ enum Scan {
 
 /// What a turn found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct DueLeases {
     /// Leases whose time is over.
     pub expired: Vec<i64>,
     /// Whether more is due now.
@@ -81,9 +81,9 @@ impl ExpiryQueue {
     }
 
     /// Handles at most `budget` leases of the scan, and as many that are due.
-    pub fn turn(&mut self, now: i64, table: &LeaseTable, budget: usize) -> Due {
+    pub fn turn(&mut self, now: i64, table: &LeaseTable, budget: usize) -> DueLeases {
         self.scan(now, table, budget);
-        let mut due = Due::default();
+        let mut due = DueLeases::default();
         let mut left = budget;
         while left > 0 {
             let Some(ids) = self.take_due(now, left.min(LOOKED_UP)) else { break };

@@ -7,15 +7,15 @@ use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 use super::*;
 
 /// A machine whose leases a queue watches.
-struct Subject {
+struct ExpiryFixture {
     machine: EtcdMachine,
     index: u64,
 }
 
-impl Subject {
+impl ExpiryFixture {
     fn new() -> Self {
         let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
-        Subject { machine: EtcdMachine::new(writer, &Genesis::default()).unwrap(), index: 0 }
+        ExpiryFixture { machine: EtcdMachine::new(writer, &Genesis::default()).unwrap(), index: 0 }
     }
 
     fn apply(&mut self, kind: Kind) {
@@ -41,7 +41,7 @@ impl Subject {
 }
 
 /// All that is due at `now`.
-fn due(queue: &mut ExpiryQueue, subject: &Subject, now: i64) -> Vec<i64> {
+fn due(queue: &mut ExpiryQueue, subject: &ExpiryFixture, now: i64) -> Vec<i64> {
     let mut expired = Vec::new();
     loop {
         let turn = queue.turn(now, subject.machine.leases(), 100);
@@ -55,7 +55,7 @@ fn due(queue: &mut ExpiryQueue, subject: &Subject, now: i64) -> Vec<i64> {
 
 #[test]
 fn leases_are_due_after_deadline_and_grace_and_not_before() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.grant(&[1, 2], 10, 1_000);
     subject.grant(&[3], 20, 1_000);
     let mut queue = ExpiryQueue::new();
@@ -75,7 +75,7 @@ fn leases_are_due_after_deadline_and_grace_and_not_before() {
 
 #[test]
 fn a_renewed_lease_is_queued_again_and_a_revoked_one_is_forgotten() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.grant(&[1, 2, 3], 10, 0);
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 0), [0; 0]);
@@ -89,7 +89,7 @@ fn a_renewed_lease_is_queued_again_and_a_revoked_one_is_forgotten() {
 
 #[test]
 fn after_a_pause_of_the_machine_only_what_was_recorded_before_it_is_due() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.grant(&[1, 2], 10, 0);
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 5_000), [0; 0]);
@@ -100,7 +100,7 @@ fn after_a_pause_of_the_machine_only_what_was_recorded_before_it_is_due() {
 
 #[test]
 fn a_lease_without_a_deadline_is_never_due() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.apply(Kind::LeaseGrant(LeaseGrantRequest { id: 5, ttl: 2 }));
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 1_000_000_000), [0; 0]);
@@ -113,7 +113,7 @@ fn a_lease_without_a_deadline_is_never_due() {
 
 #[test]
 fn a_lease_that_was_not_revoked_is_looked_at_again_after_a_pause() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.grant(&[1], 2, 0);
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 3_000), [1]);
@@ -124,7 +124,7 @@ fn a_lease_that_was_not_revoked_is_looked_at_again_after_a_pause() {
 
 #[test]
 fn a_turn_is_bounded_also_when_all_leases_are_due_at_once() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     let ids: Vec<i64> = (1..=5_000).collect();
     subject.grant(&ids, 10, 0);
     let mut queue = ExpiryQueue::new();
@@ -143,7 +143,7 @@ fn a_turn_is_bounded_also_when_all_leases_are_due_at_once() {
 
 #[test]
 fn a_lease_that_is_queued_twice_is_due_once_in_a_turn() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.grant(&[1], 2, 0);
     let mut queue = ExpiryQueue::new();
     queue.push(1, 2_000);
@@ -152,7 +152,7 @@ fn a_lease_that_is_queued_twice_is_due_once_in_a_turn() {
 
 #[test]
 fn grants_during_and_after_the_scan_are_queued_whoever_records_them() {
-    let mut subject = Subject::new();
+    let mut subject = ExpiryFixture::new();
     subject.machine.leases().list_granted();
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 0), [0; 0]);

@@ -69,12 +69,12 @@ pub struct RenewalBatch {
     to_record: Chosen,
     /// The lease clock at which they were judged.
     now: i64,
-    done: Done,
+    done: RenewalProgress,
 }
 
 /// What was done for a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Done {
+enum RenewalProgress {
     Nothing,
     /// What had to be recorded and confirmed.
     Required,
@@ -100,7 +100,7 @@ pub enum RenewalStep {
 
 /// The answers to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Renewed {
+struct RenewedLeases {
     ttls: Vec<i64>,
     /// Leases that were granted, renewed, or became visible here, after the batch was judged: to be recorded.
     late: Chosen,
@@ -114,37 +114,37 @@ impl RenewalBatch {
             judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
             ids_that_are(Renewal::Record, &ids, &judged)
         });
-        RenewalBatch { ids, judged, to_record, now, done: Done::Nothing }
+        RenewalBatch { ids, judged, to_record, now, done: RenewalProgress::Nothing }
     }
 
     /// What the caller does next. To be called again when it is done, until there is an answer.
     pub fn next(&mut self, table: &LeaseTable) -> RenewalStep {
-        if self.done == Done::Nothing {
-            self.done = Done::Required;
+        if self.done == RenewalProgress::Nothing {
+            self.done = RenewalProgress::Required;
             let (record, must_confirm) = (std::mem::take(&mut self.to_record), self.must_confirm());
             if must_confirm || !record.is_empty() {
                 return RenewalStep::Require { record, must_confirm };
             }
         }
-        if let Done::Required | Done::Awaited = self.done {
+        if let RenewalProgress::Required | RenewalProgress::Awaited = self.done {
             let expired = self.expired();
             if look_up(table, &expired).iter().any(Option::is_some) {
-                if self.done == Done::Required {
-                    self.done = Done::Awaited;
+                if self.done == RenewalProgress::Required {
+                    self.done = RenewalProgress::Awaited;
                     return RenewalStep::AwaitRevoked(expired);
                 }
-                self.done = Done::Confirmed;
+                self.done = RenewalProgress::Confirmed;
                 return RenewalStep::Require { record: Chosen::default(), must_confirm: true };
             }
         }
-        if let Done::LateRecorded(ttls) = &self.done {
+        if let RenewalProgress::LateRecorded(ttls) = &self.done {
             return RenewalStep::Answer(self.answers_after_late(table, ttls));
         }
-        let Renewed { ttls, late } = self.answers(table);
+        let RenewedLeases { ttls, late } = self.answers(table);
         if late.is_empty() {
             return RenewalStep::Answer(ttls);
         }
-        self.done = Done::LateRecorded(ttls);
+        self.done = RenewalProgress::LateRecorded(ttls);
         RenewalStep::Require { record: late, must_confirm: false }
     }
 
@@ -160,7 +160,7 @@ impl RenewalBatch {
 
     /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been
     /// revoked, or be another lease with the same id, which has its full TTL from its grant on.
-    fn answers(&self, table: &LeaseTable) -> Renewed {
+    fn answers(&self, table: &LeaseTable) -> RenewedLeases {
         let mut ttls = Vec::new();
         let late = Chosen::find(table, |table| {
             let mut late = Vec::new();
@@ -181,7 +181,7 @@ impl RenewalBatch {
             }
             late
         });
-        Renewed { ttls, late }
+        RenewedLeases { ttls, late }
     }
 
     /// The answers once those that came late are recorded: a lease may have been revoked before its record.
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn batch(ids: Vec<i64>, judged: Vec<Renewal>, now: i64) -> RenewalBatch {
-        RenewalBatch { ids, judged, to_record: Chosen::default(), now, done: Done::Nothing }
+        RenewalBatch { ids, judged, to_record: Chosen::default(), now, done: RenewalProgress::Nothing }
     }
 
     #[test]
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn a_lease_that_was_renewed_while_its_end_was_waited_for_has_its_time() {
         for (deadline, answers) in [
-            (3_000, Renewed { ttls: vec![0], late: Chosen::default() }),
-            (6_000, Renewed { ttls: vec![3], late: Chosen::of(&[7]) }),
+            (3_000, RenewedLeases { ttls: vec![0], late: Chosen::default() }),
+            (6_000, RenewedLeases { ttls: vec![3], late: Chosen::of(&[7]) }),
         ] {
             let table = LeaseTable::default();
             table.set(7, Lease { ttl: 3, deadline: Some(deadline), granted: LogIndex::ZERO });
@@ -262,7 +262,7 @@ mod tests {
         table.set(7, Lease { ttl: 3, deadline: Some(6_000), granted: LogIndex::ZERO });
         let batch = batch(vec![7, 8], vec![Renewal::Expired, Renewal::Unknown], 4_000);
         let renewed = batch.answers(&table);
-        assert_eq!(renewed, Renewed { ttls: vec![3, 0], late: Chosen::of(&[7]) });
+        assert_eq!(renewed, RenewedLeases { ttls: vec![3, 0], late: Chosen::of(&[7]) });
         assert_eq!(batch.answers_after_late(&table, &renewed.ttls), [3, 0]);
         table.remove(7);
         assert_eq!(batch.answers_after_late(&table, &renewed.ttls), [0, 0]);

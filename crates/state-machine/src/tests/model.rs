@@ -6,7 +6,7 @@ use api::etcdserverpb::RangeRequest;
 
 /// A key as it was at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct ModelKey {
     pub value: String,
     pub create: i64,
     pub modified: i64,
@@ -14,11 +14,11 @@ pub struct Kept {
     pub lease: i64,
 }
 
-type State = BTreeMap<String, Kept>;
+type ModelState = BTreeMap<String, ModelKey>;
 
 /// The whole history; the state at revision r is `states[r - 1]`.
 pub struct Model {
-    states: Vec<State>,
+    states: Vec<ModelState>,
     compacted: i64,
     /// TTL and deadline.
     leases: BTreeMap<i64, (i64, Option<i64>)>,
@@ -27,7 +27,7 @@ pub struct Model {
 
 /// One change inside a revision.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum ModelChange {
     /// Key, value, and lease; 0 is none.
     Put(String, String, i64),
     Delete(String, String),
@@ -35,33 +35,33 @@ pub enum Change {
 
 impl Model {
     pub fn new() -> Self {
-        Model { states: vec![State::new()], compacted: -1, leases: BTreeMap::new(), clock: 0 }
+        Model { states: vec![ModelState::new()], compacted: -1, leases: BTreeMap::new(), clock: 0 }
     }
 
     pub fn revision(&self) -> i64 {
         self.states.len() as i64
     }
 
-    pub fn newest(&self) -> &State {
+    pub fn newest(&self) -> &ModelState {
         self.states.last().expect("revision 1 exists")
     }
 
     /// Makes the changes as one revision, if they change anything.
-    pub fn change(&mut self, changes: &[Change]) {
+    pub fn change(&mut self, changes: &[ModelChange]) {
         let revision = self.revision() + 1;
         let mut state = self.newest().clone();
         let mut changed = false;
         for change in changes {
             match change {
-                Change::Put(key, value, lease) => {
+                ModelChange::Put(key, value, lease) => {
                     let (create, version) =
                         state.get(key).map_or((revision, 0), |kept| (kept.create, kept.version));
                     let (value, version, lease) = (value.clone(), version + 1, *lease);
-                    let kept = Kept { value, create, modified: revision, version, lease };
+                    let kept = ModelKey { value, create, modified: revision, version, lease };
                     state.insert(key.clone(), kept);
                     changed = true;
                 }
-                Change::Delete(key, end) => {
+                ModelChange::Delete(key, end) => {
                     let doomed: Vec<_> = state.keys().filter(|it| within(it, key, end)).cloned().collect();
                     changed |= !doomed.is_empty();
                     for key in doomed {
@@ -76,10 +76,10 @@ impl Model {
     }
 
     /// Whether all leases of these changes exist.
-    pub fn permits(&self, changes: &[Change]) -> bool {
+    pub fn permits(&self, changes: &[ModelChange]) -> bool {
         changes.iter().all(|change| match change {
-            Change::Put(_, _, lease) => *lease == 0 || self.leases.contains_key(lease),
-            Change::Delete(..) => true,
+            ModelChange::Put(_, _, lease) => *lease == 0 || self.leases.contains_key(lease),
+            ModelChange::Delete(..) => true,
         })
     }
 
@@ -106,7 +106,9 @@ impl Model {
         let existed = self.leases.remove(&id).is_some();
         if existed {
             let keys = self.keys_of(id);
-            self.change(&keys.into_iter().map(|key| Change::Delete(key, String::new())).collect::<Vec<_>>());
+            self.change(
+                &keys.into_iter().map(|key| ModelChange::Delete(key, String::new())).collect::<Vec<_>>(),
+            );
         }
         existed
     }
@@ -160,8 +162,8 @@ impl Model {
             .filter(|(_, it)| bound(it.modified, request.min_mod_revision, request.max_mod_revision))
             .filter(|(_, it)| bound(it.create, request.min_create_revision, request.max_create_revision))
             .collect();
-        let by_key = |(key, _): &(&String, &Kept)| (0, (*key).clone());
-        let sort_key = |it: &(&String, &Kept)| match request.sort_target {
+        let by_key = |(key, _): &(&String, &ModelKey)| (0, (*key).clone());
+        let sort_key = |it: &(&String, &ModelKey)| match request.sort_target {
             0 => by_key(it),
             1 => (it.1.version, String::new()),
             2 => (it.1.create, String::new()),

@@ -11,20 +11,20 @@ use api::etcdserverpb::{
 use bytes::Bytes;
 
 use super::World;
-use super::model::{Change, Model};
+use super::model::{Model, ModelChange};
 use super::world::show_range;
 use crate::Response;
 use crate::command::{Kind, LeaseExpire, LeaseRenew};
 
 #[derive(Clone, Debug)]
 enum Action {
-    Change(Change),
+    Change(ModelChange),
     /// The first list if the key has this version, else the second. Some of it is in a nested transaction.
     Txn {
         key: String,
         version: i64,
-        success: Vec<Change>,
-        failure: Vec<Change>,
+        success: Vec<ModelChange>,
+        failure: Vec<ModelChange>,
         nested: bool,
     },
     Compact(i64),
@@ -68,11 +68,11 @@ fn lease_action() -> impl Strategy<Value = LeaseAction> {
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = ModelChange> {
     prop_oneof![
-        3 => (key(), "[x-z]{0,3}").prop_map(|(key, value)| Change::Put(key, value, 0)),
-        2 => (key(), "[x-z]{0,3}", lease()).prop_map(|(key, value, id)| Change::Put(key, value, id)),
-        1 => (key(), end()).prop_map(|(key, end)| Change::Delete(key, end)),
+        3 => (key(), "[x-z]{0,3}").prop_map(|(key, value)| ModelChange::Put(key, value, 0)),
+        2 => (key(), "[x-z]{0,3}", lease()).prop_map(|(key, value, id)| ModelChange::Put(key, value, id)),
+        1 => (key(), end()).prop_map(|(key, end)| ModelChange::Delete(key, end)),
     ]
 }
 
@@ -115,7 +115,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn ops(changes: &[Change], nested: bool) -> Vec<RequestOp> {
+fn ops(changes: &[ModelChange], nested: bool) -> Vec<RequestOp> {
     let mut ops: Vec<_> = changes.iter().map(|change| RequestOp { request: Some(request(change)) }).collect();
     if nested && ops.len() > 1 {
         let success = ops.split_off(1);
@@ -126,15 +126,15 @@ fn ops(changes: &[Change], nested: bool) -> Vec<RequestOp> {
     ops
 }
 
-fn request(change: &Change) -> Request {
+fn request(change: &ModelChange) -> Request {
     match change.clone() {
-        Change::Put(key, value, lease) => Request::RequestPut(PutRequest {
+        ModelChange::Put(key, value, lease) => Request::RequestPut(PutRequest {
             key: key.into(),
             value: value.into(),
             lease,
             ..PutRequest::default()
         }),
-        Change::Delete(key, end) => Request::RequestDeleteRange(DeleteRangeRequest {
+        ModelChange::Delete(key, end) => Request::RequestDeleteRange(DeleteRangeRequest {
             key: key.into(),
             range_end: end.into(),
             prev_kv: true,
@@ -142,7 +142,7 @@ fn request(change: &Change) -> Request {
     }
 }
 
-fn kind(change: &Change) -> Kind {
+fn kind(change: &ModelChange) -> Kind {
     match request(change) {
         Request::RequestPut(put) => Kind::Put(put),
         Request::RequestDeleteRange(delete) => Kind::DeleteRange(delete),

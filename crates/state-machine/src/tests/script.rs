@@ -20,7 +20,7 @@ use crate::command::{Kind, LeaseExpire, LeaseRenew, PublishMember};
 
 /// One step of a script.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ScriptStep {
     Range(RangeRequest),
     Command(Kind),
     /// Shows all leases with their keys.
@@ -29,20 +29,20 @@ pub enum Step {
     Nothing,
 }
 
-pub fn read(script: &str) -> Vec<Step> {
+pub fn read(script: &str) -> Vec<ScriptStep> {
     let spaced = script.replace(['\n', ','], " ").replace(';', " ; ").replace('{', " { ").replace('}', " } ");
-    let mut reader = Reader { words: spaced.split_whitespace().map(str::to_owned).collect(), at: 0 };
+    let mut reader = WordReader { words: spaced.split_whitespace().map(str::to_owned).collect(), at: 0 };
     let steps = reader.steps();
     assert!(reader.peek().is_none(), "not understood from {:?} on in {script:?}", reader.peek());
     steps
 }
 
-struct Reader {
+struct WordReader {
     words: Vec<String>,
     at: usize,
 }
 
-impl Reader {
+impl WordReader {
     fn peek(&self) -> Option<&str> {
         self.words.get(self.at).map(String::as_str)
     }
@@ -69,7 +69,7 @@ impl Reader {
         options
     }
 
-    fn steps(&mut self) -> Vec<Step> {
+    fn steps(&mut self) -> Vec<ScriptStep> {
         let mut steps = Vec::new();
         while self.peek().is_some_and(|word| word != "}") {
             if !self.take(";") {
@@ -79,37 +79,39 @@ impl Reader {
         steps
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> ScriptStep {
         match self.next().as_str() {
-            "range" => Step::Range(self.range()),
-            "put" => Step::Command(Kind::Put(self.put())),
-            "del" => Step::Command(Kind::DeleteRange(self.delete())),
-            "txn" => Step::Command(Kind::Txn(self.txn())),
-            "nothing" => Step::Nothing,
+            "range" => ScriptStep::Range(self.range()),
+            "put" => ScriptStep::Command(Kind::Put(self.put())),
+            "del" => ScriptStep::Command(Kind::DeleteRange(self.delete())),
+            "txn" => ScriptStep::Command(Kind::Txn(self.txn())),
+            "nothing" => ScriptStep::Nothing,
             "grant" => {
                 let (id, ttl) = (number(&self.next()), number(&self.next()));
-                Step::Command(Kind::LeaseGrant(LeaseGrantRequest { id, ttl }))
+                ScriptStep::Command(Kind::LeaseGrant(LeaseGrantRequest { id, ttl }))
             }
-            "revoke" => Step::Command(Kind::LeaseRevoke(LeaseRevokeRequest { id: number(&self.next()) })),
+            "revoke" => {
+                ScriptStep::Command(Kind::LeaseRevoke(LeaseRevokeRequest { id: number(&self.next()) }))
+            }
             "renew" => {
                 let (term, now, mut ids) = self.leader();
                 let granted = ids.iter().find(|(name, _)| name == "granted");
                 let granted = granted.map(|(_, index)| number(index) as u64);
                 ids.retain(|(name, _)| name != "granted");
                 let ids = numbers(&ids);
-                Step::Command(Kind::LeaseRenew(LeaseRenew { term, now, ids, granted }))
+                ScriptStep::Command(Kind::LeaseRenew(LeaseRenew { term, now, ids, granted }))
             }
             "expire" => {
                 let (term, now, ids) = self.leader();
-                Step::Command(Kind::LeaseExpire(LeaseExpire { term, now, ids: numbers(&ids) }))
+                ScriptStep::Command(Kind::LeaseExpire(LeaseExpire { term, now, ids: numbers(&ids) }))
             }
-            "leases" => Step::Leases,
+            "leases" => ScriptStep::Leases,
             "compact" => {
                 let revision = number(&self.next());
-                Step::Command(Kind::Compact(CompactionRequest { revision, physical: false }))
+                ScriptStep::Command(Kind::Compact(CompactionRequest { revision, physical: false }))
             }
-            "alarm" => Step::Command(Kind::Alarm(self.alarm())),
-            "publish" => Step::Command(Kind::PublishMember(PublishMember {
+            "alarm" => ScriptStep::Command(Kind::Alarm(self.alarm())),
+            "publish" => ScriptStep::Command(Kind::PublishMember(PublishMember {
                 member_id: number(&self.next()) as u64,
                 name: self.next(),
                 client_urls: self.options().into_iter().map(|(url, _)| url).collect(),
@@ -203,15 +205,15 @@ fn numbers(ids: &[(String, String)]) -> Vec<i64> {
     ids.iter().map(|(id, _)| number(id)).collect()
 }
 
-fn op(step: Step) -> RequestOp {
+fn op(step: ScriptStep) -> RequestOp {
     let request = match step {
-        Step::Range(request) => Some(Request::RequestRange(request)),
-        Step::Command(Kind::Put(request)) => Some(Request::RequestPut(request)),
-        Step::Command(Kind::DeleteRange(request)) => Some(Request::RequestDeleteRange(request)),
-        Step::Command(Kind::Txn(request)) => Some(Request::RequestTxn(request)),
-        Step::Nothing => None,
-        Step::Leases => panic!("not an operation of a transaction"),
-        Step::Command(other) => panic!("not an operation of a transaction: {other:?}"),
+        ScriptStep::Range(request) => Some(Request::RequestRange(request)),
+        ScriptStep::Command(Kind::Put(request)) => Some(Request::RequestPut(request)),
+        ScriptStep::Command(Kind::DeleteRange(request)) => Some(Request::RequestDeleteRange(request)),
+        ScriptStep::Command(Kind::Txn(request)) => Some(Request::RequestTxn(request)),
+        ScriptStep::Nothing => None,
+        ScriptStep::Leases => panic!("not an operation of a transaction"),
+        ScriptStep::Command(other) => panic!("not an operation of a transaction: {other:?}"),
     };
     RequestOp { request }
 }

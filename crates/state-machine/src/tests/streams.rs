@@ -1,14 +1,14 @@
 //! RangeStream: sizes of chunks, the contents of the last one, one revision throughout.
 
 use super::World;
-use super::script::{Step, read};
+use super::script::{ScriptStep, read};
 use super::world::{refusal, show_range};
 use crate::RangeStream;
 
 const TARGET: usize = 1 << 20;
 
 fn stream(world: &World, script: &str, bytes_target: usize) -> RangeStream {
-    let Some(Step::Range(request)) = read(script).pop() else { panic!("not a range: {script}") };
+    let Some(ScriptStep::Range(request)) = read(script).pop() else { panic!("not a range: {script}") };
     RangeStream::new(world.asked.store().clone(), request, bytes_target)
 }
 

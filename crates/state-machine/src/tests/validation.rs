@@ -3,20 +3,20 @@
 use api::Error;
 use api::etcdserverpb::{RangeRequest, TxnRequest};
 
-use super::script::{Step, read};
+use super::script::{ScriptStep, read};
 use crate::command::Kind;
 use crate::validate::{self, StreamRefusal};
 
 fn txn(script: &str) -> TxnRequest {
     match read(script).pop() {
-        Some(Step::Command(Kind::Txn(request))) => request,
+        Some(ScriptStep::Command(Kind::Txn(request))) => request,
         other => panic!("not a transaction: {other:?}"),
     }
 }
 
 fn range(script: &str) -> RangeRequest {
     match read(script).pop() {
-        Some(Step::Range(request)) => request,
+        Some(ScriptStep::Range(request)) => request,
         other => panic!("not a range: {other:?}"),
     }
 }

@@ -14,7 +14,7 @@ use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use mvcc::{Import, ImportedState, LogPosition, MemoryBackend, Options};
 
-use super::script::{Step, read};
+use super::script::{ScriptStep, read};
 use crate::command::{self, Kind};
 use crate::{
     Answer, AuthState, EtcdMachine, Failure, Genesis, Outcome, Response, get, is_get, range, read_txn,
@@ -76,13 +76,15 @@ impl World {
         answer
     }
 
-    fn step(&mut self, step: Step) -> Result<String, api::Error> {
+    fn step(&mut self, step: ScriptStep) -> Result<String, api::Error> {
         match step {
-            Step::Range(request) => self.range(&request).map(|response| show_range(&response)),
-            Step::Command(Kind::Txn(request)) if validate::is_read_only(&request) => self.read_txn(request),
-            Step::Command(kind) => self.apply(kind).map(|response| show(&response)),
-            Step::Leases => Ok(self.leases()),
-            Step::Nothing => panic!("nothing is an operation of a transaction only"),
+            ScriptStep::Range(request) => self.range(&request).map(|response| show_range(&response)),
+            ScriptStep::Command(Kind::Txn(request)) if validate::is_read_only(&request) => {
+                self.read_txn(request)
+            }
+            ScriptStep::Command(kind) => self.apply(kind).map(|response| show(&response)),
+            ScriptStep::Leases => Ok(self.leases()),
+            ScriptStep::Nothing => panic!("nothing is an operation of a transaction only"),
         }
     }
 

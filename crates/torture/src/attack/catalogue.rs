@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use super::attacks::ground::Ground;
 use super::attacks::{callers, flood, hoard, peers, socket, work};
-use super::figures::outcome::{BOUNDS, Bounds};
+use super::figures::outcome::{AttackBounds, BOUNDS};
 use super::preload::Preload;
 
 type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -19,7 +19,7 @@ pub struct Attack {
     /// `ulimit -n` of the server.
     pub descriptors_max: Option<u32>,
     pub quota_bytes: Option<u64>,
-    pub bounds: Bounds,
+    pub bounds: AttackBounds,
     pub strike: fn(Ground) -> Strike,
 }
 
@@ -31,7 +31,7 @@ const fn attack(name: &'static str, strike: fn(Ground) -> Strike) -> Attack {
 }
 
 /// Bodies over HTTP/2 and objects through the gateway have a bound each, and both are filled.
-const HOARDS: Bounds = Bounds { rss_growth: 448 << 20, ..BOUNDS };
+const HOARDS: AttackBounds = AttackBounds { rss_growth: 448 << 20, ..BOUNDS };
 
 pub static ATTACKS: &[Attack] = &[
     attack("rapid-reset", |ground| Box::pin(flood::rapid_reset(ground))),
@@ -40,7 +40,7 @@ pub static ATTACKS: &[Attack] = &[
     attack("ping-flood", |ground| Box::pin(flood::ping(ground))),
     attack("settings-flood", |ground| Box::pin(flood::settings(ground))),
     Attack {
-        bounds: Bounds {
+        bounds: AttackBounds {
             descriptors_left: flood::RENEWAL_CONNECTIONS as u64 + BOUNDS.descriptors_left,
             ..BOUNDS
         },

@@ -33,11 +33,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::bench::{Bench, say};
-use crate::failure::{Attempt, Failure, Result};
+use crate::bench::{Environment, say};
+use crate::failure::{Attempt, ExperimentError, Result};
 use catalogue::{ATTACKS, Attack};
-use figures::outcome::Outcome;
-use target::Program;
+use figures::outcome::AttackOutcome;
+use target::ServerProgram;
 use trial::Trial;
 
 /// Below the server and the healthy clients.
@@ -45,7 +45,7 @@ const ATTACKER_NICENESS: i32 = 5;
 
 /// What to do.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct AttackOptions {
     pub duration: Duration,
     pub members: u16,
     /// Names; empty: all.
@@ -64,11 +64,11 @@ pub struct Order {
 }
 
 /// Makes the attacks; whether each verdict on the first program is good.
-pub fn run(bench: &Bench, order: &Order) -> Result<bool> {
+pub fn run(bench: &Environment, order: &AttackOptions) -> Result<bool> {
     let attacks = chosen(order)?;
     raise_descriptor_limit();
-    let programs: Result<Vec<Program>> =
-        std::iter::once(&bench.server).chain(&order.etcd).map(|path| Program::at(path)).collect();
+    let programs: Result<Vec<ServerProgram>> =
+        std::iter::once(&bench.server).chain(&order.etcd).map(|path| ServerProgram::at(path)).collect();
     let programs = programs?;
     let calm =
         Builder::new_multi_thread().worker_threads(2).enable_all().build().or_say("start a runtime")?;
@@ -78,8 +78,8 @@ pub fn run(bench: &Bench, order: &Order) -> Result<bool> {
         let mut terminate = signal(SignalKind::terminate()).or_say("handle SIGTERM")?;
         tokio::select! {
             outcomes = all(bench, order, &attacks, &programs, &attackers) => outcomes,
-            _ = interrupt.recv() => Err(Failure::new("interrupted")),
-            _ = terminate.recv() => Err(Failure::new("terminated")),
+            _ = interrupt.recv() => Err(ExperimentError::new("interrupted")),
+            _ = terminate.recv() => Err(ExperimentError::new("terminated")),
         }
     });
     attackers.shutdown_background();
@@ -95,10 +95,13 @@ pub fn run(bench: &Bench, order: &Order) -> Result<bool> {
     Ok(bad == 0)
 }
 
-fn chosen(order: &Order) -> Result<Vec<&'static Attack>> {
+fn chosen(order: &AttackOptions) -> Result<Vec<&'static Attack>> {
     if let Some(unknown) = order.only.iter().find(|name| ATTACKS.iter().all(|attack| attack.name != **name)) {
         let known: Vec<&str> = ATTACKS.iter().map(|attack| attack.name).collect();
-        return Err(Failure::new(format!("no attack is called {unknown}; there are {}", known.join(", "))));
+        return Err(ExperimentError::new(format!(
+            "no attack is called {unknown}; there are {}",
+            known.join(", ")
+        )));
     }
     let (share, shares) = order.share;
     let wanted = |(number, attack): &(usize, &Attack)| {
@@ -128,12 +131,12 @@ fn attackers() -> Result<Runtime> {
 }
 
 async fn all(
-    bench: &Bench,
-    order: &Order,
+    bench: &Environment,
+    order: &AttackOptions,
     attacks: &[&'static Attack],
-    programs: &[Program],
+    programs: &[ServerProgram],
     attackers: &Runtime,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<AttackOutcome>> {
     let mut outcomes = Vec::new();
     for attack in attacks {
         for program in programs {
@@ -152,7 +155,7 @@ async fn all(
     Ok(outcomes)
 }
 
-async fn tried(trial: &Trial<'_>, tries: u32) -> Outcome {
+async fn tried(trial: &Trial<'_>, tries: u32) -> AttackOutcome {
     let mut left = tries.max(1);
     loop {
         left -= 1;
@@ -166,8 +169,8 @@ async fn tried(trial: &Trial<'_>, tries: u32) -> Outcome {
 }
 
 /// Progress.
-fn line(outcome: &Outcome) -> String {
-    let Outcome { attack, program, acts, breaks, before, during, rss_mib, .. } = outcome;
+fn line(outcome: &AttackOutcome) -> String {
+    let AttackOutcome { attack, program, acts, breaks, before, during, rss_mib, .. } = outcome;
     let verdict = if outcome.passed() { "ok".to_owned() } else { outcome.faults.join(", ") };
     let detail = outcome.ended.as_ref().or(outcome.failure.as_ref()).map_or("", String::as_str);
     format!(

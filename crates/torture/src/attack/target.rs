@@ -8,9 +8,9 @@ use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{MemberListRequest, StatusRequest};
 
 use super::http2::requests;
-use crate::bench::{Bench, Scratch};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::{Place, Process};
+use crate::bench::{Environment, ScratchDir};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::{MemberPlace, MemberProcess};
 
 /// The start of a line says what happened.
 const LINE_CHARS_SHOWN: usize = 400;
@@ -21,31 +21,31 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which server a program is. Peer ports differ; all else is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     KvServer,
     Etcd,
 }
 
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct ServerProgram {
     pub path: PathBuf,
-    pub kind: Kind,
+    pub kind: ProgramKind,
 }
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct ClusterSetup {
     pub members: u16,
     pub flags: Vec<String>,
     /// `ulimit -n` of each member.
     pub descriptors_max: Option<u32>,
 }
 
-pub struct Target {
-    pub places: Vec<Place>,
-    processes: Vec<Process>,
+pub struct AttackTarget {
+    pub places: Vec<MemberPlace>,
+    processes: Vec<MemberProcess>,
     /// Last: it is removed after the processes have ended.
-    _scratch: Scratch,
+    _scratch: ScratchDir,
 }
 
 /// Public ids, as any client may ask for them.
@@ -58,42 +58,42 @@ pub struct Ids {
     pub term: u64,
 }
 
-impl Program {
+impl ServerProgram {
     /// Asks the program what it is.
-    pub fn at(path: &Path) -> Result<Program> {
+    pub fn at(path: &Path) -> Result<ServerProgram> {
         let output = std::process::Command::new(path).arg("--version").output().attempt("run", path)?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let kind = match said.lines().next().unwrap_or_default() {
-            first if first.starts_with("etcd Version") => Kind::Etcd,
-            first if first.starts_with("kv-server Version") => Kind::KvServer,
+            first if first.starts_with("etcd Version") => ProgramKind::Etcd,
+            first if first.starts_with("kv-server Version") => ProgramKind::KvServer,
             other => {
                 let path = path.display();
-                return Err(Failure::new(format!("{path} is neither etcd nor kv-server: {other}")));
+                return Err(ExperimentError::new(format!("{path} is neither etcd nor kv-server: {other}")));
             }
         };
-        Ok(Program { path: path.to_owned(), kind })
+        Ok(ServerProgram { path: path.to_owned(), kind })
     }
 }
 
-impl Target {
+impl AttackTarget {
     /// Starts the members and waits until all of them serve.
-    pub fn start(bench: &Bench, program: &Program, setup: &Setup) -> Result<Target> {
+    pub fn start(bench: &Environment, program: &ServerProgram, setup: &ClusterSetup) -> Result<AttackTarget> {
         let scratch = bench.directory("attack")?;
         let ports: Vec<(u16, u16)> = (0..setup.members).map(|number| bench.ports(number)).collect();
         let url = |(number, (_, peer)): (usize, &(u16, u16))| format!("m{number}=http://127.0.0.1:{peer}");
         let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
-        let place = |(number, ports): (usize, &(u16, u16))| Place {
+        let place = |(number, ports): (usize, &(u16, u16))| MemberPlace {
             name: format!("m{number}"),
             cluster: cluster.clone(),
             flags: setup.flags.clone(),
             descriptors_max: setup.descriptors_max,
-            ..Place::alone(&program.path, scratch.join(&format!("m{number}")), *ports)
+            ..MemberPlace::alone(&program.path, scratch.join(&format!("m{number}")), *ports)
         };
-        let places: Vec<Place> = ports.iter().enumerate().map(place).collect();
-        let started: Result<Vec<Process>> = places.iter().map(|place| place.start(&[])).collect();
+        let places: Vec<MemberPlace> = ports.iter().enumerate().map(place).collect();
+        let started: Result<Vec<MemberProcess>> = places.iter().map(|place| place.start(&[])).collect();
         let processes = started?;
-        processes.iter().try_for_each(Process::wait_ready)?;
-        Ok(Target { places, processes, _scratch: scratch })
+        processes.iter().try_for_each(MemberProcess::wait_ready)?;
+        Ok(AttackTarget { places, processes, _scratch: scratch })
     }
 
     pub fn client_ports(&self) -> Vec<u16> {
@@ -101,7 +101,7 @@ impl Target {
     }
 
     pub fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(Process::id).collect()
+        self.processes.iter().map(MemberProcess::id).collect()
     }
 
     /// How a member ended, and the last line that says why.
@@ -123,7 +123,7 @@ impl Target {
         let mut members = answer.members;
         members.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Ids {
-            cluster: cluster.ok_or_else(|| Failure::new("an answer without a header"))?,
+            cluster: cluster.ok_or_else(|| ExperimentError::new("an answer without a header"))?,
             members: members.into_iter().map(|member| member.id).collect(),
             leader: status.leader,
             term: status.raft_term,

@@ -16,21 +16,21 @@ use tokio::time::Instant;
 use super::attacks::ground::{Ground, Ledger};
 use super::catalogue::Attack;
 use super::figures::load::HealthyLoad;
-use super::figures::outcome::{Findings, NORMAL_WINDOW, Outcome, SETTLE_WITHIN, Times, Usages};
-use super::figures::process::{PeakMemory, Usage};
+use super::figures::outcome::{AttackOutcome, Findings, NORMAL_WINDOW, SETTLE_WITHIN, Times, Usages};
+use super::figures::process::{PeakMemory, ProcessUsage};
 use super::preload;
-use super::target::{Kind, Program, Setup, Target};
-use crate::bench::Bench;
-use crate::failure::{Failure, Result};
+use super::target::{AttackTarget, ClusterSetup, ProgramKind, ServerProgram};
+use crate::bench::Environment;
+use crate::failure::{ExperimentError, Result};
 
 const WARM_UP: Duration = Duration::from_secs(1);
 const CALM_MAX: Duration = Duration::from_secs(5);
 const ENDED_ASKED_EVERY: Duration = Duration::from_millis(50);
 
 pub struct Trial<'a> {
-    pub bench: &'a Bench,
+    pub bench: &'a Environment,
     pub attack: &'static Attack,
-    pub program: &'a Program,
+    pub program: &'a ServerProgram,
     pub members: u16,
     pub duration: Duration,
     /// A 99th percentile below this is good.
@@ -40,9 +40,9 @@ pub struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    pub async fn run(&self) -> Result<Outcome> {
+    pub async fn run(&self) -> Result<AttackOutcome> {
         let setup = self.setup();
-        let mut target = Target::start(self.bench, self.program, &setup)?;
+        let mut target = AttackTarget::start(self.bench, self.program, &setup)?;
         preload::fill(target.client_ports()[0], &self.attack.preload).await?;
         let ids = target.ids().await?;
         let load = HealthyLoad::start(&target.client_ports()).await?;
@@ -51,7 +51,7 @@ impl Trial<'_> {
         tokio::time::sleep(self.duration.min(CALM_MAX)).await;
 
         let pids = target.pids();
-        let mut usages = Usages { before: Usage::of_all(&pids), ..Usages::default() };
+        let mut usages = Usages { before: ProcessUsage::of_all(&pids), ..Usages::default() };
         let peak = PeakMemory::watch(pids.clone());
         let attack = Instant::now();
         let ground = Ground {
@@ -69,12 +69,12 @@ impl Trial<'_> {
         let over = Instant::now();
         if ended.is_none() {
             ended = wait(&mut target, over + SETTLE_WITHIN, None, &mut usages).await;
-            usages.left = Usage::of_all(&pids);
+            usages.left = ProcessUsage::of_all(&pids);
             tokio::time::sleep(NORMAL_WINDOW).await;
         }
         usages.rss_bytes_peak = peak.finish();
         let samples = load.finish().await;
-        Ok(Outcome::of(Findings {
+        Ok(AttackOutcome::of(Findings {
             attack: self.attack.name,
             bounds: self.attack.bounds,
             program: name(self.program.kind).to_owned(),
@@ -91,9 +91,9 @@ impl Trial<'_> {
     }
 
     /// The outcome of a trial that could not be made, which is a bad one.
-    pub fn failed(&self, failure: &Failure) -> Outcome {
+    pub fn failed(&self, failure: &ExperimentError) -> AttackOutcome {
         let now = Instant::now();
-        Outcome::of(Findings {
+        AttackOutcome::of(Findings {
             attack: self.attack.name,
             bounds: self.attack.bounds,
             program: name(self.program.kind).to_owned(),
@@ -109,9 +109,9 @@ impl Trial<'_> {
         })
     }
 
-    fn setup(&self) -> Setup {
+    fn setup(&self) -> ClusterSetup {
         let quota = self.attack.quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}"));
-        Setup {
+        ClusterSetup {
             members: self.members.max(self.attack.members_min),
             flags: quota.into_iter().collect(),
             descriptors_max: self.attack.descriptors_max,
@@ -119,17 +119,17 @@ impl Trial<'_> {
     }
 }
 
-pub fn name(kind: Kind) -> &'static str {
+pub fn name(kind: ProgramKind) -> &'static str {
     match kind {
-        Kind::KvServer => "kv-server",
-        Kind::Etcd => "etcd",
+        ProgramKind::KvServer => "kv-server",
+        ProgramKind::Etcd => "etcd",
     }
 }
 
 /// Waits until a moment, or until a member has ended. Keeps the newest usage of `pids`: there is none after
 /// an end.
 async fn wait(
-    target: &mut Target,
+    target: &mut AttackTarget,
     until: Instant,
     pids: Option<&[u32]>,
     usages: &mut Usages,
@@ -139,7 +139,7 @@ async fn wait(
             return Some(ended);
         }
         if let Some(pids) = pids {
-            usages.over = Usage::of_all(pids);
+            usages.over = ProcessUsage::of_all(pids);
         }
         tokio::time::sleep_until(until.min(Instant::now() + ENDED_ASKED_EVERY)).await;
     }

@@ -40,18 +40,18 @@ pub enum Effect {
 pub struct Claim {
     pub effect: Effect,
     pub asked_at: u64,
-    pub answer: Option<Answer>,
+    pub answer: Option<Acknowledgement>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Acknowledgement {
     pub at: u64,
     pub revision: i64,
 }
 
 /// One key as a member has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct KeyState {
     pub value: Bytes,
     pub created: i64,
     pub modified: i64,
@@ -60,9 +60,9 @@ pub struct Found {
 
 /// All keys as a member has them.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct MemberKeys {
     pub revision: i64,
-    pub keys: BTreeMap<Bytes, Found>,
+    pub keys: BTreeMap<Bytes, KeyState>,
 }
 
 impl Effect {
@@ -85,7 +85,7 @@ impl Claim {
 
 /// What is known of one key.
 #[derive(Default)]
-struct Fate<'a> {
+struct KeyFate<'a> {
     /// The newest acknowledged write or delete, with the value.
     newest: Option<(i64, Option<&'a Bytes>)>,
     /// Deletes that may have happened: the revision if it was acknowledged.
@@ -96,7 +96,7 @@ struct Fate<'a> {
 
 /// Everything wrong with `state`, given that all answers up to `cutoff` must hold. `baseline` was read
 /// earlier from the same member or cluster, and holds as well.
-pub fn check(claims: &[Claim], cutoff: u64, baseline: &State, state: &State) -> Vec<String> {
+pub fn check(claims: &[Claim], cutoff: u64, baseline: &MemberKeys, state: &MemberKeys) -> Vec<String> {
     let mut violations = Vec::new();
     let fates = fates(claims, cutoff, baseline);
     let newest = claims.iter().filter_map(|claim| claim.acknowledged(cutoff)).max().unwrap_or(1);
@@ -119,8 +119,8 @@ pub fn check(claims: &[Claim], cutoff: u64, baseline: &State, state: &State) -> 
     violations
 }
 
-fn fates<'a>(claims: &'a [Claim], cutoff: u64, baseline: &'a State) -> HashMap<&'a Bytes, Fate<'a>> {
-    let mut fates: HashMap<&Bytes, Fate<'_>> = HashMap::new();
+fn fates<'a>(claims: &'a [Claim], cutoff: u64, baseline: &'a MemberKeys) -> HashMap<&'a Bytes, KeyFate<'a>> {
+    let mut fates: HashMap<&Bytes, KeyFate<'_>> = HashMap::new();
     for (key, found) in &baseline.keys {
         let fate = fates.entry(key).or_default();
         fate.newest = Some((found.modified, Some(&found.value)));
@@ -147,7 +147,7 @@ fn fates<'a>(claims: &'a [Claim], cutoff: u64, baseline: &'a State) -> HashMap<&
     fates
 }
 
-fn check_key(fate: &Fate<'_>, found: Option<&Found>, revision: i64) -> Option<String> {
+fn check_key(fate: &KeyFate<'_>, found: Option<&KeyState>, revision: i64) -> Option<String> {
     let Some(found) = found else {
         let (written, _) = fate.newest.filter(|(_, value)| value.is_some())?;
         let deleted = |at: &Option<i64>| at.is_none_or(|at| at > written);
@@ -175,7 +175,11 @@ fn check_key(fate: &Fate<'_>, found: Option<&Found>, revision: i64) -> Option<St
 }
 
 /// One revision is one request's, and a txn is there wholly or not at all.
-fn check_revisions(fates: &HashMap<&Bytes, Fate<'_>>, claims: &[Claim], state: &State) -> Vec<String> {
+fn check_revisions(
+    fates: &HashMap<&Bytes, KeyFate<'_>>,
+    claims: &[Claim],
+    state: &MemberKeys,
+) -> Vec<String> {
     let mut violations = Vec::new();
     let mut owners: HashMap<i64, usize> = HashMap::new();
     for (key, found) in &state.keys {

@@ -13,26 +13,26 @@ use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use tonic::transport::{Channel, Endpoint};
 
-use super::claim::{Effect, Found, State};
-use crate::failure::{Attempt, Failure, Result};
+use super::claim::{Effect, KeyState, MemberKeys};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// A connection to one member.
 #[derive(Clone)]
-pub struct Client {
+pub struct MemberClient {
     kv: KvClient<Channel>,
     maintenance: MaintenanceClient<Channel>,
 }
 
-impl Client {
+impl MemberClient {
     /// Calls wait for `timeout` at most.
-    pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
+    pub async fn connect(port: u16, timeout: Duration) -> Result<MemberClient> {
         let endpoint =
             Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a client's address")?;
         let dialled = endpoint.connect_timeout(timeout).timeout(timeout).connect().await;
         let channel = dialled.or_say(&format!("dial port {port}"))?;
-        Ok(Client {
+        Ok(MemberClient {
             kv: KvClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
             maintenance: MaintenanceClient::new(channel),
         })
@@ -67,16 +67,16 @@ impl Client {
     }
 
     /// Everything, as of now: linearizable.
-    pub async fn everything(&mut self) -> Result<State> {
+    pub async fn everything(&mut self) -> Result<MemberKeys> {
         self.read_all(0, false).await
     }
 
     /// Everything as of a revision that this member has applied: serializable.
-    pub async fn applied(&mut self, revision: i64) -> Result<State> {
+    pub async fn applied(&mut self, revision: i64) -> Result<MemberKeys> {
         self.read_all(revision, true).await
     }
 
-    async fn read_all(&mut self, revision: i64, serializable: bool) -> Result<State> {
+    async fn read_all(&mut self, revision: i64, serializable: bool) -> Result<MemberKeys> {
         let request = RangeRequest {
             key: Bytes::from_static(b"\0"),
             range_end: Bytes::from_static(b"\0"),
@@ -86,7 +86,7 @@ impl Client {
         };
         let answer = self.kv.range(request).await.or_say("read everything")?.into_inner();
         let keys = answer.kvs.into_iter().map(|pair| (pair.key.clone(), found(pair)));
-        Ok(State { revision: header_revision(answer.header)?, keys: keys.collect() })
+        Ok(MemberKeys { revision: header_revision(answer.header)?, keys: keys.collect() })
     }
 
     /// One key as it was; `Err(None)`: that is compacted away.
@@ -94,13 +94,13 @@ impl Client {
         &mut self,
         key: &Bytes,
         revision: i64,
-    ) -> std::result::Result<Option<Found>, Option<Failure>> {
+    ) -> std::result::Result<Option<KeyState>, Option<ExperimentError>> {
         let request = RangeRequest { key: key.clone(), revision, ..RangeRequest::default() };
         match self.kv.range(request).await {
             Ok(answer) => Ok(answer.into_inner().kvs.pop().map(found)),
             Err(status) if status.message().contains("compacted") => Err(None),
             Err(status) => {
-                Err(Some(Failure::new(format!("read at revision {revision}: {}", status.message()))))
+                Err(Some(ExperimentError::new(format!("read at revision {revision}: {}", status.message()))))
             }
         }
     }
@@ -116,11 +116,11 @@ fn put(key: &Bytes, value: &Bytes) -> PutRequest {
     PutRequest { key: key.clone(), value: value.clone(), ..PutRequest::default() }
 }
 
-fn found(pair: KeyValue) -> Found {
+fn found(pair: KeyValue) -> KeyState {
     let KeyValue { value, create_revision: created, mod_revision: modified, version, .. } = pair;
-    Found { value, created, modified, version }
+    KeyState { value, created, modified, version }
 }
 
 fn header_revision(header: Option<ResponseHeader>) -> Result<i64> {
-    header.map(|header| header.revision).ok_or_else(|| Failure::new("an answer without a header"))
+    header.map(|header| header.revision).ok_or_else(|| ExperimentError::new("an answer without a header"))
 }

@@ -1,11 +1,11 @@
 //! An acknowledged write, read back at its own revision.
 
 use super::claim::{Claim, Effect};
-use super::client::Client;
+use super::client::MemberClient;
 use crate::failure::Result;
 
 /// What is wrong with it, if anything. History that was compacted away says nothing.
-pub async fn check(client: &mut Client, claim: &Claim) -> Result<Option<String>> {
+pub async fn check(client: &mut MemberClient, claim: &Claim) -> Result<Option<String>> {
     let Some(answer) = claim.answer else { return Ok(None) };
     let revision = answer.revision;
     for (key, value) in claim.effect.writes() {

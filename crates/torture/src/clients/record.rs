@@ -11,10 +11,10 @@ use bytes::Bytes;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
-use super::claim::{Claim, State, check, check_order};
-use super::client::Client;
+use super::claim::{Claim, MemberKeys, check, check_order};
+use super::client::MemberClient;
 use super::history;
-use crate::failure::{Failure, Result};
+use crate::failure::{ExperimentError, Result};
 
 /// Acknowledged writes of the last round that are read back at their own revision.
 const HISTORY_SAMPLE: usize = 30;
@@ -26,14 +26,14 @@ pub type Violations = Vec<(&'static str, Vec<String>)>;
 
 /// Claims and what was read.
 #[derive(Default)]
-pub struct Record {
+pub struct ClaimLog {
     /// Requests since the baseline, and all of unknown fate.
     claims: Vec<Claim>,
-    baseline: State,
+    baseline: MemberKeys,
     acknowledged: u64,
 }
 
-impl Record {
+impl ClaimLog {
     /// Takes in the answers of a round of load.
     pub fn add(&mut self, claims: Vec<Claim>) -> Violations {
         let violations = check_order(&claims);
@@ -43,7 +43,7 @@ impl Record {
     }
 
     /// Compares what the cluster has with what it said. `client` reads linearizably.
-    pub async fn check(&mut self, client: &mut Client, chance: &mut SmallRng) -> Result<Violations> {
+    pub async fn check(&mut self, client: &mut MemberClient, chance: &mut SmallRng) -> Result<Violations> {
         let state = client.everything().await?;
         let lost = check(&self.claims, u64::MAX, &self.baseline, &state);
         let answered: Vec<&Claim> = self.claims.iter().filter(|claim| claim.answer.is_some()).collect();
@@ -58,7 +58,7 @@ impl Record {
     }
 
     /// What was read last.
-    pub fn baseline(&self) -> &State {
+    pub fn baseline(&self) -> &MemberKeys {
         &self.baseline
     }
 
@@ -73,10 +73,10 @@ pub async fn check_equal(ports: &[u16], revision: i64, patience: Duration) -> Re
     loop {
         let mut hashes = Vec::new();
         for port in ports {
-            let mut client = Client::connect(*port, patience).await?;
+            let mut client = MemberClient::connect(*port, patience).await?;
             // A linearizable read first: a member that lags has caught up when it answers.
             client.at(&Bytes::from_static(b"any"), 0).await.map_err(|failure| {
-                failure.unwrap_or_else(|| Failure::new("a read of the present was compacted"))
+                failure.unwrap_or_else(|| ExperimentError::new("a read of the present was compacted"))
             })?;
             hashes.push(client.hash(revision).await?);
         }

@@ -19,8 +19,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 
-use super::claim::{Answer, Claim, Effect};
-use super::client::Client;
+use super::claim::{Acknowledgement, Claim, Effect};
+use super::client::MemberClient;
 
 /// How long a call may take before its fate counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -68,14 +68,14 @@ pub enum AfterFailure {
 }
 
 /// A run that continues until it is stopped, or until its server is gone.
-pub struct Running {
+pub struct RunningWorkload {
     stop: Arc<AtomicBool>,
     clients: Vec<tokio::task::JoinHandle<Vec<Claim>>>,
 }
 
 impl Workload {
     /// Must be called within a runtime.
-    pub fn start(&self) -> Running {
+    pub fn start(&self) -> RunningWorkload {
         let stop = Arc::new(AtomicBool::new(false));
         let newest = Arc::new(AtomicI64::new(0));
         let clients = (0..self.clients).map(|number| {
@@ -88,14 +88,14 @@ impl Workload {
             let (probes, stop) = (Probes { workload: self.clone(), number, port: *port }, Arc::clone(&stop));
             clients.push(tokio::spawn(probes.write(every, stop)));
         }
-        Running { clients, stop }
+        RunningWorkload { clients, stop }
     }
 
     /// None: it was refused, and is not made.
-    async fn ask(&self, client: &mut Client, effect: Effect) -> Option<Claim> {
+    async fn ask(&self, client: &mut MemberClient, effect: Effect) -> Option<Claim> {
         let asked_at = (self.position)();
         let answer = match client.make(&effect).await {
-            Ok(revision) => Some(Answer { at: (self.position)(), revision }),
+            Ok(revision) => Some(Acknowledgement { at: (self.position)(), revision }),
             Err(failure) if failure.to_string().contains(LEARNER) => return None,
             Err(_) => None,
         };
@@ -103,7 +103,7 @@ impl Workload {
     }
 }
 
-impl Running {
+impl RunningWorkload {
     pub fn is_over(&self) -> bool {
         self.clients.iter().all(tokio::task::JoinHandle::is_finished)
     }
@@ -129,7 +129,7 @@ struct Probes {
 impl Probes {
     async fn write(self, every: Duration, stop: Arc<AtomicBool>) -> Vec<Claim> {
         let (mut claims, mut asked) = (Vec::new(), JoinSet::new());
-        let mut connection: Option<Client> = None;
+        let mut connection: Option<MemberClient> = None;
         for sent in 0_u64.. {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -143,7 +143,7 @@ impl Probes {
                 claims.extend(claim);
             }
             if connection.is_none() {
-                connection = Client::connect(self.port, CALL_TIMEOUT).await.ok();
+                connection = MemberClient::connect(self.port, CALL_TIMEOUT).await.ok();
             }
             if let Some(mut client) = connection.clone() {
                 let (workload, effect) = (self.workload.clone(), self.effect(sent));
@@ -178,7 +178,7 @@ impl Author {
 
     async fn write(mut self, stop: Arc<AtomicBool>) -> Vec<Claim> {
         let mut claims = Vec::new();
-        let mut connection: Option<Client> = None;
+        let mut connection: Option<MemberClient> = None;
         let mut member = self.number as usize;
         while !stop.load(Ordering::Relaxed) {
             let Some(client) = &mut connection else {
@@ -186,7 +186,7 @@ impl Author {
                     member += 1;
                 }
                 let port = self.workload.ports[member % self.workload.ports.len()];
-                connection = Client::connect(port, CALL_TIMEOUT).await.ok();
+                connection = MemberClient::connect(port, CALL_TIMEOUT).await.ok();
                 if connection.is_none() {
                     if self.workload.after_failure == AfterFailure::End {
                         break;
@@ -215,7 +215,7 @@ impl Author {
     }
 
     /// None: it was refused, and is not made.
-    async fn ask(&mut self, client: &mut Client) -> Option<Claim> {
+    async fn ask(&mut self, client: &mut MemberClient) -> Option<Claim> {
         let effect = self.effect();
         let claim = self.workload.ask(client, effect).await?;
         if let Some(answer) = claim.answer {

@@ -20,25 +20,25 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::loss::{Fate, Loss};
-use super::recording::{FileNumber, Operation};
-use crate::failure::{Attempt, Failure, Result};
+use super::loss::{ChangeLoss, Loss};
+use super::recording::{DiskOperation, FileNumber};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 /// Place of a name: its directory and the name itself.
-type Entry = (Inode, String);
+type NameEntry = (Inode, String);
 /// A file or directory for ever; unlike its number, never used again.
 type Inode = usize;
-type Names = BTreeMap<Entry, Inode>;
+type DirectoryNames = BTreeMap<NameEntry, Inode>;
 
 const ROOT: Inode = 0;
 
 /// See the module's head.
-pub struct Disk {
-    nodes: Vec<Node>,
+pub struct DiskImage {
+    nodes: Vec<InodeState>,
     by_number: HashMap<FileNumber, Inode>,
     /// As the process sees them.
-    names: Names,
-    synced_names: Names,
+    names: DirectoryNames,
+    synced_names: DirectoryNames,
     unsynced_names: Vec<(u64, NameChange)>,
     syncs: HashMap<u64, (Inode, u64)>,
     /// Operations so far.
@@ -46,7 +46,7 @@ pub struct Disk {
 }
 
 #[derive(Default)]
-struct Node {
+struct InodeState {
     is_directory: bool,
     synced: Vec<u8>,
     unsynced: Vec<(u64, FileChange)>,
@@ -62,12 +62,12 @@ enum FileChange {
 
 #[derive(Clone, Debug)]
 struct NameChange {
-    removes: Option<Entry>,
-    inserts: Option<(Entry, Inode)>,
+    removes: Option<NameEntry>,
+    inserts: Option<(NameEntry, Inode)>,
 }
 
 impl NameChange {
-    fn apply(&self, names: &mut Names) {
+    fn apply(&self, names: &mut DirectoryNames) {
         if let Some(entry) = &self.removes {
             names.remove(entry);
         }
@@ -76,7 +76,7 @@ impl NameChange {
         }
     }
 
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
+    fn entries(&self) -> impl Iterator<Item = &NameEntry> {
         self.removes.iter().chain(self.inserts.iter().map(|(entry, _)| entry))
     }
 
@@ -85,14 +85,14 @@ impl NameChange {
     }
 }
 
-impl Disk {
+impl DiskImage {
     /// An empty directory that is itself safe.
-    pub fn new() -> Disk {
-        Disk {
-            nodes: vec![Node { is_directory: true, ..Node::default() }],
+    pub fn new() -> DiskImage {
+        DiskImage {
+            nodes: vec![InodeState { is_directory: true, ..InodeState::default() }],
             by_number: HashMap::new(),
-            names: Names::new(),
-            synced_names: Names::new(),
+            names: DirectoryNames::new(),
+            synced_names: DirectoryNames::new(),
             unsynced_names: Vec::new(),
             syncs: HashMap::new(),
             clock: 0,
@@ -100,36 +100,36 @@ impl Disk {
     }
 
     /// Does what the process did.
-    pub fn play(&mut self, operation: &Operation) -> Result<()> {
+    pub fn play(&mut self, operation: &DiskOperation) -> Result<()> {
         self.clock += 1;
         match operation {
             // A caller that waited for a sync ended with its process.
-            Operation::Start => self.syncs.clear(),
-            Operation::Failed => {}
-            Operation::Open { file, name } => {
+            DiskOperation::Start => self.syncs.clear(),
+            DiskOperation::Failed => {}
+            DiskOperation::Open { file, name } => {
                 let node = self.find(name)?;
                 self.by_number.insert(*file, node);
             }
-            Operation::Create { file, name } => self.make(*file, name, Node::default())?,
-            Operation::MakeDirectory { file, name } => {
-                self.make(*file, name, Node { is_directory: true, ..Node::default() })?;
+            DiskOperation::Create { file, name } => self.make(*file, name, InodeState::default())?,
+            DiskOperation::MakeDirectory { file, name } => {
+                self.make(*file, name, InodeState { is_directory: true, ..InodeState::default() })?;
             }
-            Operation::Write { file, offset, data } => {
+            DiskOperation::Write { file, offset, data } => {
                 self.change(*file, FileChange::Write { offset: *offset, data: data.clone() })?;
             }
-            Operation::Truncate { file, length } => self.change(*file, FileChange::SetLength(*length))?,
-            Operation::Allocate { file, end } => self.change(*file, FileChange::GrowTo(*end))?,
-            Operation::SyncBegin { file, number } => {
+            DiskOperation::Truncate { file, length } => self.change(*file, FileChange::SetLength(*length))?,
+            DiskOperation::Allocate { file, end } => self.change(*file, FileChange::GrowTo(*end))?,
+            DiskOperation::SyncBegin { file, number } => {
                 let node = self.node(*file)?;
                 self.syncs.insert(*number, (node, self.clock));
             }
-            Operation::SyncEnd { number } => self.synced(*number)?,
-            Operation::Rename { from, to } => {
+            DiskOperation::SyncEnd { number } => self.synced(*number)?,
+            DiskOperation::Rename { from, to } => {
                 let (node, removes) = (self.find(from)?, self.entry(from)?);
                 let inserts = Some((self.entry(to)?, node));
                 self.rename(NameChange { removes: Some(removes), inserts });
             }
-            Operation::Remove { name } => {
+            DiskOperation::Remove { name } => {
                 let removes = Some(self.entry(name)?);
                 self.rename(NameChange { removes, inserts: None });
             }
@@ -137,7 +137,7 @@ impl Disk {
         Ok(())
     }
 
-    fn make(&mut self, file: FileNumber, name: &str, node: Node) -> Result<()> {
+    fn make(&mut self, file: FileNumber, name: &str, node: InodeState) -> Result<()> {
         let inode = self.nodes.len();
         let inserts = Some((self.entry(name)?, inode));
         self.nodes.push(node);
@@ -158,13 +158,13 @@ impl Disk {
     }
 
     fn synced(&mut self, number: u64) -> Result<()> {
-        let unknown = || Failure::new(format!("sync {number} ended before it began"));
+        let unknown = || ExperimentError::new(format!("sync {number} ended before it began"));
         let (inode, began) = self.syncs.remove(&number).ok_or_else(unknown)?;
         let node = &mut self.nodes[inode];
         if !node.is_directory {
             let safe = node.unsynced.partition_point(|(at, _)| *at < began);
             for (_, change) in node.unsynced.drain(..safe) {
-                change.apply(&mut node.synced, &mut Fate::whole());
+                change.apply(&mut node.synced, &mut ChangeLoss::whole());
             }
             return Ok(());
         }
@@ -195,7 +195,13 @@ impl Disk {
         self.write_directory(ROOT, into, &names, loss)
     }
 
-    fn write_directory(&self, directory: Inode, into: &Path, names: &Names, loss: &mut Loss) -> Result<()> {
+    fn write_directory(
+        &self,
+        directory: Inode,
+        into: &Path,
+        names: &DirectoryNames,
+        loss: &mut Loss,
+    ) -> Result<()> {
         let entries = names.range((directory, String::new())..(directory + 1, String::new()));
         for ((_, name), inode) in entries {
             let (path, node) = (into.join(name), &self.nodes[*inode]);
@@ -225,21 +231,24 @@ impl Disk {
         theirs.sort();
         if !theirs.iter().map(String::as_str).eq(ours.keys().copied()) {
             let (real, ours) = (real.display(), ours.keys());
-            return Err(Failure::new(format!("recorded {ours:?}, but {real} holds {theirs:?}")));
+            return Err(ExperimentError::new(format!("recorded {ours:?}, but {real} holds {theirs:?}")));
         }
         for (name, inode) in ours {
             let (path, node) = (real.join(name), &self.nodes[inode]);
             if node.is_directory {
                 self.check_directory(inode, &path, loss)?;
             } else if std::fs::read(&path).attempt("read", &path)? != node.left(loss) {
-                return Err(Failure::new(format!("{} differs from what was recorded of it", path.display())));
+                return Err(ExperimentError::new(format!(
+                    "{} differs from what was recorded of it",
+                    path.display()
+                )));
             }
         }
         Ok(())
     }
 
     fn node(&self, file: FileNumber) -> Result<Inode> {
-        let unknown = || Failure::new(format!("file {file} was used but never opened"));
+        let unknown = || ExperimentError::new(format!("file {file} was used but never opened"));
         self.by_number.get(&file).copied().ok_or_else(unknown)
     }
 
@@ -247,11 +256,11 @@ impl Disk {
         if name.is_empty() {
             return Ok(ROOT);
         }
-        let unknown = || Failure::new(format!("\"{name}\" was used but never made"));
+        let unknown = || ExperimentError::new(format!("\"{name}\" was used but never made"));
         self.names.get(&self.entry(name)?).copied().ok_or_else(unknown)
     }
 
-    fn entry(&self, name: &str) -> Result<Entry> {
+    fn entry(&self, name: &str) -> Result<NameEntry> {
         let name = name.trim_end_matches('/');
         match name.rsplit_once('/') {
             Some((directory, name)) => Ok((self.find(directory)?, name.to_owned())),
@@ -260,7 +269,7 @@ impl Disk {
     }
 }
 
-impl Node {
+impl InodeState {
     /// Its bytes after a crash.
     fn left(&self, loss: &mut Loss) -> Vec<u8> {
         let mut bytes = self.synced.clone();
@@ -273,7 +282,7 @@ impl Node {
 }
 
 impl FileChange {
-    fn apply(&self, bytes: &mut Vec<u8>, fate: &mut Fate<'_>) {
+    fn apply(&self, bytes: &mut Vec<u8>, fate: &mut ChangeLoss<'_>) {
         if fate.is_lost() {
             return;
         }

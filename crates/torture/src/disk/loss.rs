@@ -55,7 +55,7 @@ pub struct Fates {
 }
 
 /// What becomes of one change.
-pub struct Fate<'a> {
+pub struct ChangeLoss<'a> {
     lost: bool,
     /// The unit in which parts of it are lost, and the chance that decides.
     torn: Option<(usize, &'a mut SmallRng)>,
@@ -96,7 +96,7 @@ impl Loss {
 }
 
 impl Fates {
-    pub fn next<'a>(&mut self, loss: &'a mut Loss) -> Fate<'a> {
+    pub fn next<'a>(&mut self, loss: &'a mut Loss) -> ChangeLoss<'a> {
         self.at += 1;
         let drawn = match loss.manner {
             Manner::Subset | Manner::Torn512 | Manner::Torn4096 => !loss.chance.random_bool(loss.keeps),
@@ -107,13 +107,16 @@ impl Fates {
             Manner::Torn4096 => Some(4096),
             _ => None,
         };
-        Fate { lost: drawn || self.at > self.kept_until, torn: unit.map(|unit| (unit, &mut loss.chance)) }
+        ChangeLoss {
+            lost: drawn || self.at > self.kept_until,
+            torn: unit.map(|unit| (unit, &mut loss.chance)),
+        }
     }
 }
 
-impl Fate<'_> {
-    pub fn whole() -> Fate<'static> {
-        Fate { lost: false, torn: None }
+impl ChangeLoss<'_> {
+    pub fn whole() -> ChangeLoss<'static> {
+        ChangeLoss { lost: false, torn: None }
     }
 
     pub fn is_lost(&self) -> bool {

@@ -7,13 +7,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::{Attempt, Failure, Result};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 const SOURCE: &str = include_str!("../../preload/record.c");
 
 /// A compiled recorder.
 #[derive(Clone, Debug)]
-pub struct Recorder {
+pub struct RecorderLibrary {
     library: PathBuf,
 }
 
@@ -27,9 +27,9 @@ pub enum Interference {
     FailAt(u64, i32),
 }
 
-impl Recorder {
+impl RecorderLibrary {
     /// Compiles it with the machine's C compiler.
-    pub fn build(dir: &Path) -> Result<Recorder> {
+    pub fn build(dir: &Path) -> Result<RecorderLibrary> {
         let (source, library) = (dir.join("record.c"), dir.join("record.so"));
         std::fs::write(&source, SOURCE).attempt("write", &source)?;
         let compiled = Command::new("cc")
@@ -40,9 +40,9 @@ impl Recorder {
             .or_say("run cc, the C compiler")?;
         if !compiled.status.success() {
             let said = String::from_utf8_lossy(&compiled.stderr);
-            return Err(Failure::new(format!("compile the recorder: {said}")));
+            return Err(ExperimentError::new(format!("compile the recorder: {said}")));
         }
-        Ok(Recorder { library })
+        Ok(RecorderLibrary { library })
     }
 
     /// For a process whose files lie below `root`, which must be an absolute path without links.

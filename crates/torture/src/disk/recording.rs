@@ -14,7 +14,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::failure::{Attempt, Failure, Result};
+use crate::failure::{Attempt, ExperimentError, Result};
 
 const HEAD_BYTES: usize = 40;
 const MAGIC: u32 = 0x7472_6f54;
@@ -24,7 +24,7 @@ pub type FileNumber = u64;
 
 /// One operation that changed something, or promised to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum DiskOperation {
     /// A new process began.
     Start,
     Open {
@@ -73,36 +73,36 @@ pub enum Operation {
 
 /// An operation and its place in the log.
 #[derive(Clone, Debug)]
-pub struct Recorded {
-    pub operation: Operation,
+pub struct RecordedOperation {
+    pub operation: DiskOperation,
     /// Everything that the log said when its length was `end` or more includes this operation.
     pub end: u64,
 }
 
 /// Reads a whole log.
-pub fn read(path: &Path) -> Result<Vec<Recorded>> {
+pub fn read(path: &Path) -> Result<Vec<RecordedOperation>> {
     let log = Bytes::from(std::fs::read(path).attempt("read", path)?);
     parse(&log)
 }
 
-fn parse(log: &Bytes) -> Result<Vec<Recorded>> {
+fn parse(log: &Bytes) -> Result<Vec<RecordedOperation>> {
     let mut recorded = Vec::new();
     let mut at = 0;
     while let Some((operation, end)) = record(log, at)? {
-        recorded.push(Recorded { operation, end: end as u64 });
+        recorded.push(RecordedOperation { operation, end: end as u64 });
         at = end;
     }
     Ok(recorded)
 }
 
 /// The record at `at` and where it ends; `None` at the end of the log or at a record that is not whole.
-fn record(log: &Bytes, at: usize) -> Result<Option<(Operation, usize)>> {
+fn record(log: &Bytes, at: usize) -> Result<Option<(DiskOperation, usize)>> {
     let Some(head) = log.get(at..at + HEAD_BYTES) else { return Ok(None) };
     let u16_at = |from: usize| usize::from(u16::from_le_bytes([head[from], head[from + 1]]));
     let u32_at = |from: usize| u32::from_le_bytes(head[from..from + 4].try_into().expect("four bytes"));
     let u64_at = |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().expect("eight bytes"));
     if u32_at(0) != MAGIC {
-        return Err(Failure::new(format!("the recording is damaged at byte {at}")));
+        return Err(ExperimentError::new(format!("the recording is damaged at byte {at}")));
     }
     let (data_bytes, name_bytes, other_bytes) = (u32_at(32) as usize, u16_at(36), u16_at(38));
     let (name_at, other_at) = (at + HEAD_BYTES, at + HEAD_BYTES + name_bytes);
@@ -114,21 +114,28 @@ fn record(log: &Bytes, at: usize) -> Result<Option<(Operation, usize)>> {
     let (name, other) = (|| text(name_at, other_at), || text(other_at, data_at));
     let (file, offset, number) = (u64_at(8), u64_at(16), u64_at(24));
     let operation = match u32_at(4) {
-        1 => Operation::Start,
-        2 => Operation::Open { file, name: name() },
-        3 => Operation::Create { file, name: name() },
-        4 => Operation::Write { file, offset, data: log.slice(data_at..end) },
-        5 => Operation::Truncate { file, length: offset },
-        6 if number & 0xff == 0 => Operation::Allocate { file, end: offset + (number >> 8) },
-        6 => return Err(Failure::new(format!("an allocation of mode {} is not modelled", number & 0xff))),
-        7 => Operation::SyncBegin { file, number },
-        8 => Operation::SyncEnd { number },
-        9 => Operation::Rename { from: name(), to: other() },
-        10 | 12 => Operation::Remove { name: name() },
-        11 => Operation::MakeDirectory { file, name: name() },
-        13 => Operation::Failed,
+        1 => DiskOperation::Start,
+        2 => DiskOperation::Open { file, name: name() },
+        3 => DiskOperation::Create { file, name: name() },
+        4 => DiskOperation::Write { file, offset, data: log.slice(data_at..end) },
+        5 => DiskOperation::Truncate { file, length: offset },
+        6 if number & 0xff == 0 => DiskOperation::Allocate { file, end: offset + (number >> 8) },
+        6 => {
+            return Err(ExperimentError::new(format!(
+                "an allocation of mode {} is not modelled",
+                number & 0xff
+            )));
+        }
+        7 => DiskOperation::SyncBegin { file, number },
+        8 => DiskOperation::SyncEnd { number },
+        9 => DiskOperation::Rename { from: name(), to: other() },
+        10 | 12 => DiskOperation::Remove { name: name() },
+        11 => DiskOperation::MakeDirectory { file, name: name() },
+        13 => DiskOperation::Failed,
         other => {
-            return Err(Failure::new(format!("the recording has a record of kind {other} at byte {at}")));
+            return Err(ExperimentError::new(format!(
+                "the recording has a record of kind {other} at byte {at}"
+            )));
         }
     };
     Ok(Some((operation, end)))
@@ -158,8 +165,11 @@ mod tests {
         log.extend(&bytes(4, 7, 9, 0, ["", "", "more"])[..42]);
         let recorded = parse(&Bytes::from(log)).unwrap();
         let data = Bytes::from_static(b"data");
-        assert_eq!(recorded[1].operation, Operation::Write { file: 7, offset: 9, data });
-        assert_eq!(recorded[2].operation, Operation::Rename { from: "a".to_owned(), to: "b/c".to_owned() });
+        assert_eq!(recorded[1].operation, DiskOperation::Write { file: 7, offset: 9, data });
+        assert_eq!(
+            recorded[2].operation,
+            DiskOperation::Rename { from: "a".to_owned(), to: "b/c".to_owned() }
+        );
         assert_eq!((recorded.len(), recorded[2].end), (3, whole as u64));
     }
 

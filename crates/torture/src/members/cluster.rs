@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::links::{Links, Way};
 use super::operator;
 use super::plan::{At, FIRST, PLACES};
-use crate::bench::{Bench, Scratch};
-use crate::failure::{Attempt, Failure, Result};
-use crate::member::{End, PATIENCE, Place, Process};
+use crate::bench::{Environment, ScratchDir};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::{MemberPlace, MemberProcess, PATIENCE, ProcessEnd};
 
 /// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a
 /// change would refuse what the plan allows.
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ALONE_FOR: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MemberCondition {
     Up,
     Paused,
     /// It runs, and hears no other member.
@@ -37,43 +37,43 @@ pub enum State {
 }
 
 /// A member as the list has it, and its process.
-pub struct Member {
-    pub place: Place,
+pub struct LiveMember {
+    pub place: MemberPlace,
     pub id: u64,
     pub is_learner: bool,
-    pub process: Option<Process>,
-    pub state: State,
+    pub process: Option<MemberProcess>,
+    pub state: MemberCondition,
 }
 
-impl Member {
+impl LiveMember {
     pub fn is_voter_up(&self) -> bool {
-        self.state == State::Up && !self.is_learner
+        self.state == MemberCondition::Up && !self.is_learner
     }
 }
 
 /// A directory of a removed member.
-struct Gone {
-    place: Place,
+struct RemovedMember {
+    place: MemberPlace,
     /// Peers that it knew, as (id, URL). None: it was away, so that cannot be said.
     knew: Vec<(u64, String)>,
 }
 
-pub struct Cluster {
-    pub bench: Bench,
-    pub scratch: Scratch,
+pub struct LiveCluster {
+    pub bench: Environment,
+    pub scratch: ScratchDir,
     pub links: Links,
-    pub members: BTreeMap<At, Member>,
-    gone: BTreeMap<At, Gone>,
+    pub members: BTreeMap<At, LiveMember>,
+    gone: BTreeMap<At, RemovedMember>,
     births: u64,
 }
 
 /// The peer URL of a place, as other members have it.
-pub fn url(place: &Place) -> String {
+pub fn url(place: &MemberPlace) -> String {
     format!("http://127.0.0.1:{}", place.advertised_peer_port)
 }
 
 /// Ports of a place: for clients, and for peers on one of its two sides.
-fn ports(bench: &Bench, at: At, side: u16) -> (u16, Way) {
+fn ports(bench: &Environment, at: At, side: u16) -> (u16, Way) {
     let places = u16::try_from(PLACES).expect("there are few places");
     let slot = 2 * u16::try_from(at).expect("there are few places");
     let (client_port, _) = bench.ports(slot);
@@ -82,21 +82,22 @@ fn ports(bench: &Bench, at: At, side: u16) -> (u16, Way) {
     (client_port, Way { at, dialled_port, peer_port })
 }
 
-impl Cluster {
+impl LiveCluster {
     /// The first members, ready.
-    pub async fn start(bench: &Bench) -> Result<Cluster> {
+    pub async fn start(bench: &Environment) -> Result<LiveCluster> {
         let scratch = bench.directory("members")?;
         let ways: Vec<Way> = (0..PLACES).flat_map(|at| [0, 1].map(|side| ports(bench, at, side).1)).collect();
         let links = Links::open(&ways).await?;
         let (members, gone) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Cluster { bench: bench.clone(), scratch, links, members, gone, births: 0 };
-        let mut places: Vec<Place> = (0..FIRST).map(|at| cluster.place(at, None)).collect();
+        let mut cluster = LiveCluster { bench: bench.clone(), scratch, links, members, gone, births: 0 };
+        let mut places: Vec<MemberPlace> = (0..FIRST).map(|at| cluster.place(at, None)).collect();
         let all: Vec<String> = places.iter().map(|place| format!("{}={}", place.name, url(place))).collect();
         for (at, place) in places.iter_mut().enumerate() {
             place.cluster = all.join(",");
             place.flags.retain(|flag| flag != EXISTING);
             let place = place.clone();
-            let member = Member { place, id: 0, is_learner: false, process: None, state: State::Down };
+            let member =
+                LiveMember { place, id: 0, is_learner: false, process: None, state: MemberCondition::Down };
             cluster.members.insert(at, member);
             cluster.launch(at)?;
         }
@@ -108,15 +109,15 @@ impl Cluster {
     }
 
     /// Where a new member joins the present ones; `without`: a place whose member is left out of its list.
-    pub fn place(&mut self, at: At, without: Option<At>) -> Place {
+    pub fn place(&mut self, at: At, without: Option<At>) -> MemberPlace {
         let (client_port, way) = ports(&self.bench, at, 0);
         let name = format!("m{}", self.births);
         self.births += 1;
         let others = self.members.iter().filter(|(at, _)| Some(**at) != without);
         let known = others.map(|(_, member)| format!("{}={}", member.place.name, url(&member.place)));
         let directory = self.scratch.join(&name);
-        let alone = Place::alone(&self.bench.server, directory, (client_port, way.peer_port));
-        let mut place = Place { name, advertised_peer_port: way.dialled_port, ..alone };
+        let alone = MemberPlace::alone(&self.bench.server, directory, (client_port, way.peer_port));
+        let mut place = MemberPlace { name, advertised_peer_port: way.dialled_port, ..alone };
         let own = format!("{}={}", place.name, url(&place));
         place.cluster = known.chain([own]).collect::<Vec<_>>().join(",");
         place.flags = FLAGS.map(str::to_owned).to_vec();
@@ -135,19 +136,20 @@ impl Cluster {
         up.map(|member| member.place.client_port).collect()
     }
 
-    pub fn member(&self, at: At) -> Result<&Member> {
-        self.members.get(&at).ok_or_else(|| Failure::new(format!("place {at} has no member")))
+    pub fn member(&self, at: At) -> Result<&LiveMember> {
+        self.members.get(&at).ok_or_else(|| ExperimentError::new(format!("place {at} has no member")))
     }
 
-    pub fn member_mut(&mut self, at: At) -> Result<&mut Member> {
-        self.members.get_mut(&at).ok_or_else(|| Failure::new(format!("place {at} has no member")))
+    pub fn member_mut(&mut self, at: At) -> Result<&mut LiveMember> {
+        self.members.get_mut(&at).ok_or_else(|| ExperimentError::new(format!("place {at} has no member")))
     }
 
     pub fn wait_ready(&self, at: At) -> Result<()> {
-        let Member { place, process, .. } = self.member(at)?;
-        let process = process.as_ref().ok_or_else(|| Failure::new(format!("{} does not run", place.name)))?;
+        let LiveMember { place, process, .. } = self.member(at)?;
+        let process =
+            process.as_ref().ok_or_else(|| ExperimentError::new(format!("{} does not run", place.name)))?;
         let ready = tokio::task::block_in_place(|| process.wait_ready());
-        ready.map_err(|failure| Failure::new(format!("start of {}: {failure}", place.name)))
+        ready.map_err(|failure| ExperimentError::new(format!("start of {}: {failure}", place.name)))
     }
 
     /// Starts the member in place `at`.
@@ -155,19 +157,19 @@ impl Cluster {
         let process = self.member(at)?.place.start(&[])?;
         self.links.name(at, process.id());
         let member = self.member_mut(at)?;
-        (member.process, member.state) = (Some(process), State::Up);
+        (member.process, member.state) = (Some(process), MemberCondition::Up);
         Ok(())
     }
 
     /// Ends a fault: starts the member again, lets it run on, or lets it hear the others.
     pub fn bring_back(&mut self, at: At) -> Result<()> {
         match self.member(at)?.state {
-            State::Up => return Ok(()),
-            State::Paused => self.member(at)?.process.iter().for_each(Process::resume),
-            State::CutOff => self.links.mend(at),
-            State::Down => self.launch(at)?,
+            MemberCondition::Up => return Ok(()),
+            MemberCondition::Paused => self.member(at)?.process.iter().for_each(MemberProcess::resume),
+            MemberCondition::CutOff => self.links.mend(at),
+            MemberCondition::Down => self.launch(at)?,
         }
-        self.member_mut(at)?.state = State::Up;
+        self.member_mut(at)?.state = MemberCondition::Up;
         self.wait_ready(at)
     }
 
@@ -175,8 +177,8 @@ impl Cluster {
     pub fn kill(&mut self, at: At) -> Result<()> {
         let name = self.member(at)?.place.name.clone();
         match self.end(at)? {
-            Some(End { status, said }) if status.code().is_some() => {
-                Err(Failure::new(format!("{name} ended, {status}: {said}")))
+            Some(ProcessEnd { status, said }) if status.code().is_some() => {
+                Err(ExperimentError::new(format!("{name} ended, {status}: {said}")))
             }
             Some(_) | None => Ok(()),
         }
@@ -186,27 +188,28 @@ impl Cluster {
     pub fn kill_removed(&mut self, at: At) -> Result<()> {
         let name = self.member(at)?.place.name.clone();
         match self.end(at)? {
-            Some(End { status, said }) if status.code().is_some() && !said.contains(REMOVED) => {
-                Err(Failure::new(format!("{name} was removed and ended, {status}: {said}")))
+            Some(ProcessEnd { status, said }) if status.code().is_some() && !said.contains(REMOVED) => {
+                Err(ExperimentError::new(format!("{name} was removed and ended, {status}: {said}")))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn end(&mut self, at: At) -> Result<Option<End>> {
+    fn end(&mut self, at: At) -> Result<Option<ProcessEnd>> {
         let member = self.member_mut(at)?;
-        member.state = State::Down;
+        member.state = MemberCondition::Down;
         let process = member.process.take();
         process.map(|process| tokio::task::block_in_place(|| process.kill())).transpose()
     }
 
     /// Takes a member that was added into the list of this experiment.
-    pub async fn adopt(&mut self, at: At, place: Place, is_learner: bool) -> Result<()> {
+    pub async fn adopt(&mut self, at: At, place: MemberPlace, is_learner: bool) -> Result<()> {
         if let Some(gone) = self.gone.remove(&at) {
             // Its ports are taken now, so it cannot come back.
             let _litter = std::fs::remove_dir_all(&gone.place.data_dir);
         }
-        self.members.insert(at, Member { place, id: 0, is_learner, process: None, state: State::Down });
+        self.members
+            .insert(at, LiveMember { place, id: 0, is_learner, process: None, state: MemberCondition::Down });
         self.find_id(at).await
     }
 
@@ -223,7 +226,7 @@ impl Cluster {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Failure::new(format!("no list has a member with {wanted}")));
+                return Err(ExperimentError::new(format!("no list has a member with {wanted}")));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -231,7 +234,7 @@ impl Cluster {
 
     /// The list that every member must have: id, peer URL, learner or voter.
     fn expected(&self) -> Vec<(u64, Vec<String>, bool)> {
-        let entry = |member: &Member| (member.id, vec![url(&member.place)], member.is_learner);
+        let entry = |member: &LiveMember| (member.id, vec![url(&member.place)], member.is_learner);
         let mut list: Vec<_> = self.members.values().map(entry).collect();
         list.sort_unstable();
         list
@@ -257,7 +260,7 @@ impl Cluster {
                 }
                 if Instant::now() > deadline {
                     let name = &member.place.name;
-                    return Err(Failure::new(format!(
+                    return Err(ExperimentError::new(format!(
                         "{name} in place {at} has {list:x?}, expected {expected:x?}"
                     )));
                 }
@@ -269,10 +272,13 @@ impl Cluster {
 
     /// Members that ended though no one killed them.
     pub fn ended(&mut self) -> Result<()> {
-        for member in self.members.values_mut().filter(|member| member.state != State::Down) {
-            if let Some(end) = member.process.as_mut().and_then(Process::end_seen) {
+        for member in self.members.values_mut().filter(|member| member.state != MemberCondition::Down) {
+            if let Some(end) = member.process.as_mut().and_then(MemberProcess::end_seen) {
                 let name = &member.place.name;
-                return Err(Failure::new(format!("{name} ended by itself, {}: {}", end.status, end.said)));
+                return Err(ExperimentError::new(format!(
+                    "{name} ended by itself, {}: {}",
+                    end.status, end.said
+                )));
             }
         }
         Ok(())
@@ -285,20 +291,20 @@ impl Cluster {
         let known = self.members.values().filter(|other| !other.is_learner);
         let mut knew: Vec<_> = known.map(|other| (other.id, url(&other.place))).collect();
         match member.state {
-            State::Up => {
+            MemberCondition::Up => {
                 let process = member.process.take();
                 process.map(|process| removed_end(&member.place.name, process)).transpose()?;
             }
             // It may have missed any number of changes.
-            State::Paused | State::CutOff | State::Down => knew.clear(),
+            MemberCondition::Paused | MemberCondition::CutOff | MemberCondition::Down => knew.clear(),
         }
-        self.gone.insert(at, Gone { place: member.place, knew });
+        self.gone.insert(at, RemovedMember { place: member.place, knew });
         Ok(())
     }
 
     /// Starts a removed member's directory. It must end by itself if a voter that it knew is still there.
     pub async fn restart_removed(&mut self, at: At) -> Result<()> {
-        let Some(Gone { place, knew }) = self.gone.get(&at) else { return Ok(()) };
+        let Some(RemovedMember { place, knew }) = self.gone.get(&at) else { return Ok(()) };
         let voters = self.members.values().filter(|member| member.is_voter_up());
         let is_known =
             voters.map(|member| (member.id, url(&member.place))).any(|voter| knew.contains(&voter));
@@ -318,7 +324,10 @@ impl Cluster {
         let _litter = std::fs::remove_dir_all(&place.data_dir);
         match end.status.success() {
             false => Ok(()),
-            true => Err(Failure::new(format!("{} was never added and ended well: {}", place.name, end.said))),
+            true => Err(ExperimentError::new(format!(
+                "{} was never added and ended well: {}",
+                place.name, end.said
+            ))),
         }
     }
 
@@ -331,7 +340,7 @@ impl Cluster {
 
     /// Leaves the data and what every process said.
     pub fn keep(&mut self) -> String {
-        for Member { place, process, .. } in self.members.values() {
+        for LiveMember { place, process, .. } in self.members.values() {
             if let Some(process) = process {
                 let path = self.scratch.join(&format!("{}.log", place.name));
                 // Evidence that cannot be written is no reason to hide the fault.
@@ -342,11 +351,13 @@ impl Cluster {
     }
 }
 
-fn removed_end(name: &str, process: Process) -> Result<()> {
+fn removed_end(name: &str, process: MemberProcess) -> Result<()> {
     let end = tokio::task::block_in_place(|| process.wait_end());
-    let end = end.map_err(|failure| Failure::new(format!("{name} was removed and {failure}")))?;
+    let end = end.map_err(|failure| ExperimentError::new(format!("{name} was removed and {failure}")))?;
     match end.said.contains(REMOVED) {
         true => Ok(()),
-        false => Err(Failure::new(format!("{name} was removed and ended, {}: {}", end.status, end.said))),
+        false => {
+            Err(ExperimentError::new(format!("{name} was removed and ended, {}: {}", end.status, end.said)))
+        }
     }
 }

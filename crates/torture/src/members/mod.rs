@@ -27,17 +27,17 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use self::cluster::{Cluster, EXISTING, State, url};
+use self::cluster::{EXISTING, LiveCluster, MemberCondition, url};
 use self::links::Way;
-use self::plan::{At, Change, Fault, FaultKind, Manner, Plan, Step, Ways};
+use self::plan::{At, Manner, MemberChange, MemberFault, MemberFaultKind, MembershipPlan, PlanStep, Ways};
 use self::silence::{Period, Silence};
-use crate::bench::{Bench, say};
-use crate::clients::client::Client;
-use crate::clients::record::{Record, Violations, check_equal};
-use crate::clients::workload::{AfterFailure, Running, Workload};
-use crate::failure::{Failure, Result};
-use crate::member::{PATIENCE, Place, Process};
-use crate::report::Report;
+use crate::bench::{Environment, say};
+use crate::clients::client::MemberClient;
+use crate::clients::record::{ClaimLog, Violations, check_equal};
+use crate::clients::workload::{AfterFailure, RunningWorkload, Workload};
+use crate::failure::{ExperimentError, Result};
+use crate::member::{MemberPlace, MemberProcess, PATIENCE};
+use crate::report::ExperimentReport;
 
 /// Changes between two checks of the data.
 const ROUND: u64 = 10;
@@ -50,15 +50,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct MembersOptions {
     pub changes: u64,
     pub seed: u64,
 }
 
 /// Changes the members until enough changes are made, or until something is wrong.
-pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
+pub fn run(bench: &Environment, order: &MembersOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(format!("start a runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| ExperimentError::new(format!("start a runtime: {error}")))?;
     runtime.block_on(async {
         let mut experiment = Experiment::begin(bench, order).await?;
         while experiment.changes < order.changes && experiment.report.bad() == 0 {
@@ -72,32 +72,32 @@ pub fn run(bench: &Bench, order: &Order) -> Result<Report> {
 }
 
 struct Experiment {
-    cluster: Cluster,
-    plan: Plan,
+    cluster: LiveCluster,
+    plan: MembershipPlan,
     /// Apart from the plan's: how often it is asked depends on what the clients did.
     chance: SmallRng,
     seed: u64,
     began: Instant,
     rounds: u64,
     changes: u64,
-    record: Record,
+    record: ClaimLog,
     silence: Silence,
-    report: Report,
+    report: ExperimentReport,
 }
 
 impl Experiment {
-    async fn begin(bench: &Bench, order: &Order) -> Result<Experiment> {
+    async fn begin(bench: &Environment, order: &MembersOptions) -> Result<Experiment> {
         Ok(Experiment {
-            cluster: Cluster::start(bench).await?,
-            plan: Plan::new(order.seed),
+            cluster: LiveCluster::start(bench).await?,
+            plan: MembershipPlan::new(order.seed),
             chance: SmallRng::seed_from_u64(!order.seed),
             seed: order.seed,
             began: Instant::now(),
             rounds: 0,
             changes: 0,
-            record: Record::default(),
+            record: ClaimLog::default(),
             silence: Silence::default(),
-            report: Report::default(),
+            report: ExperimentReport::default(),
         })
     }
 
@@ -121,7 +121,7 @@ impl Experiment {
             let lasts = fault.map_or(0, |fault| fault.lasts_ms * 1_000_000);
             periods.push(Period { from, to: self.now(), what, kind: period_kind(&step), has_fault, lasts });
             if let Err(failure) = made {
-                made = Err(Failure::new(format!("{step:?}: {failure}")));
+                made = Err(ExperimentError::new(format!("{step:?}: {failure}")));
                 break;
             }
         }
@@ -146,7 +146,7 @@ impl Experiment {
         Ok(())
     }
 
-    fn load(&self) -> Running {
+    fn load(&self) -> RunningWorkload {
         let began = self.began;
         let workload = Workload {
             seed: self.seed,
@@ -170,7 +170,7 @@ impl Experiment {
         self.cluster.ended()
     }
 
-    async fn step(&mut self, step: &Step) -> Result<()> {
+    async fn step(&mut self, step: &PlanStep) -> Result<()> {
         for at in &step.returning {
             self.cluster.bring_back(*at)?;
         }
@@ -178,8 +178,8 @@ impl Experiment {
             self.cluster.settle().await?;
         }
         let leader = match (step.change, &step.fault) {
-            (Change::Remove { at, leads: true }, _) => Some(at),
-            (_, Some(Fault { at, leads: true, .. })) => Some(*at),
+            (MemberChange::Remove { at, leads: true }, _) => Some(at),
+            (_, Some(MemberFault { at, leads: true, .. })) => Some(*at),
             _ => None,
         };
         if let Some(at) = leader {
@@ -195,36 +195,36 @@ impl Experiment {
         operator::lead(&self.cluster.voters_up(), self.cluster.member(at)?.id).await
     }
 
-    async fn change(&mut self, step: &Step) -> Result<()> {
+    async fn change(&mut self, step: &PlanStep) -> Result<()> {
         match step.change {
-            Change::Add { at, is_learner, cut } => self.add(at, is_learner, cut, step).await,
-            Change::Promote { at } => {
+            MemberChange::Add { at, is_learner, cut } => self.add(at, is_learner, cut, step).await,
+            MemberChange::Promote { at } => {
                 let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::promote(&ports, id)).await?;
                 self.cluster.member_mut(at)?.is_learner = false;
                 self.end_fault(step)
             }
-            Change::Remove { at, .. } => {
+            MemberChange::Remove { at, .. } => {
                 let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::remove(&ports, id)).await?;
                 self.end_fault(step)?;
                 self.cluster.drop_removed(at)
             }
-            Change::Replace { old, new } => self.replace(old, new, step).await,
-            Change::MoveLeader { at } => {
+            MemberChange::Replace { old, new } => self.replace(old, new, step).await,
+            MemberChange::MoveLeader { at } => {
                 // Also the member that the fault strikes: it may lead, and lead on when a short fault is
                 // over.
                 let (ports, id) = (self.cluster.voters_up(), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::lead(&ports, id)).await?;
                 self.end_fault(step)
             }
-            Change::Move { at } => self.move_member(at, step).await,
-            Change::Return { at } => {
+            MemberChange::Move { at } => self.move_member(at, step).await,
+            MemberChange::Return { at } => {
                 self.strike(step).await?;
                 self.end_fault(step)?;
                 self.cluster.restart_removed(at).await
             }
-            Change::Stranger { at } => {
+            MemberChange::Stranger { at } => {
                 self.strike(step).await?;
                 self.end_fault(step)?;
                 self.cluster.start_stranger(at)
@@ -232,7 +232,7 @@ impl Experiment {
         }
     }
 
-    async fn add(&mut self, at: At, is_learner: bool, cut: Option<u64>, step: &Step) -> Result<()> {
+    async fn add(&mut self, at: At, is_learner: bool, cut: Option<u64>, step: &PlanStep) -> Result<()> {
         let place = self.cluster.place(at, None);
         let (ports, peer_url) = (self.asked(step), url(&place));
         self.with_fault(step, operator::add(&ports, &peer_url, is_learner)).await?;
@@ -250,10 +250,11 @@ impl Experiment {
     }
 
     /// Runs the operator's command, and starts the new member when the command has added it.
-    async fn replace(&mut self, old: At, new: At, step: &Step) -> Result<()> {
+    async fn replace(&mut self, old: At, new: At, step: &PlanStep) -> Result<()> {
         let name = self.cluster.member(old)?.place.name.clone();
         // The command removes a silent member before it adds the new one.
-        let is_silent = matches!(self.cluster.member(old)?.state, State::Paused | State::Down);
+        let is_silent =
+            matches!(self.cluster.member(old)?.state, MemberCondition::Paused | MemberCondition::Down);
         let place = self.cluster.place(new, is_silent.then_some(old));
         let ports = self.asked(step);
         let command = self.replace_command(&name, &place, &ports)?;
@@ -267,23 +268,23 @@ impl Experiment {
         self.cluster.bring_back(new)?;
         let end = tokio::task::block_in_place(|| command.wait_end())?;
         if !end.status.success() {
-            return Err(Failure::new(format!("member replace, {}: {}", end.status, end.said)));
+            return Err(ExperimentError::new(format!("member replace, {}: {}", end.status, end.said)));
         }
         self.cluster.member_mut(new)?.is_learner = false;
         self.cluster.drop_removed(old)
     }
 
-    fn replace_command(&self, old: &str, place: &Place, ports: &[u16]) -> Result<Process> {
+    fn replace_command(&self, old: &str, place: &MemberPlace, ports: &[u16]) -> Result<MemberProcess> {
         let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut command = Command::new(&self.cluster.bench.server);
         command.args(["member", "replace", old]).arg(format!("{}={}", place.name, url(place)));
         command.arg(format!("--endpoints={}", endpoints.join(",")));
         command.arg(format!("--timeout={}", PATIENCE.as_secs()));
-        Process::spawn(&mut command)
+        MemberProcess::spawn(&mut command)
     }
 
     /// Stops a member, changes its address in the list, and starts it there.
-    async fn move_member(&mut self, at: At, step: &Step) -> Result<()> {
+    async fn move_member(&mut self, at: At, step: &PlanStep) -> Result<()> {
         self.cluster.kill(at)?;
         let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
         let Way { peer_port, dialled_port, .. } = self.cluster.other_side(at)?;
@@ -300,7 +301,7 @@ impl Experiment {
     /// Client ports of the members that are asked for a change: not those that the fault strikes. A member
     /// that is paused with a request in its socket would make the change when it runs on, long after the next
     /// ones. Nor those that return and lag: they may take themselves for the leader.
-    fn asked(&self, step: &Step) -> Vec<u16> {
+    fn asked(&self, step: &PlanStep) -> Vec<u16> {
         let is_struck = |at: At| step.fault.as_ref().is_some_and(|fault| fault.strikes(at));
         let lags = |at: At| !step.is_settled && step.returning.contains(&at);
         let voters = self.cluster.members.iter().filter(|(_, member)| member.is_voter_up());
@@ -309,24 +310,24 @@ impl Experiment {
     }
 
     /// Makes the call while the fault strikes.
-    async fn with_fault(&self, step: &Step, call: impl Future<Output = Result<()>>) -> Result<()> {
+    async fn with_fault(&self, step: &PlanStep, call: impl Future<Output = Result<()>>) -> Result<()> {
         let (made, struck) = tokio::join!(call, self.strike(step));
         made.and(struck)
     }
 
-    async fn strike(&self, step: &Step) -> Result<()> {
+    async fn strike(&self, step: &PlanStep) -> Result<()> {
         let Some(fault) = &step.fault else { return Ok(()) };
         let (process, links) = (&self.cluster.member(fault.at)?.process, &self.cluster.links);
         tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
         match fault.kind {
-            FaultKind::Kill => process.iter().for_each(Process::begin_kill),
-            FaultKind::Pause => process.iter().for_each(Process::pause),
-            FaultKind::Cut(ways, manner) => links.cut(fault.group(), ways, manner),
+            MemberFaultKind::Kill => process.iter().for_each(MemberProcess::begin_kill),
+            MemberFaultKind::Pause => process.iter().for_each(MemberProcess::pause),
+            MemberFaultKind::Cut(ways, manner) => links.cut(fault.group(), ways, manner),
         }
         if fault.changes == 0 {
             tokio::time::sleep(Duration::from_millis(fault.lasts_ms)).await;
             // Ended or not, the change does not end this.
-            if matches!(fault.kind, FaultKind::Cut(..)) {
+            if matches!(fault.kind, MemberFaultKind::Cut(..)) {
                 fault.group().for_each(|at| links.mend(at));
             }
         }
@@ -334,20 +335,20 @@ impl Experiment {
     }
 
     /// Ends the fault of this step, unless it lasts for longer.
-    fn end_fault(&mut self, step: &Step) -> Result<()> {
+    fn end_fault(&mut self, step: &PlanStep) -> Result<()> {
         let Some(fault) = &step.fault else { return Ok(()) };
         for struck in fault.group() {
-            let is_removed = matches!(step.change, Change::Remove { at, .. } if at == struck);
+            let is_removed = matches!(step.change, MemberChange::Remove { at, .. } if at == struck);
             match fault.kind {
-                FaultKind::Kill if is_removed => self.cluster.kill_removed(struck)?,
-                FaultKind::Kill => self.cluster.kill(struck)?,
-                FaultKind::Pause => self.cluster.member_mut(struck)?.state = State::Paused,
-                FaultKind::Cut(..) => self.cluster.member_mut(struck)?.state = State::CutOff,
+                MemberFaultKind::Kill if is_removed => self.cluster.kill_removed(struck)?,
+                MemberFaultKind::Kill => self.cluster.kill(struck)?,
+                MemberFaultKind::Pause => self.cluster.member_mut(struck)?.state = MemberCondition::Paused,
+                MemberFaultKind::Cut(..) => self.cluster.member_mut(struck)?.state = MemberCondition::CutOff,
             }
             match (fault.kind, fault.changes, is_removed) {
                 // A removed member does not become ready: see `Return`.
-                (FaultKind::Kill, _, true) => {}
-                (FaultKind::Pause | FaultKind::Cut(..), _, true) | (_, 0, false) => {
+                (MemberFaultKind::Kill, _, true) => {}
+                (MemberFaultKind::Pause | MemberFaultKind::Cut(..), _, true) | (_, 0, false) => {
                     self.cluster.bring_back(struck)?;
                 }
                 (_, _, false) => {}
@@ -356,28 +357,28 @@ impl Experiment {
         Ok(())
     }
 
-    fn count(&mut self, step: &Step) {
+    fn count(&mut self, step: &PlanStep) {
         let kind = match step.change {
-            Change::Add { is_learner: false, .. } => "add a voter",
-            Change::Add { .. } => "add a learner",
-            Change::Promote { .. } => "promote",
-            Change::Remove { leads: false, .. } => "remove",
-            Change::Remove { .. } => "remove the leader",
-            Change::Replace { .. } => "replace",
-            Change::MoveLeader { .. } => "move the leader",
-            Change::Move { .. } => "change an address",
-            Change::Return { .. } => "start a removed member",
-            Change::Stranger { .. } => "start a stranger",
+            MemberChange::Add { is_learner: false, .. } => "add a voter",
+            MemberChange::Add { .. } => "add a learner",
+            MemberChange::Promote { .. } => "promote",
+            MemberChange::Remove { leads: false, .. } => "remove",
+            MemberChange::Remove { .. } => "remove the leader",
+            MemberChange::Replace { .. } => "replace",
+            MemberChange::MoveLeader { .. } => "move the leader",
+            MemberChange::Move { .. } => "change an address",
+            MemberChange::Return { .. } => "start a removed member",
+            MemberChange::Stranger { .. } => "start a stranger",
         };
         self.report.count(kind);
         if let Some(fault) = &step.fault {
             let kind = match fault.kind {
-                FaultKind::Kill => "kill",
-                FaultKind::Pause => "pause",
-                FaultKind::Cut(Ways::Both, Manner::Silent) => "silent cut",
-                FaultKind::Cut(Ways::Both, Manner::Closed) => "closed cut",
-                FaultKind::Cut(_, Manner::Silent) => "silent cut of one way",
-                FaultKind::Cut(_, Manner::Closed) => "closed cut of one way",
+                MemberFaultKind::Kill => "kill",
+                MemberFaultKind::Pause => "pause",
+                MemberFaultKind::Cut(Ways::Both, Manner::Silent) => "silent cut",
+                MemberFaultKind::Cut(Ways::Both, Manner::Closed) => "closed cut",
+                MemberFaultKind::Cut(_, Manner::Silent) => "silent cut of one way",
+                MemberFaultKind::Cut(_, Manner::Closed) => "closed cut of one way",
             };
             let of = if fault.others.is_empty() { "" } else { " of several" };
             let during = if fault.changes == 0 { "" } else { " for several changes" };
@@ -389,7 +390,7 @@ impl Experiment {
     async fn check(&mut self) -> Result<()> {
         let ports = self.cluster.voters_up();
         let port = ports[self.chance.random_range(0..ports.len())];
-        let mut client = Client::connect(port, PATIENCE).await?;
+        let mut client = MemberClient::connect(port, PATIENCE).await?;
         let violations = self.record.check(&mut client, &mut self.chance).await?;
         self.note_all(violations);
         let revision = self.record.baseline().revision;
@@ -403,7 +404,7 @@ impl Experiment {
         let Some(learner) = self.cluster.members.values().find(|member| member.is_learner) else {
             return Ok(());
         };
-        let mut client = Client::connect(learner.place.client_port, PATIENCE).await?;
+        let mut client = MemberClient::connect(learner.place.client_port, PATIENCE).await?;
         let deadline = Instant::now() + PATIENCE;
         let state = loop {
             // It answers that the revision is in the future while it lags.
@@ -432,7 +433,7 @@ impl Experiment {
         self.report.violation(&trial, violation.to_owned());
     }
 
-    fn end(self) -> Report {
+    fn end(self) -> ExperimentReport {
         say(&format!(
             "{} changes, {} writes acknowledged, {} members in the end",
             self.changes,
@@ -445,18 +446,18 @@ impl Experiment {
 }
 
 /// What the times without an acknowledged write are sorted by.
-fn period_kind(step: &Step) -> &'static str {
-    let leads = matches!(step.change, Change::Remove { leads: true, .. });
+fn period_kind(step: &PlanStep) -> &'static str {
+    let leads = matches!(step.change, MemberChange::Remove { leads: true, .. });
     match step.fault.as_ref().map(|fault| (fault.kind, fault.leads)) {
         None if !step.returning.is_empty() => "a return",
         None if leads => "removal of the leader",
         None => "no fault",
-        Some((FaultKind::Kill, false)) => "kill",
-        Some((FaultKind::Kill, true)) => "kill of the leader",
-        Some((FaultKind::Pause, false)) => "pause",
-        Some((FaultKind::Pause, true)) => "pause of the leader",
-        Some((FaultKind::Cut(..), false)) => "cut",
-        Some((FaultKind::Cut(Ways::To, _), true)) => "cut of what the leader hears",
-        Some((FaultKind::Cut(..), true)) => "cut of the leader",
+        Some((MemberFaultKind::Kill, false)) => "kill",
+        Some((MemberFaultKind::Kill, true)) => "kill of the leader",
+        Some((MemberFaultKind::Pause, false)) => "pause",
+        Some((MemberFaultKind::Pause, true)) => "pause of the leader",
+        Some((MemberFaultKind::Cut(..), false)) => "cut",
+        Some((MemberFaultKind::Cut(Ways::To, _), true)) => "cut of what the leader hears",
+        Some((MemberFaultKind::Cut(..), true)) => "cut of the leader",
     }
 }

@@ -13,7 +13,7 @@ use api::etcdserverpb::{
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::failure::{Attempt, Failure, Result};
+use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::PATIENCE;
 
 /// A member that is paused does not answer.
@@ -49,7 +49,7 @@ async fn until_done<F: Future<Output = std::result::Result<(), Status>>>(
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     }
-    Err(Failure::new(format!("{what}: not done within {} s: {last}", PATIENCE.as_secs())))
+    Err(ExperimentError::new(format!("{what}: not done within {} s: {last}", PATIENCE.as_secs())))
 }
 
 pub async fn add(ports: &[u16], url: &str, is_learner: bool) -> Result<()> {
@@ -114,7 +114,7 @@ pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
         }
         if Instant::now() > deadline {
             let waited = PATIENCE.as_secs();
-            return Err(Failure::new(format!(
+            return Err(ExperimentError::new(format!(
                 "move the leader to {id:x}: not done within {waited} s: {last}"
             )));
         }

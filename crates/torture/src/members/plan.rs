@@ -26,7 +26,7 @@ const VOTERS_MAX: usize = 5;
 pub type At = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MemberChange {
     /// A new member. `cut`: its first start is killed so many microseconds after exec.
     Add {
         at: At,
@@ -64,7 +64,7 @@ pub enum Change {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum MemberFaultKind {
     Kill,
     Pause,
     /// Cut off from the other members, and not from clients.
@@ -91,11 +91,11 @@ pub enum Manner {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct MemberFault {
     pub at: At,
     /// Cut off together with it.
     pub others: Vec<At>,
-    pub kind: FaultKind,
+    pub kind: MemberFaultKind,
     /// It is made the leader first.
     pub leads: bool,
     /// After the call for the change was sent.
@@ -106,7 +106,7 @@ pub struct Fault {
     pub changes: u32,
 }
 
-impl Fault {
+impl MemberFault {
     /// All members that it strikes.
     pub fn group(&self) -> impl Iterator<Item = At> {
         std::iter::once(self.at).chain(self.others.iter().copied())
@@ -118,13 +118,13 @@ impl Fault {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     /// Members whose fault of an earlier step ends before this one.
     pub returning: Vec<At>,
     /// The change is made when those that return have caught up. Else they catch up meanwhile.
     pub is_settled: bool,
-    pub change: Change,
-    pub fault: Option<Fault>,
+    pub change: MemberChange,
+    pub fault: Option<MemberFault>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +134,7 @@ struct Seat {
     away: u32,
 }
 
-pub struct Plan {
+pub struct MembershipPlan {
     seats: [Option<Seat>; PLACES],
     /// Places that hold the directory of a removed member.
     removed: [bool; PLACES],
@@ -143,7 +143,7 @@ pub struct Plan {
 
 /// Kinds of change by weight.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ChangeKind {
     AddVoter,
     AddLearner,
     Promote,
@@ -156,28 +156,28 @@ enum Kind {
     Stranger,
 }
 
-const KINDS: [(Kind, u32); 10] = [
-    (Kind::AddVoter, 8),
-    (Kind::AddLearner, 4),
-    (Kind::Promote, 6),
-    (Kind::Remove, 4),
-    (Kind::RemoveLeader, 3),
-    (Kind::Replace, 2),
-    (Kind::MoveLeader, 2),
-    (Kind::Move, 3),
-    (Kind::Return, 1),
-    (Kind::Stranger, 1),
+const KINDS: [(ChangeKind, u32); 10] = [
+    (ChangeKind::AddVoter, 8),
+    (ChangeKind::AddLearner, 4),
+    (ChangeKind::Promote, 6),
+    (ChangeKind::Remove, 4),
+    (ChangeKind::RemoveLeader, 3),
+    (ChangeKind::Replace, 2),
+    (ChangeKind::MoveLeader, 2),
+    (ChangeKind::Move, 3),
+    (ChangeKind::Return, 1),
+    (ChangeKind::Stranger, 1),
 ];
 
-impl Plan {
-    pub fn new(seed: u64) -> Plan {
+impl MembershipPlan {
+    pub fn new(seed: u64) -> MembershipPlan {
         let mut seats = [None; PLACES];
         seats[..FIRST].fill(Some(Seat { is_learner: false, away: 0 }));
-        Plan { seats, removed: [false; PLACES], chance: SmallRng::seed_from_u64(seed) }
+        MembershipPlan { seats, removed: [false; PLACES], chance: SmallRng::seed_from_u64(seed) }
     }
 
     /// The next change, with its fault.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> PlanStep {
         let returning = self.end_absences();
         let change = loop {
             let kind = self.kind();
@@ -196,7 +196,7 @@ impl Plan {
                 self.seats[at].iter_mut().for_each(|seat| seat.away = fault.changes);
             }
         }
-        Step { returning, is_settled, change, fault }
+        PlanStep { returning, is_settled, change, fault }
     }
 
     /// Ends all faults, and says whose.
@@ -220,7 +220,7 @@ impl Plan {
         self.places(|seat| !seat.is_learner)
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> ChangeKind {
         let mut left = self.chance.random_range(0..KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {
             let found = left < *weight;
@@ -235,7 +235,7 @@ impl Plan {
     }
 
     /// A change of this kind, if there can be one.
-    fn change(&mut self, kind: Kind) -> Option<Change> {
+    fn change(&mut self, kind: ChangeKind) -> Option<MemberChange> {
         let learners = self.places(|seat| seat.is_learner);
         let free: Vec<At> = (0..PLACES).filter(|at| self.seats[*at].is_none()).collect();
         let voters = self.voters();
@@ -243,55 +243,62 @@ impl Plan {
         let leaders = self.places(|seat| seat.away == 0 && !seat.is_learner);
         let cut = self.chance.random_bool(0.3).then(|| self.chance.random_range(0..200_000));
         match kind {
-            Kind::AddVoter if voters.len() < VOTERS_MAX => {
-                self.one_of(&free).map(|at| Change::Add { at, is_learner: false, cut })
+            ChangeKind::AddVoter if voters.len() < VOTERS_MAX => {
+                self.one_of(&free).map(|at| MemberChange::Add { at, is_learner: false, cut })
             }
-            Kind::AddLearner if learners.is_empty() => {
-                self.one_of(&free).map(|at| Change::Add { at, is_learner: true, cut })
+            ChangeKind::AddLearner if learners.is_empty() => {
+                self.one_of(&free).map(|at| MemberChange::Add { at, is_learner: true, cut })
             }
-            Kind::Promote if voters.len() < VOTERS_MAX => {
+            ChangeKind::Promote if voters.len() < VOTERS_MAX => {
                 let here: Vec<At> = learners.into_iter().filter(|at| present.contains(at)).collect();
-                self.one_of(&here).map(|at| Change::Promote { at })
+                self.one_of(&here).map(|at| MemberChange::Promote { at })
             }
-            Kind::Remove => {
+            ChangeKind::Remove => {
                 let members = self.places(|_| true);
                 let may_go = |at: &At| learners.contains(at) || voters.len() > 1;
                 let members: Vec<At> = members.into_iter().filter(may_go).collect();
-                self.one_of(&members).map(|at| Change::Remove { at, leads: false })
+                self.one_of(&members).map(|at| MemberChange::Remove { at, leads: false })
             }
-            Kind::RemoveLeader if voters.len() > 1 => {
-                self.one_of(&leaders).map(|at| Change::Remove { at, leads: true })
+            ChangeKind::RemoveLeader if voters.len() > 1 => {
+                self.one_of(&leaders).map(|at| MemberChange::Remove { at, leads: true })
             }
-            Kind::Replace if learners.is_empty() => {
+            ChangeKind::Replace if learners.is_empty() => {
                 let (old, new) = (self.one_of(&voters)?, self.one_of(&free)?);
-                Some(Change::Replace { old, new })
+                Some(MemberChange::Replace { old, new })
             }
-            Kind::MoveLeader => self.one_of(&leaders).map(|at| Change::MoveLeader { at }),
-            Kind::Move => self.one_of(&present).map(|at| Change::Move { at }),
-            Kind::Return => {
+            ChangeKind::MoveLeader => self.one_of(&leaders).map(|at| MemberChange::MoveLeader { at }),
+            ChangeKind::Move => self.one_of(&present).map(|at| MemberChange::Move { at }),
+            ChangeKind::Return => {
                 let gone: Vec<At> = free.into_iter().filter(|at| self.removed[*at]).collect();
-                self.one_of(&gone).map(|at| Change::Return { at })
+                self.one_of(&gone).map(|at| MemberChange::Return { at })
             }
-            Kind::Stranger => {
+            ChangeKind::Stranger => {
                 let unused: Vec<At> = free.into_iter().filter(|at| !self.removed[*at]).collect();
-                self.one_of(&unused).map(|at| Change::Stranger { at })
+                self.one_of(&unused).map(|at| MemberChange::Stranger { at })
             }
-            Kind::AddVoter | Kind::AddLearner | Kind::Promote | Kind::RemoveLeader | Kind::Replace => None,
+            ChangeKind::AddVoter
+            | ChangeKind::AddLearner
+            | ChangeKind::Promote
+            | ChangeKind::RemoveLeader
+            | ChangeKind::Replace => None,
         }
     }
 
     /// A fault that the cluster must stand during this change, if there is one.
-    fn fault(&mut self, change: &Change) -> Option<Fault> {
+    fn fault(&mut self, change: &MemberChange) -> Option<MemberFault> {
         let kind = self.fault_kind();
         let changes = if self.chance.random_bool(0.4) { self.chance.random_range(1..=5) } else { 0 };
         let (delay_ms, lasts_ms) = (self.chance.random_range(0..60), self.chance.random_range(0..2_500));
         let wants_leader = self.chance.random_bool(0.4);
         let needed: &[At] = match change {
-            Change::Promote { at } | Change::MoveLeader { at } | Change::Move { at } => &[*at],
-            Change::Replace { old, new } => &[*old, *new],
-            Change::Add { .. } | Change::Remove { .. } | Change::Return { .. } | Change::Stranger { .. } => {
-                &[]
+            MemberChange::Promote { at } | MemberChange::MoveLeader { at } | MemberChange::Move { at } => {
+                &[*at]
             }
+            MemberChange::Replace { old, new } => &[*old, *new],
+            MemberChange::Add { .. }
+            | MemberChange::Remove { .. }
+            | MemberChange::Return { .. }
+            | MemberChange::Stranger { .. } => &[],
         };
         let victims: Vec<At> = self
             .places(|seat| seat.away == 0)
@@ -300,24 +307,24 @@ impl Plan {
             .collect();
         let at = self.one_of(&victims)?;
         let others = match kind {
-            FaultKind::Kill | FaultKind::Pause => Vec::new(),
-            FaultKind::Cut(..) => self.cut_off_with(at, &victims, change),
+            MemberFaultKind::Kill | MemberFaultKind::Pause => Vec::new(),
+            MemberFaultKind::Cut(..) => self.cut_off_with(at, &victims, change),
         };
         let can_lead = self.seats[at].is_some_and(|seat| !seat.is_learner);
-        let leads = wants_leader && can_lead && !matches!(change, Change::Remove { .. });
-        Some(Fault { at, others, kind, leads, delay_ms, lasts_ms, changes })
+        let leads = wants_leader && can_lead && !matches!(change, MemberChange::Remove { .. });
+        Some(MemberFault { at, others, kind, leads, delay_ms, lasts_ms, changes })
     }
 
     /// Every second fault is a cut.
-    fn fault_kind(&mut self) -> FaultKind {
+    fn fault_kind(&mut self) -> MemberFaultKind {
         let ways = [Ways::Both, Ways::Both, Ways::From, Ways::To][self.chance.random_range(0..4)];
         let manner = [Manner::Silent, Manner::Closed][self.chance.random_range(0..2)];
-        let cut = FaultKind::Cut(ways, manner);
-        [FaultKind::Kill, FaultKind::Pause, cut, cut][self.chance.random_range(0..4)]
+        let cut = MemberFaultKind::Cut(ways, manner);
+        [MemberFaultKind::Kill, MemberFaultKind::Pause, cut, cut][self.chance.random_range(0..4)]
     }
 
     /// Members that are on the same side of a cut as `at`: as many as it may take with it, or none.
-    fn cut_off_with(&mut self, at: At, victims: &[At], change: &Change) -> Vec<At> {
+    fn cut_off_with(&mut self, at: At, victims: &[At], change: &MemberChange) -> Vec<At> {
         let mut group = vec![at];
         let first = self.chance.random_range(0..victims.len());
         if self.chance.random_bool(0.6) {
@@ -332,25 +339,25 @@ impl Plan {
     }
 
     /// Whether a majority runs in each configuration of the way, also without `down`.
-    fn keeps_quorum(&self, change: &Change, down: &[At]) -> bool {
+    fn keeps_quorum(&self, change: &MemberChange, down: &[At]) -> bool {
         let before = self.voters();
         let with = |voters: &[At], at: At| [voters, &[at]].concat();
         let without = |voters: &[At], gone: At| -> Vec<At> {
             voters.iter().copied().filter(|at| *at != gone).collect()
         };
         let (configurations, started, stopped) = match *change {
-            Change::Add { at, is_learner: false, .. } => (vec![with(&before, at), before], None, None),
-            Change::Promote { at } => (vec![with(&before, at), before], None, None),
-            Change::Remove { at, .. } => (vec![without(&before, at), before], None, None),
-            Change::Replace { old, new } => {
+            MemberChange::Add { at, is_learner: false, .. } => (vec![with(&before, at), before], None, None),
+            MemberChange::Promote { at } => (vec![with(&before, at), before], None, None),
+            MemberChange::Remove { at, .. } => (vec![without(&before, at), before], None, None),
+            MemberChange::Replace { old, new } => {
                 let both = with(&before, new);
                 (vec![without(&both, old), both, before], Some(new), None)
             }
-            Change::Move { at } => (vec![before], None, Some(at)),
-            Change::Add { .. }
-            | Change::MoveLeader { .. }
-            | Change::Return { .. }
-            | Change::Stranger { .. } => (vec![before], None, None),
+            MemberChange::Move { at } => (vec![before], None, Some(at)),
+            MemberChange::Add { .. }
+            | MemberChange::MoveLeader { .. }
+            | MemberChange::Return { .. }
+            | MemberChange::Stranger { .. } => (vec![before], None, None),
         };
         let runs = |at: At| {
             let is_present = self.seats[at].is_some_and(|seat| seat.away == 0) || started == Some(at);
@@ -359,27 +366,27 @@ impl Plan {
         configurations.iter().all(|voters| voters.iter().filter(|at| runs(**at)).count() > voters.len() / 2)
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &MemberChange) {
         match *change {
-            Change::Add { at, is_learner, .. } => {
+            MemberChange::Add { at, is_learner, .. } => {
                 self.seats[at] = Some(Seat { is_learner, away: 0 });
                 self.removed[at] = false;
             }
-            Change::Promote { at } => self.seats[at] = Some(Seat { is_learner: false, away: 0 }),
-            Change::Remove { at, .. } => {
+            MemberChange::Promote { at } => self.seats[at] = Some(Seat { is_learner: false, away: 0 }),
+            MemberChange::Remove { at, .. } => {
                 self.seats[at] = None;
                 self.removed[at] = true;
             }
-            Change::Replace { old, new } => {
+            MemberChange::Replace { old, new } => {
                 self.seats[old] = None;
                 self.removed[old] = true;
                 self.seats[new] = Some(Seat { is_learner: false, away: 0 });
                 self.removed[new] = false;
             }
-            Change::MoveLeader { .. }
-            | Change::Move { .. }
-            | Change::Return { .. }
-            | Change::Stranger { .. } => {}
+            MemberChange::MoveLeader { .. }
+            | MemberChange::Move { .. }
+            | MemberChange::Return { .. }
+            | MemberChange::Stranger { .. } => {}
         }
     }
 }
@@ -393,7 +400,7 @@ mod tests {
     #[test]
     fn the_seed_alone_decides() {
         let steps = |seed| {
-            let mut plan = Plan::new(seed);
+            let mut plan = MembershipPlan::new(seed);
             (0..200).map(|_| plan.step()).collect::<Vec<_>>()
         };
         assert_eq!(steps(7), steps(7));
@@ -409,7 +416,7 @@ mod tests {
     }
 
     impl Account {
-        fn assert_majority(&self, seed: u64, step: &Step) {
+        fn assert_majority(&self, seed: u64, step: &PlanStep) {
             let up = self.voters.difference(&self.down).count();
             assert!(
                 up > self.voters.len() / 2,
@@ -421,23 +428,23 @@ mod tests {
         }
 
         /// Follows the step, configuration by configuration.
-        fn follow(&mut self, seed: u64, step: &Step) {
+        fn follow(&mut self, seed: u64, step: &PlanStep) {
             step.returning.iter().for_each(|at| assert!(self.down.remove(at), "seed {seed}: {step:?}"));
-            self.down.extend(step.fault.iter().flat_map(Fault::group));
+            self.down.extend(step.fault.iter().flat_map(MemberFault::group));
             self.assert_majority(seed, step);
             match step.change {
-                Change::Add { at, is_learner: true, .. } => assert!(self.learners.insert(at)),
-                Change::Add { at, .. } => {
+                MemberChange::Add { at, is_learner: true, .. } => assert!(self.learners.insert(at)),
+                MemberChange::Add { at, .. } => {
                     assert!(self.voters.insert(at) && self.down.insert(at));
                     self.assert_majority(seed, step);
                     self.down.remove(&at);
                 }
-                Change::Promote { at } => assert!(self.learners.remove(&at) && self.voters.insert(at)),
-                Change::Remove { at, .. } => {
+                MemberChange::Promote { at } => assert!(self.learners.remove(&at) && self.voters.insert(at)),
+                MemberChange::Remove { at, .. } => {
                     assert!(self.voters.remove(&at) || self.learners.remove(&at));
                     self.down.remove(&at);
                 }
-                Change::Replace { old, new } => {
+                MemberChange::Replace { old, new } => {
                     assert!(self.learners.insert(new));
                     self.assert_majority(seed, step);
                     assert!(self.learners.remove(&new) && self.voters.insert(new));
@@ -445,13 +452,15 @@ mod tests {
                     assert!(self.voters.remove(&old));
                     self.down.remove(&old);
                 }
-                Change::Move { at } => {
+                MemberChange::Move { at } => {
                     assert!(self.down.insert(at));
                     self.assert_majority(seed, step);
                     self.down.remove(&at);
                 }
-                Change::MoveLeader { at } => assert!(self.voters.contains(&at) && !self.down.contains(&at)),
-                Change::Return { at } | Change::Stranger { at } => {
+                MemberChange::MoveLeader { at } => {
+                    assert!(self.voters.contains(&at) && !self.down.contains(&at))
+                }
+                MemberChange::Return { at } | MemberChange::Stranger { at } => {
                     assert!(!self.voters.contains(&at) && !self.learners.contains(&at));
                 }
             }
@@ -466,7 +475,7 @@ mod tests {
     fn a_majority_runs_in_every_configuration_and_every_kind_of_change_occurs() {
         let (mut kinds, mut sizes, mut cuts) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         for seed in 0..100 {
-            let mut plan = Plan::new(seed);
+            let mut plan = MembershipPlan::new(seed);
             let mut account = Account { voters: (0..FIRST).collect(), ..Account::default() };
             for number in 1..=100 {
                 let step = plan.step();
@@ -475,7 +484,8 @@ mod tests {
                 let kind = text.split_whitespace().next().unwrap_or_default().to_owned();
                 *kinds.entry(kind).or_insert(0) += 1;
                 sizes.insert(account.voters.len());
-                if let Some(fault) = step.fault.filter(|fault| matches!(fault.kind, FaultKind::Cut(..))) {
+                if let Some(fault) = step.fault.filter(|fault| matches!(fault.kind, MemberFaultKind::Cut(..)))
+                {
                     *cuts.entry(format!("{:?} of {}", fault.kind, fault.group().count())).or_insert(0) += 1;
                 }
                 if number % 10 == 0 {

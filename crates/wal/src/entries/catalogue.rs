@@ -28,7 +28,7 @@ const POINT_SPACING_BYTES: u64 = 64 << 10;
 
 /// Where an entry's frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FramePlace {
     pub segment: u64,
     pub offset: u64,
 }
@@ -36,11 +36,11 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     index: LogIndex,
-    place: Place,
+    place: FramePlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct SegmentSpan {
     sequence: u64,
     /// The entry before its first one.
     base: LogPosition,
@@ -51,7 +51,7 @@ struct Span {
 pub(crate) struct Stretch {
     /// Index of the entry at `place`.
     pub first: LogIndex,
-    pub place: Place,
+    pub place: FramePlace,
     /// The last entry to read here; it is in the same segment.
     pub last: LogIndex,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Catalogue {
     start: LogPosition,
     last: LogPosition,
     /// Oldest first, never empty; bases turn back where a conflict crossed a border.
-    segments: VecDeque<Span>,
+    segments: VecDeque<SegmentSpan>,
     points: VecDeque<Point>,
     /// First position of each run of one term; the first run begins at `start`.
     runs: VecDeque<LogPosition>,
@@ -76,7 +76,7 @@ impl Catalogue {
         Catalogue {
             start,
             last: start,
-            segments: VecDeque::from([Span { sequence, base: start }]),
+            segments: VecDeque::from([SegmentSpan { sequence, base: start }]),
             points: VecDeque::new(),
             runs: VecDeque::from([start]),
             point_due: true,
@@ -104,7 +104,7 @@ impl Catalogue {
         assert!(base.index <= self.last.index, "a segment cannot begin after the end of the log");
         self.truncate(base.index);
         assert_eq!(self.last, base, "the base of a segment is the entry before it");
-        self.segments.push_back(Span { sequence, base });
+        self.segments.push_back(SegmentSpan { sequence, base });
         self.point_due = true;
     }
 
@@ -116,7 +116,7 @@ impl Catalogue {
         let tail = self.segments.back().expect("a log always has a segment");
         assert!(position.index > tail.base.index, "an entry below its segment's base");
         assert!(position.index <= self.last.index.next(), "gap in the log");
-        let place = Place { segment: tail.sequence, offset };
+        let place = FramePlace { segment: tail.sequence, offset };
         if position.index <= self.last.index {
             self.truncate(LogIndex(position.index.0 - 1));
             self.point_due = true;

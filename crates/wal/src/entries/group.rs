@@ -32,26 +32,26 @@ const MEAN_GROUPS: usize = 8;
 /// Kept until the group is synced, because a catalogue that names it sooner would let readers find what may
 /// still be lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Staged {
+pub(crate) struct StagedEntry {
     pub position: LogPosition,
     /// Offset in the segment.
     pub offset: u64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct SyncGroup {
     /// Whole frames, back to back, as they will be written after the tail's end.
     pub bytes: Vec<u8>,
     pub frames: u64,
     /// For the catalogue, once they are synced; in the order of their frames.
-    pub entries: Vec<Staged>,
+    pub entries: Vec<StagedEntry>,
     /// Checksum of the last frame.
     pub crc: u32,
     /// Running mean of the bytes of groups.
     mean_bytes: usize,
 }
 
-impl Group {
+impl SyncGroup {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -70,7 +70,7 @@ impl Group {
         self.crc = frame::encode(&mut self.bytes, &tail.seed, &header, payload);
         self.frames += 1;
         match type_ {
-            Type::Entry => self.entries.push(Staged { position, offset }),
+            Type::Entry => self.entries.push(StagedEntry { position, offset }),
             Type::State | Type::Mark => {}
         }
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn frames_are_chained_from_the_tail_on_and_name_their_group() {
-        let (tail, mut group) = (tail(), Group::default());
+        let (tail, mut group) = (tail(), SyncGroup::default());
         group.push(&tail, Type::Entry, 1, at(1, 1), b"one");
         group.push(&tail, Type::State, 0, LogPosition::default(), b"state");
         group.push(&tail, Type::Entry, 2, at(2, 1), b"");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn files_grow_by_the_page_where_groups_are_usually_large() {
-        let mut group = Group::default();
+        let mut group = SyncGroup::default();
         let mut step_after = |bytes: usize| {
             group.bytes = vec![0; bytes];
             group.growth_step()
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_latest_term_of_an_index_counts() {
-        let (tail, mut group) = (tail(), Group::default());
+        let (tail, mut group) = (tail(), SyncGroup::default());
         for position in [at(1, 1), at(2, 1), at(1, 4)] {
             group.push(&tail, Type::Entry, 0, position, b"");
         }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_empty_group_keeps_a_bounded_buffer() {
-        let (tail, mut group) = (tail(), Group::default());
+        let (tail, mut group) = (tail(), SyncGroup::default());
         group.push(&tail, Type::State, 0, LogPosition::default(), &vec![0; 3 << 20]);
         group.clear();
         assert!(group.is_empty() && group.frames == 0 && group.entries.is_empty());

@@ -8,4 +8,4 @@ mod reader; // old entries, read back from the segments
 pub use reader::Reader;
 
 pub(crate) use catalogue::Catalogue;
-pub(crate) use group::{GROUP_BYTES_MAX, Group};
+pub(crate) use group::{GROUP_BYTES_MAX, SyncGroup};

@@ -18,7 +18,7 @@ use super::catalogue::{Catalogue, Stretch};
 use crate::error::IoContext;
 use crate::format::frame::{HEADER_BYTES, Type};
 use crate::format::segment::{self, Lineage};
-use crate::format::walk::{CHUNK_BYTES, Walk};
+use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::{Error, Fs, LogIndex, LogPosition, OwnedEntry, Result, Term};
 
 /// A short answer should not read much more than it gives: the least that a read asks of the disk.
@@ -28,11 +28,11 @@ const CHUNK_BYTES_MIN: usize = 64 << 10;
 /// releases or restarts the log.
 #[derive(Debug)]
 pub struct Reader<F: Fs> {
-    shared: Arc<Shared<F>>,
+    shared: Arc<LogShared<F>>,
 }
 
 #[derive(Debug)]
-struct Shared<F> {
+struct LogShared<F> {
     fs: F,
     dir: PathBuf,
     lineage: Lineage,
@@ -47,7 +47,7 @@ impl<F: Fs> Clone for Reader<F> {
 
 impl<F: Fs> Reader<F> {
     pub(crate) fn new(fs: F, dir: PathBuf, lineage: Lineage, catalogue: Catalogue) -> Reader<F> {
-        Reader { shared: Arc::new(Shared { fs, dir, lineage, catalogue: Mutex::new(catalogue) }) }
+        Reader { shared: Arc::new(LogShared { fs, dir, lineage, catalogue: Mutex::new(catalogue) }) }
     }
 
     /// Entries from `from` on, in index order: as many as fit in `payload_bytes_max`, but at least one if
@@ -56,7 +56,8 @@ impl<F: Fs> Reader<F> {
     /// Fails with [`crate::Error::Released`] if `from` is no longer kept. An entry that the writer replaces
     /// during the call may be given in its old form.
     pub fn read(&self, from: LogIndex, payload_bytes_max: usize) -> Result<Vec<OwnedEntry>> {
-        let mut reading = Reading { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
+        let mut reading =
+            PartialRead { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
         loop {
             let Some(stretch) = self.catalogue().locate(reading.next)? else {
                 return Ok(reading.entries);
@@ -69,7 +70,7 @@ impl<F: Fs> Reader<F> {
                 // The segment was released during the read: look it up again.
                 Err(_) => continue,
             };
-            if done == Done::Full {
+            if done == ReadEnd::Full {
                 return Ok(reading.entries);
             }
         }
@@ -113,8 +114,8 @@ impl<F: Fs> Reader<F> {
 
     /// Reads entries of one stretch, and of what follows it in the same segment as long as the catalogue
     /// agrees.
-    fn read_stretch(&self, stretch: &Stretch, reading: &mut Reading) -> Result<Done> {
-        let Shared { fs, dir, lineage, .. } = &*self.shared;
+    fn read_stretch(&self, stretch: &Stretch, reading: &mut PartialRead) -> Result<ReadEnd> {
+        let LogShared { fs, dir, lineage, .. } = &*self.shared;
         let segment = stretch.place.segment;
         let path = segment::path(dir, segment);
         let (file, bytes) = segment::open(fs, &path)?;
@@ -125,7 +126,7 @@ impl<F: Fs> Reader<F> {
         }
         // The chain is not verified: the reader begins in the middle, and recovery or this process has
         // verified it. That these are the right frames, index by index, is checked below.
-        let mut walk = Walk::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
+        let mut walk = FrameCursor::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
         let mut expected = stretch.first;
         while expected <= stretch.last {
             let offset = walk.offset();
@@ -137,20 +138,20 @@ impl<F: Fs> Reader<F> {
                     return Err(corrupt(offset, "another entry than the one expected here"));
                 }
                 if expected == reading.next
-                    && reading.take(header.position, header.kind, frame.payload) == Done::Full
+                    && reading.take(header.position, header.kind, frame.payload) == ReadEnd::Full
                 {
-                    return Ok(Done::Full);
+                    return Ok(ReadEnd::Full);
                 }
                 expected = expected.next();
             }
             walk.pass(&header);
         }
-        Ok(Done::Partly)
+        Ok(ReadEnd::Partly)
     }
 }
 
 /// What a read has gathered.
-struct Reading {
+struct PartialRead {
     entries: Vec<OwnedEntry>,
     /// The index after them; entries before it are skipped.
     next: LogIndex,
@@ -159,26 +160,26 @@ struct Reading {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Done {
+enum ReadEnd {
     /// The bound is reached, or the next entry would pass it.
     Full,
     Partly,
 }
 
-impl Reading {
+impl PartialRead {
     /// The next entry has come by. The first one is taken at any length: a reader could never pass it
     /// otherwise.
-    fn take(&mut self, position: LogPosition, kind: u8, payload: &[u8]) -> Done {
+    fn take(&mut self, position: LogPosition, kind: u8, payload: &[u8]) -> ReadEnd {
         let bytes = self.payload_bytes.saturating_add(payload.len());
         if !self.entries.is_empty() && bytes > self.payload_bytes_max {
-            return Done::Full;
+            return ReadEnd::Full;
         }
         assert_eq!(position.index, self.next, "entries are taken in index order");
         let LogPosition { index, term } = position;
         self.entries.push(OwnedEntry { index, term, kind, payload: payload.to_vec() });
         self.payload_bytes = bytes;
         self.next = index.next();
-        if bytes >= self.payload_bytes_max { Done::Full } else { Done::Partly }
+        if bytes >= self.payload_bytes_max { ReadEnd::Full } else { ReadEnd::Partly }
     }
 
     /// About as much as is still wanted.

@@ -69,7 +69,7 @@ pub(crate) enum Descent {
 
 /// The header page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct SegmentHead {
     pub sequence: u64,
     pub base: LogPosition,
     pub descent: Descent,
@@ -80,7 +80,7 @@ pub(crate) struct Head {
     pub salt: Option<Salt>,
 }
 
-impl Head {
+impl SegmentHead {
     /// Of the frames in this segment.
     pub fn seed(&self) -> Seed {
         seed(&self.identity, self.salt.as_ref(), self.sequence)
@@ -139,7 +139,7 @@ pub(crate) fn open<F: Fs>(fs: &F, path: &Path) -> Result<(F::File, u64)> {
     Ok((file, bytes))
 }
 
-impl Head {
+impl SegmentHead {
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "the identity is too long");
         let (origin, end, crc) = match self.descent {
@@ -170,14 +170,14 @@ impl Head {
     /// Reads the header of the segment that is named `sequence`. A header that does not verify is damage,
     /// always: a segment has its name only since its header was synced, and no write has touched that page
     /// since.
-    pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<Head> {
+    pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<SegmentHead> {
         let mut page = [0; PAGE_BYTES];
         let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
         let corrupt = |reason| Error::Corrupt { segment: sequence, offset: 0, reason };
         if filled < PAGE_BYTES {
             return Err(corrupt("the header page is cut short"));
         }
-        let head = Head::decode(&page).map_err(corrupt)?;
+        let head = SegmentHead::decode(&page).map_err(corrupt)?;
         if head.sequence != sequence {
             return Err(corrupt("the header belongs to another segment"));
         }
@@ -186,7 +186,7 @@ impl Head {
 
     /// The checksum is asked before the version: a version can be believed only then. All versions to come
     /// keep magic, version and checksum where they are.
-    fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<Head, &'static str> {
+    fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<SegmentHead, &'static str> {
         if page[..8] != MAGIC {
             return Err("not a log segment");
         }
@@ -210,7 +210,7 @@ impl Head {
         if length > IDENTITY_BYTES_MAX {
             return Err("identity length above the maximum");
         }
-        Ok(Head {
+        Ok(SegmentHead {
             sequence: u64::from_le_bytes(array(page, 16)),
             base: LogPosition {
                 index: LogIndex(u64::from_le_bytes(array(page, 24))),
@@ -351,7 +351,7 @@ impl Birth<'_> {
         let mut groups = PAGE_BYTES as u64;
         groups += state.map_or(0, |state| frame::bytes(state.len()) as u64);
         let identity = identity.to_vec();
-        let head = Head { sequence, base, descent, groups, identity, salt: Some(salt) };
+        let head = SegmentHead { sequence, base, descent, groups, identity, salt: Some(salt) };
         let (mut bytes, seed) = (head.encode().to_vec(), head.seed());
         let mut crc = u32::from_le_bytes(array(&bytes, CRC_AT));
         if let Some(state) = state {
@@ -411,7 +411,7 @@ pub(crate) enum Spare {
 }
 
 /// The checksum of an encoded header: the first link of the segment's chain.
-pub(crate) fn head_crc(head: &Head) -> u32 {
+pub(crate) fn head_crc(head: &SegmentHead) -> u32 {
     u32::from_le_bytes(array(&head.encode(), CRC_AT))
 }
 
@@ -419,8 +419,8 @@ pub(crate) fn head_crc(head: &Head) -> u32 {
 mod tests {
     use super::*;
 
-    fn head() -> Head {
-        Head {
+    fn head() -> SegmentHead {
+        SegmentHead {
             sequence: 0x0123_4567_89ab_cdef,
             base: LogPosition::new(77, 8),
             descent: Descent::Continues { end: 5000, crc: 0xfeed },
@@ -435,8 +435,8 @@ mod tests {
         for descent in [Descent::Origin, Descent::Continues { end: 5000, crc: 0xfeed }] {
             for identity in [vec![], vec![7; 3], vec![9; IDENTITY_BYTES_MAX]] {
                 for salt in [None, Some([3; SALT_BYTES])] {
-                    let head = Head { descent, identity: identity.clone(), salt, ..head() };
-                    assert_eq!(Head::decode(&head.encode()), Ok(head));
+                    let head = SegmentHead { descent, identity: identity.clone(), salt, ..head() };
+                    assert_eq!(SegmentHead::decode(&head.encode()), Ok(head));
                 }
             }
         }
@@ -448,7 +448,7 @@ mod tests {
         for at in 0..PAGE_BYTES {
             let mut damaged = page;
             damaged[at] ^= 0x10;
-            assert!(Head::decode(&damaged).is_err(), "byte {at}");
+            assert!(SegmentHead::decode(&damaged).is_err(), "byte {at}");
         }
     }
 
@@ -469,7 +469,7 @@ mod tests {
             (12, &[2, 0, 0, 0], "unknown descent in the header"),
             (52, &[1, 4, 0, 0], "identity length above the maximum"),
         ] {
-            assert_eq!(Head::decode(&forged(at, bytes)), Err(flaw));
+            assert_eq!(SegmentHead::decode(&forged(at, bytes)), Err(flaw));
         }
     }
 

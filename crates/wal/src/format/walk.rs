@@ -23,7 +23,7 @@ pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// A cursor on the frames of a file. `frame` looks, `pass` moves: what to do about a flaw is decided in
 /// between.
-pub(crate) struct Walk<'f, F> {
+pub(crate) struct FrameCursor<'f, F> {
     file: &'f F,
     /// Of the segment's frames.
     seed: Seed,
@@ -39,11 +39,11 @@ pub(crate) struct Walk<'f, F> {
     chunk_bytes: usize,
 }
 
-impl<'f, F: File> Walk<'f, F> {
-    pub fn new(file: &'f F, seed: Seed, offset: u64, limit: u64, chunk_bytes: usize) -> Walk<'f, F> {
+impl<'f, F: File> FrameCursor<'f, F> {
+    pub fn new(file: &'f F, seed: Seed, offset: u64, limit: u64, chunk_bytes: usize) -> FrameCursor<'f, F> {
         assert!(offset <= limit, "a walk begins at {offset}, beyond its limit {limit}");
         let window = Vec::new();
-        Walk { file, seed, offset, limit, window, window_offset: offset, chunk_bytes }
+        FrameCursor { file, seed, offset, limit, window, window_offset: offset, chunk_bytes }
     }
 
     pub fn offset(&self) -> u64 {
@@ -156,7 +156,7 @@ mod tests {
         let lengths = [0, 5, 3000, 1, 70_000, 64, 0];
         let (file, end) = file(&lengths);
         for chunk_bytes in [1, 36, 100, 4096, CHUNK_BYTES] {
-            let mut walk = Walk::new(&file, SEED, 0, end, chunk_bytes);
+            let mut walk = FrameCursor::new(&file, SEED, 0, end, chunk_bytes);
             for (index, &length) in lengths.iter().enumerate() {
                 let frame = walk.frame().unwrap().unwrap();
                 assert_eq!((frame.header.position.index.0, frame.payload.len()), (index as u64, length));
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn the_window_stays_small() {
         let (file, end) = file(&[1000; 500]);
-        let mut walk = Walk::new(&file, SEED, 0, end, 4096);
+        let mut walk = FrameCursor::new(&file, SEED, 0, end, 4096);
         while let Ok(frame) = walk.frame().unwrap() {
             let header = frame.header;
             walk.pass(&header);
@@ -184,7 +184,7 @@ mod tests {
     fn survivors_are_found_behind_damage() {
         let (file, end) = file(&[10, 2000, 30, 0]);
         file.write_at(50, &[0xff; 8]).unwrap(); // in the header of the second frame
-        let mut walk = Walk::new(&file, SEED, 48, end, 64);
+        let mut walk = FrameCursor::new(&file, SEED, 48, end, 64);
         let mut found = Vec::new();
         walk.survivors(&mut |offset, header| found.push((offset, header.length))).unwrap();
         assert_eq!(found, [(48 + 2036, 30), (48 + 2036 + 68, 0)]);
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_file_shorter_than_its_limit_ends_the_walk() {
         let (file, end) = file(&[10, 20]);
-        let mut walk = Walk::new(&file, SEED, 0, end + 1000, 4096);
+        let mut walk = FrameCursor::new(&file, SEED, 0, end + 1000, 4096);
         for _ in 0..2 {
             let header = walk.frame().unwrap().unwrap().header;
             walk.pass(&header);

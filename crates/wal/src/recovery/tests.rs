@@ -1,7 +1,7 @@
 //! What recovery refuses and what it accepts, on segments written by hand.
 
 use super::*;
-use crate::entries::Group;
+use crate::entries::SyncGroup;
 use crate::format::segment::Birth;
 use crate::testing::{SimFile, SimFs};
 
@@ -33,7 +33,7 @@ fn continues(tail: &Tail<SimFile>) -> Descent {
 
 /// Writes entries as one group, without a check of their order.
 fn write(tail: &mut Tail<SimFile>, positions: &[LogPosition]) {
-    let mut group = Group::default();
+    let mut group = SyncGroup::default();
     for &position in positions {
         group.push(tail, Type::Entry, 0, position, b"payload");
     }

@@ -28,16 +28,16 @@ pub enum Fault {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Disk {
+pub(super) struct SimDisk {
     pub(super) inodes: Vec<Inode>,
     /// Places in `inodes` that can be used again.
     pub(super) free: Vec<usize>,
     /// As processes see them.
-    pub(super) names: Names,
+    pub(super) names: DiskNames,
     /// As a power cut leaves them.
-    pub(super) synced_names: Names,
+    pub(super) synced_names: DiskNames,
     /// What the former are ahead of the latter, in order.
-    pub(super) unsynced_names: Vec<Change>,
+    pub(super) unsynced_names: Vec<DiskChange>,
     /// Calls so far.
     pub(super) calls: u64,
     pub(super) fault: Option<(u64, Fault)>,
@@ -48,7 +48,7 @@ pub(super) struct Disk {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct DiskNames {
     pub(super) files: BTreeMap<PathBuf, usize>,
     pub(super) dirs: BTreeSet<PathBuf>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Inode {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(super) enum DiskChange {
     Dir(PathBuf),
     Create(PathBuf, usize),
     Remove(PathBuf),
@@ -74,11 +74,11 @@ pub(super) enum Change {
 }
 
 /// A test that panics must not fail other threads with a second, misleading panic.
-pub(super) fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
+pub(super) fn lock(disk: &Mutex<SimDisk>) -> MutexGuard<'_, SimDisk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Disk {
+impl SimDisk {
     /// Counts a call that takes no room, and fails it if it is to fail.
     pub(super) fn call(&mut self) -> io::Result<()> {
         self.count(|lasting| lasting != Fault::NoSpace)
@@ -111,7 +111,7 @@ impl Disk {
     pub(super) fn reclaim(&mut self) {
         let mut used = BTreeSet::from_iter(self.free.iter().copied());
         used.extend(self.names.files.values().chain(self.synced_names.files.values()));
-        used.extend(self.unsynced_names.iter().filter_map(Change::inode));
+        used.extend(self.unsynced_names.iter().filter_map(DiskChange::inode));
         for (at, inode) in self.inodes.iter_mut().enumerate() {
             if inode.handles == 0 && !used.contains(&at) {
                 *inode = Inode::default();
@@ -128,7 +128,7 @@ impl Disk {
     }
 
     /// Changes a name for all processes; the disk learns of it at the next sync of the directory.
-    pub(super) fn rename_now(&mut self, change: Change) {
+    pub(super) fn rename_now(&mut self, change: DiskChange) {
         self.names.apply(&change);
         self.unsynced_names.push(change);
     }
@@ -160,19 +160,19 @@ impl Disk {
     }
 }
 
-impl Names {
-    pub(super) fn apply(&mut self, change: &Change) {
+impl DiskNames {
+    pub(super) fn apply(&mut self, change: &DiskChange) {
         match change {
-            Change::Dir(path) => {
+            DiskChange::Dir(path) => {
                 self.dirs.insert(path.clone());
             }
-            Change::Create(path, inode) => {
+            DiskChange::Create(path, inode) => {
                 self.files.insert(path.clone(), *inode);
             }
-            Change::Remove(path) => {
+            DiskChange::Remove(path) => {
                 self.files.remove(path);
             }
-            Change::Rename(from, to, inode) => {
+            DiskChange::Rename(from, to, inode) => {
                 self.files.remove(from);
                 self.files.insert(to.clone(), *inode);
             }
@@ -180,20 +180,20 @@ impl Names {
     }
 }
 
-impl Change {
+impl DiskChange {
     /// The file that would have a name again, or still has one, depending on what a power cut keeps.
     pub(super) fn inode(&self) -> Option<usize> {
         match self {
-            Change::Create(_, inode) | Change::Rename(_, _, inode) => Some(*inode),
-            Change::Dir(_) | Change::Remove(_) => None,
+            DiskChange::Create(_, inode) | DiskChange::Rename(_, _, inode) => Some(*inode),
+            DiskChange::Dir(_) | DiskChange::Remove(_) => None,
         }
     }
 
     /// The directory whose sync makes the change durable.
     pub(super) fn dir(&self) -> &Path {
         match self {
-            Change::Dir(path) | Change::Create(path, _) | Change::Remove(path) => parent(path),
-            Change::Rename(_, to, _) => parent(to),
+            DiskChange::Dir(path) | DiskChange::Create(path, _) | DiskChange::Remove(path) => parent(path),
+            DiskChange::Rename(_, to, _) => parent(to),
         }
     }
 }

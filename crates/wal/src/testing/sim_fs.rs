@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::disk::{Change, Disk, Fault, lock, overwrite, parent};
+use super::disk::{DiskChange, Fault, SimDisk, lock, overwrite, parent};
 use crate::{File, Fs};
 
 /// What a disk writes whole or not at all.
@@ -30,13 +30,13 @@ impl Crash {
 /// The file system; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SimFs {
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<SimDisk>>,
 }
 
 /// An open file of a [`SimFs`]. It stays readable when its name is removed.
 #[derive(Debug)]
 pub struct SimFile {
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<SimDisk>>,
     inode: usize,
 }
 
@@ -108,7 +108,7 @@ impl SimFs {
         inode.unsynced.clear();
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
+    fn disk(&self) -> MutexGuard<'_, SimDisk> {
         lock(&self.disk)
     }
 }
@@ -121,7 +121,7 @@ impl Fs for SimFs {
         disk.call()?;
         disk.has_parent(path)?;
         if !disk.names.dirs.contains(path) {
-            disk.rename_now(Change::Dir(path.to_path_buf()));
+            disk.rename_now(DiskChange::Dir(path.to_path_buf()));
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Fs for SimFs {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = disk.new_inode();
-        disk.rename_now(Change::Create(path.to_path_buf(), inode));
+        disk.rename_now(DiskChange::Create(path.to_path_buf(), inode));
         disk.inodes[inode].handles += 1;
         Ok(SimFile { disk: Arc::clone(&self.disk), inode })
     }
@@ -152,7 +152,7 @@ impl Fs for SimFs {
         let mut disk = self.disk();
         disk.call()?;
         let inode = disk.inode(from)?;
-        disk.rename_now(Change::Rename(from.to_path_buf(), to.to_path_buf(), inode));
+        disk.rename_now(DiskChange::Rename(from.to_path_buf(), to.to_path_buf(), inode));
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Fs for SimFs {
         let mut disk = self.disk();
         disk.call()?;
         disk.inode(path)?;
-        disk.rename_now(Change::Remove(path.to_path_buf()));
+        disk.rename_now(DiskChange::Remove(path.to_path_buf()));
         Ok(())
     }
 

@@ -39,7 +39,7 @@ pub(super) enum Copying {
 }
 
 /// What a group gets of a batch.
-pub(super) enum Collected {
+pub(super) enum GroupBatch {
     Nothing,
     Events(GroupEvents),
     Large(LargeMatch),
@@ -56,7 +56,7 @@ pub(super) struct LargeMatch {
 
 /// Where the encoding ends.
 #[derive(Clone, Copy)]
-enum End {
+enum BatchEnd {
     All,
     /// After this revision: with the next ones, previous pairs are too large.
     After(i64),
@@ -117,10 +117,10 @@ impl Hub {
     pub(super) fn encode_batch(&mut self, events: &[Change<'_>], mut matches: Vec<Match>) -> Result<Batch> {
         matches.sort_unstable();
         let with = self.encode(events, &matches, Previous::With)?;
-        let (cut, large) = match with.as_ref().map_or(End::All, |(_, end)| *end) {
-            End::All => (None, None),
-            End::After(last) => (Some(last), None),
-            End::Large(main) => (Some(main), Some(main)),
+        let (cut, large) = match with.as_ref().map_or(BatchEnd::All, |(_, end)| *end) {
+            BatchEnd::All => (None, None),
+            BatchEnd::After(last) => (Some(last), None),
+            BatchEnd::Large(main) => (Some(main), Some(main)),
         };
         if let Some(last) = cut {
             matches.retain(|(_, event)| events[*event as usize].revision().main <= last);
@@ -144,7 +144,7 @@ impl Hub {
         events: &[Change<'_>],
         matches: &[Match],
         previous: Previous,
-    ) -> Result<Option<(Encoded, End)>> {
+    ) -> Result<Option<(Encoded, BatchEnd)>> {
         let mut wanted = vec![false; events.len()];
         for (group, event) in matches {
             let has_previous = self.interest.groups[*group].form().has_previous();
@@ -161,7 +161,8 @@ impl Hub {
         };
         let mut out = Vec::with_capacity(bytes.min(bytes_max));
         let mut spans = vec![(0, 0); events.len()];
-        let (mut rest, mut per_load, mut end) = (&wanted[..], self.limits.part_bytes / PAIR_BYTES, End::All);
+        let (mut rest, mut per_load, mut end) =
+            (&wanted[..], self.limits.part_bytes / PAIR_BYTES, BatchEnd::All);
         while !rest.is_empty() {
             let numbers;
             (numbers, rest) = rest.split_at(per_load.clamp(1, rest.len()));
@@ -182,7 +183,7 @@ impl Hub {
                 break;
             }
         }
-        if let End::After(last) = end {
+        if let BatchEnd::After(last) = end {
             // Events of a later revision that was begun are left out.
             let kept = wanted.partition_point(|number| events[*number].revision().main <= last);
             let bytes = kept.checked_sub(1).map_or(0, |last| spans[wanted[last]].1);
@@ -190,7 +191,7 @@ impl Hub {
                 out.truncate(bytes);
                 out.shrink_to_fit();
             }
-        } else if let End::Large(_) = end {
+        } else if let BatchEnd::Large(_) = end {
             out = Vec::new();
         }
         Ok(Some((Encoded { body: self.bodies.insert(out), spans }, end)))
@@ -219,23 +220,23 @@ impl Hub {
         batch: &Batch,
         events: &[Change<'_>],
         copying: Copying,
-    ) -> Collected {
+    ) -> GroupBatch {
         let matches = batch.of(group);
         if matches.is_empty() {
-            return Collected::Nothing;
+            return GroupBatch::Nothing;
         }
         let has_previous = self.interest.groups[group].form().has_previous();
         if let Some(main) = batch.large.filter(|_| has_previous) {
             let sub = |matched: Option<&Match>| matched.map_or(0, |at| events[at.1 as usize].revision().sub);
             let subs = (sub(matches.first()), sub(matches.last()));
-            return Collected::Large(LargeMatch { main, subs, count: matches.len() });
+            return GroupBatch::Large(LargeMatch { main, subs, count: matches.len() });
         }
         let form = usize::from(has_previous);
         let encoded = batch.forms[form].as_ref().expect("encoded for this group");
         let span = |matched: &Match| encoded.spans[matched.1 as usize];
         let is_run = matches.windows(2).all(|pair| span(&pair[0]).1 == span(&pair[1]).0);
         if !is_run && copying == Copying::Forbidden {
-            return Collected::NeedsCopy;
+            return GroupBatch::NeedsCopy;
         }
         let body = if is_run {
             self.bodies.add_reference(encoded.body);
@@ -257,7 +258,7 @@ impl Hub {
             last = Some(main);
             EventSpan { start, end, main, ordinal }
         });
-        Collected::Events(GroupEvents { body, events: spans.collect(), copied: if is_run { 0 } else { at } })
+        GroupBatch::Events(GroupEvents { body, events: spans.collect(), copied: if is_run { 0 } else { at } })
     }
 }
 
@@ -268,13 +269,13 @@ enum Previous {
 }
 
 /// The end of what is encoded, in whole revisions, if `encoded` are and `rest` are not.
-fn end_before(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> End {
+fn end_before(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> BatchEnd {
     let main = |number: &usize| events[*number].revision().main;
     let next = rest.first().map_or(i64::MAX, main);
     let whole = encoded.partition_point(|number| main(number) < next);
     match whole.checked_sub(1) {
-        Some(last) => End::After(main(&encoded[last])),
-        None => End::Large(next),
+        Some(last) => BatchEnd::After(main(&encoded[last])),
+        None => BatchEnd::Large(next),
     }
 }
 

@@ -16,9 +16,9 @@ use std::collections::{HashMap, HashSet};
 
 use mvcc::{Change, Changes, Error, Result};
 
-use super::batch::{Collected, Copying, EventSpan, GroupEvents, Match};
-use super::outbox::{Events, Span};
-use super::state::{Hub, Standing};
+use super::batch::{Copying, EventSpan, GroupBatch, GroupEvents, Match};
+use super::outbox::{BodySpan, Events};
+use super::state::{Hub, WatcherState};
 
 impl Hub {
     /// One step.
@@ -54,7 +54,7 @@ impl Hub {
         watchers.retain(|watcher| {
             let has_room = self.has_room(*watcher, bytes_max);
             if !has_room {
-                self.move_to(*watcher, Standing::Parked, self.watchers[*watcher].next);
+                self.move_to(*watcher, WatcherState::Parked, self.watchers[*watcher].next);
             }
             has_room
         });
@@ -86,7 +86,7 @@ impl Hub {
             (of_group, rest) =
                 rest.split_at(rest.partition_point(|watcher| self.group_of(*watcher) <= group));
             let found = match self.collect(group, &batch, &events, self.copying(copied)) {
-                Collected::NeedsCopy => {
+                GroupBatch::NeedsCopy => {
                     is_served = false;
                     continue;
                 }
@@ -95,7 +95,7 @@ impl Hub {
             for watcher in of_group {
                 self.advance(*watcher, &found, changes.revision(), through);
             }
-            if let Collected::Events(found) = found {
+            if let GroupBatch::Events(found) = found {
                 copied += found.copied;
                 self.bodies.release(found.body);
                 self.evict(batch.bytes);
@@ -115,23 +115,23 @@ impl Hub {
     }
 
     /// Sends a lagging watcher the events of its group up to `through`, and moves it there.
-    fn advance(&mut self, watcher: u32, found: &Collected, revision: i64, through: i64) {
+    fn advance(&mut self, watcher: u32, found: &GroupBatch, revision: i64, through: i64) {
         // Eviction may have moved it back meanwhile.
-        if self.watchers[watcher].state != Standing::Lagging {
+        if self.watchers[watcher].state != WatcherState::Lagging {
             return;
         }
         let blocked = match found {
-            Collected::Events(found) => self.send_history(watcher, found, revision),
-            Collected::Large(found) => self.send_large(watcher, found, revision),
-            Collected::Nothing | Collected::NeedsCopy => None,
+            GroupBatch::Events(found) => self.send_history(watcher, found, revision),
+            GroupBatch::Large(found) => self.send_large(watcher, found, revision),
+            GroupBatch::Nothing | GroupBatch::NeedsCopy => None,
         };
         match blocked {
-            Some(next) => self.move_to(watcher, Standing::Parked, next),
+            Some(next) => self.move_to(watcher, WatcherState::Parked, next),
             None if through == self.position => {
                 self.leave(watcher);
                 self.make_live(watcher);
             }
-            None => self.move_to(watcher, Standing::Lagging, through + 1),
+            None => self.move_to(watcher, WatcherState::Lagging, through + 1),
         }
     }
 
@@ -221,7 +221,7 @@ impl Hub {
             let count = whole_revisions(&rest[..count], self.history_response_bytes_max());
             let (response, after) = rest.split_at(count);
             let end = response.last().expect("at least the first event").end;
-            let span = Span { body: found.body, start: first.start, end };
+            let span = BodySpan { body: found.body, start: first.start, end };
             let response = Events { span, first: first.main, revision, may_fragment, watch_ids: Vec::new() };
             if !self.push_events(watcher, response, count, bytes_max) {
                 return Some(first.main);
@@ -235,7 +235,7 @@ impl Hub {
     fn cancel_lagging(&mut self, compacted: i64) {
         for watcher in self.lagging.between(i64::MIN, compacted - 1, self.limits.step_watchers) {
             if base::mutant("catch-up-over-compaction") {
-                self.move_to(watcher, Standing::Lagging, compacted);
+                self.move_to(watcher, WatcherState::Lagging, compacted);
             } else {
                 self.cancel_compacted(watcher, compacted);
             }

@@ -17,8 +17,8 @@
 
 use base::{ClientId, Held};
 
-use super::state::{Hub, Stream};
-use crate::held_back::Waiting;
+use super::state::{Hub, HubStream};
+use crate::held_back::WaitingStream;
 use crate::types::StreamId;
 
 impl Hub {
@@ -83,7 +83,7 @@ impl Hub {
         if !self.bodies.is_large(bytes) {
             return false;
         }
-        let Stream { owner, generation, is_held_back, granted_bytes, .. } = self.streams[slot];
+        let HubStream { owner, generation, is_held_back, granted_bytes, .. } = self.streams[slot];
         if granted_bytes > 0 {
             self.end_grant(slot);
             return false;
@@ -95,12 +95,12 @@ impl Hub {
             return false;
         }
         self.streams[slot].is_held_back = true;
-        self.held_back.push(owner, Waiting { stream: StreamId { slot, generation }, bytes });
+        self.held_back.push(owner, WaitingStream { stream: StreamId { slot, generation }, bytes });
         true
     }
 
     /// The next stream that waits and may go on, and its client.
-    pub(super) fn next_to_resume(&self) -> Option<(ClientId, Waiting)> {
+    pub(super) fn next_to_resume(&self) -> Option<(ClientId, WaitingStream)> {
         for (_, owner, waiting) in self.held_back.in_turn() {
             if self.slot(waiting.stream).is_none() || self.has_room_outside(owner, waiting.bytes) {
                 return Some((owner, waiting));
@@ -115,7 +115,7 @@ impl Hub {
 
     /// Lets the next stream that waits take its response, if there is room.
     pub(super) fn resume_held_back(&mut self) {
-        let Some((owner, Waiting { stream, bytes })) = self.next_to_resume() else { return };
+        let Some((owner, WaitingStream { stream, bytes })) = self.next_to_resume() else { return };
         self.held_back.pop(owner);
         if let Some(slot) = self.slot(stream) {
             let resumed = &mut self.streams[slot];

@@ -5,9 +5,9 @@
 
 use mvcc::{Change, Error, Result};
 
-use super::batch::{Collected, GroupEvents, Match};
-use super::outbox::{Events, Span};
-use super::state::{Hub, Standing};
+use super::batch::{GroupBatch, GroupEvents, Match};
+use super::outbox::{BodySpan, Events};
+use super::state::{Hub, WatcherState};
 use crate::positions::Positions;
 
 impl Hub {
@@ -105,9 +105,9 @@ impl Hub {
         let (mut sent, mut copied) = (0, 0);
         for group in batch.groups() {
             let found = match self.collect(group, &batch, events, self.copying(copied)) {
-                Collected::Events(found) => found,
-                Collected::Nothing => continue,
-                Collected::NeedsCopy | Collected::Large(_) => {
+                GroupBatch::Events(found) => found,
+                GroupBatch::Nothing => continue,
+                GroupBatch::NeedsCopy | GroupBatch::Large(_) => {
                     self.postpone(group, main);
                     continue;
                 }
@@ -125,7 +125,7 @@ impl Hub {
     fn deliver_to(&mut self, group: u32, found: &GroupEvents, main: i64) -> usize {
         let (first, last) = (found.events.first(), found.events.last());
         let (start, end) = first.zip(last).map(|(first, last)| (first.start, last.end)).expect("matched");
-        let span = Span { body: found.body, start, end };
+        let span = BodySpan { body: found.body, start, end };
         let watchers = &self.interest.groups[group];
         let (live, may_fragment) = (watchers.live(), watchers.form().may_fragment());
         // Backwards: a watcher that leaves the live ones changes places with one that was served.
@@ -135,7 +135,7 @@ impl Hub {
             let response = Events { span, first: main, revision, may_fragment, watch_ids };
             if !self.push_events(watcher, response, found.events.len(), self.limits.outbox_bytes) {
                 let is_mutant = base::mutant("repeated-at-group-change");
-                self.move_to(watcher, Standing::Parked, if is_mutant { main - 1 } else { main });
+                self.move_to(watcher, WatcherState::Parked, if is_mutant { main - 1 } else { main });
             }
         }
         live
@@ -184,16 +184,18 @@ impl Hub {
     fn postpone(&mut self, group: u32, next: i64) {
         while let Some(last) = self.interest.groups[group].live().checked_sub(1) {
             let watcher = self.interest.groups[group].members()[last];
-            self.move_to(watcher, Standing::Lagging, next);
+            self.move_to(watcher, WatcherState::Lagging, next);
         }
     }
 
     /// An installed store has compacted the next events. Watchers that miss some are canceled.
     fn lose(&mut self, compacted: i64) -> Result<()> {
-        let is_lost = |standing: Standing, next: i64| match standing {
-            Standing::Live => !base::mutant("gap-at-install"),
-            Standing::Joining | Standing::Future => next < compacted,
-            Standing::Lagging | Standing::Parked | Standing::Compacted | Standing::Idle => false,
+        let is_lost = |standing: WatcherState, next: i64| match standing {
+            WatcherState::Live => !base::mutant("gap-at-install"),
+            WatcherState::Joining | WatcherState::Future => next < compacted,
+            WatcherState::Lagging | WatcherState::Parked | WatcherState::Compacted | WatcherState::Idle => {
+                false
+            }
         };
         let watchers = self.watchers.numbers().filter(|number| {
             let watcher = &self.watchers[*number];

@@ -3,13 +3,13 @@
 //! Every move is `leave`, which makes a watcher idle, and then one of the functions that give it a state. So
 //! the lists, the counts and the watcher change together.
 
-use super::state::{Hub, Standing, Watcher};
-use crate::interest::Group;
-use crate::wire::Content;
+use super::state::{Hub, HubWatcher, WatcherState};
+use crate::interest::InterestGroup;
+use crate::wire::ParcelContent;
 
 impl Hub {
     /// Adds an idle watcher to the group of its range and form.
-    pub(super) fn join_group(&mut self, watcher: u32, wanted: Group) {
+    pub(super) fn join_group(&mut self, watcher: u32, wanted: InterestGroup) {
         let group = match self.interest.find(&wanted) {
             Some(group) => group,
             None => self.interest.insert(wanted),
@@ -23,7 +23,7 @@ impl Hub {
 
     /// Removes an idle watcher from its group.
     pub(super) fn leave_group(&mut self, watcher: u32) {
-        let Watcher { group, in_group, stream, .. } = self.watchers[watcher];
+        let HubWatcher { group, in_group, stream, .. } = self.watchers[watcher];
         self.owners.remove_key(self.streams[stream].owner, self.interest.groups[group].key_bytes());
         if let Some(moved) = self.interest.groups[group].remove(in_group) {
             self.watchers[moved].in_group = in_group;
@@ -38,7 +38,7 @@ impl Hub {
         let watcher = &self.watchers[slot];
         let (next, place, stream, state) = (watcher.next, watcher.place, watcher.stream, watcher.state);
         let moved = match state {
-            Standing::Live => {
+            WatcherState::Live => {
                 self.live -= 1;
                 let (group, in_group) = (watcher.group, watcher.in_group);
                 let (in_group, moved) = self.interest.groups[group].set_idle(in_group);
@@ -46,32 +46,32 @@ impl Hub {
                 self.watchers[slot].in_group = in_group;
                 None
             }
-            Standing::Lagging => self.lagging.remove(next, place),
-            Standing::Joining => self.joining.remove(next, place),
-            Standing::Future => self.future.remove(next, place),
-            Standing::Parked => {
+            WatcherState::Lagging => self.lagging.remove(next, place),
+            WatcherState::Joining => self.joining.remove(next, place),
+            WatcherState::Future => self.future.remove(next, place),
+            WatcherState::Parked => {
                 self.parked -= 1;
                 let parked = &mut self.streams[stream].parked;
                 parked.swap_remove(place as usize);
                 parked.get(place as usize).copied()
             }
-            Standing::Compacted => None,
-            Standing::Idle => unreachable!("an idle watcher has left already"),
+            WatcherState::Compacted => None,
+            WatcherState::Idle => unreachable!("an idle watcher has left already"),
         };
         if let Some(moved) = moved {
             self.watchers[moved].place = place;
         }
-        if state != Standing::Live {
+        if state != WatcherState::Live {
             self.streams[stream].unsynced -= 1;
         }
-        self.watchers[slot].state = Standing::Idle;
+        self.watchers[slot].state = WatcherState::Idle;
     }
 
     /// Makes an idle watcher live: it gets the events after the hub's position.
     pub(super) fn make_live(&mut self, slot: u32) {
         let watcher = &mut self.watchers[slot];
-        assert_eq!(watcher.state, Standing::Idle, "a watcher leaves its state first");
-        watcher.state = Standing::Live;
+        assert_eq!(watcher.state, WatcherState::Idle, "a watcher leaves its state first");
+        watcher.state = WatcherState::Live;
         let (in_group, moved) = self.interest.groups[watcher.group].set_live(watcher.in_group);
         self.watchers[moved.0].in_group = moved.1;
         self.watchers[slot].in_group = in_group;
@@ -79,28 +79,28 @@ impl Hub {
     }
 
     /// Gives an idle watcher any state but `Live`.
-    pub(super) fn make(&mut self, slot: u32, state: Standing, next: i64) {
+    pub(super) fn make(&mut self, slot: u32, state: WatcherState, next: i64) {
         let watcher = &mut self.watchers[slot];
-        assert_eq!(watcher.state, Standing::Idle, "a watcher leaves its state first");
+        assert_eq!(watcher.state, WatcherState::Idle, "a watcher leaves its state first");
         let stream = &mut self.streams[watcher.stream];
         stream.unsynced += 1;
         (watcher.state, watcher.next) = (state, next);
         watcher.place = match state {
-            Standing::Lagging => self.lagging.insert(next, slot),
-            Standing::Joining => self.joining.insert(next, slot),
-            Standing::Future => self.future.insert(next, slot),
-            Standing::Parked => {
+            WatcherState::Lagging => self.lagging.insert(next, slot),
+            WatcherState::Joining => self.joining.insert(next, slot),
+            WatcherState::Future => self.future.insert(next, slot),
+            WatcherState::Parked => {
                 self.parked += 1;
                 stream.parked.push(slot);
                 stream.parked.len() as u32 - 1
             }
-            Standing::Compacted => 0,
-            Standing::Live | Standing::Idle => unreachable!("made by other functions"),
+            WatcherState::Compacted => 0,
+            WatcherState::Live | WatcherState::Idle => unreachable!("made by other functions"),
         };
     }
 
     /// Moves a watcher to another state, which is not `Live`.
-    pub(super) fn move_to(&mut self, slot: u32, state: Standing, next: i64) {
+    pub(super) fn move_to(&mut self, slot: u32, state: WatcherState, next: i64) {
         self.leave(slot);
         self.make(slot, state, next);
     }
@@ -109,15 +109,15 @@ impl Hub {
     pub(super) fn cancel_compacted(&mut self, slot: u32, compact_revision: i64) {
         self.leave(slot);
         self.leave_group(slot);
-        self.make(slot, Standing::Compacted, 0);
+        self.make(slot, WatcherState::Compacted, 0);
         let watcher = &self.watchers[slot];
         let (stream, watch_id) = (watcher.stream, watcher.watch_id);
-        self.push_answer(stream, 0, Content::Canceled { watch_id, compact_revision });
+        self.push_answer(stream, 0, ParcelContent::Canceled { watch_id, compact_revision });
     }
 
     /// Forgets a watcher.
     pub(super) fn remove_watcher(&mut self, slot: u32) {
-        let is_grouped = self.watchers[slot].state != Standing::Compacted;
+        let is_grouped = self.watchers[slot].state != WatcherState::Compacted;
         self.leave(slot);
         if is_grouped {
             self.leave_group(slot);

@@ -18,10 +18,10 @@ use bytes::Bytes;
 use mvcc::{Change, Error, Result, Revision};
 
 use super::batch::{LargeMatch, PAIR_BYTES};
-use super::outbox::{Large, Stage};
+use super::outbox::{Large, LargeStage};
 use super::state::Hub;
 use crate::types::StreamId;
-use crate::wire::{Content, Parcel, Part, put_event};
+use crate::wire::{MessagePart, Parcel, ParcelContent, put_event};
 
 /// Bytes of a revision from which no further previous pairs are added.
 const PREVIOUS_BYTES_MAX: usize = 1 << 30;
@@ -31,7 +31,7 @@ const PER_LOAD: usize = 256;
 const MEASURED_PER_LOAD: usize = 1 << 20;
 
 /// What was encoded, and where the next step begins; `None` after the last event.
-struct Step {
+struct EncodedStep {
     bytes: Vec<u8>,
     next: Option<i64>,
     /// Mean bytes of an event; 0 before the first one.
@@ -52,7 +52,7 @@ impl Hub {
             form,
             subs: found.subs,
             next: 0,
-            stage: Stage::Measure { bytes: 0 },
+            stage: LargeStage::Measure { bytes: 0 },
             event_bytes: 0,
             is_bare: false,
             is_wanted: false,
@@ -102,7 +102,7 @@ impl Hub {
         let mut step = self.read_part(slot)?;
         let is_bare = self.store.compact_revision() >= main;
         let large = self.streams[slot].outbox.wanted().expect("it was there");
-        let is_first = large.next == large.subs.0 && large.stage == Stage::Measure { bytes: 0 };
+        let is_first = large.next == large.subs.0 && large.stage == LargeStage::Measure { bytes: 0 };
         let was_bare = if is_first { was_bare } else { large.is_bare };
         if !is_fragmented && is_bare != was_bare {
             step = None; // What was counted is no longer true.
@@ -112,7 +112,7 @@ impl Hub {
         large.is_wanted = step.is_some();
         let Some(step) = step else {
             match has_begun {
-                true => self.put_part(slot, Part::Broken, Bytes::new(), None),
+                true => self.put_part(slot, MessagePart::Broken, Bytes::new(), None),
                 false => self.take_large_back(slot),
             }
             return Ok(0);
@@ -120,24 +120,26 @@ impl Hub {
         let encoded = step.bytes.len();
         large.event_bytes = step.event_bytes;
         match large.stage {
-            Stage::Measure { bytes } => {
+            LargeStage::Measure { bytes } => {
                 let bytes = bytes + encoded;
                 match step.next {
-                    Some(next) => (large.next, large.stage) = (next, Stage::Measure { bytes }),
-                    None => (large.next, large.stage) = (large.subs.0, Stage::Send { sent: 0, total: bytes }),
+                    Some(next) => (large.next, large.stage) = (next, LargeStage::Measure { bytes }),
+                    None => {
+                        (large.next, large.stage) = (large.subs.0, LargeStage::Send { sent: 0, total: bytes })
+                    }
                 }
                 self.want_part(slot, stream);
             }
-            Stage::Send { sent, total } => {
-                large.stage = Stage::Send { sent: sent + encoded, total };
+            LargeStage::Send { sent, total } => {
+                large.stage = LargeStage::Send { sent: sent + encoded, total };
                 let is_last = step.next.is_none();
                 assert!(is_fragmented || !is_last || sent + encoded == total, "a message of its length");
                 let part = match (is_fragmented, sent) {
-                    (true, _) => Part::Fragment { is_last },
-                    (false, 0) => {
-                        Part::First { total: u32::try_from(total).expect("responses are far below 4 GiB") }
-                    }
-                    (false, _) => Part::Next,
+                    (true, _) => MessagePart::Fragment { is_last },
+                    (false, 0) => MessagePart::First {
+                        total: u32::try_from(total).expect("responses are far below 4 GiB"),
+                    },
+                    (false, _) => MessagePart::Next,
                 };
                 let body = self.bodies.counted(step.bytes);
                 self.put_part(slot, part, body, step.next);
@@ -147,9 +149,9 @@ impl Hub {
     }
 
     /// Gives the stream a part, after which it goes on at `next`.
-    fn put_part(&mut self, slot: u32, part: Part, body: Bytes, next: Option<i64>) {
+    fn put_part(&mut self, slot: u32, part: MessagePart, body: Bytes, next: Option<i64>) {
         let large = self.streams[slot].outbox.wanted().expect("a revision that is sent");
-        let content = Content::Part { watch_id: large.watch_id, part, body };
+        let content = ParcelContent::Part { watch_id: large.watch_id, part, body };
         large.part = Some(Parcel { revision: large.revision, content });
         (large.has_begun, large.is_done) = (true, next.is_none());
         large.next = next.unwrap_or(large.next);
@@ -167,15 +169,16 @@ impl Hub {
     }
 
     /// Encodes the next events; `None` if they are compacted.
-    fn read_part(&mut self, slot: u32) -> Result<Option<Step>> {
+    fn read_part(&mut self, slot: u32) -> Result<Option<EncodedStep>> {
         let (previous_max, part_max) = (self.limits.previous_bytes_max, self.limits.part_bytes);
         let hub = &*self;
         let Some(large) = hub.streams[slot].outbox.first_large() else { return Ok(None) };
         let (before, bytes_max, load_max) = match large.stage {
-            Stage::Measure { bytes } => (bytes, previous_max, MEASURED_PER_LOAD),
-            Stage::Send { sent, .. } => (sent, part_max, part_max),
+            LargeStage::Measure { bytes } => (bytes, previous_max, MEASURED_PER_LOAD),
+            LargeStage::Send { sent, .. } => (sent, part_max, part_max),
         };
-        let mut step = Step { bytes: Vec::new(), next: Some(large.next), event_bytes: large.event_bytes };
+        let mut step =
+            EncodedStep { bytes: Vec::new(), next: Some(large.next), event_bytes: large.event_bytes };
         while let Some(sub) = step.next.filter(|sub| *sub <= large.subs.1 && step.bytes.len() < bytes_max) {
             let part = match hub.store.changes_within(Revision { main: large.main, sub }) {
                 Ok(part) => part,
@@ -205,7 +208,7 @@ impl Hub {
     }
 
     /// Appends these events with their previous pairs, after `before` bytes of the revision.
-    fn encode_part(&self, events: &[Change<'_>], before: usize, step: &mut Step) -> Result<()> {
+    fn encode_part(&self, events: &[Change<'_>], before: usize, step: &mut EncodedStep) -> Result<()> {
         let start = step.bytes.len();
         let numbers: Vec<usize> = (0..events.len()).collect();
         let pairs = self.previous(events, &numbers)?;

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use super::state::{Hub, Standing};
+use super::state::{Hub, WatcherState};
 use crate::types::StreamId;
-use crate::wire::Content;
+use crate::wire::ParcelContent;
 
 /// The watch id of an answer that is for all watchers of a stream.
 const ALL: i64 = -1;
@@ -23,7 +23,7 @@ impl Hub {
         }
         let revision = self.store.revision();
         if base::mutant("early-bookmark") {
-            self.push_answer(slot, revision, Content::Progress { watch_id: ALL });
+            self.push_answer(slot, revision, ParcelContent::Progress { watch_id: ALL });
             return;
         }
         if self.streams[slot].asked_at.replace(revision).is_none() {
@@ -46,7 +46,7 @@ impl Hub {
             }
             stream.asked_at = None;
             if !stream.watchers.is_empty() && stream.unsynced == 0 {
-                self.push_answer(slot, self.position, Content::Progress { watch_id: ALL });
+                self.push_answer(slot, self.position, ParcelContent::Progress { watch_id: ALL });
             }
         }
     }
@@ -90,8 +90,8 @@ impl Hub {
             }
             let was_active = std::mem::take(&mut watcher.is_active);
             let has_room = stream.outbox.sizes().answers < self.limits.answers_max.max(stream.watchers.len());
-            if watcher.state == Standing::Live && !was_active && has_room {
-                stream.outbox.push_answer(self.position, Content::Progress { watch_id: *watch_id });
+            if watcher.state == WatcherState::Live && !was_active && has_room {
+                stream.outbox.push_answer(self.position, ParcelContent::Progress { watch_id: *watch_id });
             }
         }
         let is_done = stream.notify_from.is_none();

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use mvcc::KeyRange;
 
-use super::state::{Hub, Standing, Watcher};
-use crate::interest::{Form, Group};
+use super::state::{Hub, HubWatcher, WatcherState};
+use crate::interest::{Form, InterestGroup};
 use crate::types::{CreateRequest, StreamId};
-use crate::wire::Content;
+use crate::wire::ParcelContent;
 
 /// etcd's texts, by which clients tell the causes apart.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
@@ -30,18 +30,18 @@ impl Hub {
             Err(reason) => return self.refuse(stream, &reason),
         };
         self.follow();
-        let watcher = self.watchers.insert(Watcher {
+        let watcher = self.watchers.insert(HubWatcher {
             watch_id,
             next: 0,
             stream: slot,
             group: 0,
             in_group: 0,
             place: 0,
-            state: Standing::Idle,
+            state: WatcherState::Idle,
             is_notified: request.progress_notify,
             is_active: false,
         });
-        self.join_group(watcher, Group::new(key, &request.range_end, form));
+        self.join_group(watcher, InterestGroup::new(key, &request.range_end, form));
         let revision = self.store.revision();
         let stream = &mut self.streams[slot];
         self.owners.add_watcher(stream.owner);
@@ -50,26 +50,26 @@ impl Hub {
         if let Some(asked_at) = &mut stream.asked_at {
             *asked_at = revision.max(*asked_at);
         }
-        self.push_answer(slot, revision, Content::Created { watch_id });
+        self.push_answer(slot, revision, ParcelContent::Created { watch_id });
         self.start(watcher, request.start_revision, revision);
     }
 
     /// Answers a create request that the owner refused, with its reason.
     pub fn refuse(&mut self, stream: StreamId, reason: &str) {
         let Some(slot) = self.slot(stream) else { return };
-        self.push_answer(slot, self.store.revision(), Content::Refused { reason: reason.into() });
+        self.push_answer(slot, self.store.revision(), ParcelContent::Refused { reason: reason.into() });
     }
 
     /// Cancels a watcher. An unknown id is not answered.
     pub fn cancel(&mut self, stream: StreamId, watch_id: i64) {
         let Some(slot) = self.slot(stream) else { return };
         let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { return };
-        if self.watchers[watcher].state != Standing::Live {
+        if self.watchers[watcher].state != WatcherState::Live {
             // It kept the answer back when the request came, and etcd does not give it later.
             self.streams[slot].asked_at = None;
         }
         self.remove_watcher(watcher);
-        let content = Content::Canceled { watch_id, compact_revision: 0 };
+        let content = ParcelContent::Canceled { watch_id, compact_revision: 0 };
         self.push_answer(slot, self.store.revision(), content);
     }
 
@@ -88,17 +88,17 @@ impl Hub {
         let next = ids.get(REVIEWED_MAX).map(|(id, _)| *id);
         ids.truncate(REVIEWED_MAX);
         for (watch_id, watcher) in ids {
-            if self.watchers[watcher].state == Standing::Compacted {
+            if self.watchers[watcher].state == WatcherState::Compacted {
                 continue; // It gets no events.
             }
             if is_kept(self.interest.groups[self.watchers[watcher].group].keys()) {
                 continue;
             }
-            if self.watchers[watcher].state != Standing::Live {
+            if self.watchers[watcher].state != WatcherState::Live {
                 self.streams[slot].asked_at = None; // As in `cancel`.
             }
             self.remove_watcher(watcher);
-            let content = Content::Revoked { watch_id, reason: Arc::clone(reason) };
+            let content = ParcelContent::Revoked { watch_id, reason: Arc::clone(reason) };
             self.push_answer(slot, self.store.revision(), content);
         }
         next
@@ -137,11 +137,11 @@ impl Hub {
     /// response is that of a lagging watcher, as in etcd. A step finds out whether it is compacted.
     fn start(&mut self, watcher: u32, start: i64, revision: i64) {
         if start > revision {
-            self.make(watcher, Standing::Future, start);
+            self.make(watcher, WatcherState::Future, start);
         } else if start > 0 {
-            self.make(watcher, Standing::Lagging, start);
+            self.make(watcher, WatcherState::Lagging, start);
         } else if revision > self.position {
-            self.make(watcher, Standing::Joining, revision + 1);
+            self.make(watcher, WatcherState::Joining, revision + 1);
         } else {
             self.make_live(watcher);
         }

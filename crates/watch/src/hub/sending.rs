@@ -7,9 +7,9 @@ use std::time::Duration;
 use base::ClientId;
 
 use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
-use super::state::{CLOSED, Hub, Standing, Stream};
+use super::state::{CLOSED, Hub, HubStream, WatcherState};
 use crate::types::StreamId;
-use crate::wire::{Content, Held, Parcel};
+use crate::wire::{Held, Parcel, ParcelContent};
 
 /// The part of the interval that streams add, in units of 1/1024: up to a tenth, so that the notifications of
 /// all streams do not come at the same time.
@@ -18,7 +18,7 @@ const JITTER_MAX: u32 = 102;
 const HISTORY_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of events, the stall that is the oldest, and all stalls with their streams.
-type Client = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
+type ClientRank = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
 
 impl Hub {
     /// Opens a stream of a separate client.
@@ -35,7 +35,7 @@ impl Hub {
         let jitter = self.generation.wrapping_mul(0x9e37_79b9) >> 8;
         let interval = self.limits.progress_interval;
         let period = interval + interval * (jitter % (JITTER_MAX + 1)) / 1024;
-        let stream = Stream {
+        let stream = HubStream {
             generation: self.generation,
             owner,
             watchers: Default::default(),
@@ -125,7 +125,7 @@ impl Hub {
     /// A client leaves enough of the room that all clients share.
     pub fn accepts(&self, stream: StreamId) -> bool {
         let Some(slot) = self.slot(stream) else { return true };
-        let Stream { outbox, owner, .. } = &self.streams[slot];
+        let HubStream { outbox, owner, .. } = &self.streams[slot];
         let has_share = self.owners.may_answer(*owner, self.limits.answers_total_max);
         let max = if has_share { self.limits.answers_max } else { self.limits.answers_always };
         outbox.sizes().answers < max
@@ -170,14 +170,14 @@ impl Hub {
         if stream.outbox.bytes() <= self.history_bytes_max() / 2 && !stream.is_held_back {
             // Read again from history.
             while let Some(watcher) = self.streams[slot].parked.last().copied() {
-                self.move_to(watcher, Standing::Lagging, self.watchers[watcher].next);
+                self.move_to(watcher, WatcherState::Lagging, self.watchers[watcher].next);
             }
         }
         held
     }
 
     /// Adds an answer to a request, or a notification.
-    pub(super) fn push_answer(&mut self, stream: u32, revision: i64, content: Content) {
+    pub(super) fn push_answer(&mut self, stream: u32, revision: i64, content: ParcelContent) {
         if self.streams[stream].generation == CLOSED {
             return;
         }
@@ -302,10 +302,10 @@ impl Hub {
 
     /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that
     /// was read longest ago, and all streams in that order.
-    fn stalls_by_client(&self) -> BinaryHeap<Client> {
+    fn stalls_by_client(&self) -> BinaryHeap<ClientRank> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {
-            let Stream { outbox, owner, granted_bytes, .. } = &self.streams[*slot];
+            let HubStream { outbox, owner, granted_bytes, .. } = &self.streams[*slot];
             if *granted_bytes > 0 {
                 continue; // Its turn has come. Otherwise streams could drop each other's events without end.
             }
@@ -318,7 +318,7 @@ impl Hub {
 
     /// Takes over what has changed in an outbox, into the sums of all and of its client.
     pub(super) fn note_sizes(&mut self, slot: u32, before: Sizes) {
-        let Stream { outbox, owner, .. } = &self.streams[slot];
+        let HubStream { outbox, owner, .. } = &self.streams[slot];
         let after = outbox.sizes();
         self.sizes.change(before, after);
         if before.answers != after.answers {
@@ -335,12 +335,15 @@ impl Hub {
         for (watch_id, first) in removed {
             let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { continue };
             let next = match self.watchers[watcher].state {
-                Standing::Lagging | Standing::Parked => first.min(self.watchers[watcher].next),
-                Standing::Live => first,
-                Standing::Joining | Standing::Future | Standing::Compacted | Standing::Idle => continue,
+                WatcherState::Lagging | WatcherState::Parked => first.min(self.watchers[watcher].next),
+                WatcherState::Live => first,
+                WatcherState::Joining
+                | WatcherState::Future
+                | WatcherState::Compacted
+                | WatcherState::Idle => continue,
             };
             if !base::mutant("dropped-parcels") {
-                self.move_to(watcher, Standing::Parked, next);
+                self.move_to(watcher, WatcherState::Parked, next);
             }
         }
     }

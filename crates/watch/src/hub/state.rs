@@ -23,10 +23,10 @@ pub struct Hub {
     /// The last revision whose events all live watchers have in their outbox.
     pub(super) position: i64,
     pub(super) limits: WatchLimits,
-    pub(super) streams: Slab<Stream>,
+    pub(super) streams: Slab<HubStream>,
     /// Generation of the next stream.
     pub(super) generation: u32,
-    pub(super) watchers: Slab<Watcher>,
+    pub(super) watchers: Slab<HubWatcher>,
     pub(super) interest: Interest,
     pub(super) bodies: Bodies,
     /// Of all outboxes.
@@ -71,7 +71,7 @@ pub struct Hub {
 pub(super) const CLOSED: u32 = 0;
 
 /// One stream.
-pub(super) struct Stream {
+pub(super) struct HubStream {
     pub generation: u32,
     /// The client.
     pub owner: ClientId,
@@ -105,7 +105,7 @@ pub(super) struct Stream {
 }
 
 /// One watcher. 40 bytes: there are millions of them.
-pub(super) struct Watcher {
+pub(super) struct HubWatcher {
     pub watch_id: i64,
     /// The next revision to deliver. Live watchers share one.
     pub next: i64,
@@ -115,7 +115,7 @@ pub(super) struct Watcher {
     pub in_group: u32,
     /// Place in the list of its state.
     pub place: u32,
-    pub state: Standing,
+    pub state: WatcherState,
     /// Whether it gets periodic notifications.
     pub is_notified: bool,
     /// Whether it got an event since the last periodic notification.
@@ -124,7 +124,7 @@ pub(super) struct Watcher {
 
 /// Where a watcher stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum WatcherState {
     /// It gets new events. In the first part of its group's list.
     Live,
     /// It reads history. In `Hub::lagging`.

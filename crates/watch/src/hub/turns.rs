@@ -3,13 +3,13 @@
 use mvcc::Result;
 
 use super::state::Hub;
-use crate::types::Turn;
+use crate::types::HubOutput;
 
 impl Hub {
     /// Delivers new events, and history to lagging watchers: about `WatchLimits::step_bytes` of each at most.
     ///
     /// Errors: the store is damaged or its disk fails. The member must stop.
-    pub fn turn(&mut self) -> Result<Turn> {
+    pub fn turn(&mut self) -> Result<HubOutput> {
         self.promotions_left = self.limits.turn_watchers;
         self.remove_closed();
         self.deliver_new()?;
@@ -19,7 +19,7 @@ impl Hub {
         self.make_parts()?;
         self.resume_held_back();
         self.answer_progress();
-        Ok(Turn { more: self.has_work() })
+        Ok(HubOutput { more: self.has_work() })
     }
 
     /// Whether a turn has something to do now. Reading an outbox may change it.

@@ -51,7 +51,7 @@ pub(super) enum Extent {
 }
 
 /// A group. 64 bytes, its keys and its list.
-pub(crate) struct Group {
+pub(crate) struct InterestGroup {
     /// The start of the range, then its end if it has one.
     keys: Box<[u8]>,
     start_bytes: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Group {
     pub step: u32,
 }
 
-impl Group {
+impl InterestGroup {
     /// `end` is that of a request: empty for one key, `\0` for no end.
     pub fn new(start: &[u8], end: &[u8], form: Form) -> Self {
         let (extent, end): (_, &[u8]) = match end {
@@ -74,7 +74,7 @@ impl Group {
         };
         let start_bytes = u32::try_from(start.len()).expect("keys are far below 4 GiB");
         let keys = [start, end].concat().into_boxed_slice();
-        Group { keys, start_bytes, extent, form, members: Vec::new(), live: 0, step: 0 }
+        InterestGroup { keys, start_bytes, extent, form, members: Vec::new(), live: 0, step: 0 }
     }
 
     pub fn start(&self) -> &[u8] {
@@ -115,14 +115,14 @@ impl Group {
     }
 
     /// Whether it has the same range and form.
-    pub(super) fn is_same(&self, other: &Group) -> bool {
+    pub(super) fn is_same(&self, other: &InterestGroup) -> bool {
         (self.form, self.extent, self.start_bytes) == (other.form, other.extent, other.start_bytes)
             && self.keys == other.keys
     }
 
     /// Order of ranges in the tree.
-    pub(super) fn order(&self, other: &Group) -> std::cmp::Ordering {
-        let key = |group: &Group| (group.extent, group.form);
+    pub(super) fn order(&self, other: &InterestGroup) -> std::cmp::Ordering {
+        let key = |group: &InterestGroup| (group.extent, group.form);
         self.start()
             .cmp(other.start())
             .then_with(|| self.end().cmp(&other.end()))

@@ -4,14 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-use super::group::Group;
+use super::group::InterestGroup;
 use super::ranges::Ranges;
 use crate::slab::Slab;
 
 /// The groups and how they are found.
 #[derive(Default)]
 pub(crate) struct Interest {
-    pub groups: Slab<Group>,
+    pub groups: Slab<InterestGroup>,
     /// Groups of one key. Several have the same key if their forms differ.
     exact: HashTable<u32>,
     ranges: Ranges,
@@ -27,13 +27,13 @@ impl Interest {
     }
 
     /// Calls `visit` with each group whose range contains `key`.
-    pub fn visit(&self, key: &[u8], mut visit: impl FnMut(u32, &Group)) {
+    pub fn visit(&self, key: &[u8], mut visit: impl FnMut(u32, &InterestGroup)) {
         self.visit_exact(key, &mut visit);
         self.ranges.visit(&self.groups, key, &mut |group| visit(group, &self.groups[group]));
     }
 
     /// As `visit`, for groups of one key: a few at the most.
-    pub fn visit_exact(&self, key: &[u8], mut visit: impl FnMut(u32, &Group)) {
+    pub fn visit_exact(&self, key: &[u8], mut visit: impl FnMut(u32, &InterestGroup)) {
         if !self.exact.is_empty() {
             let found = self.exact.iter_hash(self.hasher.hash_one(key));
             found.filter(|group| self.groups[**group].start() == key).for_each(|group| {
@@ -43,7 +43,7 @@ impl Interest {
     }
 
     /// The group with the same range and form as `wanted`; `None` if there is none.
-    pub fn find(&self, wanted: &Group) -> Option<u32> {
+    pub fn find(&self, wanted: &InterestGroup) -> Option<u32> {
         if !wanted.is_one_key() {
             return self.ranges.find(&self.groups, wanted);
         }
@@ -52,7 +52,7 @@ impl Interest {
     }
 
     /// Adds a group that `find` did not find.
-    pub fn insert(&mut self, group: Group) -> u32 {
+    pub fn insert(&mut self, group: InterestGroup) -> u32 {
         self.key_bytes += group.key_bytes();
         let is_one_key = group.is_one_key();
         let slot = self.groups.insert(group);

@@ -14,5 +14,5 @@ mod ranges; // the interval tree
 
 mod index; // all groups
 
-pub(crate) use group::{Form, Group};
+pub(crate) use group::{Form, InterestGroup};
 pub(crate) use index::Interest;

@@ -9,13 +9,13 @@
 
 use std::cmp::Ordering;
 
-use super::group::Group;
+use super::group::InterestGroup;
 use crate::slab::Slab;
 
 /// No node.
 const NONE: u32 = u32::MAX;
 
-struct Node {
+struct RangeNode {
     group: u32,
     left: u32,
     right: u32,
@@ -26,7 +26,7 @@ struct Node {
 
 /// The tree. Its functions take the groups, because nodes hold only their numbers.
 pub(super) struct Ranges {
-    nodes: Slab<Node>,
+    nodes: Slab<RangeNode>,
     root: u32,
 }
 
@@ -38,7 +38,7 @@ impl Default for Ranges {
 
 impl Ranges {
     /// The group with the same range and form.
-    pub fn find(&self, groups: &Slab<Group>, wanted: &Group) -> Option<u32> {
+    pub fn find(&self, groups: &Slab<InterestGroup>, wanted: &InterestGroup) -> Option<u32> {
         let mut at = self.root;
         while at != NONE {
             let node = &self.nodes[at];
@@ -51,21 +51,21 @@ impl Ranges {
         None
     }
 
-    pub fn insert(&mut self, groups: &Slab<Group>, group: u32) {
+    pub fn insert(&mut self, groups: &Slab<InterestGroup>, group: u32) {
         self.root = self.insert_at(groups, self.root, group);
     }
 
-    pub fn remove(&mut self, groups: &Slab<Group>, group: u32) {
+    pub fn remove(&mut self, groups: &Slab<InterestGroup>, group: u32) {
         self.root = self.remove_at(groups, self.root, group);
     }
 
     /// Calls `visit` with the groups whose range contains `key`, in the order of their starts.
-    pub fn visit(&self, groups: &Slab<Group>, key: &[u8], visit: &mut impl FnMut(u32)) {
+    pub fn visit(&self, groups: &Slab<InterestGroup>, key: &[u8], visit: &mut impl FnMut(u32)) {
         self.visit_at(groups, self.root, key, visit);
     }
 
     /// The recursion is as deep as the tree: 1.44 times the logarithm of its size.
-    fn visit_at(&self, groups: &Slab<Group>, at: u32, key: &[u8], visit: &mut impl FnMut(u32)) {
+    fn visit_at(&self, groups: &Slab<InterestGroup>, at: u32, key: &[u8], visit: &mut impl FnMut(u32)) {
         if at == NONE {
             return;
         }
@@ -83,9 +83,9 @@ impl Ranges {
         }
     }
 
-    fn insert_at(&mut self, groups: &Slab<Group>, at: u32, group: u32) -> u32 {
+    fn insert_at(&mut self, groups: &Slab<InterestGroup>, at: u32, group: u32) -> u32 {
         if at == NONE {
-            return self.nodes.insert(Node { group, left: NONE, right: NONE, latest: group, height: 1 });
+            return self.nodes.insert(RangeNode { group, left: NONE, right: NONE, latest: group, height: 1 });
         }
         match groups[group].order(&groups[self.nodes[at].group]) {
             Ordering::Less => {
@@ -101,7 +101,7 @@ impl Ranges {
         self.balance(groups, at)
     }
 
-    fn remove_at(&mut self, groups: &Slab<Group>, at: u32, group: u32) -> u32 {
+    fn remove_at(&mut self, groups: &Slab<InterestGroup>, at: u32, group: u32) -> u32 {
         assert!(at != NONE, "a range that is removed is in the tree");
         let (left, right) = (self.nodes[at].left, self.nodes[at].right);
         match groups[group].order(&groups[self.nodes[at].group]) {
@@ -128,7 +128,7 @@ impl Ranges {
     }
 
     /// Removes the first range of a subtree. Returns the subtree without it, and its group.
-    fn remove_first(&mut self, groups: &Slab<Group>, at: u32) -> (u32, u32) {
+    fn remove_first(&mut self, groups: &Slab<InterestGroup>, at: u32) -> (u32, u32) {
         let left = self.nodes[at].left;
         if left == NONE {
             let node = self.nodes.remove(at);
@@ -144,7 +144,7 @@ impl Ranges {
     }
 
     /// Recomputes what a node knows of its subtree.
-    fn update(&mut self, groups: &Slab<Group>, at: u32) {
+    fn update(&mut self, groups: &Slab<InterestGroup>, at: u32) {
         let node = &self.nodes[at];
         let mut latest = node.group;
         for child in [node.left, node.right] {
@@ -167,7 +167,7 @@ impl Ranges {
     }
 
     /// Restores the balance of a node whose subtrees are balanced, and returns the new root of the subtree.
-    fn balance(&mut self, groups: &Slab<Group>, at: u32) -> u32 {
+    fn balance(&mut self, groups: &Slab<InterestGroup>, at: u32) -> u32 {
         let (left, right) = (self.nodes[at].left, self.nodes[at].right);
         let (left_height, right_height) = (self.height(left), self.height(right));
         if left_height > right_height + 1 {
@@ -188,7 +188,7 @@ impl Ranges {
         at
     }
 
-    fn rotate_left(&mut self, groups: &Slab<Group>, at: u32) -> u32 {
+    fn rotate_left(&mut self, groups: &Slab<InterestGroup>, at: u32) -> u32 {
         let root = self.nodes[at].right;
         self.nodes[at].right = self.nodes[root].left;
         self.nodes[root].left = at;
@@ -197,7 +197,7 @@ impl Ranges {
         root
     }
 
-    fn rotate_right(&mut self, groups: &Slab<Group>, at: u32) -> u32 {
+    fn rotate_right(&mut self, groups: &Slab<InterestGroup>, at: u32) -> u32 {
         let root = self.nodes[at].left;
         self.nodes[at].left = self.nodes[root].right;
         self.nodes[root].right = at;
@@ -235,7 +235,8 @@ mod tests {
             for (is_insert, start, end) in changes {
                 // 13 is a range without end.
                 let end_key = if end == 13 { vec![0] } else { vec![b'a' + end] };
-                let group = Group::new(&[b'a' + start], &end_key, Form::new(false, false, false, false));
+                let form = Form::new(false, false, false, false);
+                let group = InterestGroup::new(&[b'a' + start], &end_key, form);
                 let known = model.iter().position(|(s, e, _)| (*s, *e) == (start, end));
                 prop_assert_eq!(tree.find(&groups, &group), known.map(|at| model[at].2));
                 match known {

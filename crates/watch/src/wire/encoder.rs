@@ -15,7 +15,7 @@ use api::grpc::{self, PREFIX_BYTES};
 use bytes::Bytes;
 
 use super::event::EVENTS;
-use super::parcel::{Content, Parcel, Part};
+use super::parcel::{MessagePart, Parcel, ParcelContent};
 use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
 
 /// Bodies up to this size are copied: cheaper than a separate piece for the socket.
@@ -37,7 +37,7 @@ pub struct Encoder {
 
 /// One response without its events.
 #[derive(Default)]
-struct Fields<'a> {
+struct ResponseFields<'a> {
     revision: i64,
     watch_id: i64,
     created: bool,
@@ -88,11 +88,15 @@ impl Encoder {
                 buffer.reserve(BUFFER_BYTES.min(bytes_max));
             }
             let before = buffer.len();
-            if let Content::Part { watch_id, part, body } = &parcel.content {
-                let fields = Fields { revision: parcel.revision, watch_id: *watch_id, ..Fields::default() };
+            if let ParcelContent::Part { watch_id, part, body } = &parcel.content {
+                let fields = ResponseFields {
+                    revision: parcel.revision,
+                    watch_id: *watch_id,
+                    ..ResponseFields::default()
+                };
                 let body = body.clone();
                 bytes += self.put_part(fields, *part, body.len(), raft_term, &mut buffer) + body.len();
-                if matches!(part, Part::Broken) {
+                if matches!(part, MessagePart::Broken) {
                     self.is_broken = true;
                     self.queue.clear();
                     break;
@@ -105,7 +109,7 @@ impl Encoder {
             let (fields, body) = self.next_response(parcel, raft_term);
             let frame = self.put_frame(&fields, body.map_or(0, |body| body.1), raft_term, &mut buffer);
             assert_eq!(buffer.len() - before + body.map_or(0, |body| body.1), frame, "a frame of its length");
-            if let (Some((start, length)), Content::Events { body, .. }) = (body, &parcel.content) {
+            if let (Some((start, length)), ParcelContent::Events { body, .. }) = (body, &parcel.content) {
                 let body = body.slice(start..start + length);
                 if length <= COPIED_MAX {
                     buffer.extend_from_slice(&body);
@@ -124,38 +128,48 @@ impl Encoder {
     }
 
     /// The next response of a parcel, and where its events are in the body.
-    fn next_response<'p>(&self, parcel: &'p Parcel, raft_term: u64) -> (Fields<'p>, Option<(usize, usize)>) {
-        let fields = Fields { revision: parcel.revision, ..Fields::default() };
+    fn next_response<'p>(
+        &self,
+        parcel: &'p Parcel,
+        raft_term: u64,
+    ) -> (ResponseFields<'p>, Option<(usize, usize)>) {
+        let fields = ResponseFields { revision: parcel.revision, ..ResponseFields::default() };
         let fields = match &parcel.content {
-            Content::Created { watch_id } => Fields { watch_id: *watch_id, created: true, ..fields },
-            Content::Refused { reason } => {
-                Fields { watch_id: -1, created: true, canceled: true, cancel_reason: reason, ..fields }
+            ParcelContent::Created { watch_id } => {
+                ResponseFields { watch_id: *watch_id, created: true, ..fields }
             }
-            Content::Canceled { watch_id, compact_revision } => {
+            ParcelContent::Refused { reason } => ResponseFields {
+                watch_id: -1,
+                created: true,
+                canceled: true,
+                cancel_reason: reason,
+                ..fields
+            },
+            ParcelContent::Canceled { watch_id, compact_revision } => {
                 let compact_revision = *compact_revision;
-                Fields { watch_id: *watch_id, canceled: true, compact_revision, ..fields }
+                ResponseFields { watch_id: *watch_id, canceled: true, compact_revision, ..fields }
             }
-            Content::Revoked { watch_id, reason } => {
-                Fields { watch_id: *watch_id, canceled: true, cancel_reason: reason, ..fields }
+            ParcelContent::Revoked { watch_id, reason } => {
+                ResponseFields { watch_id: *watch_id, canceled: true, cancel_reason: reason, ..fields }
             }
-            Content::Progress { watch_id } => Fields { watch_id: *watch_id, ..fields },
-            Content::Part { .. } => unreachable!("encoded by `put_part`"),
-            Content::Events { watch_ids, body, may_fragment } => {
+            ParcelContent::Progress { watch_id } => ResponseFields { watch_id: *watch_id, ..fields },
+            ParcelContent::Part { .. } => unreachable!("encoded by `put_part`"),
+            ParcelContent::Events { watch_ids, body, may_fragment } => {
                 let (number, start) = self.sent;
-                let whole = Fields { watch_id: watch_ids[number], ..fields };
+                let whole = ResponseFields { watch_id: watch_ids[number], ..fields };
                 let part = match may_fragment {
                     true => self.fragment(&whole, raft_term, body, start),
                     false => body.len() - start,
                 };
                 let fragment = start + part < body.len();
-                return (Fields { fragment, ..whole }, Some((start, part)));
+                return (ResponseFields { fragment, ..whole }, Some((start, part)));
             }
         };
         (fields, None)
     }
 
     /// Bytes of the next fragment of a body: at least one event, and as many as fit.
-    fn fragment(&self, fields: &Fields<'_>, raft_term: u64, body: &Bytes, start: usize) -> usize {
+    fn fragment(&self, fields: &ResponseFields<'_>, raft_term: u64, body: &Bytes, start: usize) -> usize {
         let rest = &body[start..];
         let other = self.message_bytes(fields, raft_term);
         if start == 0 && other + rest.len() < self.fragment_bytes {
@@ -176,29 +190,29 @@ impl Encoder {
     /// Appends what comes before the body of a part, and returns how many bytes that is.
     fn put_part(
         &self,
-        fields: Fields<'_>,
-        part: Part,
+        fields: ResponseFields<'_>,
+        part: MessagePart,
         body: usize,
         raft_term: u64,
         out: &mut Vec<u8>,
     ) -> usize {
         let before = out.len();
         match part {
-            Part::First { total } => {
+            MessagePart::First { total } => {
                 self.put_frame(&fields, total as usize, raft_term, out);
             }
-            Part::Fragment { is_last } => {
-                let fields = Fields { fragment: !is_last, ..fields };
+            MessagePart::Fragment { is_last } => {
+                let fields = ResponseFields { fragment: !is_last, ..fields };
                 self.put_frame(&fields, body, raft_term, out);
             }
-            Part::Next | Part::Broken => {}
+            MessagePart::Next | MessagePart::Broken => {}
         }
         out.len() - before
     }
 
     /// Moves to the next response after one with these events.
     fn advance(&mut self, body: Option<(usize, usize)>) {
-        if let (Some((start, length)), Some(Content::Events { watch_ids, body, .. })) =
+        if let (Some((start, length)), Some(ParcelContent::Events { watch_ids, body, .. })) =
             (body, self.queue.front().map(|parcel| &parcel.content))
         {
             self.sent.1 = start + length;
@@ -214,7 +228,13 @@ impl Encoder {
     }
 
     /// Appends a frame up to its events, and returns its whole length.
-    fn put_frame(&self, fields: &Fields<'_>, body: usize, raft_term: u64, out: &mut Vec<u8>) -> usize {
+    fn put_frame(
+        &self,
+        fields: &ResponseFields<'_>,
+        body: usize,
+        raft_term: u64,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let message = self.message_bytes(fields, raft_term) + body;
         out.extend_from_slice(&grpc::prefix(message).expect("responses are far below 4 GiB"));
         put_counted(out, 1, self.header_bytes(fields.revision, raft_term));
@@ -236,7 +256,7 @@ impl Encoder {
     }
 
     /// Bytes of a response without its events.
-    fn message_bytes(&self, fields: &Fields<'_>, raft_term: u64) -> usize {
+    fn message_bytes(&self, fields: &ResponseFields<'_>, raft_term: u64) -> usize {
         let flags = [fields.created, fields.canceled, fields.fragment];
         let flag_bytes: usize = flags.into_iter().map(|flag| number_bytes(u64::from(flag))).sum();
         let reason = fields.cancel_reason.len();

@@ -10,5 +10,5 @@ mod encoder; // parcels as gRPC frames
 
 pub use encoder::Encoder;
 pub(crate) use event::put_event;
-pub(crate) use parcel::{Content, Part};
 pub use parcel::{Held, Parcel};
+pub(crate) use parcel::{MessagePart, ParcelContent};

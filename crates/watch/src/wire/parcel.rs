@@ -5,18 +5,18 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use crate::counted::{Count, counted};
+use crate::counted::{ByteCount, counted};
 
 /// One or more responses of one stream. An [`super::Encoder`] makes bytes of it.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     /// Revision of the header.
     pub(crate) revision: i64,
-    pub(crate) content: Content,
+    pub(crate) content: ParcelContent,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub(crate) enum ParcelContent {
     Created {
         watch_id: i64,
     },
@@ -46,14 +46,14 @@ pub(crate) enum Content {
     /// A part of a large revision.
     Part {
         watch_id: i64,
-        part: Part,
+        part: MessagePart,
         body: Bytes,
     },
 }
 
 /// Large bytes of a parcel that a stream was handed.
 #[derive(Clone, Debug)]
-pub struct Held(Weak<Count<[Arc<AtomicUsize>; 2]>>);
+pub struct Held(Weak<ByteCount<[Arc<AtomicUsize>; 2]>>);
 
 impl Held {
     /// Whether the stream has dropped them all.
@@ -64,7 +64,7 @@ impl Held {
 
 /// How a part of a large revision is sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum MessagePart {
     /// The first bytes of a message whose events are so many bytes.
     First { total: u32 },
     /// More bytes of that message.
@@ -79,21 +79,22 @@ impl Parcel {
     /// Bytes of its events.
     pub(crate) fn body_bytes(&self) -> usize {
         match &self.content {
-            Content::Events { body, .. } | Content::Part { body, .. } => body.len(),
-            Content::Created { .. }
-            | Content::Refused { .. }
-            | Content::Canceled { .. }
-            | Content::Revoked { .. }
-            | Content::Progress { .. } => 0,
+            ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. } => body.len(),
+            ParcelContent::Created { .. }
+            | ParcelContent::Refused { .. }
+            | ParcelContent::Canceled { .. }
+            | ParcelContent::Revoked { .. }
+            | ParcelContent::Progress { .. } => 0,
         }
     }
 
     /// Has its events counted in these sums until they are dropped. `None` if it has none.
     pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<Held> {
-        let (Content::Events { body, .. } | Content::Part { body, .. }) = &mut self.content else {
+        let (ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. }) = &mut self.content
+        else {
             return None;
         };
-        let count = Arc::new(Count::new(body.len(), sums));
+        let count = Arc::new(ByteCount::new(body.len(), sums));
         let noticed = Held(Arc::downgrade(&count));
         *body = counted(std::mem::take(body), count);
         Some(noticed)
@@ -103,11 +104,13 @@ impl Parcel {
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.content {
-                Content::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
-                Content::Part { body, .. } => body.len(),
-                Content::Refused { reason } => reason.len(),
-                Content::Revoked { .. } => 0,
-                Content::Created { .. } | Content::Canceled { .. } | Content::Progress { .. } => 0,
+                ParcelContent::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
+                ParcelContent::Part { body, .. } => body.len(),
+                ParcelContent::Refused { reason } => reason.len(),
+                ParcelContent::Revoked { .. } => 0,
+                ParcelContent::Created { .. }
+                | ParcelContent::Canceled { .. }
+                | ParcelContent::Progress { .. } => 0,
             }
     }
 }

@@ -149,7 +149,17 @@ impl ClusterMethods for Cluster {
         let (asker, request) = self.admit(request)?;
         let id = request.id;
         self.judge(|view| checks::may_remove(view, id)).await?;
-        let members = self.change(&asker, Change::Remove(id)).await?;
+        // This member's own removal may reach it as the others' refusal only.
+        let is_own = id == self.0.ids.member && !self.0.roster.is_removed();
+        let members = tokio::select! {
+            biased;
+            changed = self.change(&asker, Change::Remove(id)) => changed?,
+            () = self.0.roster.removed(), if is_own => {
+                let mut members = self.0.members().map_err(grpc_errors::record)?;
+                members.retain(|member| member.id != id);
+                members
+            }
+        };
         Ok(Response::new(MemberRemoveResponse { header: header::without_revision(&self.0), members }))
     }
 

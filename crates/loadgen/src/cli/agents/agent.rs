@@ -4,19 +4,19 @@
 //! * A controller that ends its connection ends the run.
 
 use super::apart;
-use crate::agents::{Line, Order, Place, Reply};
+use crate::agents::{AgentLine, AgentOrder, AgentPlace, AgentReply};
 use crate::cli::flags::sending::{AgentFlags, Sending};
 use crate::cli::flags::{Cli, Command, Global};
 use crate::cli::measure::written;
 use crate::cli::plans::{self, aim, coordination};
 use crate::cli::progress::{INTERRUPTED, interrupted};
-use crate::cli::refusal::Refusal;
+use crate::cli::refusal::ExitReason;
 use crate::cli::terminal::note;
 use crate::cli::{access, ycsb};
 use crate::client::failure::{Code, Failure};
 use crate::output::text::chain;
 use crate::run::results::Measurement;
-use crate::run::{Plan, Prepared, Run};
+use crate::run::{ActiveRun, Plan, PreparedRun};
 use crate::workload::kubernetes::Kubernetes;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const SIGN: Duration = Duration::from_secs(1);
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 
 /// Serves controllers until it is interrupted.
-pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, Refusal> {
+pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, ExitReason> {
     let listener = TcpListener::bind(&flags.listen).await;
     let listener = listener.map_err(|error| format!("listen on {}: {error}", flags.listen))?;
     let address = listener.local_addr().map_err(|error| format!("listen on {}: {error}", flags.listen))?;
@@ -52,9 +52,9 @@ async fn one(listener: &TcpListener) {
         tokio::select! {
             () = &mut executing => return,
             Ok((stream, _)) = listener.accept() => {
-                let busy = Reply::Refused("the agent works for another controller".into());
+                let busy = AgentReply::Refused("the agent works for another controller".into());
                 // A controller that ended needs no reply.
-                let _ = Line::new(stream).send(&busy).await;
+                let _ = AgentLine::new(stream).send(&busy).await;
             }
         }
     }
@@ -62,28 +62,28 @@ async fn one(listener: &TcpListener) {
 
 /// One command, from its arguments to its result.
 async fn executed(stream: TcpStream) {
-    let mut line = Line::new(stream);
+    let mut line = AgentLine::new(stream);
     let reply = match measured(&mut line).await {
-        Ok(measurement) => Reply::Ended(Box::new(measurement)),
-        Err(reason) => Reply::Refused(reason),
+        Ok(measurement) => AgentReply::Ended(Box::new(measurement)),
+        Err(reason) => AgentReply::Refused(reason),
     };
     // A controller that ended needs no reply.
     let _ = line.send(&reply).await;
 }
 
-async fn measured(line: &mut Line) -> Result<Measurement, String> {
+async fn measured(line: &mut AgentLine) -> Result<Measurement, String> {
     let order = timeout(ORDER_WAIT, line.receive()).await.map_err(|_| "no command was sent".to_owned())?;
     let order = order.map_err(|error| error.to_string())?;
-    let Order::Prepare { arguments, place } = order else {
+    let AgentOrder::Prepare { arguments, place } = order else {
         return Err("a controller begins before it has sent a command".into());
     };
     note(&written(arguments.iter().cloned()));
     let (prepared, cluster) = with_signs(line, prepared(arguments, place)).await??;
-    line.send(&Reply::Prepared).await.map_err(|error| error.to_string())?;
+    line.send(&AgentReply::Prepared).await.map_err(|error| error.to_string())?;
     match next(line).await.map_err(|error| error.to_string())? {
-        Order::Begin => {}
-        Order::Prepare { .. } => return Err("a controller sends a command twice".into()),
-        Order::Stop => return Err(INTERRUPTED.into()),
+        AgentOrder::Begin => {}
+        AgentOrder::Prepare { .. } => return Err("a controller sends a command twice".into()),
+        AgentOrder::Stop => return Err(INTERRUPTED.into()),
     }
     let run = prepared.begin();
     followed(line, &run).await;
@@ -97,28 +97,28 @@ async fn measured(line: &mut Line) -> Result<Measurement, String> {
 
 /// The next order, while the controller is shown that it is waited for. So a controller whose machine is gone
 /// does not keep the agent.
-async fn next(line: &mut Line) -> std::io::Result<Order> {
+async fn next(line: &mut AgentLine) -> std::io::Result<AgentOrder> {
     let mut ticks = interval(SIGN);
     loop {
         tokio::select! {
             order = line.receive() => return order,
-            _ = ticks.tick() => line.send(&Reply::Working { answered: 0, failed: 0 }).await?,
+            _ = ticks.tick() => line.send(&AgentReply::Working { answered: 0, failed: 0 }).await?,
         }
     }
 }
 
 /// Waits for a result, while the controller is shown that it is worked on. An end of the controller gives up.
-async fn with_signs<T>(line: &mut Line, result: impl Future<Output = T>) -> Result<T, String> {
+async fn with_signs<T>(line: &mut AgentLine, result: impl Future<Output = T>) -> Result<T, String> {
     let mut result = std::pin::pin!(result);
     let mut ticks = interval(SIGN);
     loop {
         tokio::select! {
             result = &mut result => return Ok(result),
             _ = ticks.tick() => {
-                let sign = Reply::Working { answered: 0, failed: 0 };
+                let sign = AgentReply::Working { answered: 0, failed: 0 };
                 line.send(&sign).await.map_err(|error| error.to_string())?;
             }
-            order = line.receive::<Order>() => {
+            order = line.receive::<AgentOrder>() => {
                 let text = |error: std::io::Error| error.to_string();
                 order.map_err(text)?;
                 return Err(INTERRUPTED.into());
@@ -128,19 +128,19 @@ async fn with_signs<T>(line: &mut Line, result: impl Future<Output = T>) -> Resu
 }
 
 /// Waits for the end of a run, which the controller may want earlier.
-async fn followed(line: &mut Line, run: &Run) {
+async fn followed(line: &mut AgentLine, run: &ActiveRun) {
     let (control, mut is_stopped, mut sign_due) = (run.control(), false, Instant::now());
     while !run.progress().finished {
         if Instant::now() >= sign_due {
             sign_due += SIGN;
             let progress = run.progress();
-            let sign = Reply::Working { answered: progress.answered, failed: progress.failed };
+            let sign = AgentReply::Working { answered: progress.answered, failed: progress.failed };
             // The end of the controller is seen where it is received.
             let _ = line.send(&sign).await;
         }
         tokio::select! {
             () = sleep(LOOK) => {}
-            order = line.receive::<Order>(), if !is_stopped => {
+            order = line.receive::<AgentOrder>(), if !is_stopped => {
                 is_stopped = true;
                 control.stop(if order.is_ok() { INTERRUPTED } else { "the controller ended" });
             }
@@ -158,14 +158,17 @@ fn count_lost(cluster: &Kubernetes, measurement: &mut Measurement) {
 }
 
 /// What a command line measures, with its connections open.
-async fn prepared(arguments: Vec<String>, place: Place) -> Result<(Prepared, Option<Kubernetes>), String> {
+async fn prepared(
+    arguments: Vec<String>,
+    place: AgentPlace,
+) -> Result<(PreparedRun, Option<Kubernetes>), String> {
     let (plan, cluster) = planned(arguments, place).await?;
     let prepared = tokio::task::spawn_blocking(|| plan.prepare()).await.expect("preparing does not panic");
     prepared.map(|prepared| (prepared, cluster)).map_err(|error| chain(&error))
 }
 
 /// The plan of a command line. What it works on exists afterwards.
-async fn planned(arguments: Vec<String>, place: Place) -> Result<(Plan, Option<Kubernetes>), String> {
+async fn planned(arguments: Vec<String>, place: AgentPlace) -> Result<(Plan, Option<Kubernetes>), String> {
     let arguments = std::iter::once("loadgen".to_owned()).chain(arguments).map(Into::into).collect();
     let mut cli = Cli::read(arguments).map_err(|error| error.to_string())?;
     check(&cli.command)?;
@@ -188,7 +191,7 @@ async fn planned(arguments: Vec<String>, place: Place) -> Result<(Plan, Option<K
 async fn plan_of(
     global: &Global,
     command: &Command,
-    place: Place,
+    place: AgentPlace,
 ) -> Result<(Plan, Option<Kubernetes>), String> {
     let endpoints = || global.endpoints.clone();
     let plan = match command {
@@ -199,7 +202,7 @@ async fn plan_of(
             plans::plan(global, endpoints(), coordination::txn_mixed(flags)?, &flags.sending)
         }
         Command::Stm(flags) => plans::plan(global, endpoints(), coordination::stm(flags)?, &flags.sending),
-        Command::Ycsb(flags) => ycsb::loaded(global, flags, place).await.map_err(Refusal::reason),
+        Command::Ycsb(flags) => ycsb::loaded(global, flags, place).await.map_err(ExitReason::reason),
         Command::LeaseKeepalive(flags) => {
             coordination::lease_keepalive(global, &global.endpoints, flags).await
         }
@@ -209,7 +212,7 @@ async fn plan_of(
         Command::Kubernetes(flags) => {
             let (cluster, plan) = plans::kubernetes::plan(global, flags)?;
             let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
-            created.await.map_err(Refusal::reason)?;
+            created.await.map_err(ExitReason::reason)?;
             cluster.begin_counting();
             return Ok((plan, Some(cluster)));
         }
@@ -240,7 +243,7 @@ mod tests {
     async fn a_controller_that_sends_nothing_does_not_keep_the_agent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut line = Line::new(listener.accept().await.unwrap().0);
+        let mut line = AgentLine::new(listener.accept().await.unwrap().0);
         let ended = timeout(2 * ORDER_WAIT, measured(&mut line)).await.expect("it is given up");
         assert_eq!(ended.unwrap_err(), "no command was sent");
         drop(silent);
@@ -249,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn only_loads_of_one_cluster_are_executed() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect();
-        let place = Place { index: 1, of: 2 };
+        let place = AgentPlace { index: 1, of: 2 };
         let line = "put --clients=7 --total=50 --json=/nonexistent/x --agents=a:1";
         let plan = planned(words(line), place).await;
         assert_eq!(plan.map(|(plan, _)| (plan.clients, plan.total)).unwrap(), (7, 50));

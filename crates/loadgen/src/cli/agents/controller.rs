@@ -1,8 +1,8 @@
 //! Sends the command line of this process to agents, and adds their results up.
 
-use crate::agents::{Line, Order, Place, Reply, merged};
+use crate::agents::{AgentLine, AgentOrder, AgentPlace, AgentReply, merged};
 use crate::cli::progress::interrupted;
-use crate::cli::refusal::Refusal;
+use crate::cli::refusal::ExitReason;
 use crate::cli::terminal::note;
 use crate::run::results::Measurement;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs the command of these arguments on all agents at the same time. Ctrl-C ends it early.
-pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, Refusal> {
+pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, ExitReason> {
     let (stop, stopped) = watch::channel(false);
     let mut all = std::pin::pin!(measured(agents, arguments, stopped, SILENCE));
     tokio::select! {
@@ -35,12 +35,12 @@ async fn measured(
     arguments: Vec<String>,
     mut stopped: watch::Receiver<bool>,
     silence: Duration,
-) -> Result<Measurement, Refusal> {
+) -> Result<Measurement, ExitReason> {
     let lines = tokio::select! {
         lines = prepared(agents, arguments, silence) => lines?,
         // Their connections end, and so do the agents.
         () = stop(&mut stopped) => {
-            return Err(Refusal::Interrupted("interrupted before the measurement began".into()));
+            return Err(ExitReason::Interrupted("interrupted before the measurement began".into()));
         }
     };
     let counts: Arc<Vec<(AtomicU64, AtomicU64)>> =
@@ -76,9 +76,9 @@ fn say(counts: &[(AtomicU64, AtomicU64)]) {
 }
 
 /// What the agents measured that have a result. Without the others it is a part of the whole.
-fn summed(measurements: Vec<Measurement>, failed: &[String]) -> Result<Measurement, Refusal> {
+fn summed(measurements: Vec<Measurement>, failed: &[String]) -> Result<Measurement, ExitReason> {
     let reasons = failed.join("; ");
-    let Some(mut whole) = merged(measurements) else { return Err(Refusal::Run(reasons)) };
+    let Some(mut whole) = merged(measurements) else { return Err(ExitReason::Run(reasons)) };
     if !failed.is_empty() {
         whole.partial = Some(format!("{reasons}; what it sent is not counted"));
     }
@@ -90,24 +90,24 @@ async fn prepared(
     agents: &[String],
     arguments: Vec<String>,
     silence: Duration,
-) -> Result<Vec<(String, Line)>, Refusal> {
+) -> Result<Vec<(String, AgentLine)>, ExitReason> {
     let mut lines = Vec::with_capacity(agents.len());
     for (index, agent) in agents.iter().enumerate() {
-        let fail = |reason: String| Refusal::Run(format!("agent {agent}: {reason}"));
+        let fail = |reason: String| ExitReason::Run(format!("agent {agent}: {reason}"));
         let connected = timeout(silence, TcpStream::connect(agent)).await;
         let connected = connected.map_err(|_| fail(format!("no connection within {silence:?}")))?;
-        let mut line = Line::new(connected.map_err(|error| fail(error.to_string()))?);
-        let place = Place { index: index as u64, of: agents.len() as u64 };
-        let order = Order::Prepare { arguments: arguments.clone(), place };
+        let mut line = AgentLine::new(connected.map_err(|error| fail(error.to_string()))?);
+        let place = AgentPlace { index: index as u64, of: agents.len() as u64 };
+        let order = AgentOrder::Prepare { arguments: arguments.clone(), place };
         line.send(&order).await.map_err(|error| fail(error.to_string()))?;
         lines.push((agent.clone(), line));
     }
     for (agent, line) in &mut lines {
         loop {
             match heard(line, silence).await {
-                Ok(Reply::Working { .. }) => {}
-                Ok(Reply::Prepared) => break,
-                other => return Err(Refusal::Run(format!("agent {agent}: {}", unexpected(other)))),
+                Ok(AgentReply::Working { .. }) => {}
+                Ok(AgentReply::Prepared) => break,
+                other => return Err(ExitReason::Run(format!("agent {agent}: {}", unexpected(other)))),
             }
         }
     }
@@ -116,26 +116,26 @@ async fn prepared(
 
 /// Lets an agent begin, and waits for its result.
 async fn followed(
-    line: &mut Line,
+    line: &mut AgentLine,
     mut stopped: watch::Receiver<bool>,
     (answered, failed): &(AtomicU64, AtomicU64),
     silence: Duration,
 ) -> Result<Measurement, String> {
-    line.send(&Order::Begin).await.map_err(|error| error.to_string())?;
+    line.send(&AgentOrder::Begin).await.map_err(|error| error.to_string())?;
     let mut is_stopped = false;
     loop {
         tokio::select! {
             reply = heard(line, silence) => match reply {
-                Ok(Reply::Working { answered: so_far, failed: so_far_failed }) => {
+                Ok(AgentReply::Working { answered: so_far, failed: so_far_failed }) => {
                     answered.store(so_far, Relaxed);
                     failed.store(so_far_failed, Relaxed);
                 }
-                Ok(Reply::Ended(measurement)) => return Ok(*measurement),
+                Ok(AgentReply::Ended(measurement)) => return Ok(*measurement),
                 other => return Err(unexpected(other)),
             },
             () = stop(&mut stopped), if !is_stopped => {
                 is_stopped = true;
-                line.send(&Order::Stop).await.map_err(|error| error.to_string())?;
+                line.send(&AgentOrder::Stop).await.map_err(|error| error.to_string())?;
             }
         }
     }
@@ -148,17 +148,19 @@ async fn stop(stopped: &mut watch::Receiver<bool>) {
     }
 }
 
-async fn heard(line: &mut Line, silence: Duration) -> std::io::Result<Reply> {
+async fn heard(line: &mut AgentLine, silence: Duration) -> std::io::Result<AgentReply> {
     timeout(silence, line.receive()).await.unwrap_or_else(|_| {
         let text = format!("no sign of life for {silence:?}");
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
     })
 }
 
-fn unexpected(reply: std::io::Result<Reply>) -> String {
+fn unexpected(reply: std::io::Result<AgentReply>) -> String {
     match reply {
-        Ok(Reply::Refused(reason)) => reason,
-        Ok(Reply::Prepared | Reply::Working { .. } | Reply::Ended(_)) => "it answers out of order".into(),
+        Ok(AgentReply::Refused(reason)) => reason,
+        Ok(AgentReply::Prepared | AgentReply::Working { .. } | AgentReply::Ended(_)) => {
+            "it answers out of order".into()
+        }
         Err(error) => error.to_string(),
     }
 }
@@ -184,14 +186,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
-            let mut line = Line::new(listener.accept().await.unwrap().0);
-            let Order::Prepare { .. } = line.receive().await.unwrap() else {
+            let mut line = AgentLine::new(listener.accept().await.unwrap().0);
+            let AgentOrder::Prepare { .. } = line.receive().await.unwrap() else {
                 panic!("a command comes first")
             };
-            line.send(&Reply::Working { answered: 0, failed: 0 }).await.unwrap();
-            line.send(&Reply::Prepared).await.unwrap();
-            let Order::Begin = line.receive().await.unwrap() else { panic!("it begins") };
-            line.send(&Reply::Working { answered: 3, failed: 1 }).await.unwrap();
+            line.send(&AgentReply::Working { answered: 0, failed: 0 }).await.unwrap();
+            line.send(&AgentReply::Prepared).await.unwrap();
+            let AgentOrder::Begin = line.receive().await.unwrap() else { panic!("it begins") };
+            line.send(&AgentReply::Working { answered: 3, failed: 1 }).await.unwrap();
             let mut tally = Tally::new();
             (0..5).for_each(|_| tally.succeeded(1, Duration::from_millis(1), 1));
             let mut measurement = Measurement { tally, planned: 5, ..Measurement::default() };
@@ -200,17 +202,17 @@ mod tests {
                 Then::Dies => return,
                 Then::IsSilent => std::future::pending().await,
                 Then::EndsWhenStopped => {
-                    let Order::Stop = line.receive().await.unwrap() else { panic!("it is stopped") };
+                    let AgentOrder::Stop = line.receive().await.unwrap() else { panic!("it is stopped") };
                     measurement.partial = Some(INTERRUPTED.into());
                 }
             }
-            line.send(&Reply::Ended(Box::new(measurement))).await.unwrap();
+            line.send(&AgentReply::Ended(Box::new(measurement))).await.unwrap();
         });
         address
     }
 
     /// Requests and the reason why they are a part, or the refusal.
-    async fn measured_by(all: &[Then], stops: bool) -> Result<(u64, Option<String>), Refusal> {
+    async fn measured_by(all: &[Then], stops: bool) -> Result<(u64, Option<String>), ExitReason> {
         let mut agents = Vec::new();
         for then in all {
             agents.push(agent(*then).await);
@@ -237,7 +239,7 @@ mod tests {
         let silent = measured_by(&[Then::Ends, Then::IsSilent], false).await;
         assert_eq!(silent, Ok((5, missing("no sign of life for 500ms"))));
         let all = measured_by(&[Then::Dies, Then::Dies], false).await.unwrap_err();
-        let Refusal::Run(reason) = all else { panic!("{all:?}") };
+        let ExitReason::Run(reason) = all else { panic!("{all:?}") };
         assert_eq!(reason.matches("the other side ended").count(), 2, "{reason}");
     }
 

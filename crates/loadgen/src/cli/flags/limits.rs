@@ -15,7 +15,7 @@ pub enum Limit {
 
 /// How a run did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kept {
+pub struct LimitResult {
     /// As on the command line.
     pub limit: String,
     /// Milliseconds, or failed calls.
@@ -25,23 +25,23 @@ pub struct Kept {
 
 impl Limit {
     /// Holds a run against the limit. Without a request, no limit of latency is met.
-    pub fn of(&self, measurement: &Measurement) -> Kept {
+    pub fn of(&self, measurement: &Measurement) -> LimitResult {
         match self {
             Limit::Latency(slo) => {
                 let latencies = &measurement.tally.latencies_ns;
                 let ms = latencies.value_at_percentile(slo.percent) as f64 / 1e6;
                 let met = slo.is_met_by(ms) && !latencies.is_empty();
-                Kept { limit: slo.to_string(), value: ms, met }
+                LimitResult { limit: slo.to_string(), value: ms, met }
             }
             Limit::Errors(most) => {
                 let failed = measurement.errors();
-                Kept { limit: format!("errors={most}"), value: failed as f64, met: failed <= *most }
+                LimitResult { limit: format!("errors={most}"), value: failed as f64, met: failed <= *most }
             }
         }
     }
 }
 
-impl Kept {
+impl LimitResult {
     /// One line for a terminal.
     pub fn text(&self) -> String {
         let verdict = if self.met { "met" } else { "missed" };
@@ -72,7 +72,7 @@ impl FromStr for Limit {
 mod tests {
     use super::*;
     use crate::client::failure::Failure;
-    use crate::run::recorder::{Sample, Tally};
+    use crate::run::recorder::{CallSample, Tally};
     use std::time::Duration;
 
     #[test]
@@ -82,7 +82,10 @@ mod tests {
             (0..99).for_each(|_| tally.succeeded(1, Duration::from_millis(5), 0));
             let latency = Duration::from_secs(2);
             let began = Duration::ZERO;
-            tally.unanswered(99, &Sample { unix_second: 1, began, latency, service: latency, body_bytes: 0 });
+            tally.unanswered(
+                99,
+                &CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 },
+            );
             tally.failed_times(&Failure::unavailable("gone"), failed);
             Measurement { tally, ..Measurement::default() }
         };

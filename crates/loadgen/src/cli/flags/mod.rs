@@ -144,7 +144,7 @@ pub struct Global {
     #[command(flatten)]
     pub security: Security,
     #[command(flatten)]
-    pub refused: Refused,
+    pub refused: RefusedFlags,
 }
 
 impl Global {
@@ -185,7 +185,7 @@ pub struct Security {
 
 /// Flags of etcd's tool that are parsed in order to be refused with the reason.
 #[derive(Args, Debug)]
-pub struct Refused {
+pub struct RefusedFlags {
     #[arg(long, global = true, hide = true, default_value = "0s", value_parser = go::duration)]
     pub auto_sync_interval: Duration,
     #[arg(long, global = true, hide = true)]

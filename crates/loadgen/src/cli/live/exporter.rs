@@ -1,7 +1,7 @@
 //! Metrics of a run in progress, in Prometheus's text format, over HTTP.
 
-use crate::run::{Progress, Run};
-use crate::stats::histogram::Counts;
+use crate::run::{ActiveRun, RunProgress};
+use crate::stats::histogram::StepCounts;
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ impl Exporter {
     pub async fn listen(address: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let text = Arc::new(Mutex::new(text(Progress::default(), &Counts::default())));
+        let text = Arc::new(Mutex::new(text(RunProgress::default(), &StepCounts::default())));
         let serving = tokio::spawn(serve(listener, text.clone()));
         Ok(Self { text, address, serving })
     }
@@ -40,7 +40,7 @@ impl Exporter {
     }
 
     /// From now on these figures are served.
-    pub fn show(&self, run: &Run) {
+    pub fn show(&self, run: &ActiveRun) {
         let text = text(run.progress(), &run.latencies());
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
@@ -89,8 +89,8 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
 }
 
 /// Counters and a histogram with one bucket for each doubling.
-fn text(progress: Progress, latencies: &Counts) -> String {
-    let Progress { answered, failed, .. } = progress;
+fn text(progress: RunProgress, latencies: &StepCounts) -> String {
+    let RunProgress { answered, failed, .. } = progress;
     let mut out = format!(
         "# HELP loadgen_requests_total Requests that were answered.\n\
          # TYPE loadgen_requests_total counter\nloadgen_requests_total {answered}\n\
@@ -117,11 +117,11 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_served_and_nothing_else() {
         let exporter = Exporter::listen("127.0.0.1:0").await.unwrap();
-        let mut latencies = Counts::default();
+        let mut latencies = StepCounts::default();
         for micros in [100, 100, 90_000] {
             latencies.add(micros * 1000);
         }
-        let progress = Progress { answered: 3, failed: 2, ..Progress::default() };
+        let progress = RunProgress { answered: 3, failed: 2, ..RunProgress::default() };
         *exporter.text.lock().unwrap() = text(progress, &latencies);
         let ask = async |path: &str| {
             let mut stream = TcpStream::connect(exporter.address()).await.unwrap();

@@ -2,8 +2,8 @@
 //! their codes, and each endpoint.
 
 use crate::client::failure::Code;
-use crate::run::{OfEndpoint, Run};
-use crate::stats::histogram::Counts;
+use crate::run::{ActiveRun, OfEndpoint};
+use crate::stats::histogram::StepCounts;
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::Terminal;
@@ -38,14 +38,14 @@ impl Screen {
     }
 
     /// Draws, if it is time.
-    pub fn show(&mut self, run: &Run) {
+    pub fn show(&mut self, run: &ActiveRun) {
         let now = Instant::now();
         if now < self.due {
             return;
         }
         self.due = now + EVERY;
         let progress = run.progress();
-        let seen = Seen {
+        let seen = RunTotals {
             answered: progress.answered,
             failed: progress.failed,
             latencies: run.latencies(),
@@ -67,10 +67,10 @@ impl Drop for Screen {
 
 /// What a run has done so far.
 #[derive(Default)]
-struct Seen {
+struct RunTotals {
     answered: u64,
     failed: u64,
-    latencies: Counts,
+    latencies: StepCounts,
     failures: BTreeMap<Code, u64>,
     endpoints: Vec<OfEndpoint>,
 }
@@ -79,17 +79,17 @@ struct Seen {
 struct Picture {
     title: String,
     start: Instant,
-    before: (Instant, Seen),
+    before: (Instant, RunTotals),
     rates: VecDeque<f64>,
 }
 
 impl Picture {
     fn new(title: String, now: Instant) -> Self {
-        Self { title, start: now, before: (now, Seen::default()), rates: VecDeque::new() }
+        Self { title, start: now, before: (now, RunTotals::default()), rates: VecDeque::new() }
     }
 
-    fn lines(&mut self, now: Instant, seen: Seen) -> Vec<String> {
-        let Seen { answered, failed, latencies, failures, endpoints } = &seen;
+    fn lines(&mut self, now: Instant, seen: RunTotals) -> Vec<String> {
+        let RunTotals { answered, failed, latencies, failures, endpoints } = &seen;
         let (at, before) = &self.before;
         let seconds = (now - *at).as_secs_f64().max(1e-3);
         let rate = (answered - before.answered) as f64 / seconds;
@@ -153,7 +153,7 @@ fn shown(latency: Option<Duration>) -> String {
 }
 
 /// A bar for each doubling of latency, from the first to the last that has requests.
-fn histogram(latencies: &Counts) -> Vec<String> {
+fn histogram(latencies: &StepCounts) -> Vec<String> {
     let mut before = 0;
     let mut bars: Vec<(Duration, u64)> = Vec::new();
     for (limit, up_to) in latencies.doublings() {
@@ -181,13 +181,13 @@ mod tests {
     fn a_picture_shows_the_last_moment_and_the_whole_run() {
         let start = Instant::now();
         let mut picture = Picture::new("put".into(), start);
-        let mut latencies = Counts::default();
+        let mut latencies = StepCounts::default();
         (0..100).for_each(|_| latencies.add(1_000_000));
-        let seen = |answered, failed, latencies: &Counts| Seen {
+        let seen = |answered, failed, latencies: &StepCounts| RunTotals {
             answered,
             failed,
             latencies: latencies.clone(),
-            ..Seen::default()
+            ..RunTotals::default()
         };
         picture.lines(start + EVERY, seen(100, 0, &latencies));
         (0..300).for_each(|_| latencies.add(40_000_000));
@@ -205,14 +205,14 @@ mod tests {
         let start = Instant::now();
         let mut picture = Picture::new("put".into(), start);
         let of = |endpoint: &str, answered, failed| {
-            let mut latencies = Counts::default();
+            let mut latencies = StepCounts::default();
             (0..answered).for_each(|_| latencies.add(1_000_000));
             OfEndpoint { endpoint: endpoint.parse().unwrap(), answered, failed, latencies }
         };
-        let seen = |endpoints: Vec<OfEndpoint>| Seen {
+        let seen = |endpoints: Vec<OfEndpoint>| RunTotals {
             failures: BTreeMap::from([(Code::UNAVAILABLE, 3), (Code::DEADLINE_EXCEEDED, 2)]),
             endpoints,
-            ..Seen::default()
+            ..RunTotals::default()
         };
         picture.lines(start + EVERY, seen(vec![of("a:1", 100, 0), of("b:2", 50, 0)]));
         let lines = picture.lines(start + 2 * EVERY, seen(vec![of("a:1", 400, 0), of("b:2", 50, 5)]));

@@ -2,16 +2,16 @@
 
 use crate::cli::flags::Global;
 use crate::client::admin;
-use crate::run::{Plan, Target};
+use crate::run::{EndpointTarget, Plan};
 
 /// Surveys the cluster, and selects the endpoints of a plan.
-pub async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::Cluster), String> {
+pub async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::ClusterView), String> {
     let cluster = admin::cluster(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
         let leader = cluster.leader().map_err(|error| error.to_string())?;
         if plan.can_follow_leader() {
             plan.endpoints = cluster.endpoints();
-            plan.target = Target::Leader;
+            plan.target = EndpointTarget::Leader;
         } else {
             plan.endpoints = vec![leader.clone()];
         }

@@ -10,7 +10,7 @@ use crate::client::endpoint::Endpoint;
 use crate::run::Plan;
 use crate::run::schedule::Pace;
 use crate::run::watchers::{Awaits, Watching};
-use crate::workload::keys::{Keys, Order};
+use crate::workload::keys::{KeySequence, Order};
 use crate::workload::stm::{Isolation, Locker, Stm};
 use crate::workload::{Workload, position_bytes};
 use api::etcdserverpb::RangeRequest;
@@ -59,7 +59,7 @@ fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
         return Err(format!("--watched-key-total={watched_key_total} keys of {key_size} bytes are too many"));
     }
     plans::check_keys(key_size, key_space_size)?;
-    let mut names = Keys::new(Order::Sequential, key_space_size, key_size, 0);
+    let mut names = KeySequence::new(Order::Sequential, key_space_size, key_size, 0);
     let mut name = |place: u64| {
         let number = if sequential_keys { place } else { rand::rng().random_range(0..key_space_size) };
         let mut key = vec![0; key_size];
@@ -110,7 +110,7 @@ pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, S
         return Ok(plan);
     }
     let failed = |error: admin::Error| error.to_string();
-    let client = admin::Client::connect(&plan.endpoints[0]).await.map_err(failed)?;
+    let client = admin::AdminClient::connect(&plan.endpoints[0]).await.map_err(failed)?;
     let mut revision = 0;
     for event in 0..events {
         let put = client.put(key.clone(), event.to_string().into()).await.map_err(failed)?;
@@ -175,7 +175,7 @@ pub async fn lease_keepalive(
     }
     let first = endpoints.first().ok_or("no endpoint given")?;
     let granted =
-        async { admin::Client::connect(first).await?.grant_leases(plan.clients, LEASE_SECONDS).await };
+        async { admin::AdminClient::connect(first).await?.grant_leases(plan.clients, LEASE_SECONDS).await };
     Ok(Plan { workload: workload(granted.await.map_err(|error| error.to_string())?), ..plan })
 }
 

@@ -7,15 +7,15 @@ pub mod row; // rows of reports
 pub mod shown; // --dry-run
 
 use super::flags::sending::{Sending, Writing};
-use super::flags::{Global, PutFlags, RangeFlags, Refused, TxnPutFlags};
+use super::flags::{Global, PutFlags, RangeFlags, RefusedFlags, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
 use crate::run::recorder::FailedCalls;
 use crate::run::schedule::Pace;
-use crate::run::{Plan, Target};
+use crate::run::{EndpointTarget, Plan};
 use crate::workload::keys::{Order, varint_bytes_max};
 use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
-use bench_report::model::{Connect, Protocol, Values};
+use bench_report::model::{Connect, RowProtocol, Values};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -63,9 +63,9 @@ pub fn planned(
         return Err("--total=0 would send nothing".into());
     }
     Ok(Plan {
-        protocol: Protocol::Grpc,
+        protocol: RowProtocol::Grpc,
         endpoints,
-        target: Target::All,
+        target: EndpointTarget::All,
         conns: global.conns,
         connect: if global.connect == "one" { Connect::One } else { Connect::All },
         clients: global.clients,
@@ -104,7 +104,7 @@ pub fn threads(global: &Global) -> usize {
 }
 
 /// Refuses flags of etcd's tool that this one does not support.
-pub fn refuse_unsupported(flags: &Refused) -> Result<(), String> {
+pub fn refuse_unsupported(flags: &RefusedFlags) -> Result<(), String> {
     if !flags.auto_sync_interval.is_zero() {
         return Err("--auto-sync-interval: the endpoints of a measurement stay as they are given".into());
     }

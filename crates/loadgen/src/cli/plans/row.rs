@@ -4,7 +4,7 @@ use crate::run;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::metric::Middle;
-use bench_report::model::{Operation, Protocol, RowSpec, Target, Values};
+use bench_report::model::{RowOperation, RowProtocol, RowSpec, RowTarget, Values};
 
 /// What is sent, in a line.
 pub fn title(load: &run::Plan) -> String {
@@ -17,28 +17,28 @@ pub fn spec(load: &run::Plan) -> RowSpec {
         (*key_bytes, *value_bytes, *key_space, *values)
     };
     let (operation, (key_bytes, value_bytes, keys, values)) = match &load.workload {
-        Workload::Put(writes) => (Operation::Put, written(writes)),
-        Workload::TxnPut { writes, .. } => (Operation::TxnPut, written(writes)),
+        Workload::Put(writes) => (RowOperation::Put, written(writes)),
+        Workload::TxnPut { writes, .. } => (RowOperation::TxnPut, written(writes)),
         Workload::Range(range) | Workload::RangeStream(range) | Workload::Pages(range)
             if range.serializable =>
         {
-            (Operation::RangeSerializable, (range.key.len(), 0, 1, Values::Same))
+            (RowOperation::RangeSerializable, (range.key.len(), 0, 1, Values::Same))
         }
         Workload::Range(range) | Workload::RangeStream(range) | Workload::Pages(range) => {
-            (Operation::RangeLinearizable, (range.key.len(), 0, 1, Values::Same))
+            (RowOperation::RangeLinearizable, (range.key.len(), 0, 1, Values::Same))
         }
-        Workload::TxnMixed { writes, .. } => (Operation::TxnMixed, written(writes)),
+        Workload::TxnMixed { writes, .. } => (RowOperation::TxnMixed, written(writes)),
         Workload::PutKeys { keys, value_bytes } => {
-            (Operation::Put, (keys[0].len(), *value_bytes, keys.len() as u64, Values::PerKey))
+            (RowOperation::Put, (keys[0].len(), *value_bytes, keys.len() as u64, Values::PerKey))
         }
-        Workload::Stm(stm) => (Operation::Stm, (KEY_BYTES, stm.value_bytes, stm.keys, Values::PerKey)),
-        Workload::LeaseKeepAlive(_) => (Operation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
-        Workload::Ycsb(_) | Workload::Kubernetes(_) => (Operation::Mixed, (0, 0, 1, Values::Same)),
+        Workload::Stm(stm) => (RowOperation::Stm, (KEY_BYTES, stm.value_bytes, stm.keys, Values::PerKey)),
+        Workload::LeaseKeepAlive(_) => (RowOperation::LeaseKeepAlive, (0, 0, 1, Values::Same)),
+        Workload::Ycsb(_) | Workload::Kubernetes(_) => (RowOperation::Mixed, (0, 0, 1, Values::Same)),
     };
-    let operation = if load.measures_events() { Operation::Watch } else { operation };
+    let operation = if load.measures_events() { RowOperation::Watch } else { operation };
     RowSpec {
         operation,
-        protocol: Protocol::Grpc,
+        protocol: RowProtocol::Grpc,
         key_bytes,
         value_bytes,
         keys,
@@ -47,8 +47,8 @@ pub fn spec(load: &run::Plan) -> RowSpec {
         connect: load.connect,
         clients: load.clients,
         target: match load.target {
-            run::Target::All => Target::All,
-            run::Target::Leader => Target::Leader,
+            run::EndpointTarget::All => RowTarget::All,
+            run::EndpointTarget::Leader => RowTarget::Leader,
         },
         members: load.endpoints.len(),
         total_published: 0,

@@ -3,7 +3,7 @@
 use super::super::flags::steps::StepFlags;
 use super::row::{spec, title};
 use crate::run::schedule::Pace;
-use crate::run::{Plan, Target};
+use crate::run::{EndpointTarget, Plan};
 use bench_report::model::Values;
 use std::fmt::{self, Write as _};
 
@@ -21,8 +21,8 @@ fn write_plan(text: &mut String, plan: &Plan, steps: Option<&StepFlags>) -> fmt:
     let rates = steps.map_or(&[][..], |steps| &steps.rates);
     let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
     let target = match plan.target {
-        Target::All => "",
-        Target::Leader => ", only the one that leads",
+        EndpointTarget::All => "",
+        EndpointTarget::Leader => ", only the one that leads",
     };
     writeln!(text, "{}", title(plan))?;
     writeln!(text, "  endpoints: {}{target}", endpoints.join(", "))?;

@@ -2,7 +2,7 @@
 
 use crate::compare;
 use crate::server::machine;
-use crate::verify::{Report, Settings};
+use crate::verify::{Settings, VerifyReport};
 use bench_report::model::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ const FORMAT: u32 = 1;
 
 /// One execution of `verify`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Document {
+pub struct VerifyDocument {
     pub format: u32,
     pub kind: String,
     /// As typed, quoted for a shell.
@@ -36,10 +36,10 @@ pub struct Document {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lies: Vec<(String, u64)>,
     #[serde(flatten)]
-    pub report: Report,
+    pub report: VerifyReport,
 }
 
-impl Document {
+impl VerifyDocument {
     /// The description of a run that begins now.
     pub fn begin(settings: &Settings, command: String) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Document {
             keys: settings.keys,
             leases: settings.leases,
             lies: Vec::new(),
-            report: Report::default(),
+            report: VerifyReport::default(),
         }
     }
 

@@ -12,15 +12,15 @@ use super::flags::verify::VerifyFlags;
 use super::measure::command_line;
 use super::outputs::{check_json, check_writable, write_json};
 use super::progress;
-use super::refusal::{Refusal, of_flags};
+use super::refusal::{ExitReason, of_flags};
 use super::terminal::{first_error, note, print, write_file};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::proxy::{Counts, Proxy};
-use crate::verify::verdict::Checked;
-use crate::verify::{self, Report, Settings};
+use crate::proxy::{LieCounts, Proxy};
+use crate::verify::verdict::CheckCounts;
+use crate::verify::{self, Settings, VerifyReport};
 use bench_report::render::html as html_of;
-use document::Document;
+use document::VerifyDocument;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,21 +34,21 @@ const KEYS_MAX: u32 = 10_000;
 const MINUTES_MAX: f64 = 525_600.0;
 
 /// Uses and checks the cluster of the endpoints, also through members that they do not name.
-pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Refusal> {
+pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, ExitReason> {
     let settings = of_flags(settings(global, flags, Vec::new()))?;
     check_json(global.json.as_deref())?;
     flags.html.as_deref().map_or(Ok(()), check_writable)?;
     let cluster = admin::cluster(&global.endpoints).await.map_err(|error| error.to_string())?;
     let endpoints = cluster.endpoints();
     let clients = settings.clients.max(CLIENTS_PER_MEMBER * endpoints.len());
-    let mut document = Document::begin(
+    let mut document = VerifyDocument::begin(
         &Settings { endpoints: endpoints.clone(), clients, ..settings.clone() },
         command_line(),
     );
     document.unreached = cluster.members_len.unwrap_or(0).saturating_sub(endpoints.len());
     let (endpoints, proxy) = lying(flags, endpoints).await?;
     let settings = Settings { endpoints, clients, ..settings };
-    let remark = &mut |passed: Duration, checked: &Checked| {
+    let remark = &mut |passed: Duration, checked: &CheckCounts| {
         note(&format!("{:.0} s: {}", passed.as_secs_f64(), text::brief(checked)));
     };
     let running = verify::run(&settings, progress::interrupted(), remark);
@@ -66,8 +66,8 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
     write(global, flags, &document)?;
     let report = &document.report;
     Ok(match report {
-        Report { violation: Some(_), .. } | Report { failed: Some(_), .. } => ExitCode::FAILURE,
-        Report { interrupted: true, .. } => ExitCode::from(progress::INTERRUPTED_STATUS),
+        VerifyReport { violation: Some(_), .. } | VerifyReport { failed: Some(_), .. } => ExitCode::FAILURE,
+        VerifyReport { interrupted: true, .. } => ExitCode::from(progress::INTERRUPTED_STATUS),
         _ if report.is_clean() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
@@ -77,7 +77,7 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Re
 async fn lying(
     flags: &VerifyFlags,
     mut endpoints: Vec<Endpoint>,
-) -> Result<(Vec<Endpoint>, Option<(Proxy, Counts)>), String> {
+) -> Result<(Vec<Endpoint>, Option<(Proxy, LieCounts)>), String> {
     let Some(first) = endpoints.first_mut().filter(|_| !flags.lies.is_empty()) else {
         return Ok((endpoints, None));
     };
@@ -91,7 +91,7 @@ async fn lying(
 }
 
 /// Writes the files of the flags and prints the result.
-fn write(global: &Global, flags: &VerifyFlags, document: &Document) -> Result<(), String> {
+fn write(global: &Global, flags: &VerifyFlags, document: &VerifyDocument) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let text = serde_json::to_string(document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)

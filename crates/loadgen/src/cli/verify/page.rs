@@ -1,16 +1,17 @@
 //! The result of `verify` as a page.
 
-use super::document::Document;
+use super::document::VerifyDocument;
 use crate::verify::timeline::{Columns, Timeline};
 use bench_report::compose;
 use bench_report::number;
 use bench_report::page::{
-    Cell, Column, Fact, Figure, FigureGroup, Folding, Owner, Page, Point, Section, Series, Stroke, Table,
+    Column, Fact, Figure, FigureGroup, Folding, Owner, Page, Point, ReportTable, Section, Series, Stroke,
+    TableCell,
 };
 
 /// The page of a run.
-pub fn page(document: &Document) -> Page {
-    let Document { report, endpoints, loadgen, commit, .. } = document;
+pub fn page(document: &VerifyDocument) -> Page {
+    let VerifyDocument { report, endpoints, loadgen, commit, .. } = document;
     let mut notices: Vec<String> =
         report.failed.iter().map(|reason| format!("Ended early: {reason}.")).collect();
     if report.interrupted {
@@ -53,7 +54,7 @@ pub fn page(document: &Document) -> Page {
     }
 }
 
-fn lede(document: &Document) -> String {
+fn lede(document: &VerifyDocument) -> String {
     let report = &document.report;
     match &report.violation {
         Some(violation) => format!("Violation: {}.", violation.rule),
@@ -64,8 +65,8 @@ fn lede(document: &Document) -> String {
     }
 }
 
-fn facts(document: &Document) -> Vec<Fact> {
-    let Document { machine, report, clients, keys, leases, rate, .. } = document;
+fn facts(document: &VerifyDocument) -> Vec<Fact> {
+    let VerifyDocument { machine, report, clients, keys, leases, rate, .. } = document;
     vec![
         Fact::prose("Members", document.endpoints.join(", ")),
         Fact::prose(
@@ -88,10 +89,10 @@ fn facts(document: &Document) -> Vec<Fact> {
     ]
 }
 
-fn violation(document: &Document) -> Option<Section> {
+fn violation(document: &VerifyDocument) -> Option<Section> {
     let violation = document.report.violation.as_ref()?;
     let rows = violation.evidence.iter().enumerate();
-    let rows = rows.map(|(n, line)| vec![name(&format!("{}", n + 1)), Cell::Words(line.clone())]);
+    let rows = rows.map(|(n, line)| vec![name(&format!("{}", n + 1)), TableCell::Words(line.clone())]);
     Some(Section {
         anchor: "violation".into(),
         title: format!("Violation: {}", violation.rule),
@@ -101,7 +102,7 @@ fn violation(document: &Document) -> Option<Section> {
     })
 }
 
-fn checked(document: &Document) -> Option<Section> {
+fn checked(document: &VerifyDocument) -> Option<Section> {
     let checked = &document.report.checked;
     let rows = [
         (
@@ -123,8 +124,8 @@ fn checked(document: &Document) -> Option<Section> {
         ("Failed calls", "watchers show whether they were executed", checked.unknown),
     ];
     let rows = rows.map(|(what, rule, count)| {
-        let number = Cell::Number { text: number::given(count as f64), spread: None };
-        vec![Cell::Name { text: what.into(), detail: rule.into(), anchor: None }, number]
+        let number = TableCell::Number { text: number::given(count as f64), spread: None };
+        vec![TableCell::Name { text: what.into(), detail: rule.into(), anchor: None }, number]
     });
     Some(Section {
         anchor: "checked".into(),
@@ -167,13 +168,13 @@ fn over_time(timeline: &Timeline) -> Option<Section> {
         latencies("p99 latency", |columns| &columns.p99_ms),
         latencies("Slowest", |columns| &columns.max_ms),
     ];
-    let seconds = |value: f64| Cell::Number { text: format!("{value:.2}"), spread: None };
+    let seconds = |value: f64| TableCell::Number { text: format!("{value:.2}"), spread: None };
     let leaders = timeline.leaders.iter().map(|leader| {
         let endpoint = leader.endpoint.clone().unwrap_or_else(|| "none that is known".into());
         vec![
             name(&format!("{:.2} s", leader.at_seconds)),
-            Cell::Words(endpoint),
-            Cell::Words(leader.term.to_string()),
+            TableCell::Words(endpoint),
+            TableCell::Words(leader.term.to_string()),
         ]
     });
     let windows = timeline.windows.iter().map(|window| {
@@ -210,26 +211,27 @@ fn figure(title: &str, unit: &str, series: Vec<Series>) -> Figure {
     compose::over_time((title, title), "seconds since the start", unit, series)
 }
 
-fn table(caption: &str, columns: &[&str], rows: Vec<Vec<Cell>>) -> Table {
+fn table(caption: &str, columns: &[&str], rows: Vec<Vec<TableCell>>) -> ReportTable {
     let columns = columns.iter().map(|title| Column::new(*title, None)).collect();
-    Table { caption: caption.into(), groups: Vec::new(), columns, rows }
+    ReportTable { caption: caption.into(), groups: Vec::new(), columns, rows }
 }
 
-fn name(text: &str) -> Cell {
-    Cell::Name { text: text.into(), detail: String::new(), anchor: None }
+fn name(text: &str) -> TableCell {
+    TableCell::Name { text: text.into(), detail: String::new(), anchor: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::timeline::{Leader, Window};
-    use crate::verify::verdict::{Checked, Violation};
+    use crate::verify::timeline::{Leader, TimeWindow};
+    use crate::verify::verdict::{CheckCounts, Violation};
     use bench_report::render::{html, markdown};
 
-    fn document() -> Document {
-        let mut document = Document { endpoints: vec!["a:1".into(), "b:2".into()], ..Document::default() };
+    fn document() -> VerifyDocument {
+        let mut document =
+            VerifyDocument { endpoints: vec!["a:1".into(), "b:2".into()], ..VerifyDocument::default() };
         document.report.checked =
-            Checked { writes: 12_345, linearizable_reads: 2, hashes: 7, ..Checked::default() };
+            CheckCounts { writes: 12_345, linearizable_reads: 2, hashes: 7, ..CheckCounts::default() };
         let columns = Columns {
             per_second: vec![1.0, 2.0],
             p50_ms: vec![1.0, 2.0],
@@ -242,7 +244,7 @@ mod tests {
             reads: columns,
             failed_per_second: vec![0.0, 4.0],
             leaders: vec![Leader { at_seconds: 0.1, endpoint: Some("b:2".into()), term: 3 }],
-            windows: vec![Window { from_seconds: 2.0, to_seconds: 4.5 }],
+            windows: vec![TimeWindow { from_seconds: 2.0, to_seconds: 4.5 }],
         };
         document
     }
@@ -274,13 +276,13 @@ mod tests {
 
     #[test]
     fn a_document_is_read_back() {
-        let text = serde_json::to_string(&Document { format: 1, ..document() }).unwrap();
+        let text = serde_json::to_string(&VerifyDocument { format: 1, ..document() }).unwrap();
         let value = serde_json::from_str(&text).unwrap();
-        let read = Document::read(value).unwrap();
+        let read = VerifyDocument::read(value).unwrap();
         assert_eq!((read.report.checked, read.report.timeline), {
             let report = document().report;
             (report.checked, report.timeline)
         });
-        assert!(Document::read(serde_json::json!({ "format": 2 })).is_err());
+        assert!(VerifyDocument::read(serde_json::json!({ "format": 2 })).is_err());
     }
 }

@@ -3,17 +3,17 @@
 use crate::cli::flags::Global;
 use crate::cli::flags::verify::ProxyFlags;
 use crate::cli::progress;
-use crate::cli::refusal::Refusal;
+use crate::cli::refusal::ExitReason;
 use crate::cli::terminal::note;
 use crate::proxy::Proxy;
 use std::process::ExitCode;
 use tokio::task::JoinSet;
 
 /// Serves in front of each endpoint.
-pub async fn serve(global: &Global, flags: &ProxyFlags) -> Result<ExitCode, Refusal> {
+pub async fn serve(global: &Global, flags: &ProxyFlags) -> Result<ExitCode, ExitReason> {
     let ProxyFlags { listen, lies, every } = flags;
     if listen.len() != global.endpoints.len() {
-        return Err(Refusal::CommandLine(format!(
+        return Err(ExitReason::CommandLine(format!(
             "{} addresses in --listen for {} endpoints: give one for each",
             listen.len(),
             global.endpoints.len()

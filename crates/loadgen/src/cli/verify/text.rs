@@ -1,12 +1,12 @@
 //! The result of `verify` as text.
 
-use super::document::Document;
-use crate::verify::verdict::Checked;
+use super::document::VerifyDocument;
+use crate::verify::verdict::CheckCounts;
 
 /// What was checked so far.
-pub fn brief(checked: &Checked) -> String {
-    let Checked { writes, linearizable_reads, serializable_reads, unknown, events, .. } = checked;
-    let Checked { leases_expired, leases_revoked, hashes, .. } = checked;
+pub fn brief(checked: &CheckCounts) -> String {
+    let CheckCounts { writes, linearizable_reads, serializable_reads, unknown, events, .. } = checked;
+    let CheckCounts { leases_expired, leases_revoked, hashes, .. } = checked;
     format!(
         "{writes} writes, {linearizable_reads} linearizable and {serializable_reads} serializable reads, \
          {events} events, {leases_expired} expired and {leases_revoked} revoked leases, \
@@ -15,8 +15,8 @@ pub fn brief(checked: &Checked) -> String {
 }
 
 /// The result of a run.
-pub fn text(document: &Document) -> String {
-    let Document { report, endpoints, lies, .. } = document;
+pub fn text(document: &VerifyDocument) -> String {
+    let VerifyDocument { report, endpoints, lies, .. } = document;
     let mut out = String::new();
     let mut line = |text: String| out.extend([text.as_str(), "\n"]);
     line(format!("Checked in {:.1} s: {}.", report.seconds, brief(&report.checked)));
@@ -56,37 +56,39 @@ pub fn text(document: &Document) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::Report;
+    use crate::verify::VerifyReport;
     use crate::verify::verdict::Violation;
 
     #[test]
     fn only_a_run_that_was_checked_whole_is_clean() {
         let endpoints = vec!["a:1".to_owned(), "b:1".to_owned()];
-        let clean = Report {
+        let clean = VerifyReport {
             seconds: 1.0,
-            checked: Checked { writes: 3, linearizable_reads: 1, too_old: 2, ..Checked::default() },
-            ..Report::default()
+            checked: CheckCounts { writes: 3, linearizable_reads: 1, too_old: 2, ..CheckCounts::default() },
+            ..VerifyReport::default()
         };
         // A member that answers nothing, and watchers that receive nothing, contradict nothing.
-        let empty = Report { checked: Checked { linearizable_reads: 0, ..clean.checked }, ..clean.clone() };
+        let empty =
+            VerifyReport { checked: CheckCounts { linearizable_reads: 0, ..clean.checked }, ..clean.clone() };
         let violation = Violation { rule: "x".into(), evidence: vec!["y".into()] };
         for (report, is_clean, last) in [
             (clean.clone(), true, "No violation."),
-            (Report { undecided: 1, ..clean.clone() }, false, "No violation among what was checked."),
+            (VerifyReport { undecided: 1, ..clean.clone() }, false, "No violation among what was checked."),
             (
-                Report { behind: vec!["b:1".into()], ..clean.clone() },
+                VerifyReport { behind: vec!["b:1".into()], ..clean.clone() },
                 false,
                 "No violation among what was checked.",
             ),
             (empty, false, "No violation among what was checked."),
             (
-                Report { failed: Some("z".into()), ..clean.clone() },
+                VerifyReport { failed: Some("z".into()), ..clean.clone() },
                 false,
                 "No violation among what was checked.",
             ),
-            (Report { violation: Some(violation), ..clean.clone() }, false, "  y"),
+            (VerifyReport { violation: Some(violation), ..clean.clone() }, false, "  y"),
         ] {
-            let document = Document { report, endpoints: endpoints.clone(), ..Document::default() };
+            let document =
+                VerifyDocument { report, endpoints: endpoints.clone(), ..VerifyDocument::default() };
             let (report, text) = (&document.report, text(&document));
             assert_eq!((report.is_clean(), text.lines().last()), (is_clean, Some(last)));
             assert_eq!(text.contains("1: b:1: its watcher did not"), !report.behind.is_empty(), "{text}");

@@ -7,9 +7,11 @@ use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::pages::list;
 use crate::run::callers::round_robin::{RoundRobin, kv};
-use crate::run::callers::tasks::{Answered, Caller};
-use crate::stats::progress::{Control, Counters};
-use crate::workload::kubernetes::{EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, Object, RESOURCES, Step};
+use crate::run::callers::tasks::{AnsweredCall, CallerTask};
+use crate::stats::progress::{Control, WorkerCounters};
+use crate::workload::kubernetes::{
+    EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, RESOURCES,
+};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::response_op::Response;
@@ -43,7 +45,7 @@ pub async fn connect(
     endpoints: &[Endpoint],
     objects: usize,
     callers: usize,
-    counters: &Arc<Counters>,
+    counters: &Arc<WorkerCounters>,
 ) -> Result<Vec<KubernetesCaller>, String> {
     let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
     let caller = |members| KubernetesCaller { cluster: cluster.clone(), members, lease: None };
@@ -55,7 +57,7 @@ pub async fn watch(
     cluster: &Kubernetes,
     endpoints: &[Endpoint],
     api_servers: impl Iterator<Item = usize>,
-    counters: &Arc<Counters>,
+    counters: &Arc<WorkerCounters>,
 ) -> Result<(), String> {
     for number in api_servers {
         let endpoint = &endpoints[number % endpoints.len()];
@@ -90,24 +92,26 @@ pub async fn watch(
     Ok(())
 }
 
-impl Caller for KubernetesCaller {
-    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+impl CallerTask for KubernetesCaller {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
         let channel = self.members.next();
         let mut client = kv(channel.clone());
         match self.cluster.step(position) {
-            Step::Write(object, value) => self.write(&mut client, object, 0, |_| Some(value.clone())).await,
-            Step::Toggle(object, value) => {
+            KubernetesStep::Write(object, value) => {
+                self.write(&mut client, object, 0, |_| Some(value.clone())).await
+            }
+            KubernetesStep::Toggle(object, value) => {
                 self.write(&mut client, object, 0, |revision| (revision == 0).then(|| value.clone())).await
             }
-            Step::Event(object, value) => {
+            KubernetesStep::Event(object, value) => {
                 let lease = self.lease(channel).await?;
                 self.write(&mut client, object, lease, |_| Some(value.clone())).await
             }
-            Step::Get(range) => {
+            KubernetesStep::Get(range) => {
                 let answer = client.range(range).await.map_err(refused)?;
                 Ok(answered(answer.get_ref(), 0))
             }
-            Step::List(range) => list(&mut client, range).await,
+            KubernetesStep::List(range) => list(&mut client, range).await,
         }
     }
 
@@ -144,7 +148,7 @@ impl KubernetesCaller {
         object: Object,
         lease: i64,
         value: impl Fn(i64) -> Option<Bytes>,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<AnsweredCall, Failure> {
         let mut revision = self.cluster.revision(object);
         for retries in 0..ATTEMPTS_MAX {
             let wanted = value(revision);
@@ -185,8 +189,8 @@ async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<Txn
     client.txn(txn).await.map(tonic::Response::into_inner).map_err(refused)
 }
 
-fn answered(message: &impl Message, retries: u64) -> Answered {
-    Answered { body_bytes: message.encoded_len() as u64, retries }
+fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
+    AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
 }
 
 fn refused(status: Status) -> Failure {

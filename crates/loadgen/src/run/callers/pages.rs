@@ -7,8 +7,8 @@ use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::round_robin::RoundRobin;
-use crate::run::callers::tasks::{Answered, Caller};
-use crate::stats::progress::{Control, Counters};
+use crate::run::callers::tasks::{AnsweredCall, CallerTask};
+use crate::stats::progress::{Control, WorkerCounters};
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use prost::Message;
@@ -26,14 +26,14 @@ pub async fn connect(
     endpoints: &[Endpoint],
     objects: usize,
     callers: usize,
-    counters: &Arc<Counters>,
+    counters: &Arc<WorkerCounters>,
 ) -> Result<Vec<PagesCaller>, String> {
     let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
     Ok(opened.into_iter().map(|members| PagesCaller { range: range.clone(), members }).collect())
 }
 
-impl Caller for PagesCaller {
-    async fn call(&mut self, _position: u64) -> Result<Answered, Failure> {
+impl CallerTask for PagesCaller {
+    async fn call(&mut self, _position: u64) -> Result<AnsweredCall, Failure> {
         list(&mut self.members.next_kv(), self.range.clone()).await
     }
 
@@ -49,7 +49,7 @@ impl Caller for PagesCaller {
 }
 
 /// Reads all pages at the revision of the first.
-pub async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<Answered, Failure> {
+pub async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<AnsweredCall, Failure> {
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;
@@ -57,7 +57,7 @@ pub async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Re
         let page = page.into_inner();
         body_bytes += page.encoded_len() as u64;
         let Some(last) = page.kvs.last().filter(|_| page.more) else {
-            return Ok(Answered { body_bytes, retries: 0 });
+            return Ok(AnsweredCall { body_bytes, retries: 0 });
         };
         range.key = [&last.key[..], b"\0"].concat().into();
         if range.revision == 0 {

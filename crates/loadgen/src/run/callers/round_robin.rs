@@ -2,7 +2,7 @@
 
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
-use crate::stats::progress::Counters;
+use crate::stats::progress::WorkerCounters;
 use api::etcdserverpb::kv_client::KvClient;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl RoundRobin {
         endpoints: &[Endpoint],
         objects: usize,
         callers: usize,
-        counters: &Arc<Counters>,
+        counters: &Arc<WorkerCounters>,
     ) -> Result<Vec<RoundRobin>, String> {
         let mut opened = Vec::with_capacity(objects);
         for _ in 0..objects {

@@ -8,9 +8,9 @@ use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::round_robin::RoundRobin;
-use crate::run::callers::tasks::{Answered, Caller};
-use crate::stats::progress::{Control, Counters};
-use crate::workload::stm::{Locker, Next, Stm};
+use crate::run::callers::tasks::{AnsweredCall, CallerTask};
+use crate::stats::progress::{Control, WorkerCounters};
+use crate::workload::stm::{Locker, Stm, TxnNext};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -44,16 +44,16 @@ const SESSION_SECONDS: i64 = 60;
 pub struct StmCaller {
     stm: Stm,
     members: RoundRobin,
-    session: Option<Session>,
+    session: Option<LeaseSession>,
 }
 
 /// A lease that a task keeps alive.
-struct Session {
+struct LeaseSession {
     lease: i64,
     renewal: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Session {
+impl Drop for LeaseSession {
     fn drop(&mut self) {
         self.renewal.abort();
     }
@@ -65,14 +65,14 @@ pub async fn connect(
     endpoints: &[Endpoint],
     objects: usize,
     callers: usize,
-    counters: &Arc<Counters>,
+    counters: &Arc<WorkerCounters>,
 ) -> Result<Vec<StmCaller>, String> {
     let mut opened = Vec::with_capacity(callers);
     for members in RoundRobin::open(endpoints, objects, callers, counters).await? {
         let session = match stm.locker {
             Locker::None => None,
             Locker::Client | Locker::Rpc => {
-                Some(Session::open(members.first()).await.map_err(|e| e.to_string())?)
+                Some(LeaseSession::open(members.first()).await.map_err(|e| e.to_string())?)
             }
         };
         opened.push(StmCaller { stm: stm.clone(), members, session });
@@ -80,7 +80,7 @@ pub async fn connect(
     Ok(opened)
 }
 
-impl Session {
+impl LeaseSession {
     async fn open(channel: &Channel) -> Result<Self, Failure> {
         let mut client = LeaseClient::new(channel.clone());
         let grant = LeaseGrantRequest { ttl: SESSION_SECONDS, id: 0 };
@@ -99,8 +99,8 @@ impl Session {
     }
 }
 
-impl Caller for StmCaller {
-    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+impl CallerTask for StmCaller {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
         let channel = self.members.next();
         let key = self.lock(&channel).await?;
         let answer = self.transact(&channel, position).await;
@@ -129,21 +129,23 @@ impl Caller for StmCaller {
 }
 
 impl StmCaller {
-    async fn transact(&self, channel: &Channel, position: u64) -> Result<Answered, Failure> {
+    async fn transact(&self, channel: &Channel, position: u64) -> Result<AnsweredCall, Failure> {
         let mut transaction = self.stm.transaction(position);
         let mut request = transaction.begin();
         loop {
             let answer = txn(channel, request).await?;
             match transaction.answered(answer) {
-                Next::Send(next) => request = next,
-                Next::Committed => return Ok(Answered { body_bytes: 0, retries: transaction.retries }),
+                TxnNext::Send(next) => request = next,
+                TxnNext::Committed => {
+                    return Ok(AnsweredCall { body_bytes: 0, retries: transaction.retries });
+                }
             }
         }
     }
 
     /// Acquires the lock, if there is one; returns its key.
     async fn lock(&self, channel: &Channel) -> Result<Option<Bytes>, Failure> {
-        let Some(Session { lease, .. }) = self.session else { return Ok(None) };
+        let Some(LeaseSession { lease, .. }) = self.session else { return Ok(None) };
         match self.stm.locker {
             Locker::None => Ok(None),
             Locker::Rpc => {

@@ -4,8 +4,8 @@
 
 use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
-use crate::run::schedule::{Schedule, Turn};
-use crate::stats::progress::{Control, Counters};
+use crate::run::schedule::{Schedule, SendSlot};
+use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::Stillness;
 use std::cell::RefCell;
 use std::io;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// One caller.
-pub trait Caller: 'static {
+pub trait CallerTask: 'static {
     /// Sends the request of a position.
-    fn call(&mut self, position: u64) -> impl Future<Output = Result<Answered, Failure>>;
+    fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, Failure>>;
 
     /// Gets ready for the next call after one that succeeded, or did not; false if that cannot be.
     fn settle(&mut self, succeeded: bool, control: &Control) -> impl Future<Output = bool>;
@@ -38,7 +38,7 @@ pub trait Caller: 'static {
 
 /// A request that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnsweredCall {
     pub body_bytes: u64,
     /// Attempts beyond the first.
     pub retries: u64,
@@ -47,7 +47,7 @@ pub struct Answered {
 /// The callers of one worker, connected.
 pub struct Tasks<C> {
     callers: Vec<C>,
-    shared: Rc<Shared>,
+    shared: Rc<TaskShared>,
 }
 
 /// What callers of a worker need of the run.
@@ -57,13 +57,13 @@ pub struct Terms {
     /// How long a reply is awaited after the time limit of the run.
     pub patience: Duration,
     pub control: Arc<Control>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<WorkerCounters>,
     /// The same for each endpoint.
-    pub by_endpoint: Arc<[Counters]>,
+    pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
 /// State that all callers of a worker share.
-struct Shared {
+struct TaskShared {
     terms: Terms,
     /// By the kind of operation.
     tallies: RefCell<Vec<Tally>>,
@@ -71,12 +71,12 @@ struct Shared {
     waiting: RefCell<Vec<Option<(u64, usize, Instant)>>>,
 }
 
-impl<C: Caller> Tasks<C> {
+impl<C: CallerTask> Tasks<C> {
     /// Callers whose operations have so many kinds.
     pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
         let tallies = RefCell::new(vec![Tally::new(); kinds]);
         let waiting = RefCell::new(vec![None; callers.len()]);
-        Self { callers, shared: Rc::new(Shared { terms, tallies, waiting }) }
+        Self { callers, shared: Rc::new(TaskShared { terms, tallies, waiting }) }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
@@ -110,12 +110,12 @@ impl<C: Caller> Tasks<C> {
     }
 }
 
-impl Shared {
+impl TaskShared {
     /// One caller, from its first turn to the last.
     async fn drive(
         self: Rc<Self>,
         number: usize,
-        mut caller: impl Caller,
+        mut caller: impl CallerTask,
         schedule: Arc<Schedule>,
         start: Start,
     ) {
@@ -140,16 +140,16 @@ impl Shared {
 
     fn record(
         &self,
-        turn: Turn,
+        turn: SendSlot,
         (kind, endpoint): (usize, usize),
         sent_at: Instant,
-        answer: Result<Answered, Failure>,
+        answer: Result<AnsweredCall, Failure>,
         start: Start,
     ) {
         let tally = &mut self.tallies.borrow_mut()[kind];
         let Terms { counters, by_endpoint, failed_calls, .. } = &self.terms;
         match answer {
-            Ok(Answered { body_bytes, retries }) => {
+            Ok(AnsweredCall { body_bytes, retries }) => {
                 let sample = start.sample(turn.counts_from(sent_at), sent_at, Instant::now(), body_bytes);
                 tally.record(&sample);
                 tally.retries += retries;

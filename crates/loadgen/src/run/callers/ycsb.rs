@@ -6,9 +6,9 @@ use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::round_robin::RoundRobin;
-use crate::run::callers::tasks::{Answered, Caller};
-use crate::stats::progress::{Control, Counters};
-use crate::workload::ycsb::{Step, Ycsb};
+use crate::run::callers::tasks::{AnsweredCall, CallerTask};
+use crate::stats::progress::{Control, WorkerCounters};
+use crate::workload::ycsb::{Ycsb, YcsbStep};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
@@ -29,17 +29,17 @@ pub async fn connect(
     endpoints: &[Endpoint],
     objects: usize,
     callers: usize,
-    counters: &Arc<Counters>,
+    counters: &Arc<WorkerCounters>,
 ) -> Result<Vec<YcsbCaller>, String> {
     let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
     Ok(opened.into_iter().map(|members| YcsbCaller { ycsb: ycsb.clone(), members }).collect())
 }
 
-impl Caller for YcsbCaller {
-    async fn call(&mut self, position: u64) -> Result<Answered, Failure> {
+impl CallerTask for YcsbCaller {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
         let mut client = self.members.next_kv();
         match self.ycsb.step(position) {
-            Step::Read(range) => {
+            YcsbStep::Read(range) => {
                 let answer = read(&mut client, range.clone()).await?;
                 // A member that lags may not have the newest records.
                 if answer.kvs.is_empty() && !range.serializable {
@@ -47,18 +47,18 @@ impl Caller for YcsbCaller {
                 }
                 Ok(answered(&answer, 0))
             }
-            Step::Scan(range) => Ok(answered(&read(&mut client, range).await?, 0)),
-            Step::Update(put) => {
+            YcsbStep::Scan(range) => Ok(answered(&read(&mut client, range).await?, 0)),
+            YcsbStep::Update(put) => {
                 let answer = client.put(put).await.map_err(refused)?;
                 Ok(answered(answer.get_ref(), 0))
             }
-            Step::Insert(put, number) => {
+            YcsbStep::Insert(put, number) => {
                 let insert = Insert { ycsb: &self.ycsb, number, acknowledged: false };
                 let answer = client.put(put).await.map_err(refused)?;
                 insert.acknowledged();
                 Ok(answered(answer.get_ref(), 0))
             }
-            Step::ReadModifyWrite(range, value) => swap(&mut client, range, value).await,
+            YcsbStep::ReadModifyWrite(range, value) => swap(&mut client, range, value).await,
         }
     }
 
@@ -101,7 +101,7 @@ async fn swap(
     client: &mut KvClient<Channel>,
     range: RangeRequest,
     value: Bytes,
-) -> Result<Answered, Failure> {
+) -> Result<AnsweredCall, Failure> {
     let mut found = read(client, range.clone()).await?;
     let mut retries = 0;
     loop {
@@ -122,8 +122,8 @@ async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<Ran
     client.range(range).await.map(tonic::Response::into_inner).map_err(refused)
 }
 
-fn answered(message: &impl Message, retries: u64) -> Answered {
-    Answered { body_bytes: message.encoded_len() as u64, retries }
+fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
+    AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
 }
 
 fn missing(range: &RangeRequest) -> Failure {

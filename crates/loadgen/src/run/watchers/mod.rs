@@ -20,11 +20,11 @@ use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{Code, Failure};
 use crate::client::link;
-use crate::client::watch::WatchStream;
+use crate::client::watch::ClientWatchStream;
 use crate::run::recorder::{Start, Tally};
-use crate::run::results::Ended;
+use crate::run::results::ThreadTallies;
 use crate::run::schedule::Schedule;
-use crate::stats::progress::{Control, Counters};
+use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::Stillness;
 use crate::workload::position_of;
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
@@ -47,7 +47,7 @@ pub const SINCE_ANSWER: usize = 2;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The streams of one thread and its settings.
-pub struct Setup {
+pub struct WatcherSetup {
     pub watching: Watching,
     /// The numbers of the streams of this thread.
     pub streams: Vec<usize>,
@@ -59,21 +59,21 @@ pub struct Setup {
     pub ends_load: bool,
     pub ledger: Arc<Ledger>,
     pub control: Arc<Control>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<WorkerCounters>,
     /// The same for each endpoint.
-    pub by_endpoint: Arc<[Counters]>,
+    pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
 /// See the module's head.
 pub struct Watchers {
     tasks: LocalSet,
-    streams: Vec<Stream>,
+    streams: Vec<WatcherStream>,
     account: Rc<Account>,
 }
 
 /// One stream and its watchers.
-struct Stream {
-    channel: WatchStream,
+struct WatcherStream {
+    channel: ClientWatchStream,
     /// The place of its endpoint.
     endpoint: usize,
     /// The numbers of its watchers among those of the thread.
@@ -86,10 +86,10 @@ struct Stream {
 
 /// What the streams of a thread share.
 struct Account {
-    setup: Setup,
+    setup: WatcherSetup,
     /// Watchers begin after this revision.
     revision: i64,
-    watchers: RefCell<Vec<Watcher>>,
+    watchers: RefCell<Vec<StreamWatcher>>,
     tallies: RefCell<Vec<Tally>>,
     start: Cell<Start>,
     last_at: Cell<Instant>,
@@ -98,7 +98,7 @@ struct Account {
 }
 
 #[derive(Clone, Debug)]
-struct Watcher {
+struct StreamWatcher {
     /// The place of its key in the list.
     key: usize,
     received: u64,
@@ -107,13 +107,13 @@ struct Watcher {
 
 impl Watchers {
     /// Opens the streams, and creates the watchers unless they read history.
-    pub async fn open(setup: Setup) -> Result<Self, String> {
+    pub async fn open(setup: WatcherSetup) -> Result<Self, String> {
         let first = setup.endpoints.first().ok_or("no endpoint given")?;
-        let revision = async { admin::Client::connect(first).await?.revision().await };
+        let revision = async { admin::AdminClient::connect(first).await?.revision().await };
         let revision = revision.await.map_err(|error| error.to_string())?;
         let Watching { per_stream, ref keys, awaits, .. } = setup.watching;
         let watchers = setup.streams.iter().flat_map(|stream| stream * per_stream..(stream + 1) * per_stream);
-        let watcher = |number: usize| Watcher { key: number % keys.len(), received: 0, revision: 0 };
+        let watcher = |number: usize| StreamWatcher { key: number % keys.len(), received: 0, revision: 0 };
         let watchers: Vec<_> = watchers.map(watcher).collect();
         let now = Instant::now();
         let account = Rc::new(Account {
@@ -137,7 +137,7 @@ impl Watchers {
     }
 
     /// Receives until all events have arrived, none has for too long, or the run is stopped.
-    pub async fn run(self, schedule: &Schedule, start: Instant) -> Ended {
+    pub async fn run(self, schedule: &Schedule, start: Instant) -> ThreadTallies {
         let Self { tasks, streams, account } = self;
         account.start.set(Start::new(start));
         account.last_at.set(start);
@@ -165,8 +165,8 @@ impl Watchers {
 
 impl Account {
     /// Stream n uses connection object n modulo their number, and one endpoint after the other.
-    async fn open_streams(self: Rc<Self>) -> Result<Vec<Stream>, Failure> {
-        let Setup { watching, streams: numbers, endpoints, conns, counters, .. } = &self.setup;
+    async fn open_streams(self: Rc<Self>) -> Result<Vec<WatcherStream>, Failure> {
+        let WatcherSetup { watching, streams: numbers, endpoints, conns, counters, .. } = &self.setup;
         let mut connections = HashMap::new();
         let mut streams = Vec::new();
         for (nth, number) in numbers.iter().enumerate() {
@@ -183,8 +183,8 @@ impl Account {
                     place.insert(sender)
                 }
             };
-            streams.push(Stream {
-                channel: WatchStream::open(to, connection).await?,
+            streams.push(WatcherStream {
+                channel: ClientWatchStream::open(to, connection).await?,
                 endpoint,
                 watchers: nth * watching.per_stream..(nth + 1) * watching.per_stream,
                 ids: HashMap::new(),
@@ -196,7 +196,7 @@ impl Account {
     }
 
     /// Creates the watchers of all streams.
-    async fn create_all(self: Rc<Self>, streams: Vec<Stream>) -> Result<Vec<Stream>, String> {
+    async fn create_all(self: Rc<Self>, streams: Vec<WatcherStream>) -> Result<Vec<WatcherStream>, String> {
         let mut tasks = JoinSet::new();
         for mut stream in streams {
             let account = self.clone();
@@ -216,7 +216,7 @@ impl Account {
     }
 
     /// The events of one stream, until it fails or the run ends.
-    async fn receive(self: Rc<Self>, mut stream: Stream) {
+    async fn receive(self: Rc<Self>, mut stream: WatcherStream) {
         let mut read = async || {
             self.create_next(&mut stream)?;
             loop {
@@ -233,12 +233,12 @@ impl Account {
     }
 
     /// The counters of the thread, and those of an endpoint.
-    fn counters(&self, endpoint: usize) -> [&Counters; 2] {
+    fn counters(&self, endpoint: usize) -> [&WorkerCounters; 2] {
         [&self.setup.counters, &self.setup.by_endpoint[endpoint]]
     }
 
     /// Asks for the next watcher of a stream, if there is one.
-    fn create_next(&self, stream: &mut Stream) -> Result<(), Failure> {
+    fn create_next(&self, stream: &mut WatcherStream) -> Result<(), Failure> {
         let Some(number) = stream.watchers.clone().nth(stream.created) else { return Ok(()) };
         let Watching { keys, prev_kv, awaits, .. } = &self.setup.watching;
         let start_revision = match awaits {
@@ -252,7 +252,7 @@ impl Account {
     }
 
     /// Records one response.
-    fn take(&self, stream: &mut Stream, response: &WatchResponse) -> Result<(), Failure> {
+    fn take(&self, stream: &mut WatcherStream, response: &WatchResponse) -> Result<(), Failure> {
         let now = Instant::now();
         if response.canceled {
             let reason = &response.cancel_reason;
@@ -277,7 +277,7 @@ impl Account {
         Ok(())
     }
 
-    fn events(&self, number: usize, stream: &Stream, response: &WatchResponse, now: Instant) {
+    fn events(&self, number: usize, stream: &WatcherStream, response: &WatchResponse, now: Instant) {
         let counters = self.counters(stream.endpoint);
         let (start, mut tallies) = (self.start.get(), self.tallies.borrow_mut());
         let watcher = &mut self.watchers.borrow_mut()[number];
@@ -310,7 +310,7 @@ impl Account {
     }
 
     /// Events that a watcher must have received, and those that it may have received.
-    fn due(&self, watcher: &Watcher) -> (u64, u64) {
+    fn due(&self, watcher: &StreamWatcher) -> (u64, u64) {
         let ledger = &self.setup.ledger;
         match self.setup.watching.awaits {
             Awaits::Nothing => (0, 0),
@@ -323,7 +323,7 @@ impl Account {
     }
 
     fn is_over(&self, schedule: &Schedule) -> bool {
-        let Setup { control, ledger, watching, patience, .. } = &self.setup;
+        let WatcherSetup { control, ledger, watching, patience, .. } = &self.setup;
         let awaits_history = matches!(watching.awaits, Awaits::History { .. });
         if control.is_stopped() || awaits_history && schedule.is_over(Instant::now()) {
             return true;
@@ -340,7 +340,7 @@ impl Account {
     /// Counts the last events of a watcher, so many, as awaited until now. `puts` keeps what the ledger says.
     fn count_awaited(
         &self,
-        watcher: &Watcher,
+        watcher: &StreamWatcher,
         lost: u64,
         puts: &mut HashMap<usize, Vec<Instant>>,
         events: &mut Tally,
@@ -360,7 +360,7 @@ impl Account {
 
     /// Events that did not arrive, or that were of no put, are failures.
     fn count_missing(&self, schedule: &Schedule) {
-        let Setup { control, patience, watching, .. } = &self.setup;
+        let WatcherSetup { control, patience, watching, .. } = &self.setup;
         let cut = matches!(watching.awaits, Awaits::History { .. }) && schedule.is_over(Instant::now());
         let (mut missing, mut surplus) = (0, 0);
         let events = &mut self.tallies.borrow_mut()[EVENTS];

@@ -1,40 +1,40 @@
 //! The state of one caller: free, waiting for its moment or for a link, or in a call.
 
-use crate::client::call::Call;
-use crate::run::schedule::Turn;
+use crate::client::call::SentCall;
+use crate::run::schedule::SendSlot;
 use std::time::Instant;
 
-pub enum Caller {
+pub enum CallerState {
     /// Wants a turn.
     Free,
     /// Its turn is not due yet.
-    Early(Turn),
+    Early(SendSlot),
     /// No link of its connection object is up.
     Stranded {
-        turn: Turn,
+        turn: SendSlot,
         since: Instant,
     },
     /// Its link has as many calls open as the server allows.
     Queued {
-        turn: Turn,
+        turn: SendSlot,
         since: Instant,
         link: u32,
     },
-    Calling(Call),
+    Calling(SentCall),
     /// No turns are left.
     Done,
 }
 
-impl Caller {
+impl CallerState {
     /// The position of a request that was due and has no reply, and since when it waits.
     pub fn waits(&self, now: Instant) -> Option<(u64, Instant)> {
         Some(match self {
-            Caller::Calling(call) => (call.position, call.clock_from),
-            Caller::Queued { turn, since, .. } | Caller::Stranded { turn, since } => {
+            CallerState::Calling(call) => (call.position, call.clock_from),
+            CallerState::Queued { turn, since, .. } | CallerState::Stranded { turn, since } => {
                 (turn.position, turn.counts_from(*since))
             }
-            Caller::Early(turn) => (turn.position, turn.due.filter(|due| *due <= now)?),
-            Caller::Free | Caller::Done => return None,
+            CallerState::Early(turn) => (turn.position, turn.due.filter(|due| *due <= now)?),
+            CallerState::Free | CallerState::Done => return None,
         })
     }
 }

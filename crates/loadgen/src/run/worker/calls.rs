@@ -1,13 +1,13 @@
 //! One call: the link that it goes through, its request, and the record of its end.
 
-use super::caller::Caller;
-use super::{Next, Worker};
-use crate::client::call::Call;
+use super::caller::CallerState;
+use super::{CallerNext, Worker};
+use crate::client::call::SentCall;
 use crate::client::failure::Failure;
-use crate::client::reply::Answer;
-use crate::run::recorder::Sample;
-use crate::run::schedule::Turn;
-use crate::stats::progress::Counters;
+use crate::client::reply::CompleteReply;
+use crate::run::recorder::CallSample;
+use crate::run::schedule::SendSlot;
+use crate::stats::progress::WorkerCounters;
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Context;
@@ -15,15 +15,20 @@ use std::time::Instant;
 
 impl Worker {
     /// Sends the request of a turn that was due at `since`, or queues it for a link.
-    pub(super) fn begin(&mut self, caller: usize, turn: Turn, since: Instant) -> (Caller, Next) {
+    pub(super) fn begin(
+        &mut self,
+        caller: usize,
+        turn: SendSlot,
+        since: Instant,
+    ) -> (CallerState, CallerNext) {
         let Some(link) = self.next_link(caller) else {
             self.stranded.push(self.slot(caller));
-            return (Caller::Stranded { turn, since }, Next::Wait);
+            return (CallerState::Stranded { turn, since }, CallerNext::Wait);
         };
         if !self.queues[link].is_empty() || !self.setup.links[link].has_room() {
             let slot = self.slot(caller);
             self.queues[link].push_back(slot);
-            return (Caller::Queued { turn, since, link: link as u32 }, Next::Wait);
+            return (CallerState::Queued { turn, since, link: link as u32 }, CallerNext::Wait);
         }
         self.send(caller, turn, since, since, link)
     }
@@ -32,10 +37,10 @@ impl Worker {
     pub(super) fn leave_queue(
         &mut self,
         caller: usize,
-        turn: Turn,
+        turn: SendSlot,
         since: Instant,
         link: u32,
-    ) -> (Caller, Next) {
+    ) -> (CallerState, CallerNext) {
         let index = link as usize;
         if !self.setup.links[index].is_up() {
             return self.begin(caller, turn, since);
@@ -43,7 +48,7 @@ impl Worker {
         if !self.setup.links[index].has_room() {
             let slot = self.slot(caller);
             self.queues[index].push_front(slot);
-            return (Caller::Queued { turn, since, link }, Next::Wait);
+            return (CallerState::Queued { turn, since, link }, CallerNext::Wait);
         }
         self.send(caller, turn, since, Instant::now(), index)
     }
@@ -51,11 +56,11 @@ impl Worker {
     fn send(
         &mut self,
         caller: usize,
-        turn: Turn,
+        turn: SendSlot,
         since: Instant,
         now: Instant,
         index: usize,
-    ) -> (Caller, Next) {
+    ) -> (CallerState, CallerNext) {
         let request = self.setup.source.request(turn.position);
         let kept = if self.setup.observer.is_some() { request.clone() } else { Bytes::new() };
         let clock_from = turn.counts_from(since);
@@ -67,8 +72,8 @@ impl Worker {
             Ok(response) => {
                 let slot = self.slot(caller);
                 self.unwritten[index].push(slot);
-                let call = Call::new(turn.position, index as u32, clock_from, now, kept, response);
-                (Caller::Calling(call), Next::Again)
+                let call = SentCall::new(turn.position, index as u32, clock_from, now, kept, response);
+                (CallerState::Calling(call), CallerNext::Again)
             }
             Err(error) => {
                 let endpoint = self.setup.links[index].endpoint();
@@ -78,7 +83,7 @@ impl Worker {
                 // Polling the link detects that it ended; until then this caller must not retry.
                 self.ready.push(index as u32);
                 self.ready.push(self.slot(caller));
-                (Caller::Free, Next::Wait)
+                (CallerState::Free, CallerNext::Wait)
             }
         }
     }
@@ -88,7 +93,7 @@ impl Worker {
         self.setup.links[link as usize].call_ended();
         while let Some(slot) = self.queues[link as usize].pop_front() {
             // Skips callers that timed out.
-            if matches!(self.caller(slot), Caller::Queued { link: its, .. } if *its == link) {
+            if matches!(self.caller(slot), CallerState::Queued { link: its, .. } if *its == link) {
                 self.ready.push(slot);
                 return;
             }
@@ -115,11 +120,11 @@ impl Worker {
     }
 
     /// The counters of the endpoint that a link leads to.
-    pub(super) fn of_link(&self, link: u32) -> &Counters {
+    pub(super) fn of_link(&self, link: u32) -> &WorkerCounters {
         &self.setup.by_endpoint[self.setup.places[link as usize]]
     }
 
-    pub(super) fn record(&mut self, call: &Call, result: Result<Answer, Failure>, now: Instant) {
+    pub(super) fn record(&mut self, call: &SentCall, result: Result<CompleteReply, Failure>, now: Instant) {
         let answer = match result {
             Ok(answer) => answer,
             Err(failure) => {
@@ -140,7 +145,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn record_failure(&mut self, position: u64, failure: &Failure, wait: &Sample) {
+    pub(super) fn record_failure(&mut self, position: u64, failure: &Failure, wait: &CallSample) {
         let tally = &mut self.tallies[self.setup.source.kind(position)];
         tally.failed_at(position, failure, wait, self.setup.failed_calls);
         self.setup.counters.add_failed(failure.code.0);

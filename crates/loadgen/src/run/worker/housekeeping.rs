@@ -1,15 +1,15 @@
 //! What a worker checks at intervals: links that may dial, overdue calls, unreachable endpoints; and what it
 //! counts at the end of a run.
 
-use super::caller::Caller;
-use super::{Running, Worker};
+use super::caller::CallerState;
+use super::{Worker, WorkerRun};
 use crate::client::failure::{Code, Failure};
 use crate::client::link::Link;
 use std::time::{Duration, Instant};
 
 impl Worker {
     /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
-    pub(super) fn check_periodically(&mut self, running: &Running) {
+    pub(super) fn check_periodically(&mut self, running: &WorkerRun) {
         let now = Instant::now();
         if let Some(gap) = self.stillness.look() {
             self.tallies[0].stood_still(gap);
@@ -28,7 +28,7 @@ impl Worker {
         }
         self.given_up = running.schedule.is_over_since(now, self.setup.patience);
         let stranded_for = self.stranded.iter().filter_map(|&slot| match self.caller(slot) {
-            Caller::Stranded { since, .. } => Some(now - *since),
+            CallerState::Stranded { since, .. } => Some(now - *since),
             _ => None,
         });
         if stranded_for.max().is_some_and(|longest| longest > self.setup.patience) {
@@ -48,13 +48,13 @@ impl Worker {
         for index in 0..self.callers.len() {
             let caller = &self.callers[index];
             let link = match caller {
-                Caller::Calling(call) if now - call.sent_at > timeout => Some(call.link),
-                Caller::Queued { since, .. } if now - *since > timeout => None,
+                CallerState::Calling(call) if now - call.sent_at > timeout => Some(call.link),
+                CallerState::Queued { since, .. } if now - *since > timeout => None,
                 _ => continue,
             };
             let (position, since) = caller.waits(now).expect("it calls or is queued");
             // Dropping the call resets its stream.
-            self.callers[index] = Caller::Free;
+            self.callers[index] = CallerState::Free;
             if let Some(link) = link {
                 self.call_ended(link);
                 self.of_link(link).add_failed(Code::DEADLINE_EXCEEDED.0);

@@ -21,16 +21,16 @@ mod housekeeping; // what no event triggers
 mod ready; // which connections and callers can make progress
 mod timer; // a timer with nanosecond resolution
 
-use crate::client::call::Replies;
+use crate::client::call::ReplyCount;
 use crate::client::failure::Failure;
-use crate::client::link::{Change, Link};
+use crate::client::link::{Link, LinkChange};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::Schedule;
-use crate::stats::progress::{Control, Counters};
+use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::Stillness;
-use crate::workload::Source;
+use crate::workload::WorkloadSource;
 use bytes::Bytes;
-use caller::Caller;
+use caller::CallerState;
 use ready::ReadyQueue;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -61,15 +61,15 @@ pub trait Observer: Send + Sync {
 }
 
 /// The connections, callers and settings of one worker.
-pub struct Setup {
+pub struct WorkerSetup {
     /// `endpoints_len` links for each connection object, one object after the other.
     pub links: Vec<Link>,
     pub endpoints_len: usize,
     pub callers: usize,
-    pub source: Source,
+    pub source: WorkloadSource,
     /// Kinds of requests that the source makes.
     pub kinds: usize,
-    pub replies: Replies,
+    pub replies: ReplyCount,
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
     /// The place of the endpoint that requests are sent to; all of them in turn without it.
@@ -77,9 +77,9 @@ pub struct Setup {
     /// How long callers wait for a link before the run is given up, and for a reply after the time limit.
     pub patience: Duration,
     pub control: Arc<Control>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<WorkerCounters>,
     /// The same for each endpoint.
-    pub by_endpoint: Arc<[Counters]>,
+    pub by_endpoint: Arc<[WorkerCounters]>,
     /// The endpoint of each link among those.
     pub places: Vec<usize>,
     pub observer: Option<Arc<dyn Observer>>,
@@ -87,10 +87,10 @@ pub struct Setup {
 
 /// See the module's head.
 pub struct Worker {
-    setup: Setup,
+    setup: WorkerSetup,
     /// Which link of each connection object gets the next call.
     cursors: Vec<usize>,
-    callers: Vec<Caller>,
+    callers: Vec<CallerState>,
     /// Slots: the links, then the callers.
     ready: ReadyQueue,
     waiting: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -110,27 +110,27 @@ pub struct Worker {
 }
 
 /// Whether a caller can make progress without waiting.
-enum Next {
+enum CallerNext {
     Again,
     Wait,
 }
 
 /// State of a worker during a run.
-struct Running {
+struct WorkerRun {
     schedule: Arc<Schedule>,
     timer: Timer,
     housekeeping: Interval,
 }
 
 impl Worker {
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: WorkerSetup) -> Self {
         assert!(setup.links.len().is_multiple_of(setup.endpoints_len), "each object has a link per endpoint");
         let conns = setup.links.len() / setup.endpoints_len;
         Self {
             ready: ReadyQueue::new(setup.links.len() + setup.callers),
             // Objects begin at different endpoints, or the first calls of a run would all go to the same one.
             cursors: (0..conns).collect(),
-            callers: (0..setup.callers).map(|_| Caller::Free).collect(),
+            callers: (0..setup.callers).map(|_| CallerState::Free).collect(),
             waiting: BinaryHeap::new(),
             stranded: Vec::new(),
             queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
@@ -166,7 +166,7 @@ impl Worker {
             }
             let link = &mut self.setup.links[slot as usize];
             let mut context = Context::from_waker(self.ready.waker(slot));
-            if link.poll(Instant::now(), &mut context) == Change::WentDown {
+            if link.poll(Instant::now(), &mut context) == LinkChange::WentDown {
                 return Poll::Ready(Err(format!("endpoint {}: {}", link.endpoint(), link.reason())));
             }
         }
@@ -188,7 +188,7 @@ impl Worker {
         self.start = Start::new(start);
         self.stillness = Stillness::new(HOUSEKEEPING);
         let timer = Timer::new()?;
-        let mut running = Running { schedule, timer, housekeeping };
+        let mut running = WorkerRun { schedule, timer, housekeeping };
         for slot in 0..self.setup.links.len() + self.setup.callers {
             self.ready.push(slot as u32);
         }
@@ -198,7 +198,7 @@ impl Worker {
         Ok(self.tallies)
     }
 
-    fn poll_run(&mut self, running: &mut Running, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_run(&mut self, running: &mut WorkerRun, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.ready.begin(context.waker());
         if running.housekeeping.poll_tick(context).is_ready() {
             self.check_periodically(running);
@@ -232,7 +232,7 @@ impl Worker {
         Poll::Pending
     }
 
-    fn visit(&mut self, slot: u32, running: &mut Running) {
+    fn visit(&mut self, slot: u32, running: &mut WorkerRun) {
         let links = self.setup.links.len();
         match (slot as usize).checked_sub(links) {
             Some(caller) => self.drive(caller, running),
@@ -254,30 +254,30 @@ impl Worker {
         let now = Instant::now();
         let links = self.setup.links.len();
         for slot in self.unwritten[index].drain(..) {
-            if let Caller::Calling(call) = &mut self.callers[slot as usize - links]
+            if let CallerState::Calling(call) = &mut self.callers[slot as usize - links]
                 && call.link as usize == index
             {
                 call.sent_at = now;
             }
         }
         match self.setup.links[index].poll(now, &mut context) {
-            Change::Nothing => {}
+            LinkChange::Nothing => {}
             // h2 fails the calls in flight; callers in the queue choose another link.
-            Change::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
-            Change::CameUp => self.wake_stranded(),
+            LinkChange::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
+            LinkChange::CameUp => self.wake_stranded(),
         }
     }
 
     /// Advances one caller as far as possible.
-    fn drive(&mut self, caller: usize, running: &mut Running) {
+    fn drive(&mut self, caller: usize, running: &mut WorkerRun) {
         let mut now = Instant::now();
         loop {
-            let state = std::mem::replace(&mut self.callers[caller], Caller::Done);
+            let state = std::mem::replace(&mut self.callers[caller], CallerState::Done);
             let (state, next) = self.step(caller, state, &mut now, running);
             self.callers[caller] = state;
             match next {
-                Next::Again => {}
-                Next::Wait => return,
+                CallerNext::Again => {}
+                CallerNext::Wait => return,
             }
         }
     }
@@ -285,32 +285,32 @@ impl Worker {
     fn step(
         &mut self,
         caller: usize,
-        state: Caller,
+        state: CallerState,
         now: &mut Instant,
-        running: &mut Running,
-    ) -> (Caller, Next) {
+        running: &mut WorkerRun,
+    ) -> (CallerState, CallerNext) {
         match state {
-            Caller::Calling(mut call) => {
+            CallerState::Calling(mut call) => {
                 let mut context = Context::from_waker(self.ready.waker(self.slot(caller)));
                 match call.poll(self.setup.replies, &mut context) {
-                    Poll::Pending => (Caller::Calling(call), Next::Wait),
+                    Poll::Pending => (CallerState::Calling(call), CallerNext::Wait),
                     Poll::Ready(result) => {
                         *now = Instant::now();
                         self.call_ended(call.link);
                         self.record(&call, result, *now);
-                        (Caller::Free, Next::Again)
+                        (CallerState::Free, CallerNext::Again)
                     }
                 }
             }
-            Caller::Free => match running.schedule.take(*now) {
+            CallerState::Free => match running.schedule.take(*now) {
                 None => {
                     self.active -= 1;
-                    (Caller::Done, Next::Wait)
+                    (CallerState::Done, CallerNext::Wait)
                 }
                 Some(turn) => match turn.due {
                     Some(due) if due > *now => {
                         self.waiting.push(Reverse((due, self.slot(caller))));
-                        (Caller::Early(turn), Next::Wait)
+                        (CallerState::Early(turn), CallerNext::Wait)
                     }
                     Some(due) => {
                         self.tallies[0].fell_behind(*now - due);
@@ -319,21 +319,21 @@ impl Worker {
                     None => self.begin(caller, turn, *now),
                 },
             },
-            Caller::Early(turn) if turn.due.is_some_and(|due| due > *now) => {
-                (Caller::Early(turn), Next::Wait)
+            CallerState::Early(turn) if turn.due.is_some_and(|due| due > *now) => {
+                (CallerState::Early(turn), CallerNext::Wait)
             }
-            Caller::Early(turn) => {
+            CallerState::Early(turn) => {
                 self.tallies[0].kept_pace(turn.due.map_or(Duration::ZERO, |due| *now - due));
                 self.begin(caller, turn, *now)
             }
-            Caller::Stranded { turn, since } => self.begin(caller, turn, since),
-            Caller::Queued { turn, since, link } => self.leave_queue(caller, turn, since, link),
-            Caller::Done => (Caller::Done, Next::Wait),
+            CallerState::Stranded { turn, since } => self.begin(caller, turn, since),
+            CallerState::Queued { turn, since, link } => self.leave_queue(caller, turn, since, link),
+            CallerState::Done => (CallerState::Done, CallerNext::Wait),
         }
     }
 
     /// Readies the callers whose turn is due and sets the timer for the next one.
-    fn wake_early(&mut self, running: &mut Running, context: &mut Context<'_>) -> io::Result<()> {
+    fn wake_early(&mut self, running: &mut WorkerRun, context: &mut Context<'_>) -> io::Result<()> {
         while let Some(&Reverse((due, slot))) = self.waiting.peek() {
             if running.timer.poll_due(due, Instant::now(), context)?.is_pending() {
                 break;
@@ -354,7 +354,7 @@ impl Worker {
         (self.setup.links.len() + caller) as u32
     }
 
-    fn caller(&self, slot: u32) -> &Caller {
+    fn caller(&self, slot: u32) -> &CallerState {
         &self.callers[slot as usize - self.setup.links.len()]
     }
 }

@@ -20,12 +20,12 @@ use std::task::{Wake, Waker};
 /// Slot numbers waiting for the worker.
 #[derive(Debug)]
 pub struct ReadyQueue {
-    shared: Arc<Shared>,
+    shared: Arc<ReadyShared>,
     wakers: Vec<Waker>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReadyShared {
     /// At most one entry per slot.
     waiting: Mutex<Vec<u32>>,
     worker: Mutex<Option<Waker>>,
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 struct SlotWaker {
-    shared: Arc<Shared>,
+    shared: Arc<ReadyShared>,
     slot: u32,
 }
 
@@ -42,7 +42,7 @@ impl ReadyQueue {
     /// A queue of `slots` slots, none of them waiting.
     pub fn new(slots: usize) -> Self {
         let slots = u32::try_from(slots).expect("fewer than 2^32 callers and connections");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ReadyShared {
             waiting: Mutex::new(Vec::new()),
             worker: Mutex::new(None),
             awake: AtomicBool::new(false),
@@ -89,7 +89,7 @@ impl ReadyQueue {
     }
 }
 
-impl Shared {
+impl ReadyShared {
     fn push(&self, slot: u32) {
         if self.queued[slot as usize].swap(true, SeqCst) {
             return;

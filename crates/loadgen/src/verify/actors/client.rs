@@ -1,11 +1,11 @@
 //! Clients: each sends one operation after the other, through every member in turn, and reports beginning and
 //! outcome to the checker.
 
-use super::messages::{Message, Messages};
-use super::names::{Names, value};
+use super::messages::{CheckerMessage, Messages};
+use super::names::{KeyNames, value};
 use crate::client::admin::Channel;
 use crate::run::schedule::Schedule;
-use crate::verify::operation::{Operation, Outcome, Record, Request, Revision, Write};
+use crate::verify::operation::{CallOutcome, ClientOperation, KeyRecord, Request, Revision, Write};
 use crate::verify::verdict::Input;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
@@ -29,8 +29,8 @@ const WAITING_MAX: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What clients share.
-pub struct Shared {
-    pub names: Names,
+pub struct ClientShared {
+    pub names: KeyNames,
     pub keys: u32,
     pub request_timeout: Duration,
     pub schedule: Schedule,
@@ -49,35 +49,36 @@ pub struct Shared {
 }
 
 /// One client.
-pub struct Client {
+pub struct VerifyClient {
     number: usize,
     /// One per member.
     members: Vec<KvClient<Channel>>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     random: SmallRng,
     /// At which revision a key was last modified, as far as this client has seen.
     modified: HashMap<u32, Revision>,
 }
 
-impl Shared {
+impl ClientShared {
     /// One operation of a client, from its beginning to its outcome; `None` if the checker has ended.
     pub async fn operate(
         &self,
         client: usize,
         member: usize,
         request: &Request,
-        call: impl Future<Output = Result<Outcome, Status>>,
-    ) -> Option<Outcome> {
+        call: impl Future<Output = Result<CallOutcome, Status>>,
+    ) -> Option<CallOutcome> {
         let permit = self.messages.reserve().await.ok()?;
         // Numbered and sent without a pause: the checker sees operations in the order of their numbers.
         let number = self.operations.fetch_add(1, Relaxed);
         let (request, began) = (request.clone(), self.start.elapsed());
-        let operation = Operation { number, client, member, request, began, ended: None, outcome: None };
-        permit.send(Message::Input(Input::Began(operation)));
+        let operation =
+            ClientOperation { number, client, member, request, began, ended: None, outcome: None };
+        permit.send(CheckerMessage::Input(Input::Began(operation)));
         let outcome = match tokio::time::timeout(self.request_timeout, call).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(status)) => Outcome::Unknown(format!("{:?}: {}", status.code(), status.message())),
-            Err(_) => Outcome::Unknown(format!("no answer within {:?}", self.request_timeout)),
+            Ok(Err(status)) => CallOutcome::Unknown(format!("{:?}: {}", status.code(), status.message())),
+            Err(_) => CallOutcome::Unknown(format!("no answer within {:?}", self.request_timeout)),
         };
         self.send(Input::Ended(number, self.start.elapsed(), outcome.clone())).await?;
         Some(outcome)
@@ -85,12 +86,12 @@ impl Shared {
 
     /// `None` if the checker has ended.
     pub async fn send(&self, input: Input) -> Option<()> {
-        self.messages.send(Message::Input(input)).await.ok()
+        self.messages.send(CheckerMessage::Input(input)).await.ok()
     }
 }
 
-impl Client {
-    pub fn new(number: usize, channels: &[Channel], shared: Arc<Shared>, seed: u64) -> Self {
+impl VerifyClient {
+    pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
         let member = |channel: &Channel| KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
         let members = channels.iter().map(member).collect();
@@ -140,39 +141,43 @@ impl Client {
     }
 
     /// Remembers revisions for the next compare-and-swap.
-    fn learn(&mut self, request: &Request, outcome: &Outcome) {
+    fn learn(&mut self, request: &Request, outcome: &CallOutcome) {
         match outcome {
-            Outcome::Written { revision, .. } => {
+            CallOutcome::Written { revision, .. } => {
                 for key in request.keys() {
                     let exists = !matches!(request, Request::Delete(_));
                     self.modified.insert(key, if exists { *revision } else { 0 });
                 }
             }
-            Outcome::Found { records, .. } => {
+            CallOutcome::Found { records, .. } => {
                 let asked = request.keys();
                 self.modified.retain(|key, _| !asked.contains(key));
                 self.modified.extend(records.iter().map(|record| (record.key, record.modified)));
             }
-            Outcome::Unknown(_) => {}
+            CallOutcome::Unknown(_) => {}
         }
     }
 }
 
 /// Sends a request and reads its answer.
-async fn call(client: &mut KvClient<Channel>, names: &Names, request: &Request) -> Result<Outcome, Status> {
+async fn call(
+    client: &mut KvClient<Channel>,
+    names: &KeyNames,
+    request: &Request,
+) -> Result<CallOutcome, Status> {
     match request {
         Request::Put(writes) => match writes[..] {
             [write] => {
                 let put = PutRequest { prev_kv: true, ..put(names, write) };
                 let answer = client.put(put).await?.into_inner();
                 let previous = answer.prev_kv.iter().map(|kv| names.record(kv)).collect();
-                Ok(Outcome::Written { revision: revision(answer.header), previous: Some(previous) })
+                Ok(CallOutcome::Written { revision: revision(answer.header), previous: Some(previous) })
             }
             _ => {
                 let success = writes.iter().map(|&write| op(Op::RequestPut(put(names, write)))).collect();
                 let txn = TxnRequest { success, ..Default::default() };
                 let answer = client.txn(txn).await?.into_inner();
-                Ok(Outcome::Written { revision: revision(answer.header), previous: None })
+                Ok(CallOutcome::Written { revision: revision(answer.header), previous: None })
             }
         },
         Request::Delete(key) => {
@@ -180,10 +185,10 @@ async fn call(client: &mut KvClient<Channel>, names: &Names, request: &Request) 
             let delete = DeleteRangeRequest { key, prev_kv: true, ..Default::default() };
             let answer = client.delete_range(delete).await?.into_inner();
             let revision = revision(answer.header);
-            let previous: Vec<Record> = answer.prev_kvs.iter().map(|kv| names.record(kv)).collect();
+            let previous: Vec<KeyRecord> = answer.prev_kvs.iter().map(|kv| names.record(kv)).collect();
             Ok(match answer.deleted {
-                0 => Outcome::Found { revision, records: previous },
-                _ => Outcome::Written { revision, previous: Some(previous) },
+                0 => CallOutcome::Found { revision, records: previous },
+                _ => CallOutcome::Written { revision, previous: Some(previous) },
             })
         }
         Request::Swap(write, expected) => swap(client, names, *write, *expected).await,
@@ -195,17 +200,17 @@ async fn call(client: &mut KvClient<Channel>, names: &Names, request: &Request) 
             let range = RangeRequest { key, range_end, serializable: *serializable, ..Default::default() };
             let answer = client.range(range).await?.into_inner();
             let records = answer.kvs.iter().map(|kv| names.record(kv)).collect();
-            Ok(Outcome::Found { revision: revision(answer.header), records })
+            Ok(CallOutcome::Found { revision: revision(answer.header), records })
         }
     }
 }
 
 async fn swap(
     client: &mut KvClient<Channel>,
-    names: &Names,
+    names: &KeyNames,
     write: Write,
     expected: Revision,
-) -> Result<Outcome, Status> {
+) -> Result<CallOutcome, Status> {
     let key = names.key(write.key);
     let compare = Compare {
         result: CompareResult::Equal.into(),
@@ -222,16 +227,16 @@ async fn swap(
     let answer = client.txn(txn).await?.into_inner();
     let revision = revision(answer.header);
     if answer.succeeded {
-        return Ok(Outcome::Written { revision, previous: None });
+        return Ok(CallOutcome::Written { revision, previous: None });
     }
     let records = answer.responses.iter().flat_map(|op| match &op.response {
         Some(Response::ResponseRange(range)) => range.kvs.as_slice(),
         _ => &[],
     });
-    Ok(Outcome::Found { revision, records: records.map(|kv| names.record(kv)).collect() })
+    Ok(CallOutcome::Found { revision, records: records.map(|kv| names.record(kv)).collect() })
 }
 
-pub fn put(names: &Names, write: Write) -> PutRequest {
+pub fn put(names: &KeyNames, write: Write) -> PutRequest {
     PutRequest { key: names.key(write.key), value: value(write.value), ..Default::default() }
 }
 

@@ -4,8 +4,8 @@
 //!   open for a while: to resume is part of what is checked.
 //! * Progress is requested regularly, so that operations are compared soon while nothing changes.
 
-use super::messages::{Message, Messages};
-use super::names::Names;
+use super::messages::{CheckerMessage, Messages};
+use super::names::KeyNames;
 use crate::client::admin::Channel;
 use crate::verify::operation::Revision;
 use crate::verify::verdict::Input;
@@ -31,7 +31,7 @@ const REQUESTS_MAX: usize = 4;
 pub struct Feed {
     pub watcher: usize,
     pub channel: Channel,
-    pub names: Names,
+    pub names: KeyNames,
     /// Everything up to this revision was received.
     pub received: Revision,
     pub messages: Messages,
@@ -39,7 +39,7 @@ pub struct Feed {
 }
 
 /// Why a stream ended.
-enum Broken {
+enum StreamEnd {
     /// It is worth another try.
     Stream,
     /// Nothing is wrong: it is opened again to see whether it goes on where it was.
@@ -54,18 +54,18 @@ impl Feed {
         loop {
             match self.stream().await {
                 Ok(never) => match never {},
-                Err(Broken::Stream) => tokio::time::sleep(REST).await,
-                Err(Broken::Resume) => {}
-                Err(Broken::Feed(reason)) => {
+                Err(StreamEnd::Stream) => tokio::time::sleep(REST).await,
+                Err(StreamEnd::Resume) => {}
+                Err(StreamEnd::Feed(reason)) => {
                     // Without a receiver the run is over.
-                    let _ = self.messages.send(Message::Failed(reason)).await;
+                    let _ = self.messages.send(CheckerMessage::Failed(reason)).await;
                     return;
                 }
             }
         }
     }
 
-    async fn stream(&mut self) -> Result<Infallible, Broken> {
+    async fn stream(&mut self) -> Result<Infallible, StreamEnd> {
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let (key, range_end) = self.names.watched();
         let start_revision = self.received.saturating_add(1);
@@ -74,7 +74,7 @@ impl Feed {
         let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));
         let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let opened = client.watch(ReceiverStream::new(queue)).await;
-        let mut responses = opened.map_err(|_| Broken::Stream)?.into_inner();
+        let mut responses = opened.map_err(|_| StreamEnd::Stream)?.into_inner();
         let mut progress = tokio::time::interval(PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut resume = std::pin::pin!(tokio::time::sleep(OPEN));
@@ -82,9 +82,9 @@ impl Feed {
             tokio::select! {
                 response = responses.message() => match response {
                     Ok(Some(response)) => self.received(&response).await?,
-                    Ok(None) | Err(_) => return Err(Broken::Stream),
+                    Ok(None) | Err(_) => return Err(StreamEnd::Stream),
                 },
-                () = &mut resume => return Err(Broken::Resume),
+                () = &mut resume => return Err(StreamEnd::Resume),
                 _ = progress.tick() => {
                     let ask = RequestUnion::ProgressRequest(WatchProgressRequest {});
                     let _ = requests.try_send(request(ask));
@@ -93,16 +93,16 @@ impl Feed {
         }
     }
 
-    async fn received(&mut self, response: &WatchResponse) -> Result<(), Broken> {
+    async fn received(&mut self, response: &WatchResponse) -> Result<(), StreamEnd> {
         if response.compact_revision > 0 {
             let (watcher, compacted) = (self.watcher, response.compact_revision);
-            return Err(Broken::Feed(format!(
+            return Err(StreamEnd::Feed(format!(
                 "watcher {watcher} needs events after revision {}, and history was compacted at {compacted}",
                 self.received
             )));
         }
         if response.canceled {
-            return Err(Broken::Stream);
+            return Err(StreamEnd::Stream);
         }
         if response.created {
             return Ok(());
@@ -121,7 +121,7 @@ impl Feed {
                 Input::Watched { watcher, at: self.start.elapsed(), changes }
             }
         };
-        let sent = self.messages.send(Message::Input(input)).await;
-        sent.map_err(|_| Broken::Feed("the checker ended".into()))
+        let sent = self.messages.send(CheckerMessage::Input(input)).await;
+        sent.map_err(|_| StreamEnd::Feed("the checker ended".into()))
     }
 }

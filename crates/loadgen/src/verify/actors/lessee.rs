@@ -1,10 +1,10 @@
 //! Lessees: each grants a lease, puts two keys with it, renews it through members at random, and then revokes
 //! it or lets it expire.
 
-use super::client::{Shared, op, put, revision};
+use super::client::{ClientShared, op, put, revision};
 use crate::client::admin::Channel;
-use crate::verify::leases::{Kept, LeaseInput};
-use crate::verify::operation::{LEASED, Outcome, Request, Write};
+use crate::verify::leases::{LeaseGrant, LeaseInput};
+use crate::verify::operation::{CallOutcome, LEASED, Request, Write};
 use crate::verify::verdict::Input;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -37,12 +37,12 @@ pub struct Lessee {
     number: usize,
     /// One per member.
     channels: Vec<Channel>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     random: SmallRng,
 }
 
 impl Lessee {
-    pub fn new(number: usize, channels: &[Channel], shared: Arc<Shared>, seed: u64) -> Self {
+    pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
         Self { number, channels: channels.to_vec(), shared, random }
     }
@@ -86,17 +86,17 @@ impl Lessee {
     }
 
     /// A new lease and what it is granted for; `None` if there is no answer that grants one.
-    async fn grant(&mut self) -> Option<(i64, Kept)> {
+    async fn grant(&mut self) -> Option<(i64, LeaseGrant)> {
         let ttl = self.random.random_range(TTLS);
         let (member, channel) = self.any();
         let sent = self.shared.start.elapsed();
         let mut client = LeaseClient::new(channel);
         let granted = client.lease_grant(LeaseGrantRequest { ttl, id: 0 });
         let answer = timeout(self.shared.request_timeout, granted).await.ok()?.ok()?.into_inner();
-        Some((answer.id, Kept { member, sent, ttl: seconds(answer.ttl)? }))
+        Some((answer.id, LeaseGrant { member, sent, ttl: seconds(answer.ttl)? }))
     }
 
-    async fn put(&mut self, lease: i64, keys: &[u32]) -> Option<Outcome> {
+    async fn put(&mut self, lease: i64, keys: &[u32]) -> Option<CallOutcome> {
         let (member, channel) = self.any();
         let shared = self.shared.clone();
         let write = |&key: &u32| Write { key, value: shared.values.fetch_add(1, Relaxed) };
@@ -106,13 +106,13 @@ impl Lessee {
         let call = async move {
             let txn = TxnRequest { success, ..Default::default() };
             let answer = KvClient::new(channel).txn(txn).await?.into_inner();
-            Ok::<_, Status>(Outcome::Written { revision: revision(answer.header), previous: None })
+            Ok::<_, Status>(CallOutcome::Written { revision: revision(answer.header), previous: None })
         };
         shared.operate(self.number, member, &Request::Put(writes), call).await
     }
 
     /// What a renewal keeps the lease for; `None` if there is no answer, or the lease has ended.
-    async fn renew(&mut self, id: i64) -> Option<Kept> {
+    async fn renew(&mut self, id: i64) -> Option<LeaseGrant> {
         let (member, channel) = self.any();
         let sent = self.shared.start.elapsed();
         let renewed = async {
@@ -121,7 +121,7 @@ impl Lessee {
             answers.message().await
         };
         let answer = timeout(self.shared.request_timeout, renewed).await.ok()?.ok()??;
-        Some(Kept { member, sent, ttl: seconds(answer.ttl)? })
+        Some(LeaseGrant { member, sent, ttl: seconds(answer.ttl)? })
     }
 }
 

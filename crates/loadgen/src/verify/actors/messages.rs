@@ -4,7 +4,7 @@ use crate::verify::verdict::Input;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-pub enum Message {
+pub enum CheckerMessage {
     Input(Input),
     /// Another member leads, or none.
     Leader(LeaderSeen),
@@ -21,4 +21,4 @@ pub struct LeaderSeen {
     pub term: u64,
 }
 
-pub type Messages = mpsc::Sender<Message>;
+pub type Messages = mpsc::Sender<CheckerMessage>;

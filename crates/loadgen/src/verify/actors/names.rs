@@ -1,6 +1,6 @@
 //! Keys and values of a run as bytes, and back.
 
-use crate::verify::operation::{Change, LEASED, Named, Record};
+use crate::verify::operation::{KeyChange, KeyName, KeyRecord, LEASED};
 use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
@@ -11,17 +11,17 @@ const FOREIGN_VALUE: u64 = u64::MAX;
 
 /// The keys below a prefix that only this run uses.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct KeyNames {
     prefix: Bytes,
 }
 
-impl Names {
+impl KeyNames {
     pub fn new(prefix: String) -> Self {
         Self { prefix: prefix.into() }
     }
 
     pub fn key(&self, number: u32) -> Bytes {
-        [&self.prefix[..], Named(number).to_string().as_bytes()].concat().into()
+        [&self.prefix[..], KeyName(number).to_string().as_bytes()].concat().into()
     }
 
     /// The first key that clients compete for, and the first after all of them.
@@ -39,8 +39,8 @@ impl Names {
         (bound(first), bound(end))
     }
 
-    pub fn record(&self, kv: &KeyValue) -> Record {
-        Record {
+    pub fn record(&self, kv: &KeyValue) -> KeyRecord {
+        KeyRecord {
             key: self.number(&kv.key),
             value: digits(&kv.value).unwrap_or(FOREIGN_VALUE),
             created: kv.create_revision,
@@ -49,10 +49,10 @@ impl Names {
         }
     }
 
-    pub fn change(&self, event: &Event) -> Change {
+    pub fn change(&self, event: &Event) -> KeyChange {
         let kv = event.kv.clone().unwrap_or_default();
         let record = (event.r#type() == EventType::Put).then(|| self.record(&kv));
-        Change { revision: kv.mod_revision, key: self.number(&kv.key), record }
+        KeyChange { revision: kv.mod_revision, key: self.number(&kv.key), record }
     }
 
     fn number(&self, key: &[u8]) -> u32 {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn keys_and_values_are_read_back_and_foreign_ones_are_distinguished() {
-        let names = Names::new("p/".into());
+        let names = KeyNames::new("p/".into());
         let kv = |key: &str, text: &str| KeyValue {
             key: key.to_owned().into(),
             value: text.to_owned().into(),
@@ -91,7 +91,7 @@ mod tests {
             version: 2,
             ..Default::default()
         };
-        let record = Record { key: 17, value: 42, created: 3, modified: 5, version: 2 };
+        let record = KeyRecord { key: 17, value: 42, created: 3, modified: 5, version: 2 };
         assert_eq!((names.key(17), value(42)), ("p/k17".into(), "42".into()));
         assert_eq!(names.record(&kv("p/k17", "42")), record);
         for (key, text) in [
@@ -109,9 +109,9 @@ mod tests {
         }
         let event =
             |kind: EventType| Event { r#type: kind.into(), kv: Some(kv("p/k17", "42")), prev_kv: None };
-        let change = Change { revision: 5, key: 17, record: Some(record) };
+        let change = KeyChange { revision: 5, key: 17, record: Some(record) };
         assert_eq!(names.change(&event(EventType::Put)), change);
-        assert_eq!(names.change(&event(EventType::Delete)), Change { record: None, ..change });
+        assert_eq!(names.change(&event(EventType::Delete)), KeyChange { record: None, ..change });
         let (first, end) = names.all();
         assert!(first < names.key(0) && names.key(LEASED - 1) < end);
         let leased = names.key(LEASED | 17);

@@ -1,8 +1,8 @@
 //! Regular questions to all members: which one leads, and the hash of the key space; and compactions, if they
 //! are wanted.
 
-use super::client::Shared;
-use super::messages::{LeaderSeen, Message};
+use super::client::ClientShared;
+use super::messages::{CheckerMessage, LeaderSeen};
 use crate::client::admin::Channel;
 use crate::verify::hashes::Hash;
 use crate::verify::operation::Revision;
@@ -28,7 +28,7 @@ const HASH_TRIES: u32 = 20;
 const HASH_REST: Duration = Duration::from_millis(250);
 
 /// Reports each change of the leader, until the task is aborted or the checker has ended.
-pub async fn leaders(channels: Vec<Channel>, shared: Arc<Shared>) {
+pub async fn leaders(channels: Vec<Channel>, shared: Arc<ClientShared>) {
     let mut known = None;
     let mut ids = vec![None; channels.len()];
     let mut ticks = ticks(LEADER);
@@ -54,14 +54,14 @@ pub async fn leaders(channels: Vec<Channel>, shared: Arc<Shared>) {
         let Some((member, term)) = leader.filter(|leader| known != Some(*leader)) else { continue };
         known = leader;
         let seen = LeaderSeen { at: shared.start.elapsed(), member, term };
-        if shared.messages.send(Message::Leader(seen)).await.is_err() {
+        if shared.messages.send(CheckerMessage::Leader(seen)).await.is_err() {
             return;
         }
     }
 }
 
 /// Asks all members for the hash at one revision, again and again.
-pub async fn hashes(channels: Vec<Channel>, shared: Arc<Shared>, every: Duration) {
+pub async fn hashes(channels: Vec<Channel>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     loop {
         ticks.tick().await;
@@ -91,7 +91,7 @@ async fn hash(channel: Channel, revision: Revision) -> Option<(Revision, u32)> {
 }
 
 /// Compacts what every watcher has received, again and again.
-pub async fn compactions(channels: Vec<Channel>, shared: Arc<Shared>, every: Duration) {
+pub async fn compactions(channels: Vec<Channel>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     ticks.tick().await;
     for channel in channels.iter().cycle() {

@@ -12,9 +12,9 @@ use wal::{Options, Wal};
 use super::commands::batch;
 use super::words::{id, ids, link};
 use super::{changes, forged, show};
-use crate::core::event::{Committed, CoreTurn, Event, Payload, Setup};
+use crate::core::event::{CommittedEntry, CoreSetup, CoreTurn, Event, Payload};
 use crate::core::{Confirmation, Core, Inquiry};
-use crate::log::{Found, LogStore, PersistJob, durable_state, persist};
+use crate::log::{LogStore, PersistJob, RecoveredLog, durable_state, persist};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, Progress, StoreState, Term};
 
@@ -24,11 +24,11 @@ const CACHE_BYTES_MAX: usize = 4 << 10;
 const DIR: &str = "/log";
 
 #[derive(Default)]
-pub(super) struct Cluster {
+pub(super) struct ScriptCluster {
     /// What all members have in common; none before `members`.
-    setup: Option<Setup>,
+    setup: Option<CoreSetup>,
     voters: Vec<u64>,
-    members: BTreeMap<u64, Member>,
+    members: BTreeMap<u64, ScriptMember>,
     /// Messages under way, with their senders, in the order in which they were sent.
     wire: Vec<(u64, Outbound)>,
     isolated: BTreeSet<u64>,
@@ -38,13 +38,13 @@ pub(super) struct Cluster {
     printed: String,
 }
 
-struct Member {
+struct ScriptMember {
     disk: SimFs,
     wal: Wal<SimFs>,
     core: Core,
     jobs: Vec<PersistJob>,
     disk_is_held: bool,
-    work: VecDeque<Committed>,
+    work: VecDeque<CommittedEntry>,
     machine_is_held: bool,
     applied: LogPosition,
     /// The machine's checkpoint.
@@ -56,7 +56,7 @@ struct Member {
     seen: (StateRole, Term, Option<u64>, LogIndex),
 }
 
-impl Cluster {
+impl ScriptCluster {
     /// Runs a command. What it prints is kept for [`Cluster::printed`].
     pub fn command(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -135,14 +135,14 @@ impl Cluster {
         writeln!(self.printed, "{line}").expect("a string takes all");
     }
 
-    fn member(&mut self, id: u64) -> &mut Member {
+    fn member(&mut self, id: u64) -> &mut ScriptMember {
         self.members.get_mut(&id).expect("a member")
     }
 
     fn begin(&mut self, options: &[&str]) {
-        *self = Cluster::default();
+        *self = ScriptCluster::default();
         let keeps_voters = changes::keeps_voters;
-        let mut setup = Setup { timeout_ticks: 15..16, keeps_voters, ..Setup::of_tests() };
+        let mut setup = CoreSetup { timeout_ticks: 15..16, keeps_voters, ..CoreSetup::of_tests() };
         for option in options {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
@@ -165,7 +165,7 @@ impl Cluster {
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", start, OPTIONS).unwrap();
-        let found = Found::created(&wal);
+        let found = RecoveredLog::created(&wal);
         let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
         self.open(id, (disk, wal, found), (LogPosition::default(), membership), StoreState::Whole);
     }
@@ -176,7 +176,7 @@ impl Cluster {
         let disk = SimFs::new();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::LogPosition::default(), OPTIONS);
         let wal = wal.unwrap();
-        let found = Found::created(&wal);
+        let found = RecoveredLog::created(&wal);
         self.voters.push(id);
         self.open(id, (disk, wal, found), (LogPosition::default(), Some(given)), StoreState::Lost);
     }
@@ -189,18 +189,18 @@ impl Cluster {
     fn open(
         &mut self,
         id: u64,
-        (disk, wal, found): (SimFs, Wal<SimFs>, Found<SimFs>),
+        (disk, wal, found): (SimFs, Wal<SimFs>, RecoveredLog<SimFs>),
         (applied, membership): (LogPosition, Option<Membership>),
         store: StoreState,
     ) {
         let common = self.setup.clone().expect("a script begins with members");
-        let setup = Setup { id, store, membership: membership.clone(), ..common };
+        let setup = CoreSetup { id, store, membership: membership.clone(), ..common };
         let state = durable_state(&self.voters, membership.as_ref(), &found, applied, store).unwrap();
         let bounds = (found.start, found.last);
         let log = LogStore::open(Box::new(found.reader), state, bounds, applied, CACHE_BYTES_MAX).unwrap();
         let core = Core::new(&setup, log, applied.index).unwrap();
         let seen = (StateRole::Follower, core.term(), None, core.commit());
-        let member = Member {
+        let member = ScriptMember {
             disk,
             wal,
             core,
@@ -312,7 +312,7 @@ impl Cluster {
 
     fn apply(&mut self, id: u64) -> bool {
         let work = std::mem::take(&mut self.member(id).work);
-        for Committed { at, payload } in &work {
+        for CommittedEntry { at, payload } in &work {
             self.member(id).applied = *at;
             let shown = match payload {
                 Payload::Empty => format!("applies {} -", show::position(*at)),
@@ -466,7 +466,7 @@ impl Cluster {
         }
         let disk = old.disk.crashed(Crash::Synced, &mut || false);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found = Found::opened(&wal, recovery);
+        let found = RecoveredLog::opened(&wal, recovery);
         let (applied, store) = match how {
             Some("lost") => (LogPosition::default(), StoreState::Lost),
             _ => (old.durable, StoreState::Whole),

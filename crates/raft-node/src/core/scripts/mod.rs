@@ -49,12 +49,12 @@ mod show; // one line per effect
 
 use std::path::Path;
 
-use cluster::Cluster;
+use cluster::ScriptCluster;
 
 #[test]
 fn scripts_give_their_output() {
     testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {
-        let mut cluster = Cluster::default();
+        let mut cluster = ScriptCluster::default();
         move |line| {
             let (is_quiet, line) = line.strip_prefix("quiet ").map_or((false, line), |rest| (true, rest));
             println!("{line}"); // Shown if the test fails: the commands up to a panic.

@@ -11,8 +11,8 @@ use super::logger::logger;
 use super::raft_config::raft_config;
 use super::reports::Reports;
 use super::snapshots::Snapshots;
-use super::validate::{Refusals, TermBudget};
-use crate::core::event::Setup;
+use super::validate::{RefusalLog, TermBudget};
+use crate::core::event::CoreSetup;
 use crate::log::{LogStore, NO_PART_TAKEN};
 use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub(in crate::core) disk: DiskStall,
     /// Ticks since this member last knew a leader.
     pub(in crate::core) leaderless_ticks: u32,
-    pub(in crate::core) refusals: Refusals,
+    pub(in crate::core) refusals: RefusalLog,
     pub(in crate::core) term_budget: TermBudget,
     /// Of the other members' states, while this one leads.
     pub(in crate::core) reports: Reports,
@@ -91,7 +91,7 @@ pub(crate) struct Core {
 impl Core {
     /// Builds the core over a log; `applied` is where the state machine stands. A lost store
     /// counts as having applied nothing but what the log no longer holds.
-    pub fn new(setup: &Setup, mut store: LogStore, applied: LogIndex) -> Result<Core, Fatal> {
+    pub fn new(setup: &CoreSetup, mut store: LogStore, applied: LogIndex) -> Result<Core, Fatal> {
         assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
         assert!(
             setup.timeout_ticks.start >= setup.election_ticks,
@@ -151,7 +151,7 @@ impl Core {
             snapshots: Snapshots::new(setup.catch_up_entries, setup.store),
             disk: DiskStall::default(),
             leaderless_ticks: 0,
-            refusals: Refusals::default(),
+            refusals: RefusalLog::default(),
             term_budget: TermBudget::default(),
             reports: Reports::default(),
             forgotten: BTreeMap::new(),
@@ -212,7 +212,7 @@ impl Core {
 }
 
 /// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
-fn begins_unconfirmed(setup: &Setup, took_part: bool, voters: &[NodeId]) -> bool {
+fn begins_unconfirmed(setup: &CoreSetup, took_part: bool, voters: &[NodeId]) -> bool {
     !base::mutant("wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
         && !took_part

@@ -45,15 +45,15 @@ impl Drain for Bridge {
 }
 
 fn line(record: &Record<'_>) -> String {
-    let mut line = Line(record.msg().to_string());
+    let mut line = LogLine(record.msg().to_string());
     // Formatting into a string cannot fail; a value that refuses to format is left out.
     let _ = record.kv().serialize(record, &mut line);
     line.0
 }
 
-struct Line(String);
+struct LogLine(String);
 
-impl slog::Serializer for Line {
+impl slog::Serializer for LogLine {
     fn emit_arguments(&mut self, key: slog::Key, value: &Arguments<'_>) -> slog::Result {
         write!(self.0, " {key}={value}").map_err(slog::Error::from)
     }

@@ -14,4 +14,4 @@ pub(crate) use core_state::Core;
 #[cfg(test)]
 pub(super) use raft_config::{INFLIGHT_BYTES_MAX, inflight_messages_max};
 pub(super) use snapshots::{Hold, position};
-pub(super) use validate::{View, validate};
+pub(super) use validate::{CoreView, validate};

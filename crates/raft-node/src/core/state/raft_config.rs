@@ -1,7 +1,7 @@
 //! How raft-rs is set up: timeouts, checks and bounds.
 
 use crate::config::RaftLimits;
-use crate::core::event::Setup;
+use crate::core::event::CoreSetup;
 use crate::types::LogIndex;
 
 /// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
@@ -23,7 +23,7 @@ const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 /// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's
 ///   clock.
 /// * `batch_append` stays off: it merges messages beyond any limit on their size.
-pub(super) fn raft_config(setup: &Setup, applied: LogIndex) -> raft::Config {
+pub(super) fn raft_config(setup: &CoreSetup, applied: LogIndex) -> raft::Config {
     raft::Config {
         id: setup.id,
         election_tick: setup.election_ticks as usize,

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 
 use crate::types::{LogIndex, NodeId};
 
-struct Report {
+struct AppliedReport {
     applied: LogIndex,
     ticks_left: u32,
 }
 
 #[derive(Default)]
-pub(in crate::core) struct Reports(BTreeMap<NodeId, Report>);
+pub(in crate::core) struct Reports(BTreeMap<NodeId, AppliedReport>);
 
 impl Reports {
     /// `applied`: 0 of a member without a state. It holds for so many ticks.
     pub fn note(&mut self, member: NodeId, applied: LogIndex, ticks: u32) {
-        self.0.insert(member, Report { applied, ticks_left: ticks });
+        self.0.insert(member, AppliedReport { applied, ticks_left: ticks });
     }
 
     pub fn forget(&mut self, member: NodeId) {

@@ -43,7 +43,7 @@ const READS_PENDING_MAX: usize = 1024;
 const TRANSFER: &[u8] = b"CampaignTransfer";
 
 /// What the core knows, as far as messages are judged by it.
-pub(in crate::core) struct View<'a> {
+pub(in crate::core) struct CoreView<'a> {
     pub id: NodeId,
     pub role: Role,
     pub leader: Option<NodeId>,
@@ -66,7 +66,7 @@ pub(in crate::core) struct View<'a> {
 /// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
 /// can be seen without a view: kinds, lengths, consecutive entries.
 pub(in crate::core) fn validate(
-    view: &View<'_>,
+    view: &CoreView<'_>,
     peer: NodeId,
     message: &Message,
 ) -> Result<(), &'static str> {
@@ -129,18 +129,18 @@ fn check_numbers(message: &Message) -> Result<(), &'static str> {
     require(sound, "a number beyond all bounds")
 }
 
-fn is_own_leader(view: &View<'_>, message: &Message) -> bool {
+fn is_own_leader(view: &CoreView<'_>, message: &Message) -> bool {
     message.term == view.term && view.leader == Some(message.from)
 }
 
 /// A leader that was removed hands over with its last message.
-fn leaves_office(view: &View<'_>, peer: NodeId, message: &Message) -> bool {
+fn leaves_office(view: &CoreView<'_>, peer: NodeId, message: &Message) -> bool {
     message.msg_type == MessageType::MsgTimeoutNow && peer == message.from && is_own_leader(view, message)
 }
 
 /// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it
 /// may not be applied here yet. What counts for a majority is taken from members only.
-fn may_be_new(view: &View<'_>, peer: NodeId, message: &Message) -> bool {
+fn may_be_new(view: &CoreView<'_>, peer: NodeId, message: &Message) -> bool {
     use MessageType::*;
     let leads_or_stands = match message.msg_type {
         MsgAppend | MsgHeartbeat | MsgSnapshot | MsgRequestVote | MsgRequestPreVote => true,
@@ -151,7 +151,7 @@ fn may_be_new(view: &View<'_>, peer: NodeId, message: &Message) -> bool {
 }
 
 /// A term has one leader. Who it is, this member learned from its first message.
-fn of_leader(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
+fn of_leader(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let same_term = message.term == view.term;
     let another = view.role == Role::Leader || view.leader.is_some_and(|leader| leader != message.from);
     require(!(same_term && another), "another member leads this term")
@@ -171,7 +171,7 @@ fn check_append(message: &Message) -> Result<(), &'static str> {
 /// A leader names at most what this member acknowledged to it as synced. If the leader is honest, this log
 /// has lost entries; the member then gets them again from the next leader, and takes no part in commits until
 /// then.
-fn check_heartbeat(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
+fn check_heartbeat(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     require(
         message.commit <= view.last,
         "a commit index beyond this log: the sender is no leader, or this member lost synced entries",
@@ -179,7 +179,7 @@ fn check_heartbeat(view: &View<'_>, message: &Message) -> Result<(), &'static st
 }
 
 /// A snapshot is of a committed entry. It agrees with what is committed here.
-fn check_snapshot(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
+fn check_snapshot(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let metadata = message.get_snapshot().get_metadata();
     let agrees = if metadata.index <= view.commit {
         (view.term_at)(metadata.index).is_none_or(|term| term == metadata.term)
@@ -191,7 +191,7 @@ fn check_snapshot(view: &View<'_>, message: &Message) -> Result<(), &'static str
 
 /// A leader has everything that its followers acknowledge or have applied, and everything that they refuse to
 /// append after.
-fn check_acknowledgement(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
+fn check_acknowledgement(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     if view.role != Role::Leader || message.term != view.term {
         return Ok(()); // raft-rs ignores it, or takes its term only.
     }
@@ -218,7 +218,7 @@ fn check_candidate(message: &Message) -> Result<(), &'static str> {
 }
 
 /// The name of a read round travels on in heartbeats, where decoding bounds it.
-fn check_read(view: &View<'_>, message: &Message) -> Result<(), &'static str> {
+fn check_read(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let named = |entry: &Entry| {
         let name = 1..=CONTEXT_BYTES_MAX;
         is_normal(entry) && name.contains(&entry.data.len()) && (entry.index, entry.term) == (0, 0)
@@ -259,7 +259,7 @@ impl TermBudget {
 
 /// Logs refusals at a bounded rate.
 #[derive(Default)]
-pub(in crate::core) struct Refusals {
+pub(in crate::core) struct RefusalLog {
     quiet_ticks: u32,
     unlogged: u64,
     /// All of them, for golden scripts.
@@ -267,7 +267,7 @@ pub(in crate::core) struct Refusals {
     pub noted: Vec<String>,
 }
 
-impl Refusals {
+impl RefusalLog {
     /// A refusal: the first in `quiet_ticks` is logged, with the number of those before it that were not.
     pub fn note(&mut self, peer: NodeId, reason: &str, quiet_ticks: u32) {
         #[cfg(test)]

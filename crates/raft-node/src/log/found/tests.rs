@@ -5,7 +5,7 @@ use wal::{LogIndex, Options, Term};
 
 use super::*;
 
-fn found(state: Option<Vec<u8>>, start: u64, last: u64) -> Found<SimFs> {
+fn found(state: Option<Vec<u8>>, start: u64, last: u64) -> RecoveredLog<SimFs> {
     let at = |index| wal::LogPosition::new(index, u64::from(index > 0));
     let wal = Wal::create(
         SimFs::new(),
@@ -15,7 +15,7 @@ fn found(state: Option<Vec<u8>>, start: u64, last: u64) -> Found<SimFs> {
         Options { segment_bytes: 1 << 20, salt: [7; 16] },
     )
     .unwrap();
-    Found { reader: wal.reader(), state, start: at(start), last: at(last) }
+    RecoveredLog { reader: wal.reader(), state, start: at(start), last: at(last) }
 }
 
 fn state(voters: &[u64], commit: u64) -> Option<Vec<u8>> {
@@ -79,7 +79,8 @@ fn a_log_with_another_entry_than_the_machine_applied_is_refused() {
     wal.sync().unwrap();
     let last = wal.last();
     let begun = |term| {
-        let found = Found { last, ..Found { state: state(&[1], 1), ..Found::created(&wal) } };
+        let found =
+            RecoveredLog { last, ..RecoveredLog { state: state(&[1], 1), ..RecoveredLog::created(&wal) } };
         durable_state(&[1], None, &found, LogPosition::new(1, term), StoreState::Whole)
     };
     assert!(begun(1).is_ok());

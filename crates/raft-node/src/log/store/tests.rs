@@ -322,7 +322,7 @@ fn a_machine_may_be_ahead_of_the_remembered_commit_index() {
 
 /// One thing that can happen to a log.
 #[derive(Clone, Debug)]
-enum Step {
+enum LogStep {
     /// Entries appended, the first of them this far before the end.
     Append {
         back: u64,
@@ -340,13 +340,13 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LogStep> {
     prop_oneof![
-        3 => (0u64..4, 1u64..5).prop_map(|(back, count)| Step::Append { back, count }),
-        2 => (0u64..4).prop_map(|but| Step::Stable { but }),
-        2 => Just(Step::Evict),
+        3 => (0u64..4, 1u64..5).prop_map(|(back, count)| LogStep::Append { back, count }),
+        2 => (0u64..4).prop_map(|but| LogStep::Stable { but }),
+        2 => Just(LogStep::Evict),
         4 => (0u64..40, 0u64..10, 0usize..2_000)
-            .prop_map(|(from, more, bytes_max)| Step::Read { from, to: from + more, bytes_max }),
+            .prop_map(|(from, more, bytes_max)| LogStep::Read { from, to: from + more, bytes_max }),
     ]
 }
 
@@ -360,7 +360,7 @@ proptest! {
         let (mut stable, mut term) = (0, 1);
         for step in steps {
             match step {
-                Step::Append { back, count } => {
+                LogStep::Append { back, count } => {
                     let first = (list.len() as u64 + 1).saturating_sub(back).max(stable + 1);
                     term += u64::from(first <= list.len() as u64);
                     let new = entries(first..=first + count - 1, term);
@@ -368,12 +368,12 @@ proptest! {
                     list.extend(new.iter().cloned());
                     store.append(&new);
                 }
-                Step::Stable { but } => {
+                LogStep::Stable { but } => {
                     stable = stable.max((list.len() as u64).saturating_sub(but));
                     shelf.put(&list[..stable as usize]);
                 }
-                Step::Evict => store.evict(LogIndex(stable)),
-                Step::Read { from, to, bytes_max } => {
+                LogStep::Evict => store.evict(LogIndex(stable)),
+                LogStep::Read { from, to, bytes_max } => {
                     let low = from.clamp(1, list.len() as u64 + 1);
                     let high = to.min(list.len() as u64 + 1);
                     if low >= high {

@@ -21,17 +21,17 @@ fn lone() -> (LoneNode, Wal<SimFs>) {
     )
     .unwrap();
     let setup = NodeSetup {
-        core: Setup::of_tests(),
+        core: CoreSetup::of_tests(),
         boot_nonce: 5,
         batch_bytes_max: 100,
         cache_bytes_max: 1 << 20,
         request_timeout_ticks: 20,
         read_retry_ticks: 5,
     };
-    (Node::open(&setup, &[1], Found::created(&wal), LogPosition::default()).unwrap(), wal)
+    (Node::open(&setup, &[1], RecoveredLog::created(&wal), LogPosition::default()).unwrap(), wal)
 }
 
-fn settle(node: &mut LoneNode, wal: &mut Wal<SimFs>) -> Vec<Turn<&'static str, &'static str>> {
+fn settle(node: &mut LoneNode, wal: &mut Wal<SimFs>) -> Vec<NodeOutput<&'static str, &'static str>> {
     let mut turns = Vec::new();
     loop {
         let mut turn = node.turn().unwrap();
@@ -94,6 +94,6 @@ fn the_blame_for_a_lost_proposal_follows_what_happened() {
         let (mut node, _wal) = lone();
         (node.leader, node.leader_since) = (leader, leader_since);
         node.unreachable_at = lost.iter().copied().collect();
-        assert_eq!(node.why(&Expired { reply: "x", since, sent }), expected, "case {at}");
+        assert_eq!(node.why(&ExpiredProposal { reply: "x", since, sent }), expected, "case {at}");
     }
 }

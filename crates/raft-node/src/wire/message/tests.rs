@@ -61,7 +61,7 @@ fn a_message_has_no_more_entries_than_a_leader_sends() {
         decode(PEER, SELF, encode(&message)).map(|message| message.entries.len())
     };
     assert_eq!(proposal(ENTRIES_MAX), Ok(ENTRIES_MAX));
-    assert_eq!(proposal(ENTRIES_MAX + 1), Err(Malformed("entry count")));
+    assert_eq!(proposal(ENTRIES_MAX + 1), Err(MalformedBytes("entry count")));
     assert!(ENTRIES_MAX * size_of::<Entry>() <= 40 << 20, "{} bytes each", size_of::<Entry>());
     use protobuf::Message as _;
     let least = Entry { index: 1, term: 1, ..Entry::default() };
@@ -119,15 +119,15 @@ fn a_snapshot_and_a_request_are_where_they_belong() {
     for (at, (kind, spoil, what)) in cases.into_iter().enumerate() {
         let mut message = message(kind);
         spoil(&mut message);
-        assert_eq!(decode(PEER, SELF, encode(&message)), Err(Malformed(what)), "case {at}");
+        assert_eq!(decode(PEER, SELF, encode(&message)), Err(MalformedBytes(what)), "case {at}");
     }
     // The flag of a snapshot on another kind of message.
     let mut heartbeat = encode(&message(MessageType::MsgSnapshot)).to_vec();
     heartbeat[1] = MessageType::MsgHeartbeat.value() as u8;
-    assert_eq!(decode(PEER, SELF, heartbeat.into()), Err(Malformed("snapshot")));
+    assert_eq!(decode(PEER, SELF, heartbeat.into()), Err(MalformedBytes("snapshot")));
     let mut bare = encode(&message(MessageType::MsgHeartbeat)).to_vec();
     bare[1] = MessageType::MsgSnapshot.value() as u8;
-    assert_eq!(decode(PEER, SELF, bare.into()), Err(Malformed("snapshot")));
+    assert_eq!(decode(PEER, SELF, bare.into()), Err(MalformedBytes("snapshot")));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_message_cut_anywhere_is_refused() {
             assert!(decode(PEER, SELF, whole.slice(..length)).is_err(), "{kind:?} cut at {length}");
         }
         let longer = [&whole[..], &[0]].concat();
-        assert_eq!(decode(PEER, SELF, longer.into()), Err(Malformed("tail")), "{kind:?}");
+        assert_eq!(decode(PEER, SELF, longer.into()), Err(MalformedBytes("tail")), "{kind:?}");
     }
 }
 
@@ -147,7 +147,7 @@ fn notes_that_raft_writes_to_itself_are_refused_from_outside() {
     for kind in MessageType::values().iter().filter(|kind| !is_between_members(**kind)) {
         let mut bytes = encode(&message(MessageType::MsgHeartbeat)).to_vec();
         bytes[1] = kind.value() as u8;
-        assert_eq!(decode(PEER, SELF, bytes.into()), Err(Malformed("kind")), "{kind:?}");
+        assert_eq!(decode(PEER, SELF, bytes.into()), Err(MalformedBytes("kind")), "{kind:?}");
     }
 }
 
@@ -175,11 +175,11 @@ fn what_raft_takes_for_granted_is_checked() {
     for (at, (kind, spoil, what)) in cases.into_iter().enumerate() {
         let mut message = message(kind);
         spoil(&mut message);
-        assert_eq!(decode(PEER, SELF, encode(&message)), Err(Malformed(what)), "case {at}");
+        assert_eq!(decode(PEER, SELF, encode(&message)), Err(MalformedBytes(what)), "case {at}");
     }
     let mut to_none = encode(&message(MessageType::MsgHeartbeat)).to_vec();
     to_none[3] = 0;
-    assert_eq!(decode(0, SELF, to_none.into()), Err(Malformed("sender")));
+    assert_eq!(decode(0, SELF, to_none.into()), Err(MalformedBytes("sender")));
 }
 
 #[test]

@@ -1,23 +1,23 @@
 //! Changes of the members: proposed at any member, sometimes while another is under way.
 //!
 //! As the process judges them before it proposes: enough voters are in sync, and a learner that is promoted.
-//! The operator of a story also reckons with changes that were not answered: they may be applied later, and
+//! The operator of a run also reckons with changes that were not answered: they may be applied later, and
 //! the process, like etcd, judges by the list of the present alone.
 
 use raft_node::{Event, LogPosition, Membership, RequestOrigin};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
 use state_machine::{Outcome, ROOT, Response};
 
-use super::super::happening::{Happening, Phase};
+use super::super::event::{FaultPhase, WorldEvent};
 use super::super::state::World;
 use crate::chance::{Chance, fold};
-use crate::count::Count;
-use crate::member::{BootClock, Origin, Site, Travel, Trouble, peer_url};
+use crate::count::Statistic;
+use crate::member::{BootClock, CommandRoute, MemberError, SimMember, StartKnowledge, peer_url};
 use crate::oracle::{Breach, Truth, summary_of};
 use crate::plan::MILLISECOND;
-use crate::requests::{CHANGES, Proposed, RequestId, numbered};
+use crate::requests::{CHANGES, ProposedChange, RequestId, numbered};
 
-/// Members that a story adds at most: each costs a store and a log.
+/// Members that a run adds at most: each costs a store and a log.
 const JOINERS_MAX: u64 = 6;
 /// Voters and learners of a cluster at most.
 const MEMBERS_MAX: usize = 7;
@@ -28,24 +28,24 @@ const AT_ONCE: u64 = 400;
 const EAGERNESS_LOST: u64 = 30;
 
 impl World {
-    /// Whether the members of this story change.
+    /// Whether the members of this run change.
     pub(in crate::world) fn changes_members(&self) -> bool {
-        self.vices.iter().any(|bent| bent.vice == crate::plan::Vice::Members)
+        self.schedules.iter().any(|schedule| schedule.kind == crate::plan::FaultKind::Members)
     }
 
-    /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a story
+    /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a run
     /// cannot know that.
     pub(in crate::world) fn changes_under_way(&self) -> usize {
         self.open_changes().count()
     }
 
-    fn open_changes(&self) -> impl Iterator<Item = &Proposed> {
+    fn open_changes(&self) -> impl Iterator<Item = &ProposedChange> {
         let truth = self.truth.get();
         self.changes.proposed.values().filter(move |proposed| !truth.has_applied(proposed.digest))
     }
 
     /// One change, or two at once.
-    pub(in crate::world) fn change_members(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
+    pub(in crate::world) fn change_members(&mut self, chance: &mut Chance) -> Result<(), MemberError> {
         if self.must_repair() {
             return Ok(());
         }
@@ -65,22 +65,22 @@ impl World {
     }
 
     /// A learner that has just started is promoted as soon as it may be.
-    pub(in crate::world) fn promote_eagerly(&mut self, id: u64) -> Result<(), Trouble> {
+    pub(in crate::world) fn promote_eagerly(&mut self, id: u64) -> Result<(), MemberError> {
         let is_learner = self.truth.get().model.members.membership().learners.contains(&id);
-        if self.phase != Phase::Faults || !is_learner || self.chances.changes.per_mille(EAGERNESS_LOST) {
+        if self.phase != FaultPhase::Faults || !is_learner || self.chances.changes.per_mille(EAGERNESS_LOST) {
             return Ok(());
         }
         match self.leader().filter(|_| !self.must_repair() && self.is_in_sync(id)) {
             Some(leader) => self.propose_member_change(leader, Change::Promote(id)),
             None => {
                 let later = self.chances.changes.within(MILLISECOND, 100 * MILLISECOND);
-                self.after(later, Happening::Promote { to: id });
+                self.after(later, WorldEvent::Promote { to: id });
                 Ok(())
             }
         }
     }
 
-    fn change_one(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
+    fn change_one(&mut self, chance: &mut Chance) -> Result<(), MemberError> {
         let up: Vec<u64> = self.ids().into_iter().filter(|id| self.see(*id).up.is_some()).collect();
         let leader = self.leader().filter(|_| chance.per_mille(600));
         let Some(proposer) = leader.or_else(|| (!up.is_empty()).then(|| *chance.pick(&up))) else {
@@ -99,9 +99,9 @@ impl World {
         self.propose_member_change(proposer, change)
     }
 
-    fn propose_member_change(&mut self, member: u64, change: Change) -> Result<(), Trouble> {
+    fn propose_member_change(&mut self, member: u64, change: Change) -> Result<(), MemberError> {
         if self.changes.proposed.values().any(|proposed| !proposed.is_over) {
-            self.count(Count::ChangesAtOnce);
+            self.count(Statistic::ChangesAtOnce);
         }
         self.tell(|| format!("member {member} proposes {change:?}"));
         let request = CHANGES + self.changes.proposed.len() as u64;
@@ -110,11 +110,11 @@ impl World {
         let command = numbered(command::encode_for(kind, caller), request);
         let digest = fold(0, &command);
         let up = self.site(member).up.as_mut().expect("a running member proposes");
-        if !up.propose(RequestOrigin::Client, command, request, Travel::AsChange) {
-            self.count(Count::NotLetIn);
+        if !up.propose(RequestOrigin::Client, command, request, CommandRoute::AsChange) {
+            self.count(Statistic::NotLetIn);
             return Ok(());
         }
-        self.changes.proposed.insert(request, Proposed { member, digest, change, is_over: false });
+        self.changes.proposed.insert(request, ProposedChange { member, digest, change, is_over: false });
         self.turn(member)
     }
 
@@ -169,7 +169,7 @@ impl World {
     fn add(&mut self, is_learner: bool) -> Change {
         let id = self.sites.len() as u64 + 1;
         let level = self.first_level();
-        self.sites.push(Site::new(id, self.plan.flaw, &self.temper, Origin::Joined(None)));
+        self.sites.push(SimMember::new(id, self.plan.known_bug, &self.config, StartKnowledge::Joined(None)));
         self.site(id).be_of_level(level);
         let mut chance = Chance::stream(self.plan.seed, &format!("boot clock {id}"));
         self.boot_clocks.push(BootClock::new(&mut chance));
@@ -189,16 +189,16 @@ impl World {
         outcome: &Outcome,
         at: LogPosition,
         truth: &Truth,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MemberError> {
         let proposed = self.changes.proposed.get_mut(&request).expect("a member proposed it");
         if std::mem::replace(&mut proposed.is_over, true) {
             return Err(Breach("a change was answered twice".into()).into());
         }
         truth.answers(at.index, proposed.digest, &summary_of(outcome))?;
         match (&proposed.change, outcome) {
-            (Change::Update(_), Ok(Response::Members(_))) => self.count(Count::Moves),
+            (Change::Update(_), Ok(Response::Members(_))) => self.count(Statistic::Moves),
             (_, Ok(_)) => {}
-            (_, Err(_)) => self.count(Count::ChangesRefused),
+            (_, Err(_)) => self.count(Statistic::ChangesRefused),
         }
         self.tell(|| format!("change {} is answered {outcome:?}", request - CHANGES));
         Ok(())
@@ -213,9 +213,9 @@ impl World {
         let added = |list: &[u64], id: &u64| !list.contains(id);
         for id in after.voters.iter().filter(|id| added(&before.voters, id)) {
             let is_promoted = before.learners.contains(id);
-            self.count(if is_promoted { Count::Promotions } else { Count::VotersAdded });
+            self.count(if is_promoted { Statistic::Promotions } else { Statistic::VotersAdded });
         }
         let learners = after.learners.iter().filter(|id| added(&before.learners, id)).count();
-        (0..learners).for_each(|_| self.count(Count::LearnersAdded));
+        (0..learners).for_each(|_| self.count(Statistic::LearnersAdded));
     }
 }

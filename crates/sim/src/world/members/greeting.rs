@@ -1,27 +1,27 @@
 //! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's
-//! list is heard once its own list has both. A removed one is not. Addresses are not part of a story.
+//! list is heard once its own list has both. A removed one is not. Addresses are not part of a run.
 
-use super::super::happening::Happening;
+use super::super::event::WorldEvent;
 use super::super::state::World;
-use crate::count::Count;
-use crate::member::{Standing, is_in, membership_in};
+use crate::count::Statistic;
+use crate::member::{MemberStanding, is_in, membership_in};
 use crate::plan::{MILLISECOND, SECOND};
 
 impl World {
-    fn standing(&self, at: u64, of: u64) -> Standing {
+    fn standing(&self, at: u64, of: u64) -> MemberStanding {
         let up = self.see(at).up.as_ref().expect("a running member hears and sends");
         up.roster.standing(of, &up.store)
     }
 
     /// Whether a member has a link to another one.
     pub(in crate::world) fn may_send(&self, from: u64, to: u64) -> bool {
-        matches!(self.standing(from, to), Standing::Member | Standing::Vouched)
+        matches!(self.standing(from, to), MemberStanding::Member | MemberStanding::Vouched)
     }
 
     /// Whether the member `to` answers what `from` asks outside of Raft.
     pub(in crate::world) fn answers(&self, from: u64, to: u64) -> bool {
         self.see(to).up.is_some()
-            && self.standing(to, from) == Standing::Member
+            && self.standing(to, from) == MemberStanding::Member
             && self.understand_each_other(from, to)
     }
 
@@ -29,20 +29,20 @@ impl World {
     /// is asked who is in the cluster.
     pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
-            Standing::Member | Standing::Vouched => {
+            MemberStanding::Member | MemberStanding::Vouched => {
                 let level = self.see(from).level;
                 let understood = self.understand_each_other(from, to);
                 self.site(to).up.as_mut().expect("it runs").announced.insert(from, level);
                 return understood;
             }
-            Standing::Removed if self.network.reaches(to, from) => self.plan_stop(from),
-            Standing::Removed => {}
-            Standing::Unknown => {
+            MemberStanding::Removed if self.network.reaches(to, from) => self.plan_stop(from),
+            MemberStanding::Removed => {}
+            MemberStanding::Unknown => {
                 let boot = self.see(to).boots;
                 let up = self.site(to).up.as_mut().expect("it runs");
                 if up.roster.must_ask(to, from) {
                     let delay = self.chances.changes.within(MILLISECOND, SECOND);
-                    self.after(delay, Happening::Vouch { to, boot, peer: from });
+                    self.after(delay, WorldEvent::Vouch { to, boot, peer: from });
                 }
             }
         }
@@ -60,7 +60,7 @@ impl World {
         };
         let is_member = list().is_some_and(|members| is_in(&members, peer) && is_in(&members, to));
         if is_member {
-            self.count(Count::Vouched);
+            self.count(Statistic::Vouched);
         }
         self.site(to).up.as_mut().expect("it runs").roster.answered(peer, is_member);
     }

@@ -7,10 +7,10 @@ use raft_node::{Event, Membership};
 
 use state_machine::CommandLevel;
 
-use super::super::happening::Happening;
+use super::super::event::WorldEvent;
 use super::super::state::World;
-use crate::count::Count;
-use crate::member::{Origin, Site, Stage, Trouble, is_in, membership_in};
+use crate::count::Statistic;
+use crate::member::{MemberError, MemberStage, SimMember, StartKnowledge, is_in, membership_in};
 use crate::oracle::Breach;
 use crate::plan::{MILLISECOND, SECOND};
 
@@ -31,7 +31,7 @@ impl World {
 
     pub(in crate::world) fn may_start(&self, id: u64) -> bool {
         let site = self.see(id);
-        site.stage == Stage::Present && site.up.is_none() && !self.stays_down(id)
+        site.stage == MemberStage::Present && site.up.is_none() && !self.stays_down(id)
     }
 
     /// What a running member answers to one that starts, if any answers. None if it cannot start yet.
@@ -40,18 +40,18 @@ impl World {
             return Some(None);
         }
         let (running, cluster) = self.ask_who_is_in(id).unzip();
-        if let Origin::Joined(None) = self.see(id).origin {
+        if let StartKnowledge::Joined(None) = self.see(id).origin {
             let Some(members) = running.filter(|members| is_in(members, id)) else {
                 let later = self.chances.changes.within(50 * MILLISECOND, SECOND / 2);
-                self.after(later, Happening::Restart { to: id });
+                self.after(later, WorldEvent::Restart { to: id });
                 return None;
             };
             if self.joiner_is_too_old(id, cluster.unwrap_or_default()) {
                 return None;
             }
-            self.site(id).origin = Origin::Joined(Some(members.clone()));
-            self.count(Count::Joins);
-            self.after(MILLISECOND, Happening::Promote { to: id });
+            self.site(id).origin = StartKnowledge::Joined(Some(members.clone()));
+            self.count(Statistic::Joins);
+            self.after(MILLISECOND, WorldEvent::Promote { to: id });
             return Some(Some(members));
         }
         Some(running)
@@ -78,7 +78,7 @@ impl World {
         &mut self,
         id: u64,
         membership: Option<Membership>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MemberError> {
         let Some(membership) = membership else { return Ok(()) };
         let up = self.site(id).up.as_mut().expect("it has applied something");
         up.roster.replace(membership.clone());
@@ -96,17 +96,19 @@ impl World {
         let listed = |members: &Membership| -> Vec<u64> {
             members.voters.iter().chain(&members.learners).copied().collect()
         };
-        for id in
-            listed(&after).into_iter().filter(|id| self.see(*id).stage == Stage::Unborn).collect::<Vec<_>>()
+        for id in listed(&after)
+            .into_iter()
+            .filter(|id| self.see(*id).stage == MemberStage::Unborn)
+            .collect::<Vec<_>>()
         {
-            self.site(id).stage = Stage::Present;
+            self.site(id).stage = MemberStage::Present;
             let delay = self.chances.changes.within(10 * MILLISECOND, 3 * SECOND);
-            self.after(delay, Happening::Restart { to: id });
+            self.after(delay, WorldEvent::Restart { to: id });
         }
         for id in listed(&before).into_iter().filter(|id| !is_in(&after, *id)) {
-            self.count(Count::Removals);
+            self.count(Statistic::Removals);
             if self.see(id).leads() {
-                self.count(Count::LeadersRemoved);
+                self.count(Statistic::LeadersRemoved);
             }
         }
         Ok(())
@@ -114,19 +116,19 @@ impl World {
 
     pub(super) fn plan_stop(&mut self, id: u64) {
         let delay = self.chances.changes.within(MILLISECOND, 300 * MILLISECOND);
-        self.after(delay, Happening::Stop { to: id });
+        self.after(delay, WorldEvent::Stop { to: id });
     }
 
     /// A member ends for good.
     pub(in crate::world) fn stop(&mut self, id: u64) {
-        if self.see(id).stage == Stage::Stopped {
+        if self.see(id).stage == MemberStage::Stopped {
             return;
         }
         assert!(self.truth.get().model.members.was_removed(id), "member {id} stops, and was not removed");
-        self.count(Count::MembersStopped);
+        self.count(Statistic::MembersStopped);
         self.tell(|| format!("member {id} stops: it was removed"));
         let site = self.site(id);
-        (site.stage, site.up) = (Stage::Stopped, None);
+        (site.stage, site.up) = (MemberStage::Stopped, None);
         self.forget_requests(id);
     }
 
@@ -153,7 +155,7 @@ impl World {
     /// member that could say so, as in etcd.
     pub(in crate::world) fn check_removed(&self) -> Result<(), Breach> {
         let members = self.truth.get().model.members.membership();
-        let is_told = |site: &&Site| {
+        let is_told = |site: &&SimMember| {
             let listed = site.up.as_ref().map(|up| up.roster.members());
             let knows = |listed: &Membership| {
                 listed.voters.iter().chain(&listed.learners).any(|other| is_in(&members, *other))

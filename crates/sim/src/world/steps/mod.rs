@@ -3,12 +3,12 @@
 mod turn; // what a member calls for after each step, and what it says of itself
 
 use bytes::Bytes;
-use raft_node::{Event, Released};
+use raft_node::{Event, SyncRelease};
 
-use super::happening::{Absence, Happening, Phase};
+use super::event::{DownMembers, FaultPhase, WorldEvent};
 use super::state::World;
-use crate::count::Count;
-use crate::member::Trouble;
+use crate::count::Statistic;
+use crate::member::MemberError;
 use crate::plan::MILLISECOND;
 
 const TICK: u64 = 100 * MILLISECOND;
@@ -19,69 +19,69 @@ const TICKS_PER_TURN: u64 = 2;
 const INTERRUPTED: u64 = 60;
 
 impl World {
-    pub fn happen(&mut self, what: Happening) -> Result<(), Trouble> {
+    pub fn happen(&mut self, what: WorldEvent) -> Result<(), MemberError> {
         match what {
-            Happening::Tick { to, boot } => self.tick(to, boot),
-            Happening::Burst { to, boot, ticks } => self.burst(to, boot, ticks),
-            Happening::Deliver { from, to, bytes, inbox } => self.deliver(from, to, bytes, inbox),
-            Happening::Unreachable { to, boot, peer } if !self.is_away(to, boot) => {
+            WorldEvent::Tick { to, boot } => self.tick(to, boot),
+            WorldEvent::Burst { to, boot, ticks } => self.burst(to, boot, ticks),
+            WorldEvent::Deliver { from, to, bytes, inbox } => self.deliver(from, to, bytes, inbox),
+            WorldEvent::Unreachable { to, boot, peer } if !self.is_away(to, boot) => {
                 self.site(to).handle(Event::Unreachable { peer })?;
                 self.turn(to)
             }
-            Happening::Unreachable { .. } => Ok(()),
-            Happening::Sync { to, boot } => self.sync(to, boot),
-            Happening::Release { to, boot } => self.release(to, boot),
-            Happening::Apply { to, boot } => self.apply(to, boot),
-            Happening::Maintain { to, boot } => self.maintain(to, boot),
-            Happening::Checkpoint { to, boot } if !self.is_away(to, boot) => {
+            WorldEvent::Unreachable { .. } => Ok(()),
+            WorldEvent::Sync { to, boot } => self.sync(to, boot),
+            WorldEvent::Release { to, boot } => self.release(to, boot),
+            WorldEvent::Apply { to, boot } => self.apply(to, boot),
+            WorldEvent::Maintain { to, boot } => self.maintain(to, boot),
+            WorldEvent::Checkpoint { to, boot } if !self.is_away(to, boot) => {
                 match self.store_stall_left(to) {
                     Some(left) => {
-                        self.after(left, Happening::Checkpoint { to, boot });
+                        self.after(left, WorldEvent::Checkpoint { to, boot });
                         Ok(())
                     }
                     None => self.checkpoint(to),
                 }
             }
-            Happening::Checkpoint { .. } => Ok(()),
-            Happening::Stream { number } => self.stream(number),
-            Happening::Report { to, boot, peer, outcome } if !self.is_away(to, boot) => {
+            WorldEvent::Checkpoint { .. } => Ok(()),
+            WorldEvent::Stream { number } => self.stream(number),
+            WorldEvent::Report { to, boot, peer, outcome } if !self.is_away(to, boot) => {
                 self.site(to).handle(Event::SnapshotReported { peer, outcome })?;
                 self.turn(to)
             }
-            Happening::Report { .. } => Ok(()),
-            Happening::LoseDisk { to, unreachable } => {
-                if self.phase == Phase::Faults {
+            WorldEvent::Report { .. } => Ok(()),
+            WorldEvent::LoseDisk { to, unreachable } => {
+                if self.phase == FaultPhase::Faults {
                     self.lost_disk(to, &unreachable);
                 }
                 Ok(())
             }
-            Happening::Inquire { to, boot } => self.inquire(to, boot),
-            Happening::Asked { to, asker, boot } => self.asked(to, asker, boot),
-            Happening::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
-            Happening::Hub { to, boot } => self.hub(to, boot),
-            Happening::Watch { client } => self.watch(client),
-            Happening::Lease { to, event } => self.lease_event(to, event),
-            Happening::Client { client, member } => self.client(client, member),
-            Happening::Restart { to } if self.may_start(to) => self.boot(to),
-            Happening::Restart { .. } => Ok(()),
-            Happening::Crash { to } => {
-                if self.phase == Phase::Faults {
+            WorldEvent::Inquire { to, boot } => self.inquire(to, boot),
+            WorldEvent::Asked { to, asker, boot } => self.asked(to, asker, boot),
+            WorldEvent::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
+            WorldEvent::Hub { to, boot } => self.hub(to, boot),
+            WorldEvent::Watch { client } => self.watch(client),
+            WorldEvent::Lease { to, event } => self.lease_event(to, event),
+            WorldEvent::Client { client, member } => self.client(client, member),
+            WorldEvent::Restart { to } if self.may_start(to) => self.boot(to),
+            WorldEvent::Restart { .. } => Ok(()),
+            WorldEvent::Crash { to } => {
+                if self.phase == FaultPhase::Faults {
                     self.crash(to);
                 }
                 Ok(())
             }
-            Happening::Vouch { to, boot, peer } => {
+            WorldEvent::Vouch { to, boot, peer } => {
                 self.vouch(to, boot, peer);
                 Ok(())
             }
-            Happening::Promote { to } => self.promote_eagerly(to),
-            Happening::Stop { to } => {
+            WorldEvent::Promote { to } => self.promote_eagerly(to),
+            WorldEvent::Stop { to } => {
                 self.stop(to);
                 Ok(())
             }
-            Happening::Fault { vice } => self.fault(vice),
-            Happening::Reduce => self.reduce(),
-            Happening::Heal => self.heal(),
+            WorldEvent::Fault { schedule } => self.fault(schedule),
+            WorldEvent::Reduce => self.reduce(),
+            WorldEvent::Heal => self.heal(),
         }
     }
 
@@ -97,7 +97,7 @@ impl World {
 
     /// True if the member is down until the end of the phase.
     pub(super) fn stays_down(&self, id: u64) -> bool {
-        self.phase == Phase::Reduced && self.absent.get(&id) == Some(&Absence::Down)
+        self.phase == FaultPhase::Reduced && self.absent.get(&id) == Some(&DownMembers::Down)
     }
 
     /// How long the disk under the member's store still stands still.
@@ -105,30 +105,30 @@ impl World {
         self.see(id).store_stalled_until.checked_sub(self.now).filter(|left| *left > 0)
     }
 
-    pub fn boot(&mut self, id: u64) -> Result<(), Trouble> {
+    pub fn boot(&mut self, id: u64) -> Result<(), MemberError> {
         let Some(running) = self.prepare_start(id) else { return Ok(()) };
         let (now, truth) = (self.now, self.truth.clone());
         let site = &mut self.sites[id as usize - 1];
         site.fill_disks(now);
         let clock = (self.boot_clocks[id as usize - 1], now);
         let counts = match site.boot(running, &truth, &mut self.chances.members, clock) {
-            Err(Trouble::Disk(id)) => {
-                self.count(Count::FailedStarts);
-                return Err(Trouble::Disk(id));
+            Err(MemberError::Disk(id)) => {
+                self.count(Statistic::FailedStarts);
+                return Err(MemberError::Disk(id));
             }
             booted => booted?,
         };
         counts.into_iter().for_each(|count| self.count(count));
         let boot = self.see(id).boots;
         let first = self.chances.members.within(1, TICK);
-        self.after(first, Happening::Tick { to: id, boot });
-        let first = self.chances.members.within(1, self.temper.maintain_wait_max);
-        self.after(first, Happening::Maintain { to: id, boot });
+        self.after(first, WorldEvent::Tick { to: id, boot });
+        let first = self.chances.members.within(1, self.config.maintain_wait_max);
+        self.after(first, WorldEvent::Maintain { to: id, boot });
         self.turn(id)?;
         self.inquire(id, boot)
     }
 
-    fn tick(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    fn tick(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl World {
         let next = self.chances.members.within(TICK - TICK / 50, TICK + TICK / 50);
         let clock = self.see(to).clock;
         let stretch = if clock.until > self.now { clock.stretch } else { 1000 };
-        self.after(next * stretch / 1000, Happening::Tick { to, boot });
+        self.after(next * stretch / 1000, WorldEvent::Tick { to, boot });
         if self.pause_left(to).is_some() {
             return Ok(()); // A member that stands still misses ticks.
         }
@@ -147,7 +147,7 @@ impl World {
         self.check_logs(to)
     }
 
-    fn burst(&mut self, to: u64, boot: u64, ticks: u64) -> Result<(), Trouble> {
+    fn burst(&mut self, to: u64, boot: u64, ticks: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) || self.pause_left(to).is_some() {
             return Ok(());
         }
@@ -155,22 +155,22 @@ impl World {
             self.site(to).handle(Event::Tick)?;
         }
         if ticks > TICKS_PER_TURN {
-            self.after(MILLISECOND, Happening::Burst { to, boot, ticks: ticks - TICKS_PER_TURN });
+            self.after(MILLISECOND, WorldEvent::Burst { to, boot, ticks: ticks - TICKS_PER_TURN });
         }
         self.turn(to)
     }
 
     /// `inbox` is the run of the member in whose inbox the message waits already.
-    fn deliver(&mut self, from: u64, to: u64, bytes: Bytes, inbox: Option<u64>) -> Result<(), Trouble> {
+    fn deliver(&mut self, from: u64, to: u64, bytes: Bytes, inbox: Option<u64>) -> Result<(), MemberError> {
         if let Some(left) = self.pause_left(to) {
             let Some(inbox) = inbox.or_else(|| self.let_in(to, &bytes)) else {
-                self.count(Count::InboxesFull);
+                self.count(Statistic::InboxesFull);
                 return Ok(());
             };
             // What came meanwhile is there at once; in order only where connections keep it.
             let jitter_max = if self.network.is_fifo() { 1 } else { 3 * MILLISECOND };
             let jitter = self.chances.network.within(0, jitter_max);
-            self.after(left + jitter, Happening::Deliver { from, to, bytes, inbox: Some(inbox) });
+            self.after(left + jitter, WorldEvent::Deliver { from, to, bytes, inbox: Some(inbox) });
             return Ok(());
         }
         let site = self.see(to);
@@ -191,64 +191,64 @@ impl World {
         is_taken.then_some(site.boots)
     }
 
-    fn sync(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    fn sync(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
-        let stalled = self.see(to).sloth.stalled_until.saturating_sub(self.now);
+        let stalled = self.see(to).disk_delay.stalled_until.saturating_sub(self.now);
         let left = self.pause_left(to).unwrap_or(0).max(stalled);
         if left > 0 {
-            self.after(left, Happening::Sync { to, boot });
+            self.after(left, WorldEvent::Sync { to, boot });
             return Ok(());
         }
         if self.see(to).up.as_ref().is_some_and(|up| !up.released.is_empty()) {
-            self.after(MILLISECOND, Happening::Sync { to, boot }); // The log thread is not done with the sync before.
+            self.after(MILLISECOND, WorldEvent::Sync { to, boot }); // The log thread is not done with the sync before.
             return Ok(());
         }
         let begins = |world: &World| world.see(to).synced.as_ref().map(|log| log.start());
         let before = begins(self);
         self.site(to).sync()?;
         if begins(self) != before {
-            self.count(Count::Trims);
+            self.count(Statistic::Trims);
         }
         self.release(to, boot)
     }
 
     /// What a sync released, in its order. Sometimes the log thread is interrupted on the way, and the driver goes on.
-    fn release(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    fn release(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Release { to, boot });
+            self.after(left, WorldEvent::Release { to, boot });
             return Ok(());
         }
         while let Some(released) = self.site(to).up.as_mut().and_then(|up| up.released.pop_front()) {
             match released {
-                Released::Durable(durable) => self.site(to).handle(Event::Durable(durable))?,
-                Released::Promise(message) => self.send(to, vec![message]),
+                SyncRelease::Durable(durable) => self.site(to).handle(Event::Durable(durable))?,
+                SyncRelease::Promise(message) => self.send(to, vec![message]),
             }
             let has_more = self.see(to).up.as_ref().is_some_and(|up| !up.released.is_empty());
             if has_more && self.chances.members.per_mille(INTERRUPTED) {
                 let pause = self.chances.members.within(10, 4 * MILLISECOND);
-                self.after(pause, Happening::Release { to, boot });
+                self.after(pause, WorldEvent::Release { to, boot });
                 break;
             }
         }
         self.turn(to)
     }
 
-    fn apply(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    fn apply(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
         if let Some(left) = self.pause_left(to) {
-            self.after(left, Happening::Apply { to, boot });
+            self.after(left, WorldEvent::Apply { to, boot });
             return Ok(());
         }
         if self.see(to).is_full() {
             if let Some(left) = self.store_stall_left(to) {
-                self.after(left, Happening::Apply { to, boot });
+                self.after(left, WorldEvent::Apply { to, boot });
                 return Ok(());
             }
             self.checkpoint(to)?; // As the real one, it waits for that before it goes on.
@@ -258,7 +258,7 @@ impl World {
         let Some(done) = self.site(to).apply_next()? else { return Ok(()) };
         if !self.see(to).up.as_ref().is_none_or(|up| up.work.is_empty()) {
             let soon = self.chances.members.within(10, 2 * MILLISECOND);
-            self.after(soon, Happening::Apply { to, boot });
+            self.after(soon, WorldEvent::Apply { to, boot });
         }
         let index = self.see(to).applied();
         if (index, installs(self)) != before {
@@ -266,7 +266,7 @@ impl World {
             self.site(to).wiped = false;
         }
         if installs(self) != before.1 {
-            self.count(Count::Installs);
+            self.count(Statistic::Installs);
         }
         self.note_lease_clock(to);
         let membership = done.membership.clone();
@@ -277,26 +277,26 @@ impl World {
     }
 
     /// The store's own thread: a checkpoint, or some compaction.
-    fn maintain(&mut self, to: u64, boot: u64) -> Result<(), Trouble> {
+    fn maintain(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
-        let next = self.chances.members.within(1, self.temper.maintain_wait_max);
-        self.after(next, Happening::Maintain { to, boot });
+        let next = self.chances.members.within(1, self.config.maintain_wait_max);
+        self.after(next, WorldEvent::Maintain { to, boot });
         if self.pause_left(to).is_some() || self.store_stall_left(to).is_some() {
             return Ok(());
         }
         if self.chances.members.per_mille(500) {
             self.checkpoint(to)?;
         } else if self.site(to).sweep()? {
-            self.count(Count::Sweeps);
+            self.count(Statistic::Sweeps);
         }
         Ok(())
     }
 
-    fn checkpoint(&mut self, id: u64) -> Result<(), Trouble> {
+    fn checkpoint(&mut self, id: u64) -> Result<(), MemberError> {
         let at = self.site(id).checkpoint()?;
-        self.count(Count::Checkpoints);
+        self.count(Statistic::Checkpoints);
         self.site(id).handle(Event::Checkpointed { at })?;
         self.turn(id)
     }

@@ -2,11 +2,11 @@
 
 use raft_node::{Event, LogIndex, Outbound, Role, Term, apply_brief_first};
 
-use super::super::happening::Happening;
+use super::super::event::WorldEvent;
 use super::super::state::World;
-use crate::count::Count;
-use crate::member::{End, Job, LocalDone, LocalTurn, Site, Trouble, is_task};
-use crate::network::Fate;
+use crate::count::Statistic;
+use crate::member::{Job, LocalDone, LocalTurn, MemberError, SimMember, TaskResult, is_task};
+use crate::network::Delivery;
 use crate::oracle::{goes_on, logs_match};
 use crate::plan::MILLISECOND;
 use crate::requests::{RequestId, is_change};
@@ -17,14 +17,14 @@ const APPLYING: u64 = 100;
 const NOTICED: u64 = 300;
 
 impl World {
-    pub(super) fn answer(&mut self, member: u64, done: LocalDone) -> Result<(), Trouble> {
+    pub(super) fn answer(&mut self, member: u64, done: LocalDone) -> Result<(), MemberError> {
         let truth = self.truth.clone();
         let truth = truth.get();
         let position = done.entry.unwrap_or_default();
         for (request, outcome) in done.answered {
             self.site(member).answered(request);
             if is_task(request) {
-                self.plan_lease_step(request, End::Applied(outcome));
+                self.plan_lease_step(request, TaskResult::Applied(outcome));
                 continue;
             }
             if is_change(request) {
@@ -42,10 +42,10 @@ impl World {
         done.readable.into_iter().try_for_each(|request| self.read(member, request))
     }
 
-    pub(in super::super) fn read(&mut self, member: u64, request: RequestId) -> Result<(), Trouble> {
+    pub(in super::super) fn read(&mut self, member: u64, request: RequestId) -> Result<(), MemberError> {
         self.site(member).answered(request);
         if is_task(request) {
-            self.plan_lease_step(request, End::Readable);
+            self.plan_lease_step(request, TaskResult::Readable);
             return Ok(());
         }
         self.check_prompt(request)?;
@@ -57,13 +57,13 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn check_logs(&self, id: u64) -> Result<(), Trouble> {
-        let last = |site: &Site| site.up.as_ref().map(|up| up.node.gauges().last_index);
+    pub(super) fn check_logs(&self, id: u64) -> Result<(), MemberError> {
+        let last = |site: &SimMember| site.up.as_ref().map(|up| up.node.gauges().last_index);
         let one = self.see(id);
         for other in self.sites.iter().filter(|other| other.id != id) {
             let (Some(last_one), Some(last_other)) = (last(one), last(other)) else { continue };
             // raft-rs gives 0 for what a log no longer, or not yet, holds.
-            let term = |site: &Site, index| {
+            let term = |site: &SimMember, index| {
                 site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > Term(0))
             };
             logs_match(last_one.min(last_other), |index| term(one, index), |index| term(other, index))?;
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// One turn of a member, and another as long as it has more to do.
-    pub(in super::super) fn turn(&mut self, id: u64) -> Result<(), Trouble> {
+    pub(in super::super) fn turn(&mut self, id: u64) -> Result<(), MemberError> {
         loop {
             let turn = self.site(id).turn()?;
             self.observe(id)?;
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// What a member says of itself must go on from what it said before, and agree with all others.
-    fn observe(&mut self, id: u64) -> Result<(), Trouble> {
+    fn observe(&mut self, id: u64) -> Result<(), MemberError> {
         let site = &mut self.sites[id as usize - 1];
         let node = &site.up.as_ref().expect("it turned just now").node;
         let gauges = node.gauges();
@@ -106,7 +106,7 @@ impl World {
                 )
                 .into());
             }
-            self.count(Count::Elections);
+            self.count(Statistic::Elections);
             self.tell(|| format!("member {id} leads: {gauges:?}"));
         }
         self.check_majorities(id, before, gauges)?;
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
-    fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, Trouble> {
+    fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, MemberError> {
         self.send(id, turn.effects.send);
         for request in
             turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
@@ -131,7 +131,7 @@ impl World {
         turn.effects.snapshots_ignored.into_iter().for_each(|at| self.site(id).discard(at));
         if turn.effects.checkpoint_wanted.is_some() {
             let soon = self.chances.members.within(MILLISECOND, 20 * MILLISECOND);
-            self.after(soon, Happening::Checkpoint { to: id, boot });
+            self.after(soon, WorldEvent::Checkpoint { to: id, boot });
         }
         let before = self.see(id).applied();
         turn.apply = self.apply_brief(id, turn.apply)?;
@@ -143,17 +143,17 @@ impl World {
         up.jobs.extend(turn.effects.persist);
         up.work.extend(turn.apply);
         if syncs {
-            let sloth = self.see(id).sloth;
-            let slow = if sloth.until > self.now { sloth.sync_max } else { 3 * MILLISECOND };
+            let disk_delay = self.see(id).disk_delay;
+            let slow = if disk_delay.until > self.now { disk_delay.sync_max } else { 3 * MILLISECOND };
             let delay = self.chances.members.within(100, slow);
-            self.after(delay, Happening::Sync { to: id, boot });
+            self.after(delay, WorldEvent::Sync { to: id, boot });
             if std::mem::take(&mut self.site(id).doomed) {
-                self.after(delay / 2, Happening::Crash { to: id });
+                self.after(delay / 2, WorldEvent::Crash { to: id });
             }
         }
         if applies {
             let delay = self.chances.members.within(10, 2 * MILLISECOND);
-            self.after(delay, Happening::Apply { to: id, boot });
+            self.after(delay, WorldEvent::Apply { to: id, boot });
         }
         if applied != before {
             self.site(id).handle(Event::Applied { index: applied })?;
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// The driver applies what is brief, as [`apply_brief_first`] decides. Returns what is for the apply thread.
-    fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, Trouble> {
+    fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, MemberError> {
         apply_brief_first(jobs, |job| {
             let up = self.site(id).up.as_mut().expect("it turned just now");
             if !up.applier.is_brief(&job) || self.chances.members.per_mille(APPLYING) {
@@ -171,7 +171,7 @@ impl World {
             let done = self.site(id).apply_job(job)?;
             if done.entry.is_some() {
                 self.site(id).wiped = false;
-                self.count(Count::BriefEntries);
+                self.count(Statistic::BriefEntries);
             }
             self.note_lease_clock(id);
             self.answer(id, done)?;
@@ -187,23 +187,23 @@ impl World {
             }
             let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
             match fate {
-                Fate::Once(delay) => {
-                    self.after(delay, Happening::Deliver { from, to, bytes: message.bytes, inbox: None })
+                Delivery::Once(delay) => {
+                    self.after(delay, WorldEvent::Deliver { from, to, bytes: message.bytes, inbox: None })
                 }
-                Fate::Twice(one, two) => {
-                    self.report.add(Count::MessagesTwice, 1);
+                Delivery::Twice(one, two) => {
+                    self.report.add(Statistic::MessagesTwice, 1);
                     self.after(
                         one,
-                        Happening::Deliver { from, to, bytes: message.bytes.clone(), inbox: None },
+                        WorldEvent::Deliver { from, to, bytes: message.bytes.clone(), inbox: None },
                     );
-                    self.after(two, Happening::Deliver { from, to, bytes: message.bytes, inbox: None });
+                    self.after(two, WorldEvent::Deliver { from, to, bytes: message.bytes, inbox: None });
                 }
-                Fate::Lost => self.report.add(Count::MessagesLost, 1),
-                Fate::Cut => {
-                    self.report.add(Count::MessagesLost, 1);
+                Delivery::Lost => self.report.add(Statistic::MessagesLost, 1),
+                Delivery::Cut => {
+                    self.report.add(Statistic::MessagesLost, 1);
                     if self.chances.network.per_mille(NOTICED) {
                         let boot = self.see(from).boots;
-                        self.after(MILLISECOND, Happening::Unreachable { to: from, boot, peer: to });
+                        self.after(MILLISECOND, WorldEvent::Unreachable { to: from, boot, peer: to });
                     }
                 }
             }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::ground::Ground;
 use crate::attack::http2::connection::dial_from;
-use crate::attack::http2::session::{Session, send_body};
+use crate::attack::http2::session::{Http2Session, send_body};
 use crate::attack::http2::{frame, requests};
 
 /// All others come from 127.0.0.1.
@@ -54,7 +54,7 @@ async fn hoard(ground: Ground, number: usize, source: Ipv4Addr) -> io::Result<()
 }
 
 async fn incomplete_body(stream: TcpStream) -> io::Result<()> {
-    let mut session = Session::over(stream).await?;
+    let mut session = Http2Session::over(stream).await?;
     let (answer, mut body) = session.call(requests::PUT).await?;
     let mut bytes = frame::message_head(BODY_BYTES + 1);
     bytes.resize(BODY_BYTES, 0);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::etcdserverpb::LeaseKeepAliveRequest;
 use prost::Message;
 
-use super::ground::{Ground, Pace};
-use crate::attack::http2::connection::{RawConnection, Reading};
+use super::ground::{AttackPace, Ground};
+use crate::attack::http2::connection::{RawConnection, ReadMode};
 use crate::attack::http2::frame;
 use crate::attack::http2::requests;
 
@@ -23,9 +23,9 @@ pub async fn rapid_reset(ground: Ground) {
 }
 
 async fn rapid_reset_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let (headers, body) = (frame::call_headers(requests::RANGE), frame::message(&requests::range_of_one()));
-    let mut pace = Pace::new(FRAMES_PER_SECOND);
+    let mut pace = AttackPace::new(FRAMES_PER_SECOND);
     loop {
         let mut out = Vec::new();
         for _ in 0..BATCH {
@@ -44,7 +44,7 @@ pub async fn continuation(ground: Ground) {
 }
 
 async fn continuation_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let mut out = Vec::new();
     let stream = connection.next_stream();
     frame::put(&mut out, frame::HEADERS, 0, stream, &frame::call_headers(requests::RANGE));
@@ -64,7 +64,7 @@ pub async fn empty_data(ground: Ground) {
 }
 
 async fn empty_data_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let mut out = Vec::new();
     let stream = connection.put_open_call(&mut out, &frame::call_headers(requests::PUT), &[]);
     connection.send(&out).await?;
@@ -79,7 +79,7 @@ pub async fn ping(ground: Ground) {
 }
 
 async fn ping_session(ground: Ground) -> io::Result<()> {
-    let connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let mut out = Vec::new();
     (0..BATCH).for_each(|_| frame::put(&mut out, frame::PING, 0, 0, b"attacker"));
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
@@ -92,7 +92,7 @@ pub async fn settings(ground: Ground) {
 
 async fn settings_session(ground: Ground) -> io::Result<()> {
     const OPEN_STREAMS: u32 = 100;
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let mut out = Vec::new();
     for _ in 0..OPEN_STREAMS {
         connection.put_open_call(&mut out, &frame::call_headers(requests::PUT), &[]);
@@ -117,14 +117,14 @@ pub async fn renewals(ground: Ground) {
 }
 
 async fn renewals_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Nothing).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Nothing).await?;
     let renewal = frame::message(&LeaseKeepAliveRequest { id: 7 }.encode_to_vec());
     let mut out = Vec::new();
     let stream = connection.put_open_call(&mut out, &frame::call_headers(requests::KEEP_ALIVE), &renewal);
     connection.send(&out).await?;
     out.clear();
     (0..BATCH).for_each(|_| frame::put(&mut out, frame::DATA, 0, stream, &renewal));
-    let mut pace = Pace::new(RENEWALS_PER_SECOND);
+    let mut pace = AttackPace::new(RENEWALS_PER_SECOND);
     loop {
         connection.send(&out).await?;
         ground.ledger.add_acts(BATCH);
@@ -140,7 +140,7 @@ async fn repeat(
     count: u64,
     per_second: u64,
 ) -> io::Result<()> {
-    let mut pace = Pace::new(per_second);
+    let mut pace = AttackPace::new(per_second);
     loop {
         // A server that reads nothing any more holds the attacker up, and that is no act.
         let sent = tokio::time::timeout(Duration::from_secs(1), connection.send(frames)).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attack::target::{Ids, Kind};
+use crate::attack::target::{Ids, ProgramKind};
 
 /// Between the end of an attacker's session and its next one: a closed connection costs the attacker a little
 /// time.
@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 pub struct Ground {
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// Client and peer port of each member.
     pub ports: Arc<[(u16, u16)]>,
     pub pids: Arc<[u32]>,
@@ -118,15 +118,15 @@ impl Ground {
 }
 
 /// Bounds the rate of one attacker.
-pub struct Pace {
+pub struct AttackPace {
     began: Instant,
     done: u64,
     per_second: u64,
 }
 
-impl Pace {
-    pub fn new(per_second: u64) -> Pace {
-        Pace { began: Instant::now(), done: 0, per_second }
+impl AttackPace {
+    pub fn new(per_second: u64) -> AttackPace {
+        AttackPace { began: Instant::now(), done: 0, per_second }
     }
 
     /// Counts acts, and waits if they came too early.

@@ -8,9 +8,9 @@ use h2::SendStream;
 use h2::client::ResponseFuture;
 use tokio::task::JoinSet;
 
-use super::ground::{Ground, Pace};
-use crate::attack::http2::connection::{RawConnection, Reading};
-use crate::attack::http2::session::{Session, send_body};
+use super::ground::{AttackPace, Ground};
+use crate::attack::http2::connection::{RawConnection, ReadMode};
+use crate::attack::http2::session::{Http2Session, send_body};
 use crate::attack::http2::{frame, requests};
 use crate::attack::preload::{Preload, key};
 
@@ -32,10 +32,10 @@ pub async fn zero_windows(ground: Ground) {
 
 async fn zero_windows_session(ground: Ground) -> io::Result<()> {
     let settings = [(frame::INITIAL_WINDOW_SIZE, 0)];
-    let mut connection = RawConnection::open(ground.client_port(), &settings, Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &settings, ReadMode::Everything).await?;
     let headers = frame::call_headers(requests::RANGE);
     // Slower than the server answers, so that its limit of concurrent work does not refuse.
-    let mut pace = Pace::new(3_000);
+    let mut pace = AttackPace::new(3_000);
     for number in 0..WINDOWS_CALLS {
         let mut out = Vec::new();
         let body = requests::range(&key(number % WINDOWS_PRELOAD.keys), b"");
@@ -57,7 +57,7 @@ pub async fn endless_bodies(ground: Ground) {
 }
 
 async fn endless_bodies_session(ground: Ground) -> io::Result<()> {
-    let mut session = Session::open(ground.client_port()).await?;
+    let mut session = Http2Session::open(ground.client_port()).await?;
     let mut bodies = JoinSet::new();
     for _ in 0..BODIES {
         let (response, stream) = session.call(requests::PUT).await?;
@@ -91,7 +91,7 @@ pub async fn half_open_streams(ground: Ground) {
 }
 
 async fn half_open_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let headers = frame::call_headers(requests::PUT);
     let mut out = Vec::new();
     for _ in 0..HALF_OPEN_STREAMS {
@@ -112,7 +112,7 @@ pub async fn stopped_readers(ground: Ground) {
 
 async fn stopped_reader_session(ground: Ground) -> io::Result<()> {
     let settings = [(frame::INITIAL_WINDOW_SIZE, WINDOW_BYTES_MAX)];
-    let mut connection = RawConnection::open(ground.client_port(), &settings, Reading::Nothing).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &settings, ReadMode::Nothing).await?;
     let mut out = Vec::new();
     frame::put_window_update(&mut out, 0, WINDOW_BYTES_MAX - WINDOW_BYTES_DEFAULT);
     let body = requests::range(b"attack/", b"attack0");

@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-use super::ground::{Ground, Pace};
+use super::ground::{AttackPace, Ground};
 use crate::attack::http2::connection::dial;
-use crate::attack::target::Kind;
+use crate::attack::target::ProgramKind;
 
 const STRANGERS: usize = 4;
 const MESSAGES_PER_SECOND: u64 = 2_000;
@@ -49,8 +49,8 @@ const INDEX_BEYOND: u64 = 1 << 40;
 pub async fn garbage(ground: Ground) {
     let strangers = ground.clone();
     match ground.kind {
-        Kind::KvServer => strangers.keep(STRANGERS, stream_of_garbage).await,
-        Kind::Etcd => strangers.keep(STRANGERS, posts_of_garbage).await,
+        ProgramKind::KvServer => strangers.keep(STRANGERS, stream_of_garbage).await,
+        ProgramKind::Etcd => strangers.keep(STRANGERS, posts_of_garbage).await,
     }
 }
 
@@ -73,20 +73,20 @@ impl Roles {
 
 /// A message that no member would send.
 #[derive(Clone, Copy, Debug)]
-struct Forged {
+struct ForgedMessage {
     kind: u8,
     term: u64,
     index: u64,
     commit: u64,
 }
 
-impl Forged {
-    fn any(chance: &mut SmallRng, term: u64) -> Forged {
+impl ForgedMessage {
+    fn any(chance: &mut SmallRng, term: u64) -> ForgedMessage {
         let kind = KINDS[chance.random_range(0..KINDS.len())];
         match chance.random_range(0..3) {
-            0 => Forged { kind, term: u64::MAX - chance.random_range(0..3), index: 1, commit: 1 },
-            1 => Forged { kind, term, index: u64::MAX - 1, commit: u64::MAX },
-            _ => Forged { kind: HEARTBEAT, term, index: 0, commit: INDEX_BEYOND },
+            0 => ForgedMessage { kind, term: u64::MAX - chance.random_range(0..3), index: 1, commit: 1 },
+            1 => ForgedMessage { kind, term, index: u64::MAX - 1, commit: u64::MAX },
+            _ => ForgedMessage { kind: HEARTBEAT, term, index: 0, commit: INDEX_BEYOND },
         }
     }
 }
@@ -110,7 +110,7 @@ async fn stream_of_garbage(ground: Ground) -> io::Result<()> {
     let hello = MessageBatch { hello: Some(hello), ..MessageBatch::default() };
     let feed = async {
         let mut chance = SmallRng::seed_from_u64(ground.ledger.acts());
-        let mut pace = Pace::new(MESSAGES_PER_SECOND);
+        let mut pace = AttackPace::new(MESSAGES_PER_SECOND);
         let mut next = Some(hello);
         loop {
             let batch = next.take().unwrap_or_else(|| batch(&mut chance, &roles));
@@ -131,7 +131,7 @@ fn batch(chance: &mut SmallRng, roles: &Roles) -> MessageBatch {
     let messages = match chance.random_range(0..10) {
         0 => vec![Bytes::from_static(&[1]); TINY_MESSAGES],
         1..5 => vec![random(chance)],
-        _ => vec![ours(roles, &Forged::any(chance, roles.term)).into()],
+        _ => vec![ours(roles, &ForgedMessage::any(chance, roles.term)).into()],
     };
     MessageBatch { messages, ..MessageBatch::default() }
 }
@@ -143,7 +143,7 @@ fn random(chance: &mut SmallRng) -> Bytes {
 }
 
 /// The encoding of crates/raft-node/src/wire/message.rs.
-fn ours(roles: &Roles, forged: &Forged) -> Vec<u8> {
+fn ours(roles: &Roles, forged: &ForgedMessage) -> Vec<u8> {
     let is_snapshot = forged.kind == SNAPSHOT;
     let is_read = matches!(forged.kind, READ_INDEX | READ_INDEX_RESPONSE);
     let mut out = vec![1, forged.kind, if is_snapshot { 4 } else { 0 }];
@@ -172,11 +172,11 @@ fn ours(roles: &Roles, forged: &Forged) -> Vec<u8> {
 async fn posts_of_garbage(ground: Ground) -> io::Result<()> {
     let roles = Roles::of(&ground);
     let mut chance = SmallRng::seed_from_u64(ground.ledger.acts());
-    let mut pace = Pace::new(MESSAGES_PER_SECOND);
+    let mut pace = AttackPace::new(MESSAGES_PER_SECOND);
     loop {
         let body = match chance.random_range(0..2) {
             0 => random(&mut chance).to_vec(),
-            _ => etcds(&roles, &Forged::any(&mut chance, roles.term)),
+            _ => etcds(&roles, &ForgedMessage::any(&mut chance, roles.term)),
         };
         let head = format!(
             "POST /raft HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/protobuf\r\n\
@@ -201,8 +201,8 @@ async fn posts_of_garbage(ground: Ground) -> io::Result<()> {
 }
 
 /// `raftpb.Message`: type 1, to 2, from 3, term 4, logTerm 5, index 6, commit 8.
-fn etcds(roles: &Roles, forged: &Forged) -> Vec<u8> {
-    let Forged { kind, term, index, commit } = *forged;
+fn etcds(roles: &Roles, forged: &ForgedMessage) -> Vec<u8> {
+    let ForgedMessage { kind, term, index, commit } = *forged;
     let fields =
         [(1, u64::from(kind)), (2, roles.to), (3, roles.from), (4, term), (5, term), (6, index), (8, commit)];
     let mut out = Vec::new();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::ground::{Ground, Pace};
+use super::ground::{AttackPace, Ground};
 use crate::attack::http2::connection::dial;
 use crate::attack::http2::{frame, requests};
 
@@ -86,7 +86,7 @@ async fn idle_connection(ground: Ground) -> io::Result<()> {
 
 async fn large_puts(ground: Ground) -> io::Result<()> {
     let mut kv = requests::kv(ground.client_port()).await?;
-    let mut pace = Pace::new(PUTS_PER_SECOND);
+    let mut pace = AttackPace::new(PUTS_PER_SECOND);
     for number in (0u8..=u8::MAX).cycle() {
         let (key, value) = (Bytes::from(vec![b'd', number]), Bytes::from(vec![number; PUT_BYTES]));
         kv.put(PutRequest { key, value, ..PutRequest::default() }).await.map_err(io::Error::other)?;

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::ground::{Ground, Pace};
-use crate::attack::http2::connection::{RawConnection, Reading};
-use crate::attack::http2::session::{Session, finish, send_body};
+use super::ground::{AttackPace, Ground};
+use crate::attack::http2::connection::{RawConnection, ReadMode};
+use crate::attack::http2::session::{Http2Session, finish, send_body};
 use crate::attack::http2::{frame, requests};
 use crate::attack::preload::Preload;
 
@@ -28,7 +28,7 @@ pub async fn maximal_keys(ground: Ground) {
 
 async fn maximal_keys_session(ground: Ground) -> io::Result<()> {
     let mut kv = requests::kv(ground.client_port()).await?;
-    let mut pace = Pace::new(KEY_PUTS_PER_SECOND / KEY_CALLERS as u64);
+    let mut pace = AttackPace::new(KEY_PUTS_PER_SECOND / KEY_CALLERS as u64);
     loop {
         let mut key = vec![0; KEY_BYTES];
         key.extend_from_slice(&ground.ledger.acts().to_be_bytes());
@@ -75,8 +75,8 @@ async fn countless_session(ground: Ground) -> io::Result<()> {
 }
 
 async fn transactions(ground: &Ground, bodies: &[Bytes], per_second: u64) -> io::Result<()> {
-    let mut session = Session::open(ground.client_port()).await?;
-    let mut pace = Pace::new(per_second);
+    let mut session = Http2Session::open(ground.client_port()).await?;
+    let mut pace = AttackPace::new(per_second);
     for body in bodies.iter().cycle() {
         let (response, mut stream) = session.call(requests::TXN).await?;
         send_body(&mut stream, frame::message(body).into(), true).await?;
@@ -101,9 +101,9 @@ pub async fn hash_kv(ground: Ground) {
 }
 
 async fn hash_kv_session(ground: Ground) -> io::Result<()> {
-    let mut connection = RawConnection::open(ground.client_port(), &[], Reading::Everything).await?;
+    let mut connection = RawConnection::open(ground.client_port(), &[], ReadMode::Everything).await?;
     let (headers, body) = (frame::call_headers(requests::HASH_KV), frame::message(&requests::hash_kv()));
-    let mut pace = Pace::new(HASHES_PER_SECOND);
+    let mut pace = AttackPace::new(HASHES_PER_SECOND);
     loop {
         let (mut calls, mut resets) = (Vec::new(), Vec::new());
         for _ in 0..HASH_BATCH {
@@ -128,7 +128,7 @@ pub async fn large_puts(ground: Ground) {
 
 async fn large_puts_session(ground: Ground) -> io::Result<()> {
     let mut kv = requests::kv(ground.client_port()).await?;
-    let mut pace = Pace::new(LARGE_ROUNDS_PER_SECOND);
+    let mut pace = AttackPace::new(LARGE_ROUNDS_PER_SECOND);
     let key = Bytes::from(format!("large/{:02}", ground.ledger.acts()));
     loop {
         ground.ledger.add_acts(1);
@@ -184,7 +184,7 @@ async fn stalls_until_end(ground: Ground) {
     tokio::time::sleep(BACKLOG).await;
     while Instant::now() + STALL + BACKLOG < ground.ends {
         let began = Instant::now();
-        let stalled = Stalled::begin(ground.pids[0]);
+        let stalled = StalledProcess::begin(ground.pids[0]);
         tokio::time::sleep(STALL).await;
         drop(stalled);
         ground.ledger.add_frozen(began, Instant::now() + BACKLOG);
@@ -193,21 +193,21 @@ async fn stalls_until_end(ground: Ground) {
 }
 
 /// A process that is stopped until this is dropped.
-struct Stalled {
+struct StalledProcess {
     pid: rustix::process::Pid,
 }
 
-impl Stalled {
-    fn begin(pid: u32) -> Stalled {
+impl StalledProcess {
+    fn begin(pid: u32) -> StalledProcess {
         let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("a child has a number");
         // One that has ended is not stopped, and its number is not reused before it was waited for.
         let _ended = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
-        Stalled { pid }
+        StalledProcess { pid }
     }
 }
 
-impl Drop for Stalled {
+impl Drop for StalledProcess {
     fn drop(&mut self) {
         let _ended = rustix::process::kill_process(self.pid, rustix::process::Signal::CONT);
     }

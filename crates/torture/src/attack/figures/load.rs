@@ -41,7 +41,7 @@ const PROBE: &str = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: clos
 
 /// One healthy call.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct HealthyCall {
     pub due: Instant,
     pub latency: Duration,
     /// Why it failed.
@@ -50,7 +50,7 @@ pub struct Sample {
 
 pub struct HealthyLoad {
     stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<Vec<Sample>>>,
+    clients: Vec<JoinHandle<Vec<HealthyCall>>>,
 }
 
 impl HealthyLoad {
@@ -74,7 +74,7 @@ impl HealthyLoad {
     }
 
     /// All calls, in no order.
-    pub async fn finish(self) -> Vec<Sample> {
+    pub async fn finish(self) -> Vec<HealthyCall> {
         self.stop.store(true, Ordering::Relaxed);
         let mut samples = Vec::new();
         for client in self.clients {
@@ -90,7 +90,7 @@ async fn call_regularly(
     number: u32,
     first: Instant,
     stop: Arc<AtomicBool>,
-) -> Vec<Sample> {
+) -> Vec<HealthyCall> {
     let mut samples = Vec::new();
     let mut due = first;
     let key = Bytes::from(format!("healthy/{number:03}"));
@@ -115,10 +115,10 @@ async fn call_regularly(
         let failure = answer.err().filter(|status| !is_quota(status));
         let latency = due.elapsed();
         samples.push(match failure {
-            None => Sample { due, latency, failure: None },
+            None => HealthyCall { due, latency, failure: None },
             Some(status) => {
                 let failure = format!("{:?}: {}", status.code(), status.message());
-                Sample { due, latency: latency.max(CALL_TIMEOUT), failure: Some(failure) }
+                HealthyCall { due, latency: latency.max(CALL_TIMEOUT), failure: Some(failure) }
             }
         });
         due += CALL_EVERY;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::load::Sample;
-use super::process::Usage;
+use super::load::HealthyCall;
+use super::process::ProcessUsage;
 
 /// During an attack the 99th percentile may be so many times that of before,
 const P99_TIMES_MAX: u32 = 5;
@@ -15,7 +15,7 @@ const NORMAL_TIMES_MAX: u32 = 2;
 
 /// What an attack may take of a member.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct AttackBounds {
     /// Bytes of memory more than before, at most at any time.
     pub rss_growth: u64,
     /// Descriptors more than before when all has settled.
@@ -23,7 +23,7 @@ pub struct Bounds {
 }
 
 /// For each attack without others. The descriptors are files that a store opens meanwhile.
-pub const BOUNDS: Bounds = Bounds { rss_growth: 256 << 20, descriptors_left: 64 };
+pub const BOUNDS: AttackBounds = AttackBounds { rss_growth: 256 << 20, descriptors_left: 64 };
 /// The latencies must be normal again after this time; what is left of an attack is measured then.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
@@ -47,7 +47,7 @@ pub fn millis(duration: Duration) -> f64 {
 }
 
 impl Latency {
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Latency {
+    pub fn of<'a>(samples: impl Iterator<Item = &'a HealthyCall>) -> Latency {
         let mut latencies: Vec<Duration> = samples.map(|sample| sample.latency).collect();
         latencies.sort_unstable();
         let at = |percent: usize| {
@@ -68,16 +68,16 @@ pub struct Times {
 }
 
 impl Times {
-    fn is_before(&self, sample: &Sample) -> bool {
+    fn is_before(&self, sample: &HealthyCall) -> bool {
         (self.calm..self.attack).contains(&sample.due)
     }
 
-    fn is_during(&self, sample: &Sample) -> bool {
+    fn is_during(&self, sample: &HealthyCall) -> bool {
         let frozen = |(from, to): &(Instant, Instant)| (*from..*to).contains(&sample.due);
         (self.attack..self.over).contains(&sample.due) && !self.frozen.iter().any(frozen)
     }
 
-    fn is_after(&self, sample: &Sample) -> bool {
+    fn is_after(&self, sample: &HealthyCall) -> bool {
         sample.due >= self.over
     }
 }
@@ -85,15 +85,15 @@ impl Times {
 /// Usage at three moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usages {
-    pub before: Usage,
-    pub over: Usage,
-    pub left: Usage,
+    pub before: ProcessUsage,
+    pub over: ProcessUsage,
+    pub left: ProcessUsage,
     pub rss_bytes_peak: u64,
 }
 
 /// How the healthy clients and the process fared. Latencies are pairs of p50 and p99 in milliseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct AttackOutcome {
     pub attack: String,
     pub program: String,
     pub members: u16,
@@ -124,10 +124,10 @@ pub struct Outcome {
 /// What a trial brought, before it is judged.
 pub struct Findings {
     pub attack: &'static str,
-    pub bounds: Bounds,
+    pub bounds: AttackBounds,
     pub program: String,
     pub members: u16,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<HealthyCall>,
     /// A 99th percentile below this is good: no client notices, or the machine has other work.
     pub p99_floor: Duration,
     pub times: Times,
@@ -138,18 +138,18 @@ pub struct Findings {
     pub ended: Option<String>,
 }
 
-impl Outcome {
-    pub fn of(findings: Findings) -> Outcome {
+impl AttackOutcome {
+    pub fn of(findings: Findings) -> AttackOutcome {
         let Findings { samples, times, usages, .. } = &findings;
-        let latency = |wanted: fn(&Times, &Sample) -> bool| {
+        let latency = |wanted: fn(&Times, &HealthyCall) -> bool| {
             Latency::of(samples.iter().filter(|sample| wanted(times, sample)))
         };
-        let struck: Vec<&Sample> = samples.iter().filter(|sample| sample.due >= times.attack).collect();
+        let struck: Vec<&HealthyCall> = samples.iter().filter(|sample| sample.due >= times.attack).collect();
         let failed = || struck.iter().filter_map(|sample| sample.failure.as_ref());
         let seconds = (times.over - times.attack).as_secs_f64();
         let cpu = usages.over.cpu.saturating_sub(usages.before.cpu);
         let mib = |bytes: u64| bytes >> 20;
-        let mut outcome = Outcome {
+        let mut outcome = AttackOutcome {
             attack: findings.attack.to_owned(),
             program: findings.program.clone(),
             members: findings.members,
@@ -176,7 +176,7 @@ impl Outcome {
         outcome
     }
 
-    fn judge(&self, usages: &Usages, bounds: Bounds, p99_floor: Duration) -> Vec<String> {
+    fn judge(&self, usages: &Usages, bounds: AttackBounds, p99_floor: Duration) -> Vec<String> {
         let mut faults = Vec::new();
         if self.acts == 0 {
             faults.push("the attack did nothing".to_owned());
@@ -214,7 +214,7 @@ fn allowed(before: Duration, times: u32, floor: Duration) -> Duration {
 }
 
 /// When the first window without failures and with a normal p99 begins, in seconds after the attack.
-fn normal_after(samples: &[Sample], times: &Times, before: Duration, floor: Duration) -> Option<f64> {
+fn normal_after(samples: &[HealthyCall], times: &Times, before: Duration, floor: Duration) -> Option<f64> {
     let steps = SETTLE_WITHIN.as_millis() / NORMAL_STEP.as_millis();
     (0..=u32::try_from(steps).expect("some tens")).map(|step| NORMAL_STEP * step).find_map(|offset| {
         let from = times.over + offset;
@@ -243,7 +243,7 @@ mod tests {
             } else {
                 after
             };
-            Sample { due, latency: Duration::from_millis(latency), failure: None }
+            HealthyCall { due, latency: Duration::from_millis(latency), failure: None }
         };
         Findings {
             attack: "test",
@@ -280,17 +280,17 @@ mod tests {
         for (fault, change) in cases {
             let mut findings = findings(10, 49, 10);
             change(&mut findings);
-            assert_eq!(Outcome::of(findings).faults.join(", "), fault);
+            assert_eq!(AttackOutcome::of(findings).faults.join(", "), fault);
         }
-        assert_eq!(Outcome::of(findings(10, 51, 10)).faults, ["p99 during"]);
-        assert_eq!(Outcome::of(findings(10, 10, 21)).faults, ["not normal in time"]);
-        assert!(Outcome::of(findings(1, 20, 20)).passed(), "below the floor");
+        assert_eq!(AttackOutcome::of(findings(10, 51, 10)).faults, ["p99 during"]);
+        assert_eq!(AttackOutcome::of(findings(10, 10, 21)).faults, ["not normal in time"]);
+        assert!(AttackOutcome::of(findings(1, 20, 20)).passed(), "below the floor");
     }
 
     #[test]
     fn what_the_attack_itself_stopped_is_not_counted() {
         let mut findings = findings(10, 900, 10);
         findings.times.frozen.push((findings.times.attack, findings.times.over));
-        assert!(Outcome::of(findings).passed());
+        assert!(AttackOutcome::of(findings).passed());
     }
 }

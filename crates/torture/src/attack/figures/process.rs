@@ -12,15 +12,15 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// One look at a process. All zero once it has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ProcessUsage {
     pub rss_bytes: u64,
     pub cpu: Duration,
     pub descriptors: u64,
     pub threads: u64,
 }
 
-impl Usage {
-    pub fn of(pid: u32) -> Usage {
+impl ProcessUsage {
+    pub fn of(pid: u32) -> ProcessUsage {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The command's name is in parentheses and may hold anything.
         let fields: Vec<&str> =
@@ -28,7 +28,7 @@ impl Usage {
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok()).unwrap_or(0);
         // proc_pid_stat(5): 14 utime, 15 stime, 20 num_threads, 24 rss.
         let ticks: u64 = field(14) + field(15);
-        Usage {
+        ProcessUsage {
             rss_bytes: field(24) * rustix::param::page_size() as u64,
             cpu: Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND),
             descriptors: std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |list| list.count() as u64),
@@ -37,8 +37,8 @@ impl Usage {
     }
 
     /// The sum over several processes.
-    pub fn of_all(pids: &[u32]) -> Usage {
-        pids.iter().map(|pid| Usage::of(*pid)).fold(Usage::default(), |sum, one| Usage {
+    pub fn of_all(pids: &[u32]) -> ProcessUsage {
+        pids.iter().map(|pid| ProcessUsage::of(*pid)).fold(ProcessUsage::default(), |sum, one| ProcessUsage {
             rss_bytes: sum.rss_bytes + one.rss_bytes,
             cpu: sum.cpu + one.cpu,
             descriptors: sum.descriptors + one.descriptors,
@@ -59,7 +59,7 @@ impl PeakMemory {
         let peak = Arc::clone(&bytes);
         let sampler = tokio::spawn(async move {
             loop {
-                peak.fetch_max(Usage::of_all(&pids).rss_bytes, Ordering::Relaxed);
+                peak.fetch_max(ProcessUsage::of_all(&pids).rss_bytes, Ordering::Relaxed);
                 tokio::time::sleep(SAMPLE_EVERY).await;
             }
         });
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn a_process_sees_itself() {
-        let usage = Usage::of(std::process::id());
+        let usage = ProcessUsage::of(std::process::id());
         assert!(usage.rss_bytes > 1 << 20);
         assert!(usage.descriptors > 2);
         assert!(usage.threads > 0);
-        assert_eq!(Usage::of(u32::MAX), Usage::default());
+        assert_eq!(ProcessUsage::of(u32::MAX), ProcessUsage::default());
     }
 }

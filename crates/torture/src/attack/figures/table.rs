@@ -1,10 +1,10 @@
 //! Outcomes as a Markdown table, etcd's column next to ours.
 
-use super::outcome::{Latency, Outcome, millis};
+use super::outcome::{AttackOutcome, Latency, millis};
 
-type Cell = fn(&Outcome) -> String;
+type CellText = fn(&AttackOutcome) -> String;
 
-const COLUMNS: [(&str, Cell); 7] = [
+const COLUMNS: [(&str, CellText); 7] = [
     ("verdict", verdict),
     ("p50 / p99 in ms before, during, after", latencies),
     ("failed of calls", |o| format!("{} of {}", o.failed, o.calls)),
@@ -15,7 +15,7 @@ const COLUMNS: [(&str, Cell); 7] = [
 ];
 
 /// One row per attack; a column per figure and program.
-pub fn markdown(programs: &[String], outcomes: &[Outcome]) -> String {
+pub fn markdown(programs: &[String], outcomes: &[AttackOutcome]) -> String {
     let mut table = "| attack |".to_owned();
     for (title, _) in COLUMNS {
         programs.iter().for_each(|program| table.push_str(&format!(" {title}: {program} |")));
@@ -38,20 +38,20 @@ pub fn markdown(programs: &[String], outcomes: &[Outcome]) -> String {
     table
 }
 
-fn verdict(outcome: &Outcome) -> String {
+fn verdict(outcome: &AttackOutcome) -> String {
     if outcome.passed() { "ok".to_owned() } else { format!("**{}**", outcome.faults.join(", ")) }
 }
 
-fn latencies(outcome: &Outcome) -> String {
+fn latencies(outcome: &AttackOutcome) -> String {
     let pair = |latency: &Latency| format!("{}/{}", millis(latency.p50), millis(latency.p99));
     [&outcome.before, &outcome.during, &outcome.after].map(pair).join(", ")
 }
 
-fn left(outcome: &Outcome) -> String {
+fn left(outcome: &AttackOutcome) -> String {
     let change = |[before, after]: [u64; 2]| format!("{before} → {after}");
     format!("{}; {}", change(outcome.descriptors), change(outcome.threads))
 }
 
-fn normal(outcome: &Outcome) -> String {
+fn normal(outcome: &AttackOutcome) -> String {
     outcome.normal_after_seconds.map_or_else(|| "> 5 s".to_owned(), |seconds| format!("{seconds} s"))
 }

@@ -18,7 +18,7 @@ const GREETING_WITHIN: Duration = Duration::from_secs(2);
 
 /// What is done with the server's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadMode {
     /// Reads everything, acknowledges settings and pings, returns the connection's window.
     Everything,
     /// Leaves everything in the socket after the server's first settings.
@@ -50,7 +50,7 @@ pub async fn dial_from(port: u16, source: Ipv4Addr) -> io::Result<TcpStream> {
 
 impl RawConnection {
     /// Dials, exchanges preface and settings.
-    pub async fn open(port: u16, settings: &[(u16, u32)], reading: Reading) -> io::Result<RawConnection> {
+    pub async fn open(port: u16, settings: &[(u16, u32)], reading: ReadMode) -> io::Result<RawConnection> {
         let (mut read, mut write) = dial(port).await?.into_split();
         let mut greeting = frame::PREFACE.to_vec();
         frame::put_settings(&mut greeting, settings);
@@ -66,8 +66,8 @@ impl RawConnection {
         write.write_all(&acknowledgement).await?;
         let writer = Arc::new(Mutex::new(write));
         let (reader, unread) = match reading {
-            Reading::Everything => (Some(tokio::spawn(answer(read, Arc::clone(&writer)))), None),
-            Reading::Nothing => (None, Some(read)),
+            ReadMode::Everything => (Some(tokio::spawn(answer(read, Arc::clone(&writer)))), None),
+            ReadMode::Nothing => (None, Some(read)),
         };
         Ok(RawConnection { writer, reader, _unread: unread, stream: 1 })
     }

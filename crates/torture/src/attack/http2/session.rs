@@ -15,22 +15,22 @@ use super::connection::dial;
 /// Larger than any answer to an attacker.
 const WINDOW_BYTES: u32 = 64 << 20;
 
-pub struct Session {
+pub struct Http2Session {
     sender: SendRequest<Bytes>,
     driver: JoinHandle<()>,
 }
 
-impl Session {
-    pub async fn open(port: u16) -> io::Result<Session> {
-        Session::over(dial(port).await?).await
+impl Http2Session {
+    pub async fn open(port: u16) -> io::Result<Http2Session> {
+        Http2Session::over(dial(port).await?).await
     }
 
-    pub async fn over(stream: TcpStream) -> io::Result<Session> {
+    pub async fn over(stream: TcpStream) -> io::Result<Http2Session> {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
         let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Session { sender, driver })
+        Ok(Http2Session { sender, driver })
     }
 
     pub fn is_closed(&self) -> bool {
@@ -52,7 +52,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Http2Session {
     fn drop(&mut self) {
         self.driver.abort();
     }

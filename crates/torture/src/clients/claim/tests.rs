@@ -27,26 +27,26 @@ fn claim(line: &str) -> Claim {
     let number = |prefix: &str| {
         words.iter().find_map(|word| word.strip_prefix(prefix)).map(|text| text.parse::<u64>().unwrap())
     };
-    let answer =
-        number("@").map(|revision| Answer { at: number("..").unwrap_or(5), revision: revision as i64 });
+    let answer = number("@")
+        .map(|revision| Acknowledgement { at: number("..").unwrap_or(5), revision: revision as i64 });
     Claim { effect, asked_at: number("from").unwrap_or(1), answer }
 }
 
 /// `revision 3: a=1@2 b=2@3`.
-fn state(text: &str) -> State {
+fn state(text: &str) -> MemberKeys {
     let (revision, keys) = text.split_once(':').unwrap();
     let found = |word: &str| {
         let (key, rest) = word.split_once('=').unwrap();
         let (value, modified) = rest.split_once('@').unwrap();
         let modified = modified.parse().unwrap();
-        (bytes(key), Found { value: bytes(value), created: modified, modified, version: 1 })
+        (bytes(key), KeyState { value: bytes(value), created: modified, modified, version: 1 })
     };
-    State { revision: revision.parse().unwrap(), keys: keys.split_whitespace().map(found).collect() }
+    MemberKeys { revision: revision.parse().unwrap(), keys: keys.split_whitespace().map(found).collect() }
 }
 
 fn violations(claims: &[&str], found: &str) -> String {
     let claims: Vec<Claim> = claims.iter().map(|line| claim(line)).collect();
-    check(&claims, 10, &State::default(), &state(found)).join("; ")
+    check(&claims, 10, &MemberKeys::default(), &state(found)).join("; ")
 }
 
 #[test]

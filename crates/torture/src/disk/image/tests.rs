@@ -7,32 +7,32 @@ use crate::disk::loss::Manner;
 
 /// Plays a story: one operation per word of `create:F:name`, `write:F:offset:text`, `cut:F:length`, `sync:F`,
 /// `begin:F`, `end`, `rename:a:b`, `remove:a`, `mkdir:F:name`, `open:F:name`.
-fn played(story: &str) -> Disk {
-    let mut disk = Disk::new();
-    let mut play = |operation: Operation| disk.play(&operation).unwrap();
+fn played(story: &str) -> DiskImage {
+    let mut disk = DiskImage::new();
+    let mut play = |operation: DiskOperation| disk.play(&operation).unwrap();
     for word in story.split_whitespace() {
         let parts: Vec<&str> = word.split(':').collect();
         let number = |at: usize| parts[at].parse::<u64>().unwrap();
         let name = |at: usize| parts[at].to_owned();
         match parts[0] {
-            "create" => play(Operation::Create { file: number(1), name: name(2) }),
+            "create" => play(DiskOperation::Create { file: number(1), name: name(2) }),
             "open" => {
-                play(Operation::Open { file: number(1), name: parts.get(2).unwrap_or(&"").to_string() })
+                play(DiskOperation::Open { file: number(1), name: parts.get(2).unwrap_or(&"").to_string() })
             }
-            "mkdir" => play(Operation::MakeDirectory { file: number(1), name: name(2) }),
+            "mkdir" => play(DiskOperation::MakeDirectory { file: number(1), name: name(2) }),
             "write" => {
                 let data = Bytes::from(parts[3].to_owned());
-                play(Operation::Write { file: number(1), offset: number(2), data });
+                play(DiskOperation::Write { file: number(1), offset: number(2), data });
             }
-            "cut" => play(Operation::Truncate { file: number(1), length: number(2) }),
-            "begin" => play(Operation::SyncBegin { file: number(1), number: 1 }),
-            "end" => play(Operation::SyncEnd { number: 1 }),
+            "cut" => play(DiskOperation::Truncate { file: number(1), length: number(2) }),
+            "begin" => play(DiskOperation::SyncBegin { file: number(1), number: 1 }),
+            "end" => play(DiskOperation::SyncEnd { number: 1 }),
             "sync" => {
-                play(Operation::SyncBegin { file: number(1), number: 2 });
-                play(Operation::SyncEnd { number: 2 });
+                play(DiskOperation::SyncBegin { file: number(1), number: 2 });
+                play(DiskOperation::SyncEnd { number: 2 });
             }
-            "rename" => play(Operation::Rename { from: name(1), to: name(2) }),
-            "remove" => play(Operation::Remove { name: name(1) }),
+            "rename" => play(DiskOperation::Rename { from: name(1), to: name(2) }),
+            "remove" => play(DiskOperation::Remove { name: name(1) }),
             other => panic!("{other}"),
         }
     }
@@ -40,7 +40,7 @@ fn played(story: &str) -> Disk {
 }
 
 /// Files and their bytes after a power cut.
-fn left(disk: &Disk, manner: Manner, seed: u64) -> String {
+fn left(disk: &DiskImage, manner: Manner, seed: u64) -> String {
     fn list(dir: &Path, prefix: &str, into: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();

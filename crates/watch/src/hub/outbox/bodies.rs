@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use crate::counted::{Count, counted};
+use crate::counted::{ByteCount, counted};
 use crate::slab::Slab;
 
 /// Bodies in use, and their bytes.
 pub(in crate::hub) struct Bodies {
-    bodies: Slab<Body>,
+    bodies: Slab<SharedBody>,
     bytes: usize,
     /// What is larger is counted wherever it is held.
     small_bytes_max: usize,
@@ -22,14 +22,14 @@ pub(in crate::hub) struct Bodies {
     large_here: usize,
 }
 
-struct Body {
+struct SharedBody {
     bytes: Bytes,
     references: u32,
 }
 
 /// A part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hub) struct Span {
+pub(in crate::hub) struct BodySpan {
     pub body: u32,
     pub start: usize,
     pub end: usize,
@@ -59,7 +59,7 @@ impl Bodies {
         if !self.is_large(bytes.len()) {
             return Bytes::from(bytes);
         }
-        let count = Count::new(bytes.len(), [Arc::clone(&self.large)]);
+        let count = ByteCount::new(bytes.len(), [Arc::clone(&self.large)]);
         counted(bytes, count)
     }
 
@@ -70,11 +70,11 @@ impl Bodies {
         if self.is_large(bytes.len()) {
             self.large_here += bytes.len();
         }
-        self.bodies.insert(Body { bytes, references: 1 })
+        self.bodies.insert(SharedBody { bytes, references: 1 })
     }
 
     /// The bytes of a span, to be handed to a stream.
-    pub fn hand_out(&self, span: Span) -> Bytes {
+    pub fn hand_out(&self, span: BodySpan) -> Bytes {
         let body = &self.bodies[span.body].bytes;
         let bytes = span.end - span.start;
         // A slice would keep the whole body in memory. One that counts as small would keep it uncounted.

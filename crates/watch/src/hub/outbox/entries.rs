@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::bodies::{Bodies, Span};
+use super::bodies::{Bodies, BodySpan};
 use super::large::Large;
-use crate::wire::{Content, Parcel};
+use crate::wire::{Parcel, ParcelContent};
 
 /// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses,
 /// and the ids are a separate allocation.
-const ENTRY_BYTES: usize = 2 * size_of::<Entry>() + 32;
+const ENTRY_BYTES: usize = 2 * size_of::<OutboxEntry>() + 32;
 /// A queue of so many places is kept when it is empty.
 const PLACES_KEPT: usize = 32;
 
 /// Entries in the order in which they are sent.
 #[derive(Default)]
 pub(in crate::hub) struct Outbox {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<OutboxEntry>,
     bytes: usize,
     sizes: Sizes,
 }
@@ -37,7 +37,7 @@ impl Sizes {
     }
 }
 
-enum Entry {
+enum OutboxEntry {
     Answer(Parcel),
     Events(Events),
     /// Until its last part was taken, nothing after it is.
@@ -46,7 +46,7 @@ enum Entry {
 
 /// The same events for some watchers of the stream.
 pub(in crate::hub) struct Events {
-    pub span: Span,
+    pub span: BodySpan,
     /// Main revision of the first event.
     pub first: i64,
     /// Revision of the header.
@@ -69,16 +69,16 @@ impl Outbox {
         self.sizes
     }
 
-    pub fn push_answer(&mut self, revision: i64, content: Content) {
+    pub fn push_answer(&mut self, revision: i64, content: ParcelContent) {
         let parcel = Parcel { revision, content };
         self.bytes += ENTRY_BYTES + parcel.bytes();
         self.sizes.answers += 1;
-        self.entries.push_back(Entry::Answer(parcel));
+        self.entries.push_back(OutboxEntry::Answer(parcel));
     }
 
     /// Adds events for one watcher: to the last entry, if it is the same events for another one.
     pub fn push_events(&mut self, watch_id: i64, events: Events, bodies: &mut Bodies) {
-        if let Some(Entry::Events(last)) = self.entries.back_mut()
+        if let Some(OutboxEntry::Events(last)) = self.entries.back_mut()
             && (last.span, last.revision, last.may_fragment)
                 == (events.span, events.revision, events.may_fragment)
         {
@@ -91,7 +91,7 @@ impl Outbox {
         let entry_bytes = ENTRY_BYTES + size_of::<i64>();
         self.sizes.entry_bytes += entry_bytes;
         self.bytes += entry_bytes + events.span.end - events.span.start;
-        self.entries.push_back(Entry::Events(Events { watch_ids: vec![watch_id], ..events }));
+        self.entries.push_back(OutboxEntry::Events(Events { watch_ids: vec![watch_id], ..events }));
     }
 
     /// Adds a revision that is sent in parts.
@@ -99,21 +99,21 @@ impl Outbox {
         let bytes = large_bytes(&large);
         self.bytes += bytes;
         self.sizes.entry_bytes += bytes;
-        self.entries.push_back(Entry::Large(Box::new(large)));
+        self.entries.push_back(OutboxEntry::Large(Box::new(large)));
     }
 
     /// Bytes of events of the first entry; 0 if it has none, or is sent in parts.
     pub fn first_event_bytes(&self) -> usize {
         match self.entries.front() {
-            Some(Entry::Events(events)) => events.span.end - events.span.start,
-            Some(Entry::Answer(_) | Entry::Large(_)) | None => 0,
+            Some(OutboxEntry::Events(events)) => events.span.end - events.span.start,
+            Some(OutboxEntry::Answer(_) | OutboxEntry::Large(_)) | None => 0,
         }
     }
 
     /// The revision of the first entry that waits for its next part.
     pub fn wanted(&mut self) -> Option<&mut Large> {
         match self.entries.front_mut() {
-            Some(Entry::Large(large)) if large.part.is_none() => Some(large),
+            Some(OutboxEntry::Large(large)) if large.part.is_none() => Some(large),
             Some(_) | None => None,
         }
     }
@@ -121,14 +121,14 @@ impl Outbox {
     /// The revision of the first entry, if it is sent in parts.
     pub fn first_large(&self) -> Option<&Large> {
         match self.entries.front() {
-            Some(Entry::Large(large)) => Some(large),
+            Some(OutboxEntry::Large(large)) => Some(large),
             Some(_) | None => None,
         }
     }
 
     /// Removes the first entry, or takes its part. `None` if there is none.
     pub fn pop(&mut self, bodies: &mut Bodies) -> Option<Parcel> {
-        if let Some(Entry::Large(large)) = self.entries.front_mut() {
+        if let Some(OutboxEntry::Large(large)) = self.entries.front_mut() {
             let part = large.part.take()?;
             if !large.is_done {
                 return Some(part);
@@ -136,24 +136,24 @@ impl Outbox {
             large.part = Some(part);
         }
         let parcel = match self.entries.pop_front()? {
-            Entry::Large(large) => {
+            OutboxEntry::Large(large) => {
                 let bytes = large_bytes(&large);
                 self.bytes -= bytes;
                 self.sizes.entry_bytes -= bytes;
                 large.part.expect("the last part")
             }
-            Entry::Answer(parcel) => {
+            OutboxEntry::Answer(parcel) => {
                 self.bytes -= ENTRY_BYTES + parcel.bytes();
                 self.sizes.answers -= 1;
                 parcel
             }
-            Entry::Events(events) => {
+            OutboxEntry::Events(events) => {
                 self.bytes -= events.bytes();
                 self.sizes.entry_bytes -= events.entry_bytes();
                 let body = bodies.hand_out(events.span);
                 bodies.release(events.span.body);
                 let watch_ids = events.watch_ids.into_boxed_slice();
-                let content = Content::Events { watch_ids, body, may_fragment: events.may_fragment };
+                let content = ParcelContent::Events { watch_ids, body, may_fragment: events.may_fragment };
                 Parcel { revision: events.revision, content }
             }
         };
@@ -171,8 +171,8 @@ impl Outbox {
     pub fn clear(&mut self, bodies: &mut Bodies) {
         for entry in std::mem::take(self).entries {
             match entry {
-                Entry::Events(events) => bodies.release(events.span.body),
-                Entry::Answer(_) | Entry::Large(_) => {}
+                OutboxEntry::Events(events) => bodies.release(events.span.body),
+                OutboxEntry::Answer(_) | OutboxEntry::Large(_) => {}
             }
         }
     }
@@ -186,7 +186,7 @@ impl Outbox {
         let mut removed = BTreeMap::new();
         for entry in std::mem::take(&mut self.entries) {
             match entry {
-                Entry::Events(events) => {
+                OutboxEntry::Events(events) => {
                     self.bytes -= events.bytes();
                     self.sizes.entry_bytes -= events.entry_bytes();
                     bodies.release(events.span.body);
@@ -195,29 +195,31 @@ impl Outbox {
                         *first = events.first.min(*first);
                     }
                 }
-                Entry::Large(large) if large.has_begun || large.is_wanted => {
-                    self.entries.push_back(Entry::Large(large))
+                OutboxEntry::Large(large) if large.has_begun || large.is_wanted => {
+                    self.entries.push_back(OutboxEntry::Large(large))
                 }
-                Entry::Large(large) => {
+                OutboxEntry::Large(large) => {
                     let bytes = large_bytes(&large);
                     self.bytes -= bytes;
                     self.sizes.entry_bytes -= bytes;
                     let first = removed.entry(large.watch_id).or_insert(large.main);
                     *first = large.main.min(*first);
                 }
-                Entry::Answer(parcel) => match parcel.content {
-                    Content::Progress { .. } => {
+                OutboxEntry::Answer(parcel) => match parcel.content {
+                    ParcelContent::Progress { .. } => {
                         self.bytes -= ENTRY_BYTES + parcel.bytes();
                         self.sizes.answers -= 1;
                     }
-                    Content::Created { watch_id }
-                    | Content::Canceled { watch_id, .. }
-                    | Content::Revoked { watch_id, .. } => {
+                    ParcelContent::Created { watch_id }
+                    | ParcelContent::Canceled { watch_id, .. }
+                    | ParcelContent::Revoked { watch_id, .. } => {
                         removed.remove(&watch_id);
-                        self.entries.push_back(Entry::Answer(parcel));
+                        self.entries.push_back(OutboxEntry::Answer(parcel));
                     }
-                    Content::Refused { .. } | Content::Events { .. } | Content::Part { .. } => {
-                        self.entries.push_back(Entry::Answer(parcel));
+                    ParcelContent::Refused { .. }
+                    | ParcelContent::Events { .. }
+                    | ParcelContent::Part { .. } => {
+                        self.entries.push_back(OutboxEntry::Answer(parcel));
                     }
                 },
             }

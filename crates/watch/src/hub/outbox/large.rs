@@ -19,7 +19,7 @@ pub(in crate::hub) struct Large {
     pub subs: (i64, i64),
     /// Sub revision from which the next step reads.
     pub next: i64,
-    pub stage: Stage,
+    pub stage: LargeStage,
     /// Mean bytes of the events of the last step; 0 before the first one.
     pub event_bytes: usize,
     /// Whether the pairs before the events are compacted, when the first step was made.
@@ -37,7 +37,7 @@ pub(in crate::hub) struct Large {
 
 /// What the next step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hub) enum Stage {
+pub(in crate::hub) enum LargeStage {
     /// Counts bytes: a message begins with its length.
     Measure { bytes: usize },
     /// Encodes a part. All parts are `total` bytes; 0 if each is a separate response.
@@ -49,8 +49,8 @@ impl Large {
     pub fn restart(&mut self) {
         self.next = self.subs.0;
         self.stage = match self.form.may_fragment() {
-            true => Stage::Send { sent: 0, total: 0 },
-            false => Stage::Measure { bytes: 0 },
+            true => LargeStage::Send { sent: 0, total: 0 },
+            false => LargeStage::Measure { bytes: 0 },
         };
     }
 }

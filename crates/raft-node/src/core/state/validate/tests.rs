@@ -9,7 +9,7 @@ const NEWEST: u64 = 7;
 
 /// Entries 1 to 8 of terms 1 to 4, two each; committed up to 6, in term 7 of leader 2.
 fn judge(role: Role, peer: u64, message: &Message) -> Result<(), &'static str> {
-    let view = View {
+    let view = CoreView {
         id: 1,
         role,
         leader: Some(if role == Role::Leader { 1 } else { 2 }),
@@ -96,9 +96,9 @@ fn what_honest_members_send_is_taken() {
     }
 }
 
-type Refused = (Role, Message, &'static str);
+type RefusedCase = (Role, Message, &'static str);
 
-fn all_refused(cases: impl IntoIterator<Item = Refused>) {
+fn all_refused(cases: impl IntoIterator<Item = RefusedCase>) {
     for (role, message, reason) in cases {
         let peer = if message.from == 3 { 3 } else { 2 };
         assert_eq!(judge(role, peer, &message), Err(reason), "{role:?} {message:?}");
@@ -237,7 +237,7 @@ fn the_term_rises_by_one_leap_per_tick_and_a_member_that_is_behind_catches_up() 
 
 #[test]
 fn refusals_are_logged_once_in_a_while() {
-    let mut refusals = Refusals::default();
+    let mut refusals = RefusalLog::default();
     (0..1000).for_each(|_| refusals.note(2, "forged", 10));
     assert_eq!((refusals.quiet_ticks, refusals.unlogged), (10, 999));
     (0..10).for_each(|_| refusals.tick());

@@ -6,7 +6,7 @@ use raft_node::{PeerState, SnapshotOutcome};
 use crate::member::LeaseEvent;
 
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum WorldEvent {
     Tick {
         to: u64,
         boot: u64,
@@ -112,9 +112,9 @@ pub(super) enum Happening {
     Restart {
         to: u64,
     },
-    /// One of the vices that the seed has, by its place among them.
+    /// One of the schedules that the seed has, by its place among them.
     Fault {
-        vice: usize,
+        schedule: usize,
     },
     /// A member looks for the id of one that greets it in the lists of the members that it knows.
     Vouch {
@@ -136,7 +136,7 @@ pub(super) enum Happening {
 
 /// What the members of a cluster have to cope with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
+pub(super) enum FaultPhase {
     Faults,
     /// A minority is missing; everything else works.
     Reduced,
@@ -145,7 +145,7 @@ pub(super) enum Phase {
 
 /// How a member is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Absence {
+pub(super) enum DownMembers {
     Down,
     Isolated,
     /// It sends, but hears nothing.
@@ -154,28 +154,28 @@ pub(super) enum Absence {
     Mute,
 }
 
-/// A happening and its place in time. Ordered by time, then by when it was planned.
-pub(super) struct Planned {
+/// An event and its place in time. Ordered by time, then by when it was planned.
+pub(super) struct ScheduledEvent {
     pub at: u64,
     pub number: u64,
-    pub what: Happening,
+    pub what: WorldEvent,
 }
 
-impl PartialEq for Planned {
+impl PartialEq for ScheduledEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Planned {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Planned {
+impl PartialOrd for ScheduledEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Planned {
+impl Ord for ScheduledEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }

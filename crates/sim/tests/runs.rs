@@ -1,14 +1,14 @@
-//! Stories that are played with every run of the tests: short ones, of several seeds and sizes.
+//! Runs that are played with every run of the tests: short ones, of several seeds and sizes.
 //!
-//! The long stories are played by the gate, with seeds from the date, and by hand.
+//! The long runs are played by the gate, with seeds from the date, and by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use sim::fleet::play;
-use sim::{Count, Flaw, Plan, Report};
+use sim::{KnownBug, RunPlan, RunReport, Statistic};
 
-fn plan(seed: u64, members: u64) -> Plan {
-    Plan { seed, members, clients: 6, seconds: 25, flaw: Flaw::None }
+fn plan(seed: u64, members: u64) -> RunPlan {
+    RunPlan { seed, members, clients: 6, seconds: 25, known_bug: KnownBug::None }
 }
 
 /// Members of the cluster that a seed is played with.
@@ -25,7 +25,7 @@ fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
 }
 
 /// Seeds that the next test does not play. The mutants of `mutants.txt` that name this test are played with more,
-/// the first so many that `STORY_SEEDS` says: a bug that one story in a hundred shows is caught as well.
+/// the first so many that `STORY_SEEDS` says: a bug that one run in a hundred shows is caught as well.
 #[test]
 fn no_promise_is_broken_whatever_happens() {
     let seeds = match std::env::var("STORY_SEEDS") {
@@ -37,25 +37,25 @@ fn no_promise_is_broken_whatever_happens() {
 
 #[test]
 fn stories_reach_what_they_are_told_for() {
-    let mut all = Report::new(0);
+    let mut all = RunReport::new(0);
     for seed in 1..=25 {
         all.merge(&play(plan(seed, members(seed)), None).unwrap());
     }
     let rare = [
-        Count::SnapshotsCut,
-        Count::StartsWithStaged,
-        Count::StartsWithoutStore,
-        Count::FailedStarts,
-        Count::TornTails,
-        Count::ChangesRefused,
-        Count::Vouched,
-        Count::ToldAnew,
+        Statistic::SnapshotsCut,
+        Statistic::StartsWithStaged,
+        Statistic::StartsWithoutStore,
+        Statistic::FailedStarts,
+        Statistic::TornTails,
+        Statistic::ChangesRefused,
+        Statistic::Vouched,
+        Statistic::ToldAnew,
         // Where another group follows in the file, and no earlier entry has the length of the last one.
-        Count::FlippedBits,
+        Statistic::FlippedBits,
         // A leader hands over before it removes itself.
-        Count::LeadersRemoved,
+        Statistic::LeadersRemoved,
     ];
-    let missing = Count::ALL.iter().filter(|(count, _)| !rare.contains(count) && all.get(*count) == 0);
+    let missing = Statistic::ALL.iter().filter(|(count, _)| !rare.contains(count) && all.get(*count) == 0);
     assert_eq!(missing.map(|(_, name)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -75,20 +75,20 @@ fn whoever_listens_changes_nothing() {
     });
     let heard = play(plan(9, 3), Some(trace)).unwrap();
     assert_eq!(heard, play(plan(9, 3), None).unwrap());
-    assert!(told.load(std::sync::atomic::Ordering::Relaxed) >= heard.happenings);
+    assert!(told.load(std::sync::atomic::Ordering::Relaxed) >= heard.events);
 }
 
 #[test]
 fn a_flaw_is_found_within_a_few_stories() {
-    for flaw in [Flaw::DisksForget, Flaw::ReadsAskNobody, Flaw::BitsFlip] {
-        let breaks = |seed: &u64| play(Plan { flaw, ..plan(*seed, 3) }, None).is_err();
-        assert!((1..=10).any(|seed| breaks(&seed)), "{flaw:?} was never noticed");
+    for known_bug in [KnownBug::DisksForget, KnownBug::ReadsAskNobody, KnownBug::BitsFlip] {
+        let breaks = |seed: &u64| play(RunPlan { known_bug, ..plan(*seed, 3) }, None).is_err();
+        assert!((1..=10).any(|seed| breaks(&seed)), "{known_bug:?} was never noticed");
     }
 }
 
 #[test]
 fn a_flipped_bit_is_found_by_a_recount() {
-    let breach = |seed| play(Plan { flaw: Flaw::BitsFlip, ..plan(seed, 3) }, None).unwrap_err().0;
+    let breach = |seed| play(RunPlan { known_bug: KnownBug::BitsFlip, ..plan(seed, 3) }, None).unwrap_err().0;
     let found: Vec<String> = (1..=5).map(breach).collect();
     assert!(found.iter().any(|breach| breach.contains("recounts of")), "{found:?}");
 }
