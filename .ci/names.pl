@@ -4,7 +4,7 @@
 use strict;
 use warnings;
 
-my (%words, %files, %modules, $failed);
+my (%words, %files, %modules, %of_crate, $failed);
 # Made by a build, or names of other programs.
 my %elsewhere = map { $_ => 1 } qw(interop/bin libgcc_s rule_files jemalloc_pprof perf_event_open .txt);
 for my $file (split /\0/, qx(git ls-files -z)) {
@@ -17,6 +17,8 @@ for my $file (split /\0/, qx(git ls-files -z)) {
     local $/;
     my $text = <$in>;
     $words{$_} = 1 for $text =~ /\w+/g;
+    my ($crate) = $file =~ m{^crates/([\w-]+)/};
+    if ($crate) { $of_crate{$crate}{$_} = 1 for $text =~ /\w+/g, $file =~ /\w+/g }
     $modules{$_} = 1 for $text =~ /\bmod (\w+)/g;
     $words{$_} = 1 for $text =~ /[a-z][a-z0-9]*(?:-[a-z0-9]+)+/g;
 }
@@ -50,6 +52,13 @@ for my $page (@ARGV) {
             my $text = do { local (@ARGV, $/) = "crates/$file"; <> };
             $text =~ /\b$name(: [^=\n]+ =|:) \Q$value\E[;,]/
                 or $failed = print "$page: crates/$file does not say $name = $value\n";
+        }
+        # A crate and what it has, such as its test.
+        while (/`([\w-]+)` (?=`([\w:]+)`)/g) {
+            my ($crate, $name) = ($1, $2);
+            my ($last) = $name =~ /(\w+)(?:::)?$/;
+            next if !$of_crate{$crate} || $of_crate{$crate}{$last};
+            $failed = print "$page:$.: $name is not in crates/$crate\n";
         }
         while (/`([^`]+)`/g) {
             my $name = $1;
