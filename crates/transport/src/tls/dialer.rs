@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
+use super::refusals::reason;
 use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
 use super::stream::Stream;
@@ -153,8 +154,8 @@ impl Dialer {
             Ok::<_, io::Error>(stream)
         });
         let stream = handshake.await.map_err(io::Error::other)?;
-        let stream =
-            stream.map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {error}")))?;
+        let stream = stream
+            .map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {}", reason(&error))))?;
         Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
     }
 }

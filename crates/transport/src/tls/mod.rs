@@ -15,6 +15,7 @@
 //!
 //! Does not know what is spoken inside TLS.
 
+mod certificates; // whether they are genuine
 mod setup; // files, configurations, checks
 
 mod handshakes; // how many are in flight

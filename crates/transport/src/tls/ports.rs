@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use super::acceptor::Acceptor;
 use super::dialer::Dialer;
-use super::setup::{Live, Reload, TlsError, with_self_signed};
+use super::setup::{Live, PortKind, Reload, TlsError, with_self_signed};
 use crate::wire::Listener;
 use config::{PortTls, Settings, Urls};
 use process::shutdown::Stop;
@@ -42,14 +42,14 @@ impl Tls {
             let place = data_dir.join("fixtures").join("client");
             let port = with_self_signed(port, &place, &settings.listen_client_urls, years)?;
             let (live, reload) = Live::clients(port)?;
-            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), "client"));
+            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), PortKind::Clients));
             tls.reloads.push(reload);
         }
         if let Some(port) = &settings.tls.peer {
             let place = data_dir.join("fixtures").join("peer");
             let port = with_self_signed(port, &place, &settings.listen_peer_urls, years)?;
             let (live, reload) = Live::peers(port)?;
-            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), "peer"));
+            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), PortKind::Peers));
             tls.dialer = Dialer::new(live, threads.peers.clone());
             tls.reloads.push(reload);
         }

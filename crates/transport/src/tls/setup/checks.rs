@@ -5,13 +5,12 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use tokio_rustls::rustls::client::verify_server_name;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
+use crate::tls::certificates::{self, Certificate};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -123,10 +122,7 @@ fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Refuse
 }
 
 fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
-    let (Ok(certificate), Ok(name)) = (ParsedCertificate::try_from(der), ServerName::try_from(name)) else {
-        return false;
-    };
-    verify_server_name(&certificate, &name).is_ok()
+    Certificate::parse(der).is_ok_and(|certificate| certificates::is_valid_for(&certificate, name))
 }
 
 /// Alternative names of a certificate, as far as etcd compares them with an address.

@@ -7,7 +7,7 @@ use tokio_rustls::rustls;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("open {}", path.display())]
+    #[error("read {}{}", path.display(), hint(source))]
     Open { path: PathBuf, source: io::Error },
     #[error("write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -17,8 +17,17 @@ pub enum TlsError {
     NoSystemRoots,
     #[error("set up TLS")]
     Rustls(#[from] rustls::Error),
-    #[error("set up the verification of certificates: {0}")]
-    Verifier(String),
     #[error("make a self-signed certificate")]
     SelfSigned(#[from] rcgen::Error),
+}
+
+/// What to do about a file that cannot be read.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (check the path)",
+        io::ErrorKind::PermissionDenied => {
+            " (the user that kv-server runs as may not: change the owner or mode of the file or its directories)"
+        }
+        _ => "",
+    }
 }

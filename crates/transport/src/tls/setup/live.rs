@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use super::checks::Checks;
 use super::contents::Contents;
 use super::error::TlsError;
-use super::loaded::{Loaded, Use};
+use super::loaded::{Loaded, PortKind};
 use config::PortTls;
 use process::log::causes;
 use process::shutdown::Stop;
@@ -29,22 +29,22 @@ const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// The configuration of one port.
 pub struct Live {
     port: PortTls,
-    used: Use,
+    used: PortKind,
     loaded: Mutex<Arc<Loaded>>,
 }
 
 impl Live {
     /// Of the client port.
     pub fn clients(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
-        Live::load(port, Use::Clients)
+        Live::load(port, PortKind::Clients)
     }
 
     /// Of the peer port, and of connections to those of others.
     pub fn peers(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
-        Live::load(port, Use::Peers)
+        Live::load(port, PortKind::Peers)
     }
 
-    fn load(port: PortTls, used: Use) -> Result<(Arc<Live>, Reload), TlsError> {
+    fn load(port: PortTls, used: PortKind) -> Result<(Arc<Live>, Reload), TlsError> {
         let contents = Contents::read(&port)?;
         let loaded = Mutex::new(Arc::new(Loaded::build(&port, used, &contents)?));
         let live = Arc::new(Live { port, used, loaded });
