@@ -157,8 +157,8 @@ impl Wire {
         ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
-    /// Whether the other side sends something, rather than to end the connection at once as probes do. Not known
-    /// of a Unix socket.
+    /// Whether the other side sends something, rather than to end the connection at once as probes do. Not
+    /// known of a Unix socket.
     pub async fn begins(&self) -> bool {
         match self {
             Wire::Tcp(stream) => matches!(stream.peek(&mut [0]).await, Ok(1..)),

@@ -29,7 +29,8 @@ mod resolver; // addresses of names
 mod ports; // both ports of a member
 
 pub use acceptor::Acceptor;
+pub use certificates::date;
 pub use dialer::Dialer;
-pub use ports::{HandshakeThreads, Port, Tls, check_files};
+pub use ports::{HandshakeThreads, Port, Shown, Tls, check_files};
 pub use setup::TlsError;
 pub use stream::Stream;

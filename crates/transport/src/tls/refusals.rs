@@ -52,14 +52,17 @@ pub fn reason(error: &io::Error) -> String {
     };
     match error {
         Error::NoCertificatesPresented => {
-            "the client shows no certificate, and this port requires one (tls: client didn't provide a certificate)"
+            "the client shows no certificate, and this port requires one (tls: client didn't provide a \
+             certificate)"
                 .to_owned()
         }
         Error::InvalidCertificate(error) => certificate_reason(error),
         Error::AlertReceived(alert) => alert_reason(*alert),
-        Error::InvalidMessage(_) => "the other side does not speak TLS, perhaps plain HTTP (tls: first record does \
-                                     not look like a TLS handshake)"
-            .to_owned(),
+        Error::InvalidMessage(_) => {
+            "the other side does not speak TLS, perhaps plain HTTP (tls: first record does not look like a \
+             TLS handshake)"
+                .to_owned()
+        }
         Error::PeerIncompatible(what) => {
             format!("both sides have no TLS version, cipher suite, curve or signature in common: {what:?}")
         }
@@ -105,8 +108,8 @@ fn alert_reason(alert: AlertDescription) -> String {
         | CertificateUnknown
         | UnknownCA
         | UnsupportedCertificate => format!(
-            "the other side does not accept the certificate that this member shows (remote error: {alert:?}): \
-             does it trust the authority, and is the name that it dials among those of the certificate?"
+            "the other side does not accept the certificate that this member shows (remote error: \
+             {alert:?}): does it trust the authority, and does the certificate have the name that it dials?"
         ),
         CertificateRequired => {
             "the other side requires a certificate (remote error: CertificateRequired)".to_owned()

@@ -6,7 +6,7 @@ use x509_parser::extensions::{GeneralName, NameConstraints, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
 use x509_parser::x509::AlgorithmIdentifier;
 
-/// Characters of a name that are shown: whoever connects chooses it.
+/// Characters of a name that are shown: the other side chooses it.
 const SHOWN_MAX: usize = 128;
 /// The last arcs of those extensions below `id-ce` (2.5.29) that Go reads.
 const READ: [&str; 12] = ["14", "15", "17", "19", "30", "31", "32", "33", "35", "36", "37", "54"];
@@ -120,7 +120,7 @@ impl<'a> Certificate<'a> {
         self.x509.validity().not_after.timestamp()
     }
 
-    /// Whether it may be relied on at `now`, whoever signed it.
+    /// Whether it may be relied on at `now`, its signature aside.
     pub fn check_at(&self, now: i64) -> Result<(), Refusal> {
         let subject = || self.subject_text();
         let unknown = self.x509.extensions().iter().find(|extension| !is_understood(extension));
@@ -224,7 +224,7 @@ fn shown(name: &str) -> String {
     format!("{cut:?}")
 }
 
-/// The inside of an algorithm's sequence, as algorithms are told apart.
+/// The inside of an algorithm's sequence, by which algorithms are compared.
 fn content(algorithm: &AlgorithmIdentifier<'_>) -> Vec<u8> {
     let mut der = algorithm.algorithm.to_der_vec().unwrap_or_default();
     let parameters = algorithm.parameters.as_ref().map(|any| any.to_der_vec().unwrap_or_default());

@@ -1,7 +1,7 @@
 //! The search for a chain from a certificate to a root.
 //!
-//! Depth first: roots before intermediates, in the order in which they were given. The first chain that passes
-//! every check is enough.
+//! Depth first: roots before intermediates, in the order in which they were given. The first chain that
+//! passes every check is enough.
 
 use std::collections::{HashMap, HashSet};
 

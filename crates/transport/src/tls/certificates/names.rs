@@ -50,7 +50,7 @@ fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(Ipv6Addr::from(bytes)).to_canonical())
 }
 
-/// Whether the names of each certificate of a chain, which begins with the leaf, are permitted by all above it.
+/// Whether the names of each certificate of a chain, which begins with the leaf, are permitted by all above.
 pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), Refusal> {
     let mut left = COMPARED_MAX;
     for (at, certificate) in chain.iter().enumerate() {
@@ -141,8 +141,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether `name` is `domain` or below it. A domain with a dot in front permits names below it alone; an empty
-/// one permits all.
+/// Whether `name` is `domain` or below it. A domain with a dot in front permits names below it alone; an
+/// empty one permits all.
 fn is_below(name: &str, domain: &str) -> bool {
     let Some(start) = name.len().checked_sub(domain.len()) else { return false };
     let (Some(head), Some(tail)) = (name.get(..start), name.get(start..)) else { return false };

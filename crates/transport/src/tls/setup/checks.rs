@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
-use crate::tls::certificates::{self, Certificate};
+use crate::tls::certificates::{self, Certificate, Refusal};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -32,8 +32,8 @@ pub struct Checks {
 pub enum Refused {
     #[error("the certificate cannot be read")]
     Unreadable,
-    #[error("the certificate has expired or is not valid yet")]
-    Expired,
+    #[error("{0}")]
+    Certificate(#[from] Refusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
     CommonName(String),
     #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
@@ -82,11 +82,9 @@ impl Checks {
                 return Err(Refused::Revoked(text));
             }
         }
-        let certificate = parsed(first)?;
-        if !certificate.validity().is_valid() {
-            return Err(Refused::Expired);
-        }
-        self.check_common_name(&certificate)?;
+        let now = UnixTime::now().as_secs().cast_signed();
+        Certificate::parse(first)?.check_at(now)?;
+        self.check_common_name(&parsed(first)?)?;
         self.check_hostnames(first)
     }
 

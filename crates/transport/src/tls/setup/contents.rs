@@ -68,13 +68,16 @@ impl Contents {
 impl Contents {
     /// Files of certificates, each with when the first of them ends, in seconds since 1970.
     pub fn ends(&self) -> Vec<(&Path, i64)> {
-        let pairs = self.shown.iter().chain(&self.own).map(|pair| &pair.certificate);
-        let end = |file: &Bytes| {
-            let certificates = file.certificates().ok()?;
-            let ends = certificates.iter().filter_map(|der| Some(Certificate::parse(der).ok()?.end()));
-            ends.min()
-        };
-        pairs.chain(&self.authorities).filter_map(|file| Some((file.path.as_path(), end(file)?))).collect()
+        self.pairs().chain(&self.authorities).filter_map(Bytes::end).collect()
+    }
+
+    /// The same without authorities.
+    pub fn ends_of_pairs(&self) -> Vec<(&Path, i64)> {
+        self.pairs().filter_map(Bytes::end).collect()
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = &Bytes> {
+        self.shown.iter().chain(&self.own).map(|pair| &pair.certificate)
     }
 }
 
@@ -103,7 +106,7 @@ impl Pair {
 impl Bytes {
     /// A regular file alone: a pipe would be waited for, and a device may have no end.
     fn read(path: &Path) -> Result<Bytes, TlsError> {
-        let failed = |source| TlsError::Open { path: path.to_owned(), source };
+        let failed = |error| TlsError::Open { path: path.to_owned(), error };
         let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
         let at_once = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(at_once).open(path).map_err(failed)?;
@@ -122,6 +125,12 @@ impl Bytes {
 
     fn unusable(&self, reason: String) -> TlsError {
         TlsError::Unusable { path: self.path.clone(), reason }
+    }
+
+    fn end(&self) -> Option<(&Path, i64)> {
+        let certificates = self.certificates().ok()?;
+        let ends = certificates.iter().filter_map(|der| Some(Certificate::parse(der).ok()?.end()));
+        Some((&self.path, ends.min()?))
     }
 
     /// At least one.
@@ -182,8 +191,8 @@ impl Bytes {
         }
     }
 
-    /// Every certificate must be usable: an operator who names an authority relies on it. OpenSSL's other labels
-    /// of certificates are accepted, as in etcd.
+    /// Every certificate must be usable: an operator who names an authority relies on it. OpenSSL's other
+    /// labels of certificates are accepted, as in etcd.
     pub fn roots(&self) -> Result<Roots, TlsError> {
         let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
         for label in ["X509 CERTIFICATE", "TRUSTED CERTIFICATE"] {

@@ -7,8 +7,8 @@ use tokio_rustls::rustls;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("read {}{}", path.display(), hint(source))]
-    Open { path: PathBuf, source: io::Error },
+    #[error("open {}: {error}{}", path.display(), hint(error))]
+    Open { path: PathBuf, error: io::Error },
     #[error("write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
@@ -26,7 +26,7 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => " (check the path)",
         io::ErrorKind::PermissionDenied => {
-            " (the user that kv-server runs as may not: change the owner or mode of the file or its directories)"
+            " (kv-server's user may not: change the owner or mode of the file or its directories)"
         }
         _ => "",
     }

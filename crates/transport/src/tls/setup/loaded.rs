@@ -20,6 +20,8 @@ pub struct Loaded {
     pub server: Option<Arc<ServerConfig>>,
     pub client: Option<Arc<ClientConfig>>,
     pub checks: Arc<Checks>,
+    /// When the first certificate that is shown ends, in seconds since 1970.
+    pub certificate_end: Option<i64>,
 }
 
 /// Which of the two configurations a port needs, and what may be spoken inside.
@@ -32,6 +34,14 @@ pub enum PortKind {
 }
 
 impl PortKind {
+    /// In logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortKind::Clients => "client",
+            PortKind::Peers => "peer",
+        }
+    }
+
     fn alpn(self) -> Vec<Vec<u8>> {
         match self {
             PortKind::Clients => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
@@ -50,6 +60,7 @@ impl Loaded {
             server: server(port, used, contents, &provider)?,
             client: if used == PortKind::Peers { client } else { None },
             checks: Arc::new(Checks::new(port, revoked)),
+            certificate_end: contents.ends_of_pairs().into_iter().map(|(_, end)| end).min(),
         })
     }
 }

@@ -253,3 +253,77 @@ fn hosts_are_names_and_addresses_as_in_go() {
         assert_eq!(is_valid_for(&certificate, host), wanted, "{host}");
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = own_pair(directory.path());
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let (good, key) = (read(&own.certificate), read(&own.key));
+    let der = CertificateDer::from_pem_slice(good.as_bytes()).unwrap();
+    let other_key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let labelled = |label: &str| good.replace(" CERTIFICATE-", &format!(" {label}-"));
+    let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let old =
+        "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END EC PRIVATE KEY-----\n";
+    let damaged_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let (certificate, public) = (labelled("TRUSTED CERTIFICATE"), labelled("PUBLIC KEY"));
+    for (name, text, wanted) in [
+        ("own.pem", key.as_bytes(), "are the files of certificate and key swapped?"),
+        ("own.key", good.as_bytes(), "are the files of certificate and key swapped?"),
+        ("own.pem", b"", "the file is empty; it must contain a CERTIFICATE in PEM"),
+        ("own.key", b"", "the file is empty; it must contain a PRIVATE KEY in PEM"),
+        ("own.pem", &der, "it is DER, not PEM: convert it with `openssl x509 -inform DER -in "),
+        ("own.key", &der, "it is DER, not PEM: convert it with `openssl pkey -inform DER -in "),
+        ("own.pem", b"text", "it is no PEM: a CERTIFICATE begins with -----BEGIN CERTIFICATE-----"),
+        (
+            "own.pem",
+            certificate.as_bytes(),
+            "there is no CERTIFICATE in it, but TRUSTED CERTIFICATE: convert it",
+        ),
+        ("own.key", public.as_bytes(), "there is no PRIVATE KEY in it, but PUBLIC KEY"),
+        ("own.pem", &good.as_bytes()[..200], "its PEM is damaged: "),
+        (
+            "own.key",
+            encrypted.as_bytes(),
+            "the private key is encrypted, and no flag gives its password: decrypt",
+        ),
+        ("own.key", old.as_bytes(), "the private key is encrypted"),
+        ("own.key", damaged_key.as_bytes(), "this private key is damaged or of a kind that cannot be used"),
+        ("own.key", other_key.as_bytes(), "does not belong to the certificate in "),
+        ("ca.pem", b"text", "it is no PEM"),
+        ("ca.pem", key.as_bytes(), "there is a private key in it and no certificate"),
+        ("crl.pem", b"text", "there is no list of revoked certificates in it"),
+    ] {
+        let files = [("own.pem", &good), ("own.key", &key), ("ca.pem", &good)];
+        files.iter().for_each(|(name, text)| drop(write(directory.path(), name, text)));
+        let crl_file = Some(directory.path().join("crl.pem")).filter(|_| name == "crl.pem");
+        std::fs::write(directory.path().join(name), text).unwrap();
+        let trusted_ca_file = Some(directory.path().join("ca.pem"));
+        let port = PortTls { shown: Some(own.clone()), trusted_ca_file, crl_file, ..PortTls::default() };
+        let port = PortTls { requires_certificate: true, ..port };
+        let said = causes(&load(&port, PortKind::Clients).err().unwrap());
+        let path = directory.path().join(name).display().to_string();
+        assert!(said.starts_with(&path) && said.contains(wanted), "{name} {wanted}: {said}");
+    }
+    std::fs::remove_file(&own.key).unwrap();
+    let port = PortTls { shown: Some(own.clone()), ..PortTls::default() };
+    let said = causes(&load(&port, PortKind::Clients).err().unwrap());
+    assert!(said.contains("own.key: ") && said.ends_with(" (check the path)"), "{said}");
+}
+
+#[test]
+fn openssls_other_labels_of_certificates_name_authorities_as_in_etcd() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = own_pair(directory.path());
+    let good = std::fs::read_to_string(&own.certificate).unwrap();
+    for label in ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"] {
+        let text = good.replace(" CERTIFICATE-", &format!(" {label}-"));
+        let trusted_ca_file = Some(write(directory.path(), "ca.pem", &text));
+        let port = PortTls { trusted_ca_file, requires_certificate: true, ..PortTls::default() };
+        let showing = PortTls { shown: Some(own.clone()), is_self_signed: true, ..PortTls::default() };
+        let server =
+            load(&PortTls { shown: Some(own.clone()), ..port }, PortKind::Peers).unwrap().server.unwrap();
+        shake(load(&showing, PortKind::Peers).unwrap().client.unwrap(), server).unwrap();
+    }
+}
