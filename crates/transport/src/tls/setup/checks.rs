@@ -40,7 +40,10 @@ pub enum Refused {
     Hostname,
     #[error("transport: certificate serial {0} revoked")]
     Revoked(String),
-    #[error("tls: {address:?} does not match any of DNSNames {names:?}")]
+    #[error(
+        "the certificate is not for the address that it is used from (tls: {address:?} does not match any of \
+         DNSNames {names:?}): see --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
+    )]
     Address { address: String, names: Vec<String> },
 }
 
