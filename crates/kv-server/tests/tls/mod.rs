@@ -374,6 +374,7 @@ fn the_peer_port_judges_certificates_before_it_reads() {
             })
             .collect();
         assert_eq!(got, wanted, "{more}");
+        cluster.members[0].running().wait_for("rejected connection on peer endpoint");
     }
 }
 
