@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, Error, NamedGroup, ServerConfig, ServerConnection,
+    CertificateError, ClientConfig, ClientConnection, Error, NamedGroup, ServerConfig, ServerConnection,
 };
 
 use super::contents::Contents;
@@ -200,6 +201,36 @@ fn a_chain_with_any_bit_changed_is_refused() {
                 assert!(!is_admitted(&verifier, &changed), "{name}: certificate {at}, byte {byte}");
             }
         }
+    }
+}
+
+#[test]
+fn who_does_not_have_the_key_of_a_certificate_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = own_pair(directory.path());
+    let chain = vec![CertificateDer::from_pem_file(&own.certificate).unwrap()];
+    let provider = Arc::new(with_p521(ring::default_provider()));
+    let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let stolen = CertifiedKey::new(chain, provider.key_provider.load_private_key(key).unwrap());
+    let stolen = Arc::new(SingleCertAndKey::from(stolen));
+    // The certificate is trusted, so that the key alone is wrong.
+    let (shown, trusted_ca_file) = (Some(own.clone()), Some(own.certificate));
+    let port = PortTls { shown, trusted_ca_file, requires_certificate: true, ..PortTls::default() };
+    let any = PortTls { is_self_signed: true, ..port.clone() };
+    let (judge, any) = (load(&port, PortKind::Peers).unwrap(), load(&any, PortKind::Peers).unwrap());
+    let bad = Err(Error::InvalidCertificate(CertificateError::BadSignature));
+    for version in [&tokio_rustls::rustls::version::TLS12, &tokio_rustls::rustls::version::TLS13] {
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let client = client.with_protocol_versions(&[version]).unwrap().dangerous();
+        let verifier = Verifier::new(None, provider.signature_verification_algorithms);
+        let client = client.with_custom_certificate_verifier(Arc::new(verifier));
+        let client = Arc::new(client.with_client_cert_resolver(stolen.clone()));
+        assert_eq!(shake(client, judge.server.clone().unwrap()), bad, "a client, {version:?}");
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let server = server.with_protocol_versions(&[version]).unwrap().with_no_client_auth();
+        let server = Arc::new(server.with_cert_resolver(stolen.clone()));
+        assert_eq!(shake(any.client.clone().unwrap(), server), bad, "a server, {version:?}");
     }
 }
 
