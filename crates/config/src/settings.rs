@@ -5,6 +5,7 @@
 //!
 //! Knows nothing of what lies on disk: whether the initial cluster matters at all is decided in `bootstrap`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::audit::{self, AuditSettings, InvalidAudit};
 use super::auth::{self, AuthSettings, InvalidAuthOptions};
 use super::corruption::{self, CorruptionChecks, InvalidInterval};
 use super::discovery::{Discovery, DiscoverySettingsError};
-use super::flags::{ClusterState, FeatureGate, Flags, feature_gates};
+use super::flags::{ClusterState, FeatureGate, Flags, feature_gates, is_gate_on};
 use super::log::LogSettingsError;
 use super::retention::{Retention, RetentionError};
 use super::tls::{Listened, TlsSettings, TlsSettingsError};
@@ -73,6 +74,8 @@ pub struct Settings {
     pub advertise_client_urls: Urls,
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
+    /// Where other members are dialled from; the system chooses, if there is none.
+    pub peer_source: Option<IpAddr>,
     pub initial: Initial,
     /// Who says what the initial cluster is, if it was not given.
     pub discovery: Option<Discovery>,
@@ -291,6 +294,7 @@ impl Settings {
             cors: flags.cors.clone().unwrap_or_else(|| "*".to_owned()),
             host_whitelist: flags.host_whitelist.clone().unwrap_or_else(|| "*".to_owned()),
             enable_grpc_gateway: flags.enable_grpc_gateway.unwrap_or(true),
+            peer_source: peer_source(flags, &advertise_peer_urls),
             advertise_peer_urls,
             name_given: flags.name.clone(),
             name,
@@ -325,6 +329,23 @@ impl Settings {
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.clock.election
     }
+}
+
+/// What the feature gate `SetMemberLocalAddr` chooses: the first address that is advertised to members, of
+/// those that other hosts can reach.
+fn peer_source(flags: &Flags, advertised: &Urls) -> Option<IpAddr> {
+    if !is_gate_on(flags.feature_gates.as_deref().unwrap_or_default(), "SetMemberLocalAddr") {
+        return None;
+    }
+    let addresses = advertised.iter().filter_map(|url| url.host().parse::<IpAddr>().ok());
+    let source = addresses.into_iter().find(|address| !address.is_loopback() && !address.is_unspecified());
+    if source.is_none() {
+        tracing::warn!(
+            advertise_peer_urls = %advertised,
+            "unable to set a member local address due to lack of suitable local addresses"
+        );
+    }
+    source
 }
 
 impl Settings {
@@ -447,6 +468,22 @@ mod tests {
         assert_eq!(settings.limits.quota_bytes, 2_147_483_648);
         assert_eq!(settings.limits.message_bytes_max(), 1_572_864 + 524_288);
         assert_eq!(settings.request_timeout(), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_gate_chooses_the_address_from_which_members_are_dialled() {
+        for (urls, wanted) in [
+            ("http://192.168.100.110:2380", Some("192.168.100.110")),
+            ("http://localhost:1,http://127.0.0.1:2,http://0.0.0.0:3,http://10.0.0.1:4", Some("10.0.0.1")),
+            ("http://[::1]:1,http://[::]:2,http://[fd00::1]:2380", Some("fd00::1")),
+            ("http://member.test:2380", None),
+        ] {
+            for (gate, is_on) in [("SetMemberLocalAddr", true), ("AllAlpha", true), ("AllBeta", false)] {
+                let line = format!("--initial-advertise-peer-urls={urls} --feature-gates={gate}=true");
+                let source = settings(&line).unwrap().peer_source.map(|address| address.to_string());
+                assert_eq!(source.as_deref(), wanted.filter(|_| is_on), "{line}");
+            }
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use grpc_server::listen::{self, BindError, Permits, Sharing};
 use grpc_server::{http2, metrics_port};
 use process::shutdown::Stop;
 use telemetry::metrics::{Exposition, SlowCalls};
-use transport::tls::{Port, Tls};
+use transport::tls::{Port, Shown, Tls};
 use transport::wire::SocketFile;
 
 /// A listener of clients, and what is spoken on it.
@@ -67,8 +67,9 @@ impl Listeners {
 }
 
 /// What answers over plain HTTP.
-pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings) -> Http {
-    let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), settings.feature_gates.clone());
+pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings, certificates: Shown) -> Http {
+    let features = settings.feature_gates.clone();
+    let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates);
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
     let limits = &member.limits;
     let gateway = settings.enable_grpc_gateway.then(|| {

@@ -50,7 +50,7 @@ use process::version;
 use telemetry::metrics::Metrics;
 use telemetry::traces::{TraceError, Traces};
 use telemetry::usage::Usage;
-use transport::tls::{Dialer, HandshakeThreads, Port, Tls, TlsError};
+use transport::tls::{Dialer, HandshakeThreads, Port, Shown, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -154,8 +154,9 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let running =
         Running::start(&runtimes, settings, &directory, (established, opened, company), metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
+    let certificates = tls.shown();
     tls.follow_files(runtimes.tls().handle(), &stop);
-    let lived = runtimes.clients.block_on(running.live((clients, probes), descriptors.clients));
+    let lived = runtimes.clients.block_on(running.live((clients, probes, certificates), descriptors.clients));
     traces.close();
     runtimes.abandon();
     lived?;
@@ -343,12 +344,12 @@ impl Running {
     /// Becomes ready, serves, and ends when a signal says so.
     async fn live(
         self,
-        (clients, probes): (Vec<ClientPort>, Vec<Port>),
+        (clients, probes, certificates): (Vec<ClientPort>, Vec<Port>, Shown),
         connections_max: u32,
     ) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();
         let permits = Permits::new(connections_max);
-        let http = listeners::http(&self.member, &self.leases, &self.settings);
+        let http = listeners::http(&self.member, &self.leases, &self.settings, certificates);
         listeners::serve_probes(probes, &self.settings, &http, &stop);
         {
             let mut ended = std::pin::pin!(self.ended());

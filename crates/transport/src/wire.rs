@@ -18,7 +18,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
@@ -157,6 +159,18 @@ impl Wire {
         ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
+    /// Whether the other side sends something, rather than to end the connection at once as probes do.
+    pub async fn begins(&self) -> bool {
+        let peeked = match self {
+            Wire::Tcp(stream) => stream.peek(&mut [0]).await,
+            Wire::Unix(stream) => {
+                let peek = || Ok(recv(stream, &mut [0][..], RecvFlags::PEEK)?.0);
+                stream.async_io(Interest::READABLE, peek).await
+            }
+        };
+        matches!(peeked, Ok(1..))
+    }
+
     pub fn is_unix(&self) -> bool {
         matches!(self, Wire::Unix(_))
     }
@@ -249,6 +263,29 @@ mod tests {
         std::fs::write(&path, "precious").unwrap();
         assert_eq!(listen_unix(&path, 8).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_closed_at_once_does_not_begin() {
+        let directory = tempfile::tempdir().unwrap();
+        let (unix, _file) = listen_unix(&directory.path().join("s"), 8).unwrap();
+        let tcp = Listener::Tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        for is_begun in [false, true] {
+            let address = tcp.local_addr().unwrap();
+            let mut dialled =
+                [Wire::Tcp(TcpStream::connect(address).await.unwrap()), connect_to(&directory).await];
+            for (listener, stream) in [&tcp, &unix].into_iter().zip(&mut dialled) {
+                if is_begun {
+                    tokio::io::AsyncWriteExt::write_all(stream, b"x").await.unwrap();
+                }
+                tokio::io::AsyncWriteExt::shutdown(stream).await.unwrap();
+                assert_eq!(listener.accept().await.unwrap().begins().await, is_begun);
+            }
+        }
+    }
+
+    async fn connect_to(directory: &tempfile::TempDir) -> Wire {
+        Wire::connect_unix(&directory.path().join("s")).await.unwrap()
     }
 
     #[tokio::test]

@@ -1,11 +1,12 @@
-//! `--feature-gates`: etcd's gates by name. The two that compare hashes of members have an effect.
+//! `--feature-gates`: etcd's gates by name. Those that compare hashes of members and that choose the source
+//! address of links have an effect.
 
 /// Gates that have an effect here. In etcd they are alpha: `AllAlpha` sets those that are not named.
-const HONOURED: [&str; 2] = ["CompactHashCheck", "InitialCorruptCheck"];
+const HONOURED: [&str; 3] = ["CompactHashCheck", "InitialCorruptCheck", "SetMemberLocalAddr"];
 
 /// Gates, each with the reason why it has no effect here, or with what it does.
 pub const GATES: [(&str, &str); 11] = [
-    ("AllAlpha", "of the gates that it sets, only the comparisons of hashes have an effect"),
+    ("AllAlpha", "it sets other gates, of which some have an effect"),
     ("AllBeta", "no gate that it sets has an effect"),
     ("CompactHashCheck", "the leader compares the hashes of compactions"),
     ("FastLeaseKeepAlive", "keepalives never wait for applies"),
@@ -13,7 +14,7 @@ pub const GATES: [(&str, &str); 11] = [
     ("LeaseCheckpoint", "remaining TTLs always survive a change of leader"),
     ("LeaseCheckpointPersist", "remaining TTLs always survive a restart"),
     ("PriorityRequest", "requests have no priorities"),
-    ("SetMemberLocalAddr", "the system chooses the source address of links"),
+    ("SetMemberLocalAddr", "peers are dialled from the first address of --initial-advertise-peer-urls"),
     ("StopGRPCServiceOnDefrag", "defragmentation does not block requests"),
     ("TxnModeWriteWithSharedBuffer", "transactions copy no read buffer"),
 ];

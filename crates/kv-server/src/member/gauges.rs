@@ -15,6 +15,7 @@ use super::handle::Member;
 use config::FeatureGate;
 use process::version;
 use telemetry::metrics::show;
+use transport::tls::Shown;
 
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);
@@ -28,13 +29,18 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    pub fn new(member: Arc<Member>, leases: LeaseTable, features: Vec<FeatureGate>) -> Gauges {
-        Gauges { leases, features, member: Shared(member) }
+    pub fn new(
+        member: Arc<Member>,
+        leases: LeaseTable,
+        features: Vec<FeatureGate>,
+        certificates: Shown,
+    ) -> Gauges {
+        Gauges { leases, features, member: Shared(member, certificates) }
     }
 }
 
-/// A member that prints nothing of itself.
-struct Shared(Arc<Member>);
+/// A member that prints nothing of itself, and its certificates.
+struct Shared(Arc<Member>, Shown);
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,6 +75,7 @@ impl Collector for Gauges {
             usage.encode(&mut encoder)?;
         }
         self.encode_features(&mut encoder)?;
+        self.encode_certificates(&mut encoder)?;
         self.encode_alarms(&mut encoder)?;
         let member = format!("{:x}", self.member.0.ids.member);
         let labels = [
@@ -100,6 +107,20 @@ impl Gauges {
         for gate in &self.features {
             let labels = [("name", gate.name), ("stage", gate.stage)];
             ConstGauge::new(i64::from(gate.is_on)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let ends = self.member.1.ends();
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let name = "kv_server_certificate_not_after_timestamp_seconds";
+        let help = "When the first certificate that a port shows expires";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (port, end) in ends {
+            ConstGauge::new(end).encode(family.encode_family(&[("port", port)])?)?;
         }
         Ok(())
     }

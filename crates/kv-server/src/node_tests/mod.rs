@@ -76,7 +76,8 @@ struct Alone {
 impl Alone {
     fn services(&self) -> ClientServices {
         let Running { member, leases, settings, .. } = &self.running;
-        listeners::services(listeners::http(member, leases, settings), leases, settings, &self.stop)
+        let http = listeners::http(member, leases, settings, Shown::default());
+        listeners::services(http, leases, settings, &self.stop)
     }
 
     fn stop(self) {

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::{Cluster, Member, PATIENCE, put};
 use authority::{Authority, Files, GOOD, Wish};
@@ -137,6 +137,76 @@ fn the_client_port_asks_for_a_certificate_and_judges_it() {
 }
 
 #[test]
+fn failed_handshakes_say_who_and_why_and_probes_say_nothing() {
+    let (authority, foreign, files) = (Authority::new("a"), Authority::new("b"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    files.write("ca.pem", &authority.pem);
+    let mut flags = in_files(
+        &files,
+        &[("cert-file", "server.pem"), ("key-file", "server.key"), ("trusted-ca-file", "ca.pem")],
+    );
+    flags.push("--client-cert-auth".to_owned());
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let cluster = start_one(cluster);
+    let (port, process) = (cluster.members[0].client_port, cluster.members[0].running());
+    for _ in 0..3 {
+        drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    }
+    let refused = |shown| assert_eq!(Caller::new(&authority, shown, BOTH).health(port), Refused);
+    let (expired, strange) = (authority.issue(EXPIRED), foreign.issue(GOOD));
+    let cases: [(&str, &dyn Fn()); 5] = [
+        ("the client shows no certificate, and this port requires one", &|| refused(None)),
+        ("the certificate has expired: it was valid until 20", &|| refused(Some(&expired))),
+        ("no trusted authority has issued the certificate", &|| refused(Some(&strange))),
+        ("the other side does not accept the certificate that this member shows", &|| {
+            assert_eq!(Caller::new(&foreign, None, BOTH).health(port), Refused);
+        }),
+        ("the other side does not speak TLS, perhaps plain HTTP", &|| {
+            let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            plain.write_all(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
+            let _alert = plain.read_to_end(&mut Vec::new());
+        }),
+    ];
+    for (at, (wanted, refuse)) in cases.iter().enumerate() {
+        // At most one line is logged each second.
+        std::thread::sleep(Duration::from_millis(1100));
+        refuse();
+        process.wait_for(wanted);
+        let said = process.said();
+        let lines: Vec<&str> =
+            said.lines().filter(|line| line.contains("rejected connection on client endpoint")).collect();
+        assert_eq!(lines.len(), at + 1, "one line each, and none of a probe: {said}");
+        assert!(lines[at].contains(r#""remote-addr":"127.0.0.1:"#) && lines[at].contains(r#""unlogged":0"#));
+    }
+}
+
+#[test]
+fn certificates_that_end_soon_are_warned_of_and_shown_as_a_metric() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(EXPIRED));
+    let flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let probes = testkit::ports(1)[0];
+    cluster.members[0].extra.push(format!("--listen-metrics-urls=http://127.0.0.1:{probes}"));
+    let cluster = start_one(cluster);
+    let process = cluster.members[0].running();
+    process.wait_for("a certificate has expired; replace its files");
+    let end = || {
+        let metrics = common::http(probes, "GET /metrics");
+        let start = "kv_server_certificate_not_after_timestamp_seconds{port=\"client\"} ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(start).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{metrics}")).parse::<u64>().unwrap()
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!((now - 7200..now).contains(&end()), "the hour before");
+    files.write_pair("server", &authority.issue(GOOD));
+    process.wait_for("a certificate expires within 14 days");
+    assert!((now..now + 7200).contains(&end()), "the next hour");
+}
+
+#[test]
 fn clients_refuse_a_member_with_a_bad_certificate_and_it_serves_once_it_has_a_good_one() {
     let (authority, files) = (Authority::new("a"), Files::new());
     // It starts, as etcd does: a certificate may be renewed while it runs.
@@ -223,7 +293,7 @@ fn files_that_change_are_used_and_broken_ones_are_not() {
         files.write(name, what);
         let path = files.path(name).display().to_string();
         let process = cluster.members[0].running();
-        process.wait_for(&path);
+        process.wait_for(&format!("{path}: "));
         assert!(process.said().contains("certificates cannot be reloaded; the last ones stay in use"));
         assert_eq!(caller.health(port), Served, "{name} is broken");
         files.write(name, &good);
@@ -304,6 +374,7 @@ fn the_peer_port_judges_certificates_before_it_reads() {
             })
             .collect();
         assert_eq!(got, wanted, "{more}");
+        cluster.members[0].running().wait_for("rejected connection on peer endpoint");
     }
 }
 
@@ -510,10 +581,17 @@ fn what_cannot_work_is_refused_at_the_start_in_etcds_words() {
         (vec![], "TLS key/cert (--cert-file, --key-file) must be provided for client url".to_owned()),
         (vec![("cert-file", &pem)], format!("KeyFile and CertFile must both be present[key: , cert: {pem}]")),
         (vec![("cert-file", &absent), ("key-file", &key)], format!("open {absent}: ")),
-        (vec![("cert-file", &pem), ("key-file", &other)], format!("{pem}: ")),
+        (
+            vec![("cert-file", &pem), ("key-file", &other)],
+            format!("{other}: this private key does not belong to the certificate in {pem}"),
+        ),
+        (
+            vec![("cert-file", &key), ("key-file", &pem)],
+            format!("{key}: there is a private key in it and no certificate: are the files"),
+        ),
         (
             vec![("cert-file", &pem), ("key-file", &key), ("trusted-ca-file", &empty)],
-            format!("{empty}: there is no certificate in it"),
+            format!("{empty}: the file is empty; it must contain a CERTIFICATE in PEM"),
         ),
         (
             vec![("cert-file", &pem), ("key-file", &key), ("client-crl-file", &empty)],

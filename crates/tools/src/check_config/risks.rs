@@ -11,6 +11,7 @@ use rustix::fs::{statfs, statvfs};
 use config::{Scheme, Settings, Url, Urls};
 use process::descriptors;
 use process::log::{LogOutput, LogSettings};
+use transport::tls::date;
 
 /// Numbers of file systems, as `statfs` has them.
 const TMPFS: u64 = 0x0102_1994;
@@ -94,12 +95,12 @@ fn certificates(ends: &[(PathBuf, i64)], risks: &mut Vec<String>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     for (path, end) in ends {
-        let (path, days) = (path.display(), (end - now) / DAY_SECONDS);
+        let (path, days, date) = (path.display(), (end - now) / DAY_SECONDS, date(*end));
         if *end <= now {
-            risks.push(format!("{path}: a certificate has expired: the other side refuses it"));
+            risks.push(format!("{path}: a certificate has expired ({date}): the other side refuses it"));
         } else if days < CERTIFICATE_DAYS {
             risks.push(format!(
-                "{path}: a certificate expires in {days} days; its file may be replaced at run time"
+                "{path}: a certificate expires in {days} days ({date}); its file may be replaced at run time"
             ));
         }
     }

@@ -4,19 +4,19 @@
 //! the socket was accepted, and run where the connection is served. The socket stays registered with the
 //! runtime that accepted it, so the stream goes back there without being moved between event loops.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::{TlsAcceptor, TlsStream};
+use tokio_rustls::rustls::{ServerConfig, server};
+use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::handshakes::Handshakes;
-use super::refusals::Refusals;
-use super::setup::{Live, Lookups};
+use super::refusals::{Failure, Refusals, reason};
+use super::setup::{Live, Lookups, PortKind};
 use super::stream::Stream;
 use crate::wire::Wire;
 
@@ -32,8 +32,7 @@ pub struct Acceptor {
     handshakes: Handshakes,
     refusals: Arc<Refusals>,
     lookups: Lookups,
-    /// For the log.
-    port: &'static str,
+    port: PortKind,
     protocols: Protocols,
 }
 
@@ -62,7 +61,7 @@ impl Protocols {
 
 impl Acceptor {
     /// Handshakes run on `threads`.
-    pub fn new(live: Arc<Live>, threads: Handle, port: &'static str) -> Acceptor {
+    pub fn new(live: Arc<Live>, threads: Handle, port: PortKind) -> Acceptor {
         Acceptor {
             live,
             threads,
@@ -82,12 +81,13 @@ impl Acceptor {
     /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
     /// be dropped at any time: the handshake ends with it.
     pub async fn accept(&self, stream: Wire) -> Option<Stream> {
-        let remote = match stream.peer_address() {
-            Some(address) => address.ip().to_canonical(),
+        let address = match stream.peer_address() {
+            Some(address) => SocketAddr::new(address.ip().to_canonical(), address.port()),
             // Who connects to a Unix socket is on this machine.
-            None if stream.is_unix() => Ipv4Addr::LOCALHOST.into(),
+            None if stream.is_unix() => (Ipv4Addr::LOCALHOST, 0).into(),
             None => return None,
         };
+        let remote = address.ip();
         // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
         let slot = self.handshakes.begin(remote);
         let deadline = Instant::now() + HANDSHAKE_WITHIN;
@@ -97,11 +97,23 @@ impl Acceptor {
             ended = timeout_at(deadline, task) => match ended {
                 Ok(Ok(ended)) => ended,
                 Ok(Err(_)) => return None, // The member stops.
-                Err(_) => Err(format!("not finished within {HANDSHAKE_WITHIN:?}")),
+                Err(_) => {
+                    let reason = format!("the handshake was not finished within {HANDSHAKE_WITHIN:?}");
+                    Err(Some(Failure { server_name: String::new(), reason }))
+                }
             },
-            () = slot.displaced() => Err("given up for newer ones".to_owned()),
+            () = slot.displaced() => {
+                let reason = "the handshake was given up for newer ones".to_owned();
+                Err(Some(Failure { server_name: String::new(), reason }))
+            }
         };
-        ended.map_err(|reason| self.refusals.note(self.port, remote, &reason)).ok()
+        ended
+            .map_err(|failure| {
+                if let Some(failure) = failure {
+                    self.refusals.note(self.port, address, &failure);
+                }
+            })
+            .ok()
     }
 }
 
@@ -113,11 +125,22 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, String> {
-    let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
-    let config = port.protocols.of(config);
-    let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|error| error.to_string())?;
-    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    checks.check(chain, remote, &port.lookups).await.map_err(|refused| refused.to_string())?;
-    Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
+/// The error is None for a connection that was opened and closed, as probes of load balancers do.
+async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, Option<Failure>> {
+    if !stream.begins().await {
+        return Err(None);
+    }
+    let mut server_name = String::new();
+    let ended = async {
+        let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
+        let hello = LazyConfigAcceptor::new(server::Acceptor::default(), stream);
+        let hello = hello.await.map_err(|error| reason(&error))?;
+        server_name = hello.client_hello().server_name().unwrap_or_default().to_owned();
+        let stream = hello.into_stream(port.protocols.of(config)).await.map_err(|error| reason(&error))?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        checks.check(chain, remote, &port.lookups).await.map_err(|refused| refused.to_string())?;
+        Ok(Stream::Tls(Box::new(TlsStream::Server(stream))))
+    };
+    let ended: Result<_, String> = ended.await;
+    ended.map_err(|reason| Some(Failure { server_name, reason }))
 }

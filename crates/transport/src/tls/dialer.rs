@@ -1,18 +1,20 @@
 //! Connections to the peer ports of other members, plain or inside TLS, as their URLs say.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
+use super::refusals::reason;
 use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
 use super::stream::Stream;
@@ -53,6 +55,8 @@ pub struct Dialer {
     resolver: Resolver,
     origin: Origin,
     protocol: Protocol,
+    /// The address of this machine to dial from; the system chooses, if there is none.
+    pub(super) source: Option<IpAddr>,
 }
 
 impl Dialer {
@@ -124,7 +128,10 @@ impl Dialer {
         let is_secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         let addresses = self.resolver.find(&host, port, self.origin).await?;
-        let stream = TcpStream::connect(&addresses[..]).await?;
+        let stream = match self.source {
+            None => TcpStream::connect(&addresses[..]).await?,
+            Some(source) => connect_from(source, &addresses).await?,
+        };
         stream.set_nodelay(true)?;
         let stream = Wire::Tcp(stream);
         if is_secure { self.inside_tls(stream, host).await } else { Ok(Stream::Plain(stream)) }
@@ -153,8 +160,39 @@ impl Dialer {
             Ok::<_, io::Error>(stream)
         });
         let stream = handshake.await.map_err(io::Error::other)?;
-        let stream =
-            stream.map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {error}")))?;
+        let stream = stream
+            .map_err(|error| io::Error::new(error.kind(), format!("TLS handshake: {}", reason(&error))))?;
         Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+    }
+}
+
+/// Connects to the first address of the family of `source` that answers.
+async fn connect_from(source: IpAddr, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failed = io::Error::other(format!("no address of the family of {source} to dial"));
+    for address in addresses.iter().filter(|address| address.is_ipv4() == source.is_ipv4()) {
+        let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind((source, 0).into())?;
+        match socket.connect(*address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dialer_with_a_source_dials_from_it() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let dialer = Dialer { source: Some([127, 0, 0, 3].into()), ..Dialer::default() };
+        let _stream = dialer.connect(url.clone()).await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().1.ip(), IpAddr::from([127, 0, 0, 3]));
+        let other_family = Dialer { source: Some("::1".parse().unwrap()), ..Dialer::default() };
+        let refused = other_family.connect(url).await.err().unwrap().to_string();
+        assert_eq!(refused, "no address of the family of ::1 to dial");
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! Does not know what is spoken inside TLS.
 
+mod certificates; // whether they are genuine
 mod setup; // files, configurations, checks
 
 mod handshakes; // how many are in flight
@@ -28,7 +29,8 @@ mod resolver; // addresses of names
 mod ports; // both ports of a member
 
 pub use acceptor::Acceptor;
+pub use certificates::date;
 pub use dialer::Dialer;
-pub use ports::{HandshakeThreads, Port, Tls, check_files};
+pub use ports::{HandshakeThreads, Port, Shown, Tls, check_files};
 pub use setup::TlsError;
 pub use stream::Stream;

@@ -1,12 +1,13 @@
 //! TLS of a member's two ports, from its settings.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
 use super::acceptor::Acceptor;
 use super::dialer::Dialer;
-use super::setup::{Live, Reload, TlsError, with_self_signed};
+use super::setup::{Live, PortKind, Reload, TlsError, with_self_signed};
 use crate::wire::Listener;
 use config::{PortTls, Settings, Urls};
 use process::shutdown::Stop;
@@ -26,7 +27,20 @@ pub struct Tls {
     clients: Option<Acceptor>,
     peers: Option<Acceptor>,
     dialer: Dialer,
+    shown: Shown,
     reloads: Vec<Reload>,
+}
+
+/// Certificates that are shown, as they are now. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Shown(Vec<Arc<Live>>);
+
+impl Shown {
+    /// Ports, each with when the first certificate that is shown there ends, in seconds since 1970.
+    pub fn ends(&self) -> Vec<(&'static str, i64)> {
+        let ends = self.0.iter().filter_map(|live| live.certificate_end());
+        ends.map(|(port, end)| (port.name(), end)).collect()
+    }
 }
 
 impl Tls {
@@ -36,24 +50,32 @@ impl Tls {
         data_dir: &Path,
         threads: HandshakeThreads<'_>,
     ) -> Result<Tls, TlsError> {
-        let mut tls = Tls { clients: None, peers: None, dialer: Dialer::default(), reloads: Vec::new() };
+        let (dialer, shown) = (Dialer::default(), Shown::default());
+        let mut tls = Tls { clients: None, peers: None, dialer, shown, reloads: Vec::new() };
         let years = settings.tls.self_signed_years;
         if let Some(port) = &settings.tls.client {
             let place = data_dir.join("fixtures").join("client");
             let port = with_self_signed(port, &place, &settings.listen_client_urls, years)?;
             let (live, reload) = Live::clients(port)?;
-            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), "client"));
+            tls.shown.0.push(Arc::clone(&live));
+            tls.clients = Some(Acceptor::new(live, threads.clients.clone(), PortKind::Clients));
             tls.reloads.push(reload);
         }
         if let Some(port) = &settings.tls.peer {
             let place = data_dir.join("fixtures").join("peer");
             let port = with_self_signed(port, &place, &settings.listen_peer_urls, years)?;
             let (live, reload) = Live::peers(port)?;
-            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), "peer"));
+            tls.shown.0.push(Arc::clone(&live));
+            tls.peers = Some(Acceptor::new(live.clone(), threads.peers.clone(), PortKind::Peers));
             tls.dialer = Dialer::new(live, threads.peers.clone());
             tls.reloads.push(reload);
         }
+        tls.dialer.source = settings.peer_source;
         Ok(tls)
+    }
+
+    pub fn shown(&self) -> Shown {
+        self.shown.clone()
     }
 
     pub fn dialer(&self) -> Dialer {

@@ -1,21 +1,119 @@
 //! Failed handshakes in the log: at most one line per second, since anyone can cause them.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, OtherError};
 
+use super::certificates::date;
+use super::setup::PortKind;
 use process::log::Pace;
+
+/// A handshake that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The name that the client asked for; empty if it asked for none.
+    pub server_name: String,
+    pub reason: String,
+}
 
 /// What was logged, and what was not.
 #[derive(Default)]
 pub struct Refusals(Mutex<Pace>);
 
 impl Refusals {
-    pub fn note(&self, port: &'static str, remote: IpAddr, reason: &str) {
-        if let Some(unlogged) = self.0.lock().next(Instant::now()) {
-            let message = "rejected connection: the TLS handshake failed";
-            tracing::warn!(port, remote_addr = %remote, error = reason, unlogged, message);
+    pub fn note(&self, port: PortKind, remote: SocketAddr, failure: &Failure) {
+        let Some(unlogged) = self.0.lock().next(Instant::now()) else { return };
+        let (remote_addr, Failure { server_name, reason }) = (remote.to_string(), failure);
+        match port {
+            PortKind::Clients => {
+                let message = "rejected connection on client endpoint";
+                tracing::warn!(remote_addr, server_name, error = reason, unlogged, message);
+            }
+            PortKind::Peers => {
+                let message = "rejected connection on peer endpoint";
+                tracing::warn!(remote_addr, server_name, error = reason, unlogged, message);
+            }
         }
+    }
+}
+
+/// Why a handshake failed, for those who run the member or its clients. Go's words follow in brackets.
+pub fn reason(error: &io::Error) -> String {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+        return match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                "the other side closed the connection within the handshake (EOF)".to_owned()
+            }
+            _ => error.to_string(),
+        };
+    };
+    match error {
+        Error::NoCertificatesPresented => {
+            "the client shows no certificate, and this port requires one (tls: client didn't provide a \
+             certificate)"
+                .to_owned()
+        }
+        Error::InvalidCertificate(error) => certificate_reason(error),
+        Error::AlertReceived(alert) => alert_reason(*alert),
+        Error::InvalidMessage(_) => {
+            "the other side does not speak TLS, perhaps plain HTTP (tls: first record does not look like a \
+             TLS handshake)"
+                .to_owned()
+        }
+        Error::PeerIncompatible(what) => {
+            format!("both sides have no TLS version, cipher suite, curve or signature in common: {what:?}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn certificate_reason(error: &CertificateError) -> String {
+    let at = |time: &tokio_rustls::rustls::pki_types::UnixTime| date(time.as_secs().cast_signed());
+    match error {
+        CertificateError::UnknownIssuer => {
+            "no trusted authority has issued the certificate (x509: certificate \
+                                            signed by unknown authority)"
+                .to_owned()
+        }
+        CertificateError::ExpiredContext { not_after, .. } => {
+            format!("the certificate has expired: it was valid until {}", at(not_after))
+        }
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("the certificate is not valid before {}", at(not_before))
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let presented = if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") };
+            format!("the certificate is valid for {presented}, not for {}", expected.to_str())
+        }
+        CertificateError::BadSignature => {
+            "the other side does not have the key of its certificate".to_owned()
+        }
+        CertificateError::Other(OtherError(refusal)) => refusal.to_string(),
+        other => format!("the certificate is not accepted: {other}"),
+    }
+}
+
+fn alert_reason(alert: AlertDescription) -> String {
+    use AlertDescription::{
+        BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown,
+        UnknownCA, UnsupportedCertificate,
+    };
+    match alert {
+        BadCertificate
+        | CertificateExpired
+        | CertificateRevoked
+        | CertificateUnknown
+        | UnknownCA
+        | UnsupportedCertificate => format!(
+            "the other side does not accept the certificate that this member shows (remote error: \
+             {alert:?}): does it trust the authority, and does the certificate have the name that it dials?"
+        ),
+        CertificateRequired => {
+            "the other side requires a certificate (remote error: CertificateRequired)".to_owned()
+        }
+        _ => format!("the other side ended the handshake (remote error: {alert:?})"),
     }
 }

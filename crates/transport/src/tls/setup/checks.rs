@@ -5,13 +5,12 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use tokio_rustls::rustls::client::verify_server_name;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
+use crate::tls::certificates::{self, Certificate, Refusal};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -33,15 +32,18 @@ pub struct Checks {
 pub enum Refused {
     #[error("the certificate cannot be read")]
     Unreadable,
-    #[error("the certificate has expired or is not valid yet")]
-    Expired,
+    #[error("{0}")]
+    Certificate(#[from] Refusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
     CommonName(String),
     #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
     Hostname,
     #[error("transport: certificate serial {0} revoked")]
     Revoked(String),
-    #[error("tls: {address:?} does not match any of DNSNames {names:?}")]
+    #[error(
+        "the certificate is not for the address that it is used from (tls: {address:?} does not match any of \
+         DNSNames {names:?}): see --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
+    )]
     Address { address: String, names: Vec<String> },
 }
 
@@ -83,11 +85,9 @@ impl Checks {
                 return Err(Refused::Revoked(text));
             }
         }
-        let certificate = parsed(first)?;
-        if !certificate.validity().is_valid() {
-            return Err(Refused::Expired);
-        }
-        self.check_common_name(&certificate)?;
+        let now = UnixTime::now().as_secs().cast_signed();
+        Certificate::parse(first)?.check_at(now)?;
+        self.check_common_name(&parsed(first)?)?;
         self.check_hostnames(first)
     }
 
@@ -123,10 +123,7 @@ fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Refuse
 }
 
 fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
-    let (Ok(certificate), Ok(name)) = (ParsedCertificate::try_from(der), ServerName::try_from(name)) else {
-        return false;
-    };
-    verify_server_name(&certificate, &name).is_ok()
+    Certificate::parse(der).is_ok_and(|certificate| certificates::is_valid_for(&certificate, name))
 }
 
 /// Alternative names of a certificate, as far as etcd compares them with an address.

@@ -8,14 +8,17 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use tokio_rustls::rustls::RootCertStore;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
+use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use super::error::TlsError;
+use crate::tls::certificates::{Certificate, Roots};
 use config::{KeyPair, PortTls};
 
 /// The usual files of the system's authorities.
@@ -65,16 +68,16 @@ impl Contents {
 impl Contents {
     /// Files of certificates, each with when the first of them ends, in seconds since 1970.
     pub fn ends(&self) -> Vec<(&Path, i64)> {
-        let pairs = self.shown.iter().chain(&self.own).map(|pair| &pair.certificate);
-        let end = |file: &Bytes| {
-            let certificates = file.certificates().ok()?;
-            let end = |der: &CertificateDer<'_>| {
-                let (_, certificate) = X509Certificate::from_der(der).ok()?;
-                Some(certificate.validity().not_after.timestamp())
-            };
-            certificates.iter().filter_map(end).min()
-        };
-        pairs.chain(&self.authorities).filter_map(|file| Some((file.path.as_path(), end(file)?))).collect()
+        self.pairs().chain(&self.authorities).filter_map(Bytes::end).collect()
+    }
+
+    /// The same without authorities.
+    pub fn ends_of_pairs(&self) -> Vec<(&Path, i64)> {
+        self.pairs().filter_map(Bytes::end).collect()
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = &Bytes> {
+        self.shown.iter().chain(&self.own).map(|pair| &pair.certificate)
     }
 }
 
@@ -83,30 +86,34 @@ impl Pair {
         Ok(Pair { certificate: Bytes::read(&pair.certificate)?, key: Bytes::read(&pair.key)? })
     }
 
-    pub fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        self.certificate.certificates()
-    }
-
-    pub fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
-        let Bytes { bytes, .. } = &self.key;
-        PrivateKeyDer::from_pem_slice(bytes).map_err(|error| self.key.unusable(error.to_string()))
-    }
-
-    /// What is wrong with the two together.
-    pub fn unusable(&self, reason: String) -> TlsError {
-        self.certificate.unusable(reason)
+    /// The chain and the key that belongs to it.
+    pub fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let chain = self.certificate.certificates()?;
+        let key = self.key.private_key(provider)?;
+        let own = Certificate::parse(&chain[0])
+            .map_err(|refusal| self.certificate.unusable(refusal.to_string()))?;
+        if key.public_key().is_some_and(|public| *public != *own.key_info()) {
+            let certificate = self.certificate.path.display();
+            return Err(self.key.unusable(format!(
+                "this private key does not belong to the certificate in {certificate} (tls: private key does \
+                 not match public key): give the two files that were made together"
+            )));
+        }
+        Ok(CertifiedKey::new(chain, key))
     }
 }
 
 impl Bytes {
     /// A regular file alone: a pipe would be waited for, and a device may have no end.
     fn read(path: &Path) -> Result<Bytes, TlsError> {
-        let failed = |source| TlsError::Open { path: path.to_owned(), source };
+        let failed = |error| TlsError::Open { path: path.to_owned(), error };
         let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
         let at_once = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(at_once).open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(unusable("it is no regular file".to_owned()));
+        let kind = file.metadata().map_err(failed)?;
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a directory" } else { "no regular file" };
+            return Err(unusable(format!("it is {what}; give the path of a file in PEM")));
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -120,21 +127,83 @@ impl Bytes {
         TlsError::Unusable { path: self.path.clone(), reason }
     }
 
+    fn end(&self) -> Option<(&Path, i64)> {
+        let certificates = self.certificates().ok()?;
+        let ends = certificates.iter().filter_map(|der| Some(Certificate::parse(der).ok()?.end()));
+        Some((&self.path, ends.min()?))
+    }
+
+    /// At least one.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let found = found.map_err(|error| self.unusable(error.to_string()))?;
-        if found.is_empty() {
-            Err(self.unusable("there is no certificate in it".to_owned()))
+        self.labelled("CERTIFICATE", &self.bytes)
+    }
+
+    fn labelled(&self, wanted: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let found = found.map_err(|error| self.unusable(format!("its PEM is damaged: {error}")))?;
+        if found.is_empty() { Err(self.unusable(self.lacks(wanted, "x509"))) } else { Ok(found) }
+    }
+
+    fn private_key(&self, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, TlsError> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let path = self.path.display();
+        if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+            return Err(self.unusable(format!(
+                "the private key is encrypted, and no flag gives its password: decrypt it with `openssl pkey \
+                 -in {path} -out NEW`"
+            )));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
+            pem::Error::NoItemsFound => self.unusable(self.lacks("PRIVATE KEY", "pkey")),
+            error => self.unusable(format!("its PEM is damaged: {error}")),
+        })?;
+        provider.key_provider.load_private_key(key).map_err(|_| {
+            let usable = "RSA of 2048 to 8192 bits, P-256, P-384, P-521 and Ed25519";
+            self.unusable(format!(
+                "this private key is damaged or of a kind that cannot be used: usable are {usable}"
+            ))
+        })
+    }
+
+    /// Why a file without the wanted block is none of its kind, and what to do.
+    fn lacks(&self, wanted: &str, program: &str) -> String {
+        let (text, path) = (String::from_utf8_lossy(&self.bytes), self.path.display());
+        let label = |line: &str| Some(line.strip_prefix("-----BEGIN ")?.split_once("-----")?.0.to_owned());
+        let labels: Vec<String> = text.lines().filter_map(label).collect();
+        let is_key = |label: &String| label.ends_with("PRIVATE KEY");
+        if self.bytes.is_empty() {
+            format!("the file is empty; it must contain a {wanted} in PEM")
+        } else if self.bytes.starts_with(&[0x30]) {
+            format!("it is DER, not PEM: convert it with `openssl {program} -inform DER -in {path} -out NEW`")
+        } else if wanted == "CERTIFICATE" && labels.iter().any(is_key) {
+            "there is a private key in it and no certificate: are the files of certificate and key swapped?"
+                .to_owned()
+        } else if wanted == "PRIVATE KEY" && labels.iter().any(|label| label == "CERTIFICATE") {
+            "there is a certificate in it and no private key: are the files of certificate and key swapped?"
+                .to_owned()
+        } else if labels.is_empty() {
+            format!("it is no PEM: a {wanted} begins with -----BEGIN {wanted}-----")
         } else {
-            Ok(found)
+            format!(
+                "there is no {wanted} in it, but {}: convert it with `openssl {program} -in {path} -out NEW`",
+                labels.join(", ")
+            )
         }
     }
 
-    /// Every certificate must be usable: an operator who names an authority relies on it.
-    pub fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in self.certificates()? {
-            roots.add(certificate).map_err(|error| self.unusable(error.to_string()))?;
+    /// Every certificate must be usable: an operator who names an authority relies on it. OpenSSL's other
+    /// labels of certificates are accepted, as in etcd.
+    pub fn roots(&self) -> Result<Roots, TlsError> {
+        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        for label in ["X509 CERTIFICATE", "TRUSTED CERTIFICATE"] {
+            for edge in ["BEGIN", "END"] {
+                text = text
+                    .replace(&format!("-----{edge} {label}-----"), &format!("-----{edge} CERTIFICATE-----"));
+            }
+        }
+        let mut roots = Roots::default();
+        for certificate in self.labelled("CERTIFICATE", text.as_bytes())? {
+            roots.add(certificate).map_err(|refusal| self.unusable(refusal.to_string()))?;
         }
         Ok(roots)
     }
@@ -158,13 +227,14 @@ impl Bytes {
 }
 
 /// The authorities that the system trusts.
-pub fn system_roots() -> Result<RootCertStore, TlsError> {
+pub fn system_roots() -> Result<Roots, TlsError> {
     let path = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
-    let mut roots = RootCertStore::empty();
-    // A bundle of the system may hold certificates that rustls cannot read.
-    let (added, _) =
-        roots.add_parsable_certificates(Bytes::read(path.ok_or(TlsError::NoSystemRoots)?)?.certificates()?);
-    if added == 0 { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
+    let mut roots = Roots::default();
+    for certificate in Bytes::read(path.ok_or(TlsError::NoSystemRoots)?)?.certificates()? {
+        // A bundle of the system may hold certificates that cannot be read.
+        let _unreadable = roots.add(certificate);
+    }
+    if roots.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
 }
 
 #[cfg(test)]
@@ -180,7 +250,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for path in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
             let refused = Bytes::read(path).err().unwrap().to_string();
-            assert!(refused.contains("it is no regular file"), "{refused}");
+            assert!(refused.contains("give the path of a file"), "{refused}");
         }
         let (target, link) = (directory.path().join("a"), directory.path().join("b"));
         std::fs::write(&target, "text").unwrap();

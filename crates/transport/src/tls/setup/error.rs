@@ -7,8 +7,8 @@ use tokio_rustls::rustls;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("open {}", path.display())]
-    Open { path: PathBuf, source: io::Error },
+    #[error("open {}: {error}{}", path.display(), hint(error))]
+    Open { path: PathBuf, error: io::Error },
     #[error("write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
@@ -17,8 +17,17 @@ pub enum TlsError {
     NoSystemRoots,
     #[error("set up TLS")]
     Rustls(#[from] rustls::Error),
-    #[error("set up the verification of certificates: {0}")]
-    Verifier(String),
     #[error("make a self-signed certificate")]
     SelfSigned(#[from] rcgen::Error),
+}
+
+/// What to do about a file that cannot be read.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (check the path)",
+        io::ErrorKind::PermissionDenied => {
+            " (kv-server's user may not: change the owner or mode of the file or its directories)"
+        }
+        _ => "",
+    }
 }

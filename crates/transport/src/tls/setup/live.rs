@@ -9,7 +9,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
@@ -17,7 +17,8 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use super::checks::Checks;
 use super::contents::Contents;
 use super::error::TlsError;
-use super::loaded::{Loaded, Use};
+use super::loaded::{Loaded, PortKind};
+use crate::tls::certificates::date;
 use config::PortTls;
 use process::log::causes;
 use process::shutdown::Stop;
@@ -25,36 +26,44 @@ use process::shutdown::Stop;
 /// Files change some times a month. This is how long a new revocation list or certificate may take to be
 /// used, at the cost of reading some kilobytes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A certificate that ends within this time is warned of, once a day.
+const WARNED_BEFORE: Duration = DAY.saturating_mul(14);
 
 /// The configuration of one port.
 pub struct Live {
     port: PortTls,
-    used: Use,
+    used: PortKind,
     loaded: Mutex<Arc<Loaded>>,
 }
 
 impl Live {
     /// Of the client port.
     pub fn clients(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
-        Live::load(port, Use::Clients)
+        Live::load(port, PortKind::Clients)
     }
 
     /// Of the peer port, and of connections to those of others.
     pub fn peers(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
-        Live::load(port, Use::Peers)
+        Live::load(port, PortKind::Peers)
     }
 
-    fn load(port: PortTls, used: Use) -> Result<(Arc<Live>, Reload), TlsError> {
+    fn load(port: PortTls, used: PortKind) -> Result<(Arc<Live>, Reload), TlsError> {
         let contents = Contents::read(&port)?;
         let loaded = Mutex::new(Arc::new(Loaded::build(&port, used, &contents)?));
         let live = Arc::new(Live { port, used, loaded });
-        let reload = Reload { live: Arc::clone(&live), contents, said: None };
+        let reload = Reload { live: Arc::clone(&live), contents, said: None, warned: None };
         Ok((live, reload))
     }
 
     pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<Checks>)> {
         let loaded = self.loaded.lock();
         Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
+    }
+
+    /// The port, and when the first certificate that is shown there ends, in seconds since 1970.
+    pub fn certificate_end(&self) -> Option<(PortKind, i64)> {
+        Some((self.used, self.loaded.lock().certificate_end?))
     }
 
     pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<Checks>)> {
@@ -70,6 +79,8 @@ pub struct Reload {
     contents: Contents,
     /// The error that was logged last, so that it is logged once.
     said: Option<String>,
+    /// When certificates that end were warned of last.
+    warned: Option<Instant>,
 }
 
 impl Reload {
@@ -81,6 +92,10 @@ impl Reload {
     /// Runs until `stop`. To be spawned where no requests are served.
     pub async fn run(mut self, stop: Stop) {
         loop {
+            if self.warned.is_none_or(|warned| warned.elapsed() >= DAY) {
+                self.warned = Some(Instant::now());
+                self.warn_of_ends(SystemTime::now());
+            }
             tokio::select! {
                 () = tokio::time::sleep(RELOAD_EVERY) => {}
                 () = stop.stopped() => return,
@@ -98,6 +113,24 @@ impl Reload {
         }
     }
 
+    fn warn_of_ends(&self, now: SystemTime) {
+        for (path, end) in self.contents.ends_of_pairs() {
+            let (port, path, not_after) = (self.live.used.name(), path.display(), date(end));
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(end.try_into().unwrap_or(0));
+            match at.duration_since(now) {
+                Err(_) => tracing::warn!(
+                    port, certificate = %path, not_after,
+                    "a certificate has expired; replace its files, without a restart"
+                ),
+                Ok(left) if left < WARNED_BEFORE => tracing::warn!(
+                    port, certificate = %path, not_after,
+                    "a certificate expires within 14 days; replace its files, without a restart"
+                ),
+                Ok(_) => {}
+            }
+        }
+    }
+
     pub fn check(&mut self) {
         let Live { port, used, loaded } = &*self.live;
         let built = Contents::read(port).and_then(|contents| {
@@ -111,7 +144,7 @@ impl Reload {
             Ok(Some((contents, new))) => {
                 *loaded.lock() = Arc::new(new);
                 self.contents = contents;
-                self.said = None;
+                (self.said, self.warned) = (None, None);
                 tracing::info!(port = ?used, "reloaded certificates");
             }
             Err(error) => {

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoClientAuth, danger::ClientCertVerifier};
+use tokio_rustls::rustls::sign::SingleCertAndKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 
-use super::accept_any::AcceptAny;
 use super::checks::Checks;
 use super::contents::{Contents, system_roots};
 use super::error::TlsError;
+use crate::tls::certificates::{Roots, Verifier, with_p521};
 use config::PortTls;
 
 /// What a connection of one port needs, all made from one reading of the files.
@@ -22,42 +20,53 @@ pub struct Loaded {
     pub server: Option<Arc<ServerConfig>>,
     pub client: Option<Arc<ClientConfig>>,
     pub checks: Arc<Checks>,
+    /// When the first certificate that is shown ends, in seconds since 1970.
+    pub certificate_end: Option<i64>,
 }
 
 /// Which of the two configurations a port needs, and what may be spoken inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum PortKind {
     /// Others connect.
     Clients,
     /// Others connect, and this member connects to others.
     Peers,
 }
 
-impl Use {
+impl PortKind {
+    /// In logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortKind::Clients => "client",
+            PortKind::Peers => "peer",
+        }
+    }
+
     fn alpn(self) -> Vec<Vec<u8>> {
         match self {
-            Use::Clients => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            Use::Peers => vec![b"h2".to_vec()],
+            PortKind::Clients => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            PortKind::Peers => vec![b"h2".to_vec()],
         }
     }
 }
 
 impl Loaded {
-    pub fn build(port: &PortTls, used: Use, contents: &Contents) -> Result<Loaded, TlsError> {
+    pub fn build(port: &PortTls, used: PortKind, contents: &Contents) -> Result<Loaded, TlsError> {
         let provider = Arc::new(provider(port));
         let revoked = contents.revoked.as_ref().map(|list| list.revoked()).transpose()?.unwrap_or_default();
         // An own pair is checked even where it is not used.
         let client = client(port, used, contents, &provider)?;
         Ok(Loaded {
             server: server(port, used, contents, &provider)?,
-            client: if used == Use::Peers { client } else { None },
+            client: if used == PortKind::Peers { client } else { None },
             checks: Arc::new(Checks::new(port, revoked)),
+            certificate_end: contents.ends_of_pairs().into_iter().map(|(_, end)| end).min(),
         })
     }
 }
 
 fn provider(port: &PortTls) -> CryptoProvider {
-    let mut provider = ring::default_provider();
+    let mut provider = with_p521(ring::default_provider());
     let wanted = &port.protocol.suites;
     if !wanted.is_empty() {
         // Those of TLS 1.3 are not chosen, as in Go.
@@ -71,32 +80,26 @@ fn versions(port: &PortTls) -> Vec<&'static SupportedProtocolVersion> {
     given.into_iter().filter(|(is_on, _)| *is_on).map(|(_, version)| version).collect()
 }
 
-fn roots(contents: &Contents) -> Result<Arc<RootCertStore>, TlsError> {
-    match &contents.authorities {
-        Some(file) => file.roots().map(Arc::new),
-        None => system_roots().map(Arc::new),
-    }
+fn roots(contents: &Contents) -> Result<Roots, TlsError> {
+    contents.authorities.as_ref().map_or_else(system_roots, |file| file.roots())
 }
 
 fn server(
     port: &PortTls,
-    used: Use,
+    used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let Some(shown) = &contents.shown else { return Ok(None) };
     let verifier: Arc<dyn ClientCertVerifier> = if port.requires_certificate {
-        WebPkiClientVerifier::builder_with_provider(roots(contents)?, Arc::clone(provider))
-            .build()
-            .map_err(|error| TlsError::Verifier(error.to_string()))?
+        Arc::new(Verifier::new(Some(roots(contents)?), provider.signature_verification_algorithms))
     } else {
-        WebPkiClientVerifier::no_client_auth()
+        Arc::new(NoClientAuth)
     };
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&versions(port))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(shown.chain()?, shown.key()?)
-        .map_err(|error| shown.unusable(error.to_string()))?;
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown.certified(provider)?)));
     config.alpn_protocols = used.alpn();
     // A client that comes back resumes its session, which costs no asymmetric operation for its certificate.
     // The key of the tickets is new with each configuration: what an older one admitted is verified again.
@@ -106,28 +109,24 @@ fn server(
 
 fn client(
     port: &PortTls,
-    used: Use,
+    used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-    if used == Use::Clients && contents.own.is_none() {
+    if used == PortKind::Clients && contents.own.is_none() {
         return Ok(None);
     }
-    let verifier: Arc<dyn ServerCertVerifier> = if port.is_self_signed || used == Use::Clients {
-        Arc::new(AcceptAny(Arc::clone(provider)))
-    } else {
-        WebPkiServerVerifier::builder_with_provider(roots(contents)?, Arc::clone(provider))
-            .build()
-            .map_err(|error| TlsError::Verifier(error.to_string()))?
-    };
+    let accepts_any = port.is_self_signed || used == PortKind::Clients;
+    let roots = if accepts_any { None } else { Some(roots(contents)?) };
+    let verifier = Verifier::new(roots, provider.signature_verification_algorithms);
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&versions(port))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match contents.own.as_ref().or(contents.shown.as_ref()) {
-        Some(pair) => builder
-            .with_client_auth_cert(pair.chain()?, pair.key()?)
-            .map_err(|error| pair.unusable(error.to_string()))?,
+        Some(pair) => {
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.certified(provider)?)))
+        }
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = used.alpn();

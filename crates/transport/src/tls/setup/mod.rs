@@ -5,7 +5,6 @@ mod error;
 mod contents; // the files
 mod self_signed; // certificates of --auto-tls
 
-mod accept_any; // no authentication of the server
 mod checks; // names, addresses, revocation
 mod loaded; // rustls's configurations
 mod lookups; // addresses of the names
@@ -14,7 +13,11 @@ mod live; // the newest of them
 
 pub(super) use checks::common_name;
 pub(super) use live::{Live, Reload};
+pub(super) use loaded::PortKind;
 pub(super) use lookups::Lookups;
 pub(super) use self_signed::with_self_signed;
 
 pub use error::TlsError;
+
+#[cfg(test)]
+mod tests; // answers of etcd
