@@ -271,7 +271,7 @@ impl Running {
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = opened;
-        let machine = EtcdMachine::new(writer, &data_dir::genesis(&identity))?;
+        let machine = EtcdMachine::new(writer, &bootstrap::genesis(&established, store.applied())?)?;
         let (store_thread, watch_thread) = start_stores(&settings, maintainer, &store, &metrics)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
