@@ -240,6 +240,13 @@ struct Running {
     peers_stopper: Stopper,
 }
 
+/// How long a stopping member waits for a sign of a quorum.
+fn quorum_within(heartbeat: Duration, is_removed: bool) -> Duration {
+    // A removed member is answered by none, but may have to apply, and answer, its own removal.
+    let heartbeats = if is_removed { 1 } else { QUORUM_HEARTBEATS };
+    (heartbeats * heartbeat).max(QUORUM_WITHIN_MIN)
+}
+
 /// One line, and the process is gone: nothing after this point may be acknowledged.
 fn on_fatal(fatal: Fatal) {
     shutdown::die(&causes(&fatal))
@@ -412,9 +419,7 @@ impl Running {
     /// Hands leadership over, lets calls end, makes everything durable. Calls that no quorum can answer are
     /// answered that the member stops.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
-        // A removed member is answered by none, but may have to apply, and answer, its own removal.
-        let heartbeats = if self.member.roster.is_removed() { 1 } else { QUORUM_HEARTBEATS };
-        let within = (heartbeats * self.settings.clock.heartbeat).max(QUORUM_WITHIN_MIN);
+        let within = quorum_within(self.settings.clock.heartbeat, self.member.roster.is_removed());
         let waits_in_vain = self.member.without_quorum(within);
         let calls_end = async {
             if !self.member.roster.others().is_empty() {
