@@ -126,7 +126,7 @@ pub(crate) fn apply(
     if level < cluster {
         return Ok(Ok(cluster));
     }
-    // The level that it has is written again: one that missed it writes it here, and all must change the same.
+    // The same level is written again: one that missed it writes it here, and all must change the same.
     if !base::mutant("raise-above-own-level") {
         check(known, level)?;
     }

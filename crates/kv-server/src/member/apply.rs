@@ -129,7 +129,7 @@ impl raft_node::StateMachine for Apply {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
-        // An imported state to which no entry was applied has served no client, and may be of a later revision.
+        // An imported state to which no entry was applied has served no client, and may be of any revision.
         let is_wrong = self.fence.1.is_up() || self.machine.applied() == IMPORTED_AT;
         let present = if is_wrong { Present::Wrong } else { Present::Right };
         self.checkpoints.install(staged, present)?;
