@@ -87,8 +87,10 @@ pub fn roster(
     };
     if company != Company::AsKnown {
         // A removed member is not listened to, also before the removal is applied. The one that stays is a
-        // voter.
+        // voter. A store that begins with the log may not hold it yet.
+        known.extend_from_slice(&identity.members);
         known.retain(|member| member.id == identity.member_id);
+        known.truncate(1);
         known.iter_mut().for_each(|own| own.is_learner = false);
     }
     // A member that began alone knows of no one that it could ask.

@@ -241,6 +241,13 @@ struct Running {
     peers_stopper: Stopper,
 }
 
+/// How long a stopping member waits for a sign of a quorum.
+fn quorum_within(heartbeat: Duration, is_removed: bool) -> Duration {
+    // A removed member is answered by none, but may have to apply, and answer, its own removal.
+    let heartbeats = if is_removed { 1 } else { QUORUM_HEARTBEATS };
+    (heartbeats * heartbeat).max(QUORUM_WITHIN_MIN)
+}
+
 /// One line, and the process is gone: nothing after this point may be acknowledged.
 fn on_fatal(fatal: Fatal) {
     shutdown::die(&causes(&fatal))
@@ -272,7 +279,7 @@ impl Running {
     ) -> Result<Running, NodeError> {
         let identity = Arc::new(established.identity.clone());
         let OpenedStore { writer, store, maintainer, state } = opened;
-        let machine = EtcdMachine::new(writer, &data_dir::genesis(&identity))?;
+        let machine = EtcdMachine::new(writer, &bootstrap::genesis(&established, store.applied())?)?;
         let (store_thread, watch_thread) = start_stores(&settings, maintainer, &store, &metrics)?;
         let checkpoints = store_thread.checkpoints();
         let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
@@ -413,9 +420,7 @@ impl Running {
     /// Hands leadership over, lets calls end, makes everything durable. Calls that no quorum can answer are
     /// answered that the member stops.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
-        // A removed member is answered by none, but may have to apply, and answer, its own removal.
-        let heartbeats = if self.member.roster.is_removed() { 1 } else { QUORUM_HEARTBEATS };
-        let within = (heartbeats * self.settings.clock.heartbeat).max(QUORUM_WITHIN_MIN);
+        let within = quorum_within(self.settings.clock.heartbeat, self.member.roster.is_removed());
         let waits_in_vain = self.member.without_quorum(within);
         let calls_end = async {
             if !self.member.roster.others().is_empty() {

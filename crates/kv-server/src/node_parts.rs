@@ -11,9 +11,9 @@ use crate::known_members::{change_check, known_members};
 use crate::member::{
     Apply, Checkpoints, Hasher, Incoming, LeaderLeases, LeaseService, RaftHost, RaftObserver, run_lease_clock,
 };
-use crate::peer::{self, LeaseLink, PeerServer, Peers};
+use crate::peer::{self, FirstList, LeaseLink, PeerServer, Peers};
 use config::Settings;
-use data_dir::bootstrap::Established;
+use data_dir::bootstrap::{Established, IMPORTED_AT};
 use process::runtime::Runtimes;
 use process::shutdown::Stop;
 use telemetry::metrics::Metrics;
@@ -114,7 +114,9 @@ pub fn start_peers(
 ) {
     let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
-    tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), stop.clone()));
+    let is_given = peers.context().identity.joined || store.applied() == IMPORTED_AT;
+    let first = if is_given { FirstList::Given } else { FirstList::OfState };
+    tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), first, stop.clone()));
     let store = store.clone();
     let members = move || known_members(&store);
     let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members))

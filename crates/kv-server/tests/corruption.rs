@@ -9,9 +9,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, SERVER, get, http, put};
+use api::etcdserverpb::SnapshotRequest;
 use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, CompactionRequest, SnapshotRequest};
+use api::etcdserverpb::{
+    AlarmMember, AlarmRequest, AlarmType, CompactionRequest, MemberAddRequest, MoveLeaderRequest,
+};
+use api::kvserver::ReseedRequest;
+use api::kvserver::repair_client::RepairClient;
 use testkit::Process;
 use tonic::Code;
 
@@ -95,6 +101,34 @@ async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state()
     cluster.assert_equal(revision).await;
 }
 
+/// The flags of the import name the members that the cluster began with.
+#[tokio::test]
+async fn a_member_that_is_imported_again_after_others_were_added_takes_the_present_list() {
+    let files = tempfile::tempdir().unwrap();
+    let other = snapshot_of(&RIGHT, files.path().join("other")).await;
+    let mut cluster = Cluster::started(3);
+    let joiner = cluster.joiner(&[0, 1, 2]);
+    let peer_ur_ls = vec![format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port)];
+    let mut client = ClusterClient::new(cluster.members[0].channel().await);
+    let deadline = Instant::now() + PATIENCE;
+    let request = MemberAddRequest { peer_ur_ls, is_learner: false };
+    // The others must have been reachable for some seconds.
+    while client.member_add(request.clone()).await.is_err() {
+        assert!(Instant::now() < deadline, "no member is added");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    cluster.members[1].kill();
+    fs::remove_dir_all(&cluster.members[1].data_dir).unwrap();
+    let revision = cluster.members[0].put("meanwhile", "1").await;
+    import(&cluster.members[1], &other);
+    cluster.members[1].launch();
+    cluster.members[1].wait_ready();
+    assert_eq!(cluster.members[1].get("meanwhile").await.as_deref(), Some("1"));
+    cluster.assert_equal(revision).await;
+}
+
 /// The CORRUPT alarms, once there are any.
 async fn alarms(cluster: &Cluster) -> Vec<AlarmMember> {
     let deadline = Instant::now() + PATIENCE;
@@ -145,6 +179,20 @@ async fn a_compaction_shows_which_member_differs_from_the_majority() {
     let found = alarms(&cluster).await;
     let members: Vec<u64> = found.iter().map(|alarm| alarm.member_id).collect();
     assert_eq!(members, [cluster.members[2].id().await]);
+}
+
+#[tokio::test]
+async fn the_others_compare_compactions_without_a_member_that_is_named() {
+    let mut cluster = Cluster::new(3);
+    let flags = ["--feature-gates=CompactHashCheck=true", "--compact-hash-check-time=500ms"];
+    cluster.members.iter_mut().for_each(|member| member.extra = flags.map(str::to_owned).to_vec());
+    cluster.start();
+    let named = follower(&cluster).await;
+    call_corrupt(&cluster, named).await;
+    let leader = &cluster.members[cluster.leader().await];
+    let revision = leader.put("a", "1").await;
+    leader.kv().await.compact(CompactionRequest { revision, physical: true }).await.unwrap();
+    leader.running().wait_for("successfully checked hash on whole cluster");
 }
 
 #[tokio::test]
@@ -311,6 +359,27 @@ async fn a_corrupt_leader_hands_over_and_is_reseeded_while_no_client_writes() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.assert_equal(0).await;
+}
+
+/// As long as the alarm names it, it serves nothing and compares nothing.
+#[tokio::test]
+async fn a_fenced_leader_hands_over_also_when_its_state_was_replaced() {
+    let cluster = Cluster::started(3);
+    cluster.members[0].put("key", "value").await;
+    let at = follower(&cluster).await;
+    call_corrupt(&cluster, at).await;
+    let (member_id, deadline) = (cluster.members[at].id().await, Instant::now() + PATIENCE);
+    let mut repair = RepairClient::new(cluster.members[at].channel().await);
+    while repair.reseed(ReseedRequest { member_id }).await.map_or(0, |done| done.get_ref().installed) == 0 {
+        assert!(Instant::now() < deadline, "its state is not replaced");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let leader = cluster.members[cluster.leader().await].channel().await;
+    MaintenanceClient::new(leader).move_leader(MoveLeaderRequest { target_id: member_id }).await.unwrap();
+    while cluster.leader().await == at {
+        assert!(Instant::now() < deadline, "it leads still");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! `--force-new-cluster`: the last of three members goes on alone, with its data, and others are added again.
 
-use crate::common::{Cluster, Member, READY};
+use crate::common::{Cluster, Member, PATIENCE, READY, get, http};
+use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::{MemberAddRequest, MemberListRequest};
+use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use api::etcdserverpb::{AlarmRequest, AlarmType, MemberAddRequest, MemberListRequest, RangeRequest};
 
 const FORCE: &str = "--force-new-cluster";
 
@@ -123,6 +125,57 @@ async fn a_joiner_without_a_state_goes_on_with_its_log() {
     // What it has written since is in the same log.
     start_again(survivor, &[]);
     assert_eq!(survivor.get("round").await.as_deref(), Some("1"));
+}
+
+/// What was acknowledged depends on the first members: they decide which raise of the level counts, and the
+/// level whether an alarm CORRUPT stops a put.
+#[tokio::test]
+async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
+    let mut cluster = Cluster::started(1);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !http(cluster.members[0].client_port, "GET /metrics").contains("kv_server_command_level 1") {
+        assert!(std::time::Instant::now() < deadline, "the level is not raised");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let channel = cluster.members[0].channel().await;
+    // The last one is given a list with the one before it, which is no first member either.
+    for is_learner in [false, true] {
+        let others: Vec<usize> = (0..cluster.members.len()).collect();
+        let joiner = cluster.joiner(&others);
+        let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
+        let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner };
+        // The one before it must have been reachable for some seconds.
+        while ClusterClient::new(channel.clone()).member_add(request.clone()).await.is_err() {
+            assert!(std::time::Instant::now() < deadline, "no member is added");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        cluster.members[joiner].launch();
+        cluster.members[joiner].wait_ready();
+    }
+    let mut alarms = MaintenanceClient::new(channel);
+    let (member_id, alarm) = (cluster.members[2].id().await, AlarmType::Corrupt as i32);
+    for (action, key) in [(AlarmAction::Activate, "meanwhile"), (AlarmAction::Deactivate, "after")] {
+        alarms.alarm(AlarmRequest { action: action as i32, member_id, alarm }).await.unwrap();
+        cluster.members[0].put(key, "1").await;
+    }
+    let own = RangeRequest { serializable: true, ..get("after") };
+    while cluster.members[2].kv().await.range(own.clone()).await.map_or(0, |found| found.get_ref().count) == 0
+    {
+        assert!(std::time::Instant::now() < deadline, "the learner does not follow");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    cluster.members.iter_mut().for_each(Member::kill);
+    let survivor = &mut cluster.members[2];
+    std::fs::remove_dir_all(survivor.data_dir.join("store")).unwrap();
+    for flags in [&[FORCE][..], &[]] {
+        start_again(survivor, flags);
+        assert_eq!(names(survivor).await, ["m2"]);
+        assert_eq!(survivor.get("after").await.as_deref(), Some("1"));
+        assert_eq!(survivor.get("meanwhile").await.as_deref(), Some("1"), "it was acknowledged");
+        survivor.kill();
+        // As if it had been killed before its first checkpoint.
+        std::fs::remove_dir_all(survivor.data_dir.join("store")).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -89,8 +89,13 @@ pub fn raise(
     let levels: Option<Vec<CommandLevel>> = members.iter().map(|member| announced(member.id)).collect();
     let levels = levels?.into_iter();
     let level = if base::mutant("level-of-the-newest") { levels.max()? } else { levels.min()? };
+    (level > cluster).then(|| raise_to(level, members))
+}
+
+/// The raise to a level, which may be the cluster's: for a member that missed it.
+pub fn raise_to(level: CommandLevel, members: &[Member]) -> Kind {
     let members = members.iter().map(|member| member.id).collect();
-    (level > cluster).then_some(Kind::RaiseLevel(RaiseLevel { level: level.0, members }))
+    Kind::RaiseLevel(RaiseLevel { level: level.0, members })
 }
 
 /// The level in a store.
@@ -118,9 +123,10 @@ pub(crate) fn apply(
     if !members::list(writer.store())?.iter().all(is_counted) {
         return Ok(Err(Error::NotCapable));
     }
-    if level <= cluster {
+    if level < cluster {
         return Ok(Ok(cluster));
     }
+    // The same level is written again: one that missed it writes it here, and all must change the same.
     if !base::mutant("raise-above-own-level") {
         check(known, level)?;
     }

@@ -10,16 +10,25 @@
 //!   them, and what they have acknowledged without this member.
 //! * A start without the flag, after a crash before the entry was applied, is alone as well.
 //! * A log that begins with the first entry is a state, also of a member that joined and received none:
-//!   alone, it needs no list of members but its own, and replays it ([`begin_with_log`]).
+//!   alone, it replays it ([`begin_with_log`]) from the list that the cluster began with ([`genesis`]).
 
-use raft_node::inspect;
+use std::collections::BTreeSet;
+
+use api::etcdserverpb::Member;
+use raft_node::inspect::{self, EntrySeen};
+use state_machine::Genesis;
 use state_machine::command::{self, Change, Kind, MemberChange};
-use wal::Wal;
+use wal::{LogPosition, Reader, Wal};
 
 use super::{BootstrapError, Established, log_options};
 use crate::directory::Directory;
+use crate::identity;
+use crate::ids;
 use crate::timed_fs::TimedFs;
 use config::Settings;
+
+/// Of the log at a time.
+const READ_BYTES: usize = 1 << 20;
 
 /// With whom a member starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +72,53 @@ pub fn company(
 pub fn begin_with_log(established: &mut Established, directory: &Directory) -> Result<(), BootstrapError> {
     established.identity.joined = false;
     Ok(established.identity.write(&directory.identity_path())?)
+}
+
+/// The members that a store without entries begins with: the first ones of the cluster, by which the log is
+/// judged. The identity of a joiner has those of a later time. A log that does not reach the joiner's own
+/// addition leaves it among them.
+pub fn genesis(established: &Established, applied: LogPosition) -> Result<Genesis, BootstrapError> {
+    let Established { identity, log, .. } = established;
+    let mut first = identity::genesis(identity);
+    if identity.forced.is_none() || applied != LogPosition::default() {
+        return Ok(first);
+    }
+    let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
+    for change in changes(&log.reader())? {
+        match change {
+            Change::Add(add) => drop(added.insert(add.id)),
+            Change::Remove(id) => drop(removed.insert(id)),
+            Change::Update(_) | Change::Promote(_) | Change::Retain(_) => {}
+        }
+    }
+    first.members.retain(|member| !added.contains(&member.id));
+    let kept = first.members.len();
+    removed.retain(|id| !added.contains(id) && first.members.iter().all(|member| member.id != *id));
+    first.members.extend(removed.into_iter().map(|id| Member { id, ..Member::default() }));
+    // A removal of what was no member is in the log as well.
+    if ids::cluster_id(first.members.iter().map(|member| member.id)) != identity.cluster_id {
+        first.members.truncate(kept);
+    }
+    Ok(first)
+}
+
+/// All changes of the members that a log holds, those included that were refused.
+fn changes(log: &Reader<TimedFs>) -> Result<Vec<Change>, wal::Error> {
+    let (mut changes, mut next) = (Vec::new(), log.start().index.next());
+    loop {
+        let entries = log.read(next, READ_BYTES)?;
+        let Some(last) = entries.last() else { return Ok(changes) };
+        next = last.index.next();
+        for entry in entries {
+            let seen = inspect::read_entry(entry.kind, entry.payload.into());
+            let Ok(EntrySeen::Membership(batch)) = seen else { continue };
+            let commands = batch.commands.iter().map(command::decode);
+            changes.extend(commands.filter_map(|kind| match kind {
+                Ok(Kind::MemberChange(change)) => change.change,
+                _ => None,
+            }));
+        }
+    }
 }
 
 /// Ends the log of a member whose store is whole with the removal of all other members, which counts as

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use wal::{LogPosition, RealFs, Recovery, Wal};
 
-pub use force::{Company, begin_with_log, company, force_alone};
+pub use force::{Company, begin_with_log, company, force_alone, genesis};
 pub use join::{JoinError, RunningCluster};
 
 use crate::directory::Directory;

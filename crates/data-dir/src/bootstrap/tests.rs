@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
 use super::*;
 use config::flags::{Parsed, parse};
+use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange};
 
 fn settings(line: &str) -> Settings {
     match parse(line.split_whitespace().map(Into::into), []) {
@@ -84,5 +87,43 @@ fn a_restart_ignores_what_the_flags_say_of_the_cluster_but_not_another_name() {
     for (line, wanted) in cases {
         let checked = check_belongs(&identity, &settings(line), Path::new("data"));
         assert_eq!(checked.is_ok(), wanted, "{line}: {checked:?}");
+    }
+}
+
+/// The first members are 1 and 9. 2 was added, 9 removed, and then 3 was added, whose log this is.
+#[test]
+fn a_forced_joiner_begins_with_the_first_members() {
+    let add = |id| Change::Add(MemberAdd { id, ..MemberAdd::default() });
+    let whole = vec![add(2), Change::Remove(9), add(3)];
+    let refused = vec![add(2), Change::Remove(9), Change::Remove(8), add(3)];
+    for (changes, first) in [(whole, vec![1, 9]), (refused, vec![1]), (vec![add(2)], vec![1, 3])] {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = TimedFs::new(Arc::default());
+        let member = |id| FirstMember { id, name: String::new(), peer_urls: Vec::new(), is_learner: false };
+        let identity = Identity {
+            cluster_id: ids::cluster_id([1, 9]),
+            member_id: 3,
+            members: [1, 2, 3].map(member).to_vec(),
+            forced: Some(1),
+            ..first_identity(&settings("")).unwrap()
+        };
+        let options = log_options();
+        let mut log = Wal::create(fs.clone(), dir.path(), b"", LogPosition::default(), options).unwrap();
+        log.put_state(&raft_node::state_after(LogPosition::default(), &[1]));
+        log.sync().unwrap();
+        drop(log);
+        for change in changes {
+            let (mut log, recovery) = Wal::open(fs.clone(), dir.path(), log_options()).unwrap();
+            let change = Kind::MemberChange(MemberChange { change: Some(change), is_strict: false });
+            raft_node::force_change(&mut log, &recovery, 1, 7, &command::encode(change)).unwrap();
+        }
+        let (log, recovery) = Wal::open(fs, dir.path(), log_options()).unwrap();
+        let established = Established { identity, log, recovery };
+        let ids = |applied| -> Vec<u64> {
+            let genesis = genesis(&established, applied).unwrap();
+            genesis.members.iter().map(|member| member.id).collect()
+        };
+        assert_eq!(ids(LogPosition::default()), first);
+        assert_eq!(ids(LogPosition::new(1, 1)), [1, 2, 3], "a store with entries has its list");
     }
 }

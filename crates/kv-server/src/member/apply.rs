@@ -16,6 +16,7 @@ use super::checkpointer::Checkpoints;
 use super::fence::Fence;
 use super::lease_clock::Anchored;
 use super::received_snapshot::Incoming;
+use data_dir::bootstrap::IMPORTED_AT;
 use telemetry::metrics::Metrics;
 
 /// The replicated state machine and the thread of its store.
@@ -128,7 +129,9 @@ impl raft_node::StateMachine for Apply {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
-        let present = if self.fence.1.is_up() { Present::Wrong } else { Present::Right };
+        // An imported state to which no entry was applied has served no client, and may be of any revision.
+        let is_wrong = self.fence.1.is_up() || self.machine.applied() == IMPORTED_AT;
+        let present = if is_wrong { Present::Wrong } else { Present::Right };
         self.checkpoints.install(staged, present)?;
         drop(key); // Only now may another store be received.
         self.machine.installed().map_err(Fatal::of)?;

@@ -43,7 +43,8 @@ pub(crate) use raising::start as start_raising_level;
 #[cfg(test)]
 pub(crate) use received_snapshot::StagingPlace;
 pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
-pub(crate) use roster::{Asked, AskedDigest, AskedHash, AskedRecount, Reach, Roster, Standing, entries};
+pub(crate) use roster::{Announced, Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount};
+pub(crate) use roster::{Reach, Roster, Standing, entries};
 #[cfg(test)]
 pub(crate) use watching::Watching;
 pub(crate) use watching::{WatchRequest, WatchStopped, WatchStream, WatchThread};

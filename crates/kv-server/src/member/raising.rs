@@ -1,41 +1,56 @@
 //! The leader raises the cluster's level of commands when all members have announced a higher one.
 //!
-//! A member that is listed and does not answer holds it back: it may come back as an older version.
+//! * A member that is listed and does not answer holds it back: it may come back as an older version.
+//! * What members have announced is asked again before the raise: one may have come back as an older version.
+//! * A member that has not applied the level after a long time has missed the raise, as an older version
+//!   skips it. It is proposed again.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::etcdserverpb::Member as MemberEntry;
 use state_machine::command::{self, Kind};
 use state_machine::{CommandLevel, level};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::handle::{Member, ProposeError};
+use super::roster::{Announced, Reach};
 use process::log::causes;
 use process::shutdown::Stop;
 
 /// Between two looks. Members announce their level at each connect, and every five seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A member that lags this long applies a second raise after the first one, to no effect.
+const AGAIN_AFTER: Duration = Duration::from_secs(15);
 
-/// Runs until the cluster has this version's level, or until `stop`.
+/// Runs until `stop`.
 pub(crate) fn start(member: &Arc<Member>, stop: &Stop) {
     let (member, stop) = (Arc::clone(member), stop.clone());
     tokio::spawn(async move {
         tokio::select! {
-            () = raise_to_own(&member) => {}
+            never = look_at_intervals(&member) => match never {},
             () = stop.stopped() => {}
         }
     });
 }
 
-async fn raise_to_own(member: &Member) {
+async fn look_at_intervals(member: &Member) -> Infallible {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while member.level.get() < CommandLevel::OWN {
+    let mut lagging_since = None;
+    loop {
         looks.tick().await;
         if member.status().leader != Some(member.ids.member) {
+            lagging_since = None;
             continue;
         }
-        let Some(raise) = next(member) else { continue };
+        // A list that cannot be read ends the member where it is read to apply.
+        let Ok(members) = member.members() else { continue };
+        let look =
+            Look { own: member.ids.member, cluster: member.level.get(), members, reach: &*member.reach };
+        let Some(raise) = look.next(&mut lagging_since).await else { continue };
         match member.propose_for_member(command::encode(raise)).await {
             Ok(_) => tracing::info!(level = member.level.get().0, "raised the cluster's level of commands"),
             // A member was added meanwhile.
@@ -45,11 +60,137 @@ async fn raise_to_own(member: &Member) {
     }
 }
 
-fn next(member: &Member) -> Option<Kind> {
-    let announced = |id| match id == member.ids.member {
-        true => Some(CommandLevel::OWN),
-        false => member.reach.announced(id),
-    };
-    // A list that cannot be read ends the member where it is read to apply.
-    level::raise(member.level.get(), &member.members().ok()?, announced)
+/// What a leader sees of levels.
+struct Look<'a> {
+    own: u64,
+    cluster: CommandLevel,
+    members: Vec<MemberEntry>,
+    reach: &'a dyn Reach,
+}
+
+impl Look<'_> {
+    async fn next(&self, lagging_since: &mut Option<Instant>) -> Option<Kind> {
+        let Look { cluster, members, .. } = self;
+        let announced = |id| self.announced(id).map(|levels| levels.known);
+        if *cluster < CommandLevel::OWN && level::raise(*cluster, members, announced).is_some() {
+            let known = self.ask_all().await?;
+            return level::raise(*cluster, members, |id| known.get(&id).copied());
+        }
+        let lags = |levels: Announced| levels.cluster < *cluster;
+        let lagging = members.iter().find(|member| self.announced(member.id).is_some_and(lags));
+        let Some(lagging) = lagging else {
+            *lagging_since = None;
+            return None;
+        };
+        if lagging_since.get_or_insert_with(Instant::now).elapsed() < AGAIN_AFTER {
+            return None;
+        }
+        *lagging_since = None;
+        let still = self.reach.ask_levels(lagging.id).await.is_some_and(lags);
+        still.then(|| level::raise_to(*cluster, members))
+    }
+
+    fn announced(&self, id: u64) -> Option<Announced> {
+        if id == self.own { Some(self.own_levels()) } else { self.reach.announced(id) }
+    }
+
+    fn own_levels(&self) -> Announced {
+        Announced { known: CommandLevel::OWN, cluster: self.cluster }
+    }
+
+    /// What each member knows now, if all answer.
+    async fn ask_all(&self) -> Option<BTreeMap<u64, CommandLevel>> {
+        let mut known = BTreeMap::new();
+        for MemberEntry { id, .. } in &self.members {
+            let is_asked = *id != self.own && !base::mutant("level-of-the-last-hello");
+            let levels = if is_asked { self.reach.ask_levels(*id).await } else { self.announced(*id) };
+            known.insert(*id, levels?.known);
+        }
+        Some(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mvcc::{LogIndex, RecountSpan};
+
+    use super::super::roster::{Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount};
+    use super::*;
+
+    /// What the members 2 and 3 announced last, and what they answer now.
+    struct Others([[Option<u32>; 2]; 2], CommandLevel);
+
+    impl Others {
+        fn levels(&self, member: u64, at: usize) -> Option<Announced> {
+            let known = CommandLevel(self.0[member as usize - 2][at]?);
+            Some(Announced { known, cluster: self.1 })
+        }
+    }
+
+    impl Reach for Others {
+        fn active_since(&self, _: u64) -> Option<std::time::Instant> {
+            unimplemented!()
+        }
+
+        fn announced(&self, member: u64) -> Option<Announced> {
+            self.levels(member, 0)
+        }
+
+        fn ask_levels(&self, member: u64) -> AskedLevels<'_> {
+            Box::pin(async move { self.levels(member, 1) })
+        }
+
+        fn ask_progress(&self, _: u64, _: u64) -> Asked<'_> {
+            unimplemented!()
+        }
+
+        fn ask_digest(&self, _: u64, _: LogIndex, _: LogIndex) -> AskedDigest<'_> {
+            unimplemented!()
+        }
+
+        fn ask_recount(&self, _: u64, _: RecountSpan) -> AskedRecount<'_> {
+            unimplemented!()
+        }
+
+        fn ask_hash(&self, _: u64, _: i64) -> AskedHash<'_> {
+            unimplemented!()
+        }
+    }
+
+    fn look(cluster: CommandLevel, reach: &Others) -> Look<'_> {
+        let members = [1, 2, 3].map(|id| MemberEntry { id, ..MemberEntry::default() }).to_vec();
+        Look { own: 1, cluster, members, reach }
+    }
+
+    #[tokio::test]
+    async fn a_level_is_raised_by_what_all_members_answer_now() {
+        let new = Some(CommandLevel::OWN.0);
+        for (third, is_raised) in [
+            ([new, new], true),
+            ([Some(0), new], false),
+            ([None, new], false),
+            // It has come back as an older version, or is on its way.
+            ([new, Some(0)], false),
+            ([new, None], false),
+        ] {
+            let others = Others([[new, new], third], CommandLevel(0));
+            let raise = look(CommandLevel(0), &others).next(&mut None).await;
+            assert_eq!(raise.is_some(), is_raised, "{third:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_raise_that_a_member_missed_is_proposed_again() {
+        let (own, mut since) = (CommandLevel::OWN, None);
+        let known = Some(own.0);
+        for (cluster, is_proposed) in [(own, false), (CommandLevel(0), true)] {
+            let others = Others([[known, known]; 2], cluster);
+            let look = look(own, &others);
+            assert_eq!(look.next(&mut since).await, None, "it may be about to apply it");
+            tokio::time::advance(AGAIN_AFTER).await;
+            let again = look.next(&mut since).await;
+            assert_eq!(again, is_proposed.then(|| level::raise_to(own, &look.members)));
+            assert_eq!(look.next(&mut since).await, None, "it has time again");
+        }
+    }
 }

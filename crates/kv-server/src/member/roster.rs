@@ -37,6 +37,18 @@ pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
     members.into_iter().map(entry).collect()
 }
 
+/// Levels of commands, as another member announces them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// What its version understands.
+    pub known: CommandLevel,
+    /// The cluster's, as it has applied it.
+    pub cluster: CommandLevel,
+}
+
+/// The future of a question for levels.
+pub type AskedLevels<'a> = Pin<Box<dyn Future<Output = Option<Announced>> + Send + 'a>>;
+
 /// The future of a question to the leader.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
 
@@ -53,8 +65,10 @@ pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
-    /// The level of commands that the member has announced, while it answers.
-    fn announced(&self, member: u64) -> Option<CommandLevel>;
+    /// What the member announced last, while it answers.
+    fn announced(&self, member: u64) -> Option<Announced>;
+    /// What the member announces now: it may have been replaced by another version since.
+    fn ask_levels(&self, member: u64) -> AskedLevels<'_>;
     /// What the leader says of a member's log and state. None if it cannot be asked, or does not lead.
     fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.

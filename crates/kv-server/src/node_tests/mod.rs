@@ -114,6 +114,16 @@ fn start(path: &Path, flags: &[&str]) -> Alone {
     Alone { runtimes, running, _stopper, stop }
 }
 
+#[test]
+fn a_stopping_member_waits_some_heartbeats_for_a_quorum_and_never_too_short() {
+    for (heartbeat, is_removed, wanted) in
+        [(100, false, 300), (500, false, 1500), (500, true, 500), (10, false, 300), (10, true, 300)]
+    {
+        let within = quorum_within(Duration::from_millis(heartbeat), is_removed);
+        assert_eq!(within, Duration::from_millis(wanted), "{heartbeat} {is_removed}");
+    }
+}
+
 /// The two ends of a socket.
 #[derive(Default)]
 struct Pipe {

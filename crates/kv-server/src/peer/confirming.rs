@@ -3,8 +3,9 @@
 //! voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member that joins
-//! a cluster then asks again who is in it, and begins anew with that list.
+//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member whose list
+//! is not the beginning of a state that it keeps then asks again who is in the cluster, and begins anew with
+//! that list.
 
 use std::sync::Arc;
 
@@ -24,8 +25,18 @@ use process::shutdown::Stop;
 /// Rounds without success before the log says so: a first start of a whole cluster takes a few.
 const QUIET_ROUNDS: usize = 8;
 
+/// What the list of a member with an empty or an imported log is to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstList {
+    /// Of a founder: the log begins with it.
+    OfState,
+    /// Of a joiner, or of one that was imported. Other members of the same cluster have another list only if
+    /// it has begun: then it gets their state.
+    Given,
+}
+
 /// Runs until this member is confirmed, or until `stop`. Returns at once if it need not be.
-pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
+pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList, stop: Stop) {
     let context = peers.context();
     if !inbox.is_unconfirmed() {
         return;
@@ -45,7 +56,8 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, stop: Stop) {
                 "this member has taken no part yet: it waits until a majority of the others has answered, by the same voters"
             );
         }
-        if inquiry.mismatches() > 0 && take_newer_list(&peers, &others, &*inbox).await {
+        let may_take = inquiry.mismatches() > 0 && first == FirstList::Given;
+        if may_take && take_newer_list(&peers, &others, &*inbox).await {
             let Some(anew) = asked_by(context) else { return };
             (others, inquiry) = anew;
         }
@@ -70,9 +82,6 @@ fn asked_by(context: &Context) -> Option<(Vec<FirstMember>, Inquiry)> {
 /// state, was given at its start.
 async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbox) -> bool {
     let (identity, roster) = (&peers.context().identity, &peers.context().roster);
-    if !identity.joined {
-        return false; // Its own first list is part of its state.
-    }
     let urls: Vec<String> = others.iter().flat_map(|member| peers.urls(member.id)).collect();
     let is_newer = |running: &RunningCluster| {
         let lists_this = running.members.iter().any(|member| member.id == identity.member_id);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use state_machine::{ClusterLevel, CommandLevel, level};
 
 use super::introduction::claim;
-use crate::member::{Fence, Roster, Standing};
+use crate::member::{Announced, Fence, Roster, Standing};
 use data_dir::Identity;
 use telemetry::metrics::Metrics;
 use transport::tls::Dialer;
@@ -49,7 +49,8 @@ pub struct Context {
 #[derive(Clone, Default)]
 pub struct Levels {
     pub(super) cluster: ClusterLevel,
-    announced: Arc<Mutex<HashMap<u64, CommandLevel>>>,
+    /// Of listed members.
+    announced: Arc<Mutex<HashMap<u64, Announced>>>,
 }
 
 impl Levels {
@@ -57,7 +58,7 @@ impl Levels {
         Levels { cluster, announced: Arc::default() }
     }
 
-    pub(super) fn announced(&self, member: u64) -> Option<CommandLevel> {
+    pub(super) fn announced(&self, member: u64) -> Option<Announced> {
         self.announced.lock().get(&member).copied()
     }
 
@@ -66,10 +67,15 @@ impl Levels {
         self.announced.lock().remove(&member);
     }
 
+    /// Forgets those that the list does not hold any more.
+    pub(super) fn retain(&self, is_listed: impl Fn(u64) -> bool) {
+        self.announced.lock().retain(|member, _| is_listed(*member));
+    }
+
     /// Whether the member is known to be too old for the cluster.
     pub(super) fn is_too_old(&self, member: u64) -> bool {
         let cluster = self.cluster.get();
-        cluster > CommandLevel(0) && self.announced(member).is_some_and(|level| level < cluster)
+        cluster > CommandLevel(0) && self.announced(member).is_some_and(|levels| levels.known < cluster)
     }
 
     fn refusal(&self, hello: &Hello) -> Option<String> {
@@ -114,13 +120,15 @@ impl Context {
         }
     }
 
-    /// Why a sender and this member do not understand each other, if they do not. What a member announces is
-    /// noted.
-    pub(super) fn refusal(&self, hello: &Hello, standing: Standing) -> Option<String> {
-        if standing == Standing::Member {
-            self.levels.announced.lock().insert(hello.from, CommandLevel(hello.command_level));
+    /// Why a sender and this member do not understand each other, if they do not. What a listed member
+    /// announces is noted, unless it is refused: without TLS anyone may say to be that member.
+    pub(super) fn refusal(&self, hello: &Hello) -> Option<String> {
+        let refusal = self.levels.refusal(hello);
+        if refusal.is_none() && self.standing(hello.from) == Standing::Member {
+            let [known, cluster] = [hello.command_level, hello.cluster_level].map(CommandLevel);
+            self.levels.announced.lock().insert(hello.from, Announced { known, cluster });
         }
-        self.levels.refusal(hello)
+        refusal
     }
 
     pub(super) fn hello(&self, to: u64) -> Hello {
@@ -145,6 +153,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use data_dir::FirstMember;
 
     #[test]
     fn a_version_that_knows_less_than_the_cluster_uses_is_refused_by_both_sides() {
@@ -171,18 +180,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_version_without_levels_does_not_know_the_encoding_of_a_cluster_with_a_level() {
-        let members = Vec::new();
-        let identity = Identity {
+    fn identity() -> Identity {
+        Identity {
             format: 1,
             cluster_id: 7,
             member_id: 1,
             name: String::new(),
-            members,
+            members: Vec::new(),
             joined: false,
             forced: None,
-        };
+        }
+    }
+
+    #[test]
+    fn only_a_hello_of_a_listed_member_that_is_not_refused_is_an_announcement() {
+        let member = |id| FirstMember { id, name: String::new(), peer_urls: Vec::new(), is_learner: false };
+        let roster = Roster::new(1, [1, 2].map(member).to_vec(), Box::new(|_| false));
+        let levels = Levels::of(ClusterLevel::at(CommandLevel::OWN));
+        let (identity, roster) = (Arc::new(identity()), Arc::new(roster));
+        let context = Context::new(&identity, &roster, &Arc::default(), Dialer::default(), &Arc::default());
+        let context = Context { levels, ..context };
+        let own = CommandLevel::OWN;
+        let hello = |from, command_level| Hello { from, command_level, encoding: 1, ..Hello::default() };
+        let announced = Some(Announced { known: own, cluster: CommandLevel(0) });
+        for (hello, of_two) in [
+            (hello(9, own.0), None),
+            (hello(2, 0), None),
+            (hello(2, own.0), announced),
+            (hello(2, 0), announced),
+            (Hello { encoding: 99, ..hello(2, own.0 + 1) }, announced),
+        ] {
+            context.refusal(&hello);
+            assert_eq!((context.levels.announced(2), context.levels.announced(9)), (of_two, None));
+        }
+    }
+
+    #[test]
+    fn a_version_without_levels_does_not_know_the_encoding_of_a_cluster_with_a_level() {
+        let identity = identity();
         for (cluster, encoding) in [(CommandLevel(0), ENCODING), (CommandLevel::LEVELS, 2)] {
             let sent = hello(&identity, 2, String::new(), cluster);
             assert_eq!((sent.encoding, sent.command_level), (encoding, CommandLevel::OWN.0));

@@ -19,7 +19,9 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
-use api::peer::{Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest};
+use api::peer::{
+    Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest, ProbeResponse,
+};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
@@ -349,9 +351,14 @@ pub async fn running_cluster(
     first
 }
 
-/// Whether the member that `hello` is for answers at one of these URLs itself. Its list may be old, and
-/// another member may listen there now.
+/// Whether the member that `hello` is for answers at one of these URLs itself.
 pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -> bool {
+    answer_of(dialer, urls, hello).await.is_some()
+}
+
+/// What the member that `hello` is for answers at one of these URLs itself. Its list may be old, and another
+/// member may listen there now.
+pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) -> Option<ProbeResponse> {
     for url in urls {
         let asked = async {
             let request = ProbeRequest { hello: Some(hello.clone()) };
@@ -360,10 +367,10 @@ pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -
         if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await
             && (answer.cluster_id, answer.member_id) == (hello.cluster_id, hello.to)
         {
-            return true;
+            return Some(answer);
         }
     }
-    false
+    None
 }
 
 /// The peer that remembers this member from an earlier life, if one does.

@@ -34,7 +34,7 @@ mod server; // what the peer port answers
 
 mod port; // its connections
 
-pub(crate) use confirming::confirm;
+pub(crate) use confirming::{FirstList, confirm};
 pub(crate) use context::{Context, Levels};
 pub(crate) use inbox::Inbox;
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};

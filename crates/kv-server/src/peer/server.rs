@@ -20,10 +20,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::LogPosition;
+use state_machine::CommandLevel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
-use super::context::{REMOVED, REMOVED_SAYS_A_LEARNER};
+use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
@@ -187,7 +188,7 @@ impl PeerServer {
             format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
         } else if standing(hello.from) == Standing::Removed {
             self.removed().to_owned()
-        } else if let Some(reason) = context.refusal(&hello, standing(hello.from)) {
+        } else if let Some(reason) = context.refusal(&hello) {
             reason
         } else {
             self.peers.check_address(&hello, self.greeter.as_ref().and_then(Greeter::source));
@@ -353,8 +354,13 @@ impl Peer for PeerServer {
     async fn probe(&self, request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         let from = self.greet_sender(request.into_inner().hello)?;
         self.peers.heard(from);
-        let identity = &self.peers.context().identity;
-        Ok(Response::new(ProbeResponse { cluster_id: identity.cluster_id, member_id: identity.member_id }))
+        let Context { identity, levels, .. } = self.peers.context();
+        Ok(Response::new(ProbeResponse {
+            cluster_id: identity.cluster_id,
+            member_id: identity.member_id,
+            command_level: CommandLevel::OWN.0,
+            cluster_level: levels.cluster.get().0,
+        }))
     }
 
     async fn inquire(&self, request: Request<InquireRequest>) -> Result<Response<InquireResponse>, Status> {

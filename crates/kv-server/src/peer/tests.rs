@@ -24,8 +24,8 @@ use tonic::Code;
 use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::server::Members;
 use super::*;
+use crate::member::{Announced, Reach, Roster, StoreThread};
 use crate::member::{Incoming, StagingPlace};
-use crate::member::{Reach, Roster, StoreThread};
 use ::transport::tls::Dialer;
 use ::transport::wire::Listener;
 use config::Urls;
@@ -288,7 +288,8 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     let mut one = member(1, &ports);
     let (two, three) = (member(2, &ports), member(3, &ports));
     serve(vec![(second, None)], &two.server, &two.stop);
-    let mut asking = tokio::spawn(confirm(Arc::clone(&one.peers), Arc::clone(&one.inbox), one.stop.clone()));
+    let (peers, inbox, stop) = (Arc::clone(&one.peers), Arc::clone(&one.inbox), one.stop.clone());
+    let mut asking = tokio::spawn(confirm(peers, inbox, FirstList::OfState, stop));
     // Member 3 accepts connections and does not answer; it begins to when the first round is over.
     let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
     waited.expect_err("one answer of a member that has a term is not enough");
@@ -394,8 +395,40 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     // Number 66 was removed: the first member that it greets answers so.
     let gone = member(66, &[(66, 1), (1, port)]);
     tokio::time::timeout(PATIENCE, gone.peers.context().roster.removed()).await.expect("notified to stop");
+    assert!(one.peers.context().levels.announced(2).is_some());
     one.peers.set_members(known[..1].to_vec());
     assert!(one.peers.active_since(2).is_none());
+    assert_eq!(one.peers.context().levels.announced(2), None, "only listed members are remembered");
+}
+
+#[tokio::test]
+async fn what_a_member_announced_is_forgotten_when_its_link_breaks() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let ports = [(1, port), (2, port_of_two)];
+    let one = member(1, &ports);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let two = member(2, &ports);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    let own = Announced { known: CommandLevel::OWN, cluster: CommandLevel(0) };
+    while one.peers.announced(2) != Some(own) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let is_active = async |wanted| {
+        while one.peers.active_since(2).is_some() != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    two.stopper.stop();
+    is_active(false).await;
+    // It is there again, and does not find the first one.
+    let again = member(2, &[(1, 1), (2, port_of_two)]);
+    let address = Urls::parse(&url(port_of_two)).unwrap();
+    serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
+    is_active(true).await;
+    assert_eq!((one.peers.announced(2), one.peers.ask_levels(2).await), (None, Some(own)));
+    again.stopper.stop();
+    is_active(false).await;
+    assert_eq!(one.peers.ask_levels(2).await, None);
 }
 
 #[tokio::test]

@@ -17,11 +17,12 @@ use tokio::sync::{Notify, watch};
 use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
-use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answers_as, dial, running_cluster};
+use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
 use super::questions::{hashes, recounts};
 use super::queue::{Pushed, Queue};
 use super::sending::Senders;
-use crate::member::{Asked, AskedDigest, AskedHash, AskedRecount, Checkpoints, Reach, Standing};
+use crate::member::{Announced, Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount, Checkpoints};
+use crate::member::{Reach, Standing};
 use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;
 use process::shutdown::{self, Stop, Stopper};
@@ -124,6 +125,7 @@ impl Peers {
     /// members that the list has elsewhere now stay until they answer there.
     pub fn set_members(&self, members: Vec<FirstMember>) {
         self.context.roster.replace(members);
+        self.context.levels.retain(|id| self.context.standing(id) == Standing::Member);
         let is_removed = |id| self.context.roster.standing(id) == Standing::Removed;
         self.introductions.lock().follow(&self.context.roster.members(), is_removed);
         self.follow();
@@ -296,8 +298,17 @@ impl Reach for Peers {
         *self.lanes.read().get(&member)?.active_since.lock()
     }
 
-    fn announced(&self, member: u64) -> Option<CommandLevel> {
+    fn announced(&self, member: u64) -> Option<Announced> {
         self.active_since(member).and_then(|_| self.context.levels.announced(member))
+    }
+
+    fn ask_levels(&self, member: u64) -> AskedLevels<'_> {
+        let (urls, hello) = (self.urls(member), self.context.hello(member));
+        Box::pin(async move {
+            let answer = answer_of(&self.context.dialer, &urls, hello).await?;
+            let [known, cluster] = [answer.command_level, answer.cluster_level].map(CommandLevel);
+            Some(Announced { known, cluster })
+        })
     }
 
     fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_> {

@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// Whether this member has heard of an election or an entry since its log was made together with a store.
-    fn took_part(&self) -> bool {
+    pub(super) fn took_part(&self) -> bool {
         self.raw.store().state.catch_up != Some(NO_PART_TAKEN)
     }
 

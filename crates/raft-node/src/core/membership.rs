@@ -190,7 +190,7 @@ impl Core {
 
     /// Another member has this membership. This one was given another at its start, and may not have been
     /// confirmed by that: it is confirmed by its present voters only. Nothing was counted by the former list
-    /// yet.
+    /// yet. An imported state is given up in a cluster that has begun, and only that one has another list.
     pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
         let mut ids: Vec<u64> = membership.voters.iter().chain(&membership.learners).copied().collect();
         let count = ids.len();
@@ -198,11 +198,8 @@ impl Core {
         ids.dedup();
         // What another member says ends no process.
         let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
-        if is_list && self.is_unconfirmed && self.waits_for_a_store() {
-            self.adopt(membership)
-        } else {
-            Ok(())
-        }
+        let has_no_state = self.waits_for_a_store() || !self.took_part();
+        if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership) } else { Ok(()) }
     }
 
     /// The machine holds this membership now.

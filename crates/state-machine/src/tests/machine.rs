@@ -232,6 +232,19 @@ fn a_level_is_raised_only_by_a_command_that_counts_all_members_and_never_falls()
     world.assert_equal();
 }
 
+/// An older version has skipped the first raise.
+#[test]
+fn a_member_that_missed_the_raise_changes_the_same_as_the_others_at_the_next_one() {
+    let at = LogPosition::new(2, 1).index;
+    let digests = [raise(1, &[7, 300]), Bytes::from_static(b"\xd2\x05\x00")].map(|first| {
+        let mut machine = machine(&genesis());
+        apply(&mut machine, &[first, raise(1, &[7, 300])]);
+        assert_eq!(machine.level().get(), CommandLevel(1));
+        machine.store().span_digest(LogPosition::new(1, 1).index, at)
+    });
+    assert_eq!(digests[0], digests[1]);
+}
+
 #[test]
 fn a_version_neither_applies_a_level_that_it_does_not_know_nor_opens_it() {
     let backend = MemoryBackend::new();

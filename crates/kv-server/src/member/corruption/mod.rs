@@ -7,7 +7,7 @@
 //!
 //! * Only the leader compares at intervals, and one comparison ends before the next one begins.
 //! * A member that does not answer is left out. Nothing waits for a comparison.
-//! * A leader whose state is corrupt hands over, as long as another member can lead. It compares nothing.
+//! * A fenced leader hands over, as long as another member can lead. It compares nothing.
 //! * Members that alarms name already are left out.
 //! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
 
@@ -59,7 +59,7 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
     let mut checked = LogIndex::ZERO;
     loop {
         sleep(changes::ROUND).await;
-        if leads(&member) && member.fence.is_state_wrong() {
+        if leads(&member) && member.fence.is_up() {
             give_up_leadership(&member).await;
         }
         if !compares(&member) || member.roster.others().is_empty() {
@@ -150,12 +150,11 @@ async fn compactions(member: &Member, checked: &mut i64) {
     }
 }
 
-/// The hashes of all other members at a revision, one after the other.
+/// The hashes of all other members that no alarm names at a revision, one after the other.
 async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerHash> {
     let (mut hashes, named) = (Vec::new(), named(member));
     for other in member.roster.others() {
         if named.contains(&other.id) {
-            hashes.push(PeerHash { member: other.id, hash: None });
             continue;
         }
         let asked = member.reach.ask_hash(other.id, at).await;

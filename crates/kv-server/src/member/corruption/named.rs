@@ -8,15 +8,22 @@ use std::collections::BTreeSet;
 use crate::member::handle::Member;
 
 /// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of
-/// two corrupt members would give it to the other one.
+/// two corrupt members would give it to the other one. Those that answer and are in sync are asked in turn.
 pub(crate) async fn give_up_leadership(member: &Member) {
-    let named = named(member);
-    let mut voters = member.roster.membership().voters.into_iter();
-    let is_right = |id: &u64| *id != member.ids.member && !named.contains(id);
-    match voters.find(|id| is_right(id) && member.reach.active_since(*id).is_some()) {
-        Some(to) => member.hand_over_to(to).await,
-        None => tracing::warn!("this leader's state is corrupt, and no other member can take over"),
+    let (named, own) = (named(member), member.ids.member);
+    for id in member.roster.membership().voters {
+        if id == own || named.contains(&id) || member.reach.active_since(id).is_none() {
+            continue;
+        }
+        if !member.raft.progress_of(id).await.is_some_and(|progress| progress.is_in_sync()) {
+            continue;
+        }
+        member.hand_over_to(id).await;
+        if member.status().leader != Some(own) {
+            return;
+        }
     }
+    tracing::warn!("this leader's state is corrupt, and no other member can take over");
 }
 
 /// The members that alarms CORRUPT name.
