@@ -1,13 +1,14 @@
 //! Places for connections, of which there is a fixed number: a new one displaces another.
 //!
-//! * While all places are taken, the caller that has most loses one to a newcomer: the one that has been idle
-//!   for the longest time, and one that is in use only to a caller that has fewer. So many connections of one
-//!   caller, or of many callers, keep no newcomer out, and displace those of no caller that has few.
-//! * Else a newcomer displaces what has been idle for the longest time, of a caller that has as many or more.
-//!   It is refused while there is none.
+//! * While all places are taken, a newcomer displaces an idle one, of a caller that has as many places as its
+//!   own or more: of the caller that has most, what has been idle for the longest time.
+//! * What is in use is displaced where nothing is idle, and only to the good of a caller that has fewer. So
+//!   many connections of one caller, or of many callers, keep no newcomer out.
+//! * Else the newcomer is refused.
 //!
 //! Knows nothing of what is done on a connection. Its owner ends it when it was displaced.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -110,23 +111,20 @@ impl Taken {
     /// Frees a place for a caller. False if none may be taken from its holder.
     fn displace(&mut self, newcomer: u64) -> bool {
         let own = self.callers.get(&newcomer).map_or(0, BTreeMap::len);
-        let by_size =
-            |(caller, held): &(&u64, &BTreeMap<u64, Arc<Holder>>)| (held.len(), **caller != newcomer);
-        let Some((most, held)) = self.callers.iter().max_by_key(by_size) else { return false };
-        let is_idle = |(_, holder): &(&u64, &Arc<Holder>)| holder.is_idle();
-        let used = |(_, holder): &(&u64, &Arc<Holder>)| holder.used.load(Relaxed);
-        let number = |(number, _): (&u64, &Arc<Holder>)| *number;
-        let mut found = held.iter().filter(is_idle).min_by_key(used).map(|held| (*most, number(held)));
-        if found.is_none() && held.len() > own + 1 {
-            found = held.iter().min_by_key(used).map(|held| (*most, number(held)));
-        }
+        // Of the caller with most, what was used least lately.
+        let least = |is_wanted: &dyn Fn(usize, &Holder) -> bool| {
+            let callers = self.callers.iter().flat_map(|(caller, held)| {
+                held.iter().map(move |(number, holder)| (*caller, held.len(), *number, &**holder))
+            });
+            let wanted = callers.filter(|(_, size, _, holder)| is_wanted(*size, holder));
+            let found = wanted.max_by_key(|(caller, size, _, holder)| {
+                (*size, *caller != newcomer, Reverse(holder.used.load(Relaxed)))
+            });
+            found.map(|(caller, _, number, _)| (caller, number))
+        };
         // A caller whose places are all in use must not displace the one of a caller that has just come.
-        let others = self.callers.iter().filter(|(_, held)| held.len() >= own);
-        let mut all = others.flat_map(|(caller, held)| held.iter().map(move |held| (*caller, held)));
-        let found = found.or_else(|| {
-            let idle = all.by_ref().filter(|(_, held)| is_idle(held)).min_by_key(|(_, held)| used(held));
-            idle.map(|(caller, held)| (caller, number(held)))
-        });
+        let idle = least(&|size, holder| size >= own && holder.is_idle());
+        let found = idle.or_else(|| least(&|size, _| size > own + 1));
         let Some((caller, number)) = found else { return false };
         if let Some(holder) = self.remove(caller, number) {
             holder.displaced.notify_one();
@@ -193,13 +191,11 @@ mod tests {
         held.1[3].1.touch();
         assert!(held.take(1, true), "its own idle place");
         assert_eq!(held.displaced(), [1]);
+        assert!(held.take(4, true));
+        assert_eq!(held.displaced(), [2], "what is idle, also of a caller with few");
         // Of what is in use, down to what the newcomer has.
         assert!(held.take(4, true));
         assert_eq!((held.displaced(), held.of(1)), (vec![1], 3));
-        assert!(held.take(4, true));
-        assert_eq!((held.displaced(), held.of(4)), (vec![1], 2), "a caller with more loses what is in use");
-        assert!(held.take(4, true));
-        assert_eq!(held.displaced(), [2], "what is idle");
         assert!(!held.take(4, true), "no caller has more");
         held.1.clear();
         let taken = held.0.taken.lock();
@@ -212,7 +208,18 @@ mod tests {
         assert!((0..8).all(|number| held.take(number % 2, true)) && held.take(2, false));
         assert!(!held.take(0, true) && !held.take(1, false), "both have four");
         assert_eq!(held.displaced(), [0; 0]);
-        assert!(held.take(3, false), "of a caller with four");
+        assert!(held.take(3, false));
+        assert_eq!(held.displaced(), [2], "what is idle");
+    }
+
+    #[test]
+    fn no_place_in_use_is_lost_while_an_equal_caller_has_idle_ones() {
+        let mut held = Held(Places::new(8), Vec::new());
+        assert!((0..4).all(|_| held.take(2, true)) && (0..4).all(|number| held.take(1, number > 0)));
+        assert!(held.take(3, true));
+        assert_eq!(held.displaced(), [1]);
+        assert!(held.take(3, true));
+        assert_eq!(held.displaced(), [2], "of those in use, one of the caller with most");
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
 //!   then.
-//! * Gates share between connections. Each has a bound on waiting; beyond it a read is refused.
+//! * Gates share between callers, and their connections. Each has a bound on waiting; beyond it a read is
+//!   refused.
 //!
 //! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take
 //! a few MiB each.

@@ -41,12 +41,16 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether a connection and its caller leave enough free of a bound.
-    pub fn leaves_enough(&self, bound: u64) -> bool {
-        let Some(free) = bound.checked_sub(self.total) else { return false };
+    /// What has to be free, without what is held, for a connection and its caller to leave enough.
+    pub fn needs(&self) -> u64 {
         let of_caller = self.caller.saturating_add(self.connection.saturating_mul(CALLER_FACTOR + 1));
         let is_alone = self.caller == self.connection;
-        self.connection <= free && (is_alone || of_caller <= free.saturating_mul(CALLER_FACTOR))
+        if is_alone { self.connection } else { self.connection.max(of_caller.div_ceil(CALLER_FACTOR)) }
+    }
+
+    /// Whether a connection and its caller leave enough free of a bound.
+    pub fn leaves_enough(&self, bound: u64) -> bool {
+        bound.checked_sub(self.total).is_some_and(|free| self.needs() <= free)
     }
 
     /// Whether the caller should give back what it does not use, while so many callers hold something.

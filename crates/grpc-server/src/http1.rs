@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::response::Response;
-use http::Request;
-use hyper::body::Incoming;
+use http::header::UPGRADE;
+use http::{Method, Request};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -41,18 +43,22 @@ where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let used = Arc::clone(holder);
+    let (used, at_line) = (Arc::clone(holder), socket.keep_fragments());
     let service = service_fn(move |request: Request<Incoming>| {
-        used.touch();
-        let service = service.clone();
+        // Else a body follows, or what is no HTTP/1.
+        let is_whole = request.body().is_end_stream()
+            && request.method() != Method::CONNECT
+            && !request.headers().contains_key(UPGRADE);
+        at_line.store(is_whole, Relaxed);
+        let (in_use, service) = (used.begin(), service.clone());
         async move {
+            let _in_use = in_use;
             match refusal(&request) {
                 Some(refusal) => Ok(refusal),
                 None => service.oneshot(request).await,
             }
         }
     });
-    socket.keep_fragments();
     let (head_within, keep_alive) = match keep {
         Keep::ForMore => (HEAD_WITHIN, true),
         Keep::ForOne => (ONLY_HEAD_WITHIN, false),
@@ -94,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::listen;
+    use admission::Places;
     use config::Urls;
     use process::shutdown;
     use transport::tls::Stream;
@@ -111,6 +118,66 @@ mod tests {
             client.read_to_string(&mut answer).await.unwrap();
         });
         answer
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_as_it_was_sent() {
+        const LINE: &str = "GET /a#b HTTP/1.1\n";
+        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
+        let router = axum::Router::new().route("/version", any(|body: String| async move { body + "ok" }));
+        let (_stopper, stop) = shutdown::stop();
+        let holder = Holder::new();
+        let talking = async {
+            let mut answer = [0; 1024];
+            for (request, wanted) in [
+                ("GET /version#x HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+                ("GET /version HTTP/1.1\r\nHost: x\r\n\r\n", "ok"),
+                ("GET /version#x HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+                // The body is sent once it is asked for, so it is read alone.
+                (
+                    "POST /version HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n",
+                    "100 Continue",
+                ),
+                (LINE, LINE),
+            ] {
+                client.write_all(request.as_bytes()).await.unwrap();
+                let count = client.read(&mut answer).await.unwrap();
+                let answer = String::from_utf8_lossy(&answer[..count]);
+                assert!(answer.contains(wanted), "{request}{answer}");
+            }
+            drop(client);
+        };
+        tokio::join!(serve(socket, router, Keep::ForMore, &holder, &stop), talking);
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_request_is_being_answered_is_in_use() {
+        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
+        let (places, holder, idle) = (Places::new(2), Holder::new(), Holder::new());
+        let _place = places.take(1, &holder);
+        let others = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let scrape = {
+            let (places, idle) = (Arc::clone(&places), Arc::clone(&idle));
+            move || async move {
+                idle.touch();
+                others.lock().push(places.take(2, &idle));
+                others.lock().push(places.take(3, &Holder::new()));
+                "ok"
+            }
+        };
+        let router = axum::Router::new().route("/metrics", any(scrape));
+        let (_stopper, stop) = shutdown::stop();
+        let mut answer = String::new();
+        tokio::join!(serve(socket, router, Keep::ForOne, &holder, &stop), async {
+            client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            client.read_to_string(&mut answer).await.unwrap();
+        });
+        assert!(answer.ends_with("ok"), "{answer}");
+        idle.displaced().await;
     }
 
     /// As etcd answers, which is Go's net/http.

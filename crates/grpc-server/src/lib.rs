@@ -6,6 +6,8 @@ mod by_content_type; // gRPC, or HTTP/2 without it
 pub mod listen; // sockets that others dial
 mod socket; // one of them, with deadlines
 
+pub use socket::Ends;
+
 pub mod http2; // one HTTP/2 connection of a client
 
 mod request_rules; // what Go refuses of HTTP/1

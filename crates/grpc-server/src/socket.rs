@@ -6,10 +6,12 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 
@@ -26,6 +28,23 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes that decide which protocol is spoken.
 const FIRST_BYTES: usize = 4;
 
+/// A connection of which it can be known that the client is gone, also while nothing is read.
+pub trait Ends {
+    fn has_ended(&self) -> bool;
+}
+
+impl Ends for Socket {
+    fn has_ended(&self) -> bool {
+        self.stream.has_ended()
+    }
+}
+
+impl Ends for DuplexStream {
+    fn has_ended(&self) -> bool {
+        false
+    }
+}
+
 /// A socket that was accepted.
 pub struct Socket {
     stream: Stream,
@@ -33,7 +52,8 @@ pub struct Socket {
     /// Of `first`: read from the stream, and handed on.
     read: usize,
     handed: usize,
-    keeps_fragments: bool,
+    /// Of HTTP/1: whether a request line comes next.
+    at_line: Option<Arc<AtomicBool>>,
     /// Runs while the client takes nothing.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Looks whether the client is gone, if that is wanted.
@@ -49,16 +69,17 @@ impl Socket {
             first: [0; FIRST_BYTES],
             read: 0,
             handed: 0,
-            keeps_fragments: false,
+            at_line: None,
             deadline: None,
             looks: None,
             open: None,
         }
     }
 
-    /// From now on, what is read are HTTP/1 requests, whose paths have no fragments.
-    pub fn keep_fragments(&mut self) {
-        self.keeps_fragments = true;
+    /// What is read are HTTP/1 requests, whose paths have no fragments. The first one comes next. Set when
+    /// another one does.
+    pub fn keep_fragments(&mut self) -> Arc<AtomicBool> {
+        Arc::clone(self.at_line.insert(Arc::new(AtomicBool::new(true))))
     }
 
     /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol
@@ -126,7 +147,7 @@ impl AsyncRead for Socket {
         let handed = (self.read - self.handed).min(buffer.remaining());
         buffer.put_slice(&self.first[self.handed..self.handed + handed]);
         self.handed += handed;
-        if handed > 0 && !self.keeps_fragments {
+        if handed > 0 && self.at_line.is_none() {
             return Poll::Ready(Ok(()));
         }
         // The rest of a request line is read together with its beginning.
@@ -134,8 +155,9 @@ impl AsyncRead for Socket {
             0 => Poll::Ready(Ok(())),
             _ => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
-        if self.keeps_fragments {
-            keep_fragments(&mut buffer.filled_mut()[begin..]);
+        let read_now = &mut buffer.filled_mut()[begin..];
+        if !read_now.is_empty() && self.at_line.as_ref().is_some_and(|at_line| at_line.swap(false, Relaxed)) {
+            keep_fragments(read_now);
         }
         // A failure is found again by the next read.
         if handed > 0 { Poll::Ready(Ok(())) } else { read }

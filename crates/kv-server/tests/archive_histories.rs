@@ -121,8 +121,29 @@ async fn an_archive_of_a_base_alone_does_not_go_on_over_another_history() {
     base.kill();
     go_back(&archive, member);
     go_on(member, "other").await;
-    let (status, said) = archiver(member, &alone, &[]).wait_end();
-    assert!(!status.success() && said.contains("another history"), "{said}");
+    for is_compacted in [false, true] {
+        if is_compacted {
+            compact(member, LOST).await;
+        }
+        let (status, said) = archiver(member, &alone, &[]).wait_end();
+        assert!(!status.success() && said.contains("another history"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_quiet_and_compacted_makes_no_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    member.put("a", "1").await;
+    compact(member, member.put("a", "2").await).await;
+    for _ in 0..2 {
+        let archiver = archiver(member, &archive, &[]);
+        archiver.wait_for("archiving");
+        archiver.kill();
+    }
+    assert_eq!(objects(&archive, "base").len(), 1, "the second archiver goes on after the first");
 }
 
 fn copy_objects(paths: &[PathBuf], to: &Path) {

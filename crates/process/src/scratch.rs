@@ -1,17 +1,33 @@
 //! A directory for copies, of a random name and open to its owner only, that is removed in the end.
+//!
+//! Its process holds a lock on it. What a killed process has left is removed when the next directory is made
+//! at the same place.
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use tokio::runtime::Builder;
 
 use super::shutdown;
 
+/// Followed by 32 digits.
+const PREFIX: &str = "kv-scratch-";
+const NAME_BYTES: usize = PREFIX.len() + 32;
+const MODE: u32 = 0o700;
+
 /// A directory that is removed with all that is in it.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    /// None where the file system has no locks: nothing is taken for left there.
+    _lock: Option<OwnedFd>,
+}
 
 impl Scratch {
     /// In the directory for temporary files.
@@ -26,15 +42,23 @@ impl Scratch {
     }
 
     fn within(parent: &Path) -> io::Result<Scratch> {
-        let path = parent.join(format!("kv-server-{:032x}", rand::random::<u128>()));
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        // The error of the system does not name the place.
-        made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", parent.display())))?;
-        Ok(Scratch(path))
+        remove_left(parent);
+        loop {
+            let path = parent.join(format!("{PREFIX}{:032x}", rand::random::<u128>()));
+            let made = DirBuilder::new().mode(MODE).create(&path);
+            // The error of the system does not name the place.
+            made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", parent.display())))?;
+            match lock(&path) {
+                Ok(lock) if path.exists() => return Ok(Scratch { path, _lock: Some(lock) }),
+                // Another process took it for left before it was locked.
+                Ok(_) | Err(Errno::WOULDBLOCK | Errno::NOENT) => {}
+                Err(_) => return Ok(Scratch { path, _lock: None }),
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// A signal that ends the process removes the directory first.
@@ -44,7 +68,7 @@ impl Scratch {
             let _entered = runtime.enter();
             shutdown::signalled()?
         };
-        let path = self.0.clone();
+        let path = self.path.clone();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             runtime.block_on(signalled);
             let _stays = fs::remove_dir_all(path);
@@ -56,7 +80,29 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _stays = fs::remove_dir_all(&self.0);
+        let _stays = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn lock(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(path, flags, Mode::empty())?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(directory)
+}
+
+/// Removes directories of this user whose processes are gone.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_scratch =
+            name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.len() == NAME_BYTES);
+        let Some(directory) = is_scratch.then(|| lock(&path).ok()).flatten() else { continue };
+        let is_own =
+            |found: rustix::fs::Stat| found.st_uid == geteuid().as_raw() && found.st_mode & 0o777 == MODE;
+        if fstat(&directory).is_ok_and(is_own) {
+            let _stays = fs::remove_dir_all(path);
+        }
     }
 }
 
@@ -76,5 +122,27 @@ mod tests {
         fs::write(one.path().join("file"), "").unwrap();
         drop((one, other));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn directories_of_processes_that_were_killed_are_removed_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let within = || Scratch::within(directory.path()).unwrap();
+        let (used, mut killed) = (within(), within());
+        fs::write(killed.path().join("file"), "").unwrap();
+        let gone = std::mem::take(&mut killed.path);
+        drop(killed); // Its lock.
+        let name = |letter: &str| directory.path().join(format!("{PREFIX}{}", letter.repeat(32)));
+        let (open_to_others, link, short) = (name("a"), name("b"), directory.path().join(PREFIX));
+        let target = directory.path().join("target");
+        for (path, mode) in [(&open_to_others, 0o755), (&target, 0o700), (&short, 0o700)] {
+            DirBuilder::new().mode(mode).create(path).unwrap();
+        }
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let new = within();
+        assert!(!gone.exists());
+        for kept in [used.path(), new.path(), &open_to_others, &link, &short, &target] {
+            assert!(fs::symlink_metadata(kept).is_ok(), "{}", kept.display());
+        }
     }
 }

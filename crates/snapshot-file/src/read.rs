@@ -101,16 +101,20 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadErr
     Ok(newest)
 }
 
-/// Hands out the changes of the newest `count` revisions, as far as they are not compacted. Reads all keys
-/// twice.
+/// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a number,
+/// all that a compaction has left. Reads all keys twice.
 pub fn newest_changes<S: Source>(
     database: &Database<S>,
-    count: i64,
+    count: Option<usize>,
     mut take: impl FnMut(&Change<'_>),
 ) -> Result<(), ReadError> {
-    let newest = newest_revision(database)?;
     let file = BucketFile { database, buckets: database.buckets()? };
-    let after = file.compact_revision()?.max(newest - count);
+    let after = match count {
+        Some(count) => {
+            file.compact_revision()?.max(newest_revision(database)?.saturating_sub_unsigned(count as u64))
+        }
+        None => 0,
+    };
     let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
     while let Some((key, value)) = cursor.next_pair()? {
         let (revision, is_tombstone) =

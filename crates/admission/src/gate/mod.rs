@@ -6,12 +6,13 @@
 //! ```
 //!
 //! * A pass has a weight; the weights of all passes never exceed the capacity.
-//! * A client that holds passes shares by the rule of [`Shares`], with all connections of its caller. One
-//!   pass is always allowed, for each caller.
+//! * A client that holds passes shares by the rule of [`base::Shares`], with all connections of its caller.
+//!   One pass is always allowed, for each caller.
 //! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
 //!   weight above what they may take counts as all of it.
-//! * Light and heavy passes wait in separate lanes. In a lane, clients are served in turn, one pass each, and
-//!   the passes of one client in the order of arrival.
+//! * Light and heavy passes have shares of their kind, and wait in separate lanes. In a lane, callers are
+//!   served in turn, one pass each, and so are the clients of a caller. The passes of one client are served in
+//!   the order of arrival.
 //! * A light pass that does not fit makes the light ones after it wait. A heavy one that does not fit
 //!   *drains* the gate: other heavy passes wait, and light ones get the reserve only. A drain ends after
 //!   `DRAIN_MAX`, since a pass may be held by a client that does not read. Then others overtake for
@@ -23,29 +24,31 @@
 //! * Weights may be bytes of memory. Then a pass is also granted by the [`MemoryLimit`]. While that grants
 //!   nothing, a client that holds or waits for something already is refused.
 //!
-//! Entering without waiting costs one uncontended lock.
+//! Entering without waiting costs one uncontended lock. What it costs to give a pass back does not grow with
+//! the number of those that wait for their share.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ClientId, Held, Shares};
+use base::ClientId;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 mod bounds; // what a gate allows
+mod turns; // who is next
+mod used; // what is out, and what one more needs
 mod waiting; // who waits, and who is refused
 
 use super::memory::MemoryLimit;
 pub use bounds::Bounds;
+use used::Used;
 use waiting::Waiting;
 
 /// Time that the gate is drained for heavy passes without a break: reads that are under way end within it.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// A drain is followed by so many times its length without one: heavy passes are delayed a fifth of the time.
 const REST_FACTOR: u32 = 4;
-/// A pass above this part of the capacity is large.
-const LARGE_PART: u64 = 4;
 /// Those who wait look whether a drain has to end, this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -66,14 +69,6 @@ struct State {
     used: Used,
     waiting: Waiting<Pass>,
     drain: Drain,
-}
-
-/// Weight of the passes that are out.
-#[derive(Default)]
-struct Used {
-    all: Shares,
-    /// Of light passes.
-    light: u64,
 }
 
 /// Whether heavy passes may be overtaken.
@@ -122,12 +117,12 @@ impl Gate {
     /// Weight of the passes that are out, and the number of callers that wait.
     pub fn gauges(&self) -> (u64, usize) {
         let state = self.state.lock();
-        (state.used.all.total(), state.waiting.len())
+        (state.used.total(), state.waiting.len())
     }
 
     /// Waits for a pass of this weight.
     pub async fn enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Result<Pass, Refused> {
-        let (client, weight) = (self.sharing(client), weight.clamp(1, self.bounds.weight_max()));
+        let weight = weight.clamp(1, self.bounds.weight_max());
         let (_in_line, mut pass) = {
             let mut state = self.state.lock();
             let may_pass = state.passes_now(&self.bounds, client, weight);
@@ -144,10 +139,8 @@ impl Gate {
             }
             let (to, pass) = oneshot::channel();
             let ticket = state.waiting.queue(&self.bounds, client, weight, to);
-            // Finds what the gate waits for now, and whether it has to be drained. What waits for passes of
-            // the same caller changes neither; a flood of it would have all that waits looked at each time.
-            let may_change = state.used.fits_share(&self.bounds, client, weight);
-            let gone = if may_change { self.admit(&mut state) } else { Vec::new() };
+            // Finds what the gate waits for now, and whether it has to be drained.
+            let gone = self.admit(&mut state);
             drop(state);
             drop(gone);
             (InLine { gate: self, client, ticket }, pass)
@@ -166,7 +159,6 @@ impl Gate {
 
     /// A pass that need not wait.
     pub fn try_enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Option<Pass> {
-        let client = self.sharing(client);
         let mut state = self.state.lock();
         if weight > self.bounds.weight_max()
             || !state.passes_now(&self.bounds, client, weight)
@@ -176,12 +168,6 @@ impl Gate {
         }
         state.used.add(&self.bounds, client, weight);
         Some(Pass { gate: Arc::clone(self), client, weight })
-    }
-
-    /// Who shares: each connection for itself where a heavy pass is most of the capacity. One would keep out
-    /// all light ones of its caller, and they it.
-    fn sharing(&self, client: ClientId) -> ClientId {
-        if self.bounds.reserve > 0 { ClientId::alone(client.connection) } else { client }
     }
 
     fn grants(&self, weight: u64) -> bool {
@@ -217,10 +203,9 @@ impl Gate {
         if state.drain.is_late(now) {
             state.drain.end(now);
             // The next drain is for another client.
-            state
-                .waiting
-                .heavy
-                .postpone(|client, weight| state.used.fits_share(&self.bounds, client, weight));
+            if let Some((client, _)) = state.next(&self.bounds, false) {
+                state.waiting.heavy.postpone(client);
+            }
         }
         self.admit_heavy(state, now, &mut gone);
         self.admit_light(state, &mut gone);
@@ -228,23 +213,22 @@ impl Gate {
     }
 
     fn admit_heavy(self: &Arc<Self>, state: &mut State, now: Instant, gone: &mut Vec<Pass>) {
-        let (mut place, mut is_blocked) = (0, false);
-        while let Some((client, weight)) = state.waiting.heavy.first_at(place) {
-            if !state.used.fits_share(&self.bounds, client, weight) {
-                place += 1; // Its own passes make room for it; no other client has to wait for that.
-            } else if state.fits_capacity(&self.bounds, weight) {
-                if !self.grants(weight) {
-                    is_blocked = true; // What other passes give back of the gate does not help.
-                    break;
-                }
-                gone.extend(self.serve(state, weight, place));
-            } else {
+        let mut is_blocked = false;
+        while let Some(mut next) = state.next(&self.bounds, false) {
+            if !state.fits(&self.bounds, next.0, next.1) {
                 is_blocked = true;
                 if state.drain.begin(now) {
                     break;
                 }
-                place += 1;
+                let fits = |client, weight| state.fits(&self.bounds, client, weight);
+                let Some(overtaking) = state.waiting.heavy.overtaking(fits) else { break };
+                next = overtaking;
             }
+            if !self.grants(next.1) {
+                is_blocked = true; // What other passes give back of the gate does not help.
+                break;
+            }
+            gone.extend(self.serve(state, next));
         }
         state.waiting.heavy.is_blocked = is_blocked;
         if !is_blocked {
@@ -253,23 +237,19 @@ impl Gate {
     }
 
     fn admit_light(self: &Arc<Self>, state: &mut State, gone: &mut Vec<Pass>) {
-        let (mut place, mut is_blocked) = (0, false);
-        while let Some((client, weight)) = state.waiting.light.first_at(place) {
-            if !state.used.fits_share(&self.bounds, client, weight) {
-                place += 1;
-            } else if state.fits_capacity(&self.bounds, weight) && self.grants(weight) {
-                gone.extend(self.serve(state, weight, place));
-            } else {
-                is_blocked = true;
+        state.waiting.light.is_blocked = false;
+        while let Some(next) = state.next(&self.bounds, true) {
+            if !state.fits(&self.bounds, next.0, next.1) || !self.grants(next.1) {
+                state.waiting.light.is_blocked = true;
                 break;
             }
+            gone.extend(self.serve(state, next));
         }
-        state.waiting.light.is_blocked = is_blocked;
     }
 
-    /// Gives its pass to the first waiter at this place of a ring. Returns it if the caller has gone.
-    fn serve(self: &Arc<Self>, state: &mut State, weight: u64, place: usize) -> Option<Pass> {
-        let (client, waiter) = state.waiting.take(self.bounds.is_light(weight), place);
+    /// Gives its pass to the first waiter of a client. Returns it if the caller has gone.
+    fn serve(self: &Arc<Self>, state: &mut State, (client, weight): (ClientId, u64)) -> Option<Pass> {
+        let waiter = state.waiting.take(self.bounds.is_light(weight), client);
         state.used.add(&self.bounds, client, weight);
         waiter.to.send(Pass { gate: Arc::clone(self), client, weight }).err()
     }
@@ -288,7 +268,7 @@ impl Gate {
 impl State {
     /// Whether the client holds or waits for something.
     fn has(&self, client: ClientId) -> bool {
-        self.used.all.held(client) > 0 || self.waiting.has(client)
+        self.used.light.held(client) + self.used.heavy.held(client) > 0 || self.waiting.has(client)
     }
 
     /// Whether there is nothing to admit, and nothing to forget.
@@ -301,44 +281,18 @@ impl State {
     fn passes_now(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
         let lane = if bounds.is_light(weight) { &self.waiting.light } else { &self.waiting.heavy };
         let comes_later = lane.is_blocked && (bounds.is_light(weight) || self.drain.is_on());
-        !comes_later
-            && !lane.has(client)
-            && self.used.fits_share(bounds, client, weight)
-            && self.fits_capacity(bounds, weight)
+        !comes_later && !lane.has(client) && self.fits(bounds, client, weight)
     }
 
-    fn fits_capacity(&self, bounds: &Bounds, weight: u64) -> bool {
-        let fits_class = if bounds.is_light(weight) {
-            !self.drain.is_on() || self.used.light + weight <= bounds.reserve
-        } else {
-            self.used.all.total() - self.used.light + weight <= bounds.weight_max()
-        };
-        fits_class && self.used.all.total() + weight <= bounds.capacity
-    }
-}
-
-impl Used {
-    /// Whether the client leaves enough free then. One pass is always allowed, for each caller.
-    fn fits_share(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
-        let held = self.all.with(client, weight);
-        let connection = Held { caller: held.connection, ..held };
-        if held.connection > weight && !connection.leaves_enough(bounds.capacity) {
-            return false;
-        }
-        // A large one would wait until its caller holds nothing: it waits for room instead, as others do.
-        let counted = if weight > bounds.capacity / LARGE_PART { 0 } else { weight };
-        let caller = Held { connection: 0, ..self.all.with(client, counted) };
-        held.caller == weight || caller.leaves_enough(bounds.capacity)
+    fn fits(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
+        self.used.fits(bounds, client, weight, self.drain.is_on())
     }
 
-    fn add(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
-        self.light += if bounds.is_light(weight) { weight } else { 0 };
-        self.all.add(client, weight);
-    }
-
-    fn remove(&mut self, bounds: &Bounds, client: ClientId, weight: u64) {
-        self.light -= if bounds.is_light(weight) { weight } else { 0 };
-        self.all.remove(client, weight);
+    /// The next client of a lane that waits for room, and the weight of its pass.
+    fn next(&mut self, bounds: &Bounds, is_light: bool) -> Option<(ClientId, u64)> {
+        let State { used, waiting, .. } = self;
+        let needs = |client, weight| used.needs(bounds, client, weight);
+        waiting.lane(is_light).next(used.free(bounds, is_light), needs)
     }
 }
 
@@ -393,22 +347,16 @@ impl Pass {
         self.weight
     }
 
-    /// Whether others wait for what is held.
-    pub fn is_wanted(&self) -> bool {
-        let state = self.gate.state.lock();
-        state.waiting.light.is_blocked || state.waiting.heavy.is_blocked
-    }
-
     /// Whether others wait for it, or other calls of the same caller, whose share it uses up.
-    pub fn is_wanted_by_any(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         let Waiting { light, heavy, .. } = &self.gate.state.lock().waiting;
         light.is_blocked || heavy.is_blocked || light.has_of(self.client) || heavy.has_of(self.client)
     }
 
     /// Whether the caller should give back what it does not use: others came.
     pub fn is_over_share(&self) -> bool {
-        let state = self.gate.state.lock();
-        state.used.all.with(self.client, 0).is_over(self.gate.bounds.capacity, state.used.all.callers())
+        let bounds = &self.gate.bounds;
+        self.gate.state.lock().used.is_over(bounds, self.client, bounds.is_light(self.weight))
     }
 
     /// Gives back what exceeds `weight`.
@@ -426,9 +374,7 @@ impl Pass {
         let mut state = self.gate.state.lock();
         let (bounds, weight) = (&self.gate.bounds, self.weight + more);
         state.used.remove(bounds, self.client, self.weight);
-        let fits = state.used.fits_share(bounds, self.client, weight)
-            && state.fits_capacity(bounds, weight)
-            && self.gate.grants(more);
+        let fits = state.fits(bounds, self.client, weight) && self.gate.grants(more);
         if fits {
             self.weight = weight;
         }
@@ -444,6 +390,7 @@ impl Pass {
         if let Some(kept) = kept {
             state.used.add(bounds, self.client, kept);
         }
+        state.waiting.wake(self.client);
         let gone = self.gate.admit(&mut state);
         drop(state);
         drop(gone);

@@ -354,3 +354,68 @@ async fn a_caller_with_many_connections_delays_another_by_one_pass_and_its_waite
     held.drain(..2);
     drop(passed(&mut other));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_leaves_heavy_and_light_passes_to_others_on_any_number_of_connections() {
+    let gate =
+        Gate::new(Bounds { capacity: 40, reserve: 8, light_max: 2, waiting_max: 4000, ..with_reserve() });
+    let of = |caller, connection| ClientId { caller, connection };
+    let take = |caller, connection, weight| gate.try_enter(of(caller, connection), weight);
+    let mut heavy: Vec<Pass> = (0..1000).filter_map(|connection| take(1, connection, 4)).collect();
+    let light: Vec<Pass> = (0..1000).filter_map(|connection| take(1, connection, 1)).collect();
+    assert_eq!((heavy.len(), light.len()), (6, 6), "three quarters");
+    assert!(take(1, 2000, 8).is_none(), "a large one has no share in addition");
+    let other = (take(2, 3000, 8), take(2, 3001, 2));
+    assert!(other.0.is_some() && other.1.is_some());
+    drop((other, light));
+    // It waits for room, and not until its caller holds nothing.
+    let mut large = enter(&gate, of(1, 2000), 16);
+    waits(&mut large);
+    heavy.truncate(4);
+    waits(&mut large);
+    heavy.truncate(2);
+    drop(passed(&mut large));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_reads_everything_on_one_connection_and_little_on_others() {
+    let gate = Gate::new(Bounds { reserve: 8, ..with_reserve() });
+    let of = |caller, connection| ClientId { caller, connection };
+    let mut light: Vec<Pass> = (0..5).map(|number| gate.try_enter(of(1, number), 2).unwrap()).collect();
+    let mut everything = enter(&gate, of(1, 10), 99);
+    waits(&mut everything);
+    light.truncate(4);
+    waits(&mut everything);
+    assert!(gate.try_enter(of(1, 11), 2).is_none(), "of the reserve some is left to others");
+    light.truncate(3);
+    let everything = passed(&mut everything);
+    assert!(gate.try_enter(of(1, 11), 2).is_none());
+    light.truncate(2);
+    assert!(gate.try_enter(of(1, 11), 2).is_some());
+    assert!(gate.try_enter(of(2, 12), 2).is_some());
+    drop(everything);
+}
+
+#[tokio::test]
+async fn a_release_looks_at_few_of_many_that_wait_for_their_share() {
+    let many = Bounds { waiting_max: usize::MAX, waiting_weight_max: u64::MAX, ..bounds() };
+    let with_reserve = Bounds { reserve: 2, light_max: 1, ..many };
+    for (bounds, weight) in [(many, 1), (with_reserve, 1), (with_reserve, 2)] {
+        // Of one connection, of connections of one caller, and of many callers next to one that holds much.
+        for of in [
+            |number| ClientId { caller: 1, connection: number % 8 },
+            |number| ClientId { caller: 1, connection: number },
+            |number| ClientId { caller: number % 100, connection: number },
+        ] {
+            let gate = Gate::new(Bounds { capacity: 100, ..bounds });
+            let mut held: Vec<_> = (0..100).filter_map(|number| gate.try_enter(of(number), weight)).collect();
+            let mut waiting: Vec<_> = (0..10_000).map(|number| enter(&gate, of(number), weight)).collect();
+            used::LOOKS.set(0);
+            waiting.iter_mut().for_each(|entering| drop(poll(entering)));
+            let (queued, releases) = (used::LOOKS.replace(0), held.len() as u64);
+            held.clear();
+            let released = used::LOOKS.get();
+            assert!(queued <= 6 * 10_000 && released <= 6 * releases, "{queued}, {released} for {releases}");
+        }
+    }
+}

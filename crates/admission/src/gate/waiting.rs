@@ -1,7 +1,8 @@
-//! Callers that wait at a gate: two lanes, a ring of clients in each, and the bounds on both together.
+//! Callers that wait at a gate: two lanes, turns of callers in each, and the bounds on both together.
 //!
-//! In a ring, callers have turns, and in those of a caller its connections: one caller with many connections
-//! delays another by one pass.
+//! Callers have turns, and in those of a caller its connections: one caller with many connections delays
+//! another by one pass. A connection that has to wait for its own passes delays no other one; one that has to
+//! wait for those of its caller delays its caller.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,6 +10,8 @@ use base::ClientId;
 use tokio::sync::oneshot;
 
 use super::bounds::Bounds;
+use super::turns::Turns;
+use super::used::Needs;
 
 /// One client may use all of a bound on waiting but the fourth part: it can use most while it is alone, and
 /// the first callers of other clients find some left.
@@ -21,24 +24,22 @@ pub(super) struct Waiter<P> {
     pub to: oneshot::Sender<P>,
 }
 
+/// Connections of a caller that are looked at for a pass that overtakes its first one.
+const LOOK_AHEAD: usize = 8;
+
 /// Callers whose passes are alike: light, or heavy.
 pub(super) struct Lane<P> {
-    lines: HashMap<ClientId, VecDeque<Waiter<P>>>,
-    /// Every client with a line, once, by its round: in each round, a caller has one turn.
-    ring: VecDeque<(u64, ClientId)>,
-    /// The round of the last turn.
-    round: u64,
-    callers: HashMap<u64, Lines>,
+    /// By caller, which has a line while it waits.
+    lines: HashMap<u64, Line<P>>,
+    turns: Turns,
     /// A caller waits for others to give something back, and not only for its own client.
     pub is_blocked: bool,
 }
 
-/// The lines of a caller.
-#[derive(Default)]
-struct Lines {
-    number: usize,
-    /// After the last of its turns.
-    next_round: u64,
+/// The connections of a caller, in turn, and what each waits for, in the order of arrival.
+struct Line<P> {
+    turns: Turns,
+    waiters: HashMap<u64, VecDeque<Waiter<P>>>,
 }
 
 /// Callers, counted.
@@ -60,13 +61,13 @@ pub(super) struct Waiting<P> {
 
 impl<P> Default for Lane<P> {
     fn default() -> Self {
-        Lane {
-            lines: HashMap::new(),
-            ring: VecDeque::new(),
-            round: 0,
-            callers: HashMap::new(),
-            is_blocked: false,
-        }
+        Lane { lines: HashMap::new(), turns: Turns::default(), is_blocked: false }
+    }
+}
+
+impl<P> Default for Line<P> {
+    fn default() -> Self {
+        Line { turns: Turns::default(), waiters: HashMap::new() }
     }
 }
 
@@ -88,7 +89,7 @@ impl<P> Waiting<P> {
         self.by_client.contains_key(&client)
     }
 
-    fn lane(&mut self, is_light: bool) -> &mut Lane<P> {
+    pub fn lane(&mut self, is_light: bool) -> &mut Lane<P> {
         if is_light { &mut self.light } else { &mut self.heavy }
     }
 
@@ -148,7 +149,7 @@ impl<P> Waiting<P> {
     /// Dropping the sender refuses the caller.
     fn refuse_newest(&mut self, client: ClientId) {
         let newest =
-            |lane: &Lane<P>| lane.lines.get(&client).and_then(|line| line.back()).map(|waiter| waiter.ticket);
+            |lane: &Lane<P>| lane.waiters(client).and_then(VecDeque::back).map(|waiter| waiter.ticket);
         let ticket = newest(&self.light).max(newest(&self.heavy)).expect("a client that is counted waits");
         self.leave(client, ticket);
     }
@@ -156,32 +157,24 @@ impl<P> Waiting<P> {
     pub fn queue(&mut self, bounds: &Bounds, client: ClientId, weight: u64, to: oneshot::Sender<P>) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let lane = self.lane(bounds.is_light(weight));
-        if !lane.has(client) {
-            lane.callers.entry(client.caller).or_default().number += 1;
-            lane.line_up(client);
-        }
-        lane.lines.entry(client).or_default().push_back(Waiter { ticket, weight, to });
+        self.lane(bounds.is_light(weight)).queue(client, Waiter { ticket, weight, to });
         self.all.add(weight);
         self.by_client.entry(client).or_default().add(weight);
         self.by_caller.entry(client.caller).or_default().add(weight);
         ticket
     }
 
-    /// Takes the first waiter of the client at this place of the ring, which then goes to the end of it.
-    pub fn take(&mut self, is_light: bool, place: usize) -> (ClientId, Waiter<P>) {
-        let lane = self.lane(is_light);
-        let (round, client) = lane.ring.remove(place).expect("a place in the ring");
-        lane.round = lane.round.max(round);
-        let line = lane.lines.get_mut(&client).expect("a client in the ring has a line");
-        let waiter = line.pop_front().expect("a line in the ring is not empty");
-        if line.is_empty() {
-            lane.remove_line(client);
-        } else {
-            lane.line_up(client);
-        }
+    /// Takes the first waiter of a client, which then has the last turn of its caller, and that of all.
+    pub fn take(&mut self, is_light: bool, client: ClientId) -> Waiter<P> {
+        let waiter = self.lane(is_light).take(client);
         self.uncount(client, waiter.weight);
-        (client, waiter)
+        waiter
+    }
+
+    /// A client has given something back, so less has to be free for it and for its caller.
+    pub fn wake(&mut self, client: ClientId) {
+        self.light.wake(client);
+        self.heavy.wake(client);
     }
 
     /// Takes one waiter out. False if it is not there any more.
@@ -209,61 +202,127 @@ impl<P> Waiting<P> {
 }
 
 impl<P> Lane<P> {
+    fn waiters(&self, client: ClientId) -> Option<&VecDeque<Waiter<P>>> {
+        self.lines.get(&client.caller)?.waiters.get(&client.connection)
+    }
+
     pub fn has(&self, client: ClientId) -> bool {
-        self.lines.contains_key(&client)
+        self.waiters(client).is_some()
     }
 
     /// Whether any connection of the same caller waits.
     pub fn has_of(&self, client: ClientId) -> bool {
-        self.callers.contains_key(&client.caller)
+        self.lines.contains_key(&client.caller)
     }
 
-    fn remove_line(&mut self, client: ClientId) {
-        self.lines.remove(&client);
-        let lines = self.callers.get_mut(&client.caller).expect("a caller with a line is counted");
-        lines.number -= 1;
-        if lines.number == 0 {
-            self.callers.remove(&client.caller);
+    fn queue(&mut self, client: ClientId, waiter: Waiter<P>) {
+        let line = self.lines.entry(client.caller).or_default();
+        if line.waiters.is_empty() {
+            self.turns.to_end(client.caller);
+        }
+        let waiters = line.waiters.entry(client.connection).or_default();
+        waiters.push_back(waiter);
+        if waiters.len() == 1 {
+            line.turns.to_end(client.connection);
+            self.turns.wake(client.caller); // Its other connections may all be parked.
         }
     }
 
-    /// Puts a client into the ring, after all that have a turn in the same round.
-    fn line_up(&mut self, client: ClientId) {
-        let lines = self.callers.get_mut(&client.caller).expect("a caller with a line is counted");
-        let round = lines.next_round.max(self.round + 1);
-        lines.next_round = round + 1;
-        let place = self.ring.partition_point(|(other, _)| *other <= round);
-        self.ring.insert(place, (round, client));
+    fn take(&mut self, client: ClientId) -> Waiter<P> {
+        let line = self.lines.get_mut(&client.caller).expect("a caller with a turn has a line");
+        let waiters = line.waiters.get_mut(&client.connection).expect("a client with a turn waits");
+        let waiter = waiters.pop_front().expect("a client that waits is counted");
+        self.postpone(client);
+        self.forget_if_empty(client);
+        waiter
     }
 
-    /// The client at this place of the ring, and the weight that it waits for first.
-    pub fn first_at(&self, place: usize) -> Option<(ClientId, u64)> {
-        let (_, client) = *self.ring.get(place)?;
-        let first = self.lines[&client].front().expect("a line in the ring is not empty");
-        Some((client, first.weight))
-    }
-
-    /// Moves the first client of this kind to the end of the ring.
-    pub fn postpone(&mut self, is_first: impl Fn(ClientId, u64) -> bool) {
-        let mut places = 0..self.ring.len();
-        let found = places
-            .find(|place| self.first_at(*place).is_some_and(|(client, weight)| is_first(client, weight)));
-        if let Some((round, client)) = found.and_then(|place| self.ring.remove(place)) {
-            let last = self.ring.back().map_or(round, |(last, _)| *last);
-            self.ring.push_back((last, client));
+    /// Gives a client the last turn of its caller, and that of all.
+    pub fn postpone(&mut self, client: ClientId) {
+        if let Some(line) = self.lines.get_mut(&client.caller) {
+            line.turns.to_end(client.connection);
+            self.turns.to_end(client.caller);
         }
+    }
+
+    fn forget_if_empty(&mut self, client: ClientId) {
+        let Some(line) = self.lines.get_mut(&client.caller) else { return };
+        if line.waiters.get(&client.connection).is_some_and(VecDeque::is_empty) {
+            line.waiters.remove(&client.connection);
+            line.turns.remove(client.connection);
+        }
+        if line.turns.is_empty() {
+            self.lines.remove(&client.caller);
+            self.turns.remove(client.caller);
+        }
+    }
+
+    fn wake(&mut self, client: ClientId) {
+        if let Some(line) = self.lines.get_mut(&client.caller) {
+            line.turns.wake(client.connection);
+            self.turns.wake(client.caller);
+        }
+    }
+
+    /// The next client whose share allows its first pass while so much is `free`, and the weight of that.
+    pub fn next(
+        &mut self,
+        free: u64,
+        needs: impl Fn(ClientId, u64) -> Needs + Copy,
+    ) -> Option<(ClientId, u64)> {
+        while let Some(caller) = self.turns.next(free) {
+            let line = self.lines.get_mut(&caller).expect("a caller with a turn has a line");
+            match line.next(caller, free, needs) {
+                Ok(next) => return Some(next),
+                Err(needed) => self.turns.park(caller, needed),
+            }
+        }
+        None
+    }
+
+    /// Of the clients that are ready, few of each caller, the first that `fits`.
+    pub fn overtaking(&self, fits: impl Fn(ClientId, u64) -> bool) -> Option<(ClientId, u64)> {
+        let lines = self.turns.ready().map(|caller| (caller, &self.lines[&caller]));
+        let mut clients = lines.flat_map(|(caller, line)| {
+            line.turns.ready().take(LOOK_AHEAD).map(move |connection| line.first(caller, connection))
+        });
+        clients.find(|(client, weight)| fits(*client, *weight))
     }
 
     fn leave(&mut self, client: ClientId, ticket: u64) -> Option<Waiter<P>> {
-        let line = self.lines.get_mut(&client)?;
+        let waiters = self.lines.get_mut(&client.caller)?.waiters.get_mut(&client.connection)?;
         // Tickets ascend within a line.
-        let place = line.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
-        let waiter = line.remove(place);
-        if line.is_empty() {
-            self.remove_line(client);
-            self.ring.retain(|(_, other)| *other != client);
-        }
+        let place = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
+        let waiter = waiters.remove(place);
+        self.forget_if_empty(client);
+        // The next may be lighter.
+        self.wake(client);
         waiter
+    }
+}
+
+impl<P> Line<P> {
+    fn first(&self, caller: u64, connection: u64) -> (ClientId, u64) {
+        let first = self.waiters[&connection].front().expect("a client with a turn waits");
+        (ClientId { caller, connection }, first.weight)
+    }
+
+    /// The next client, and the weight of its pass; else what has to be free for one.
+    fn next(
+        &mut self,
+        caller: u64,
+        free: u64,
+        needs: impl Fn(ClientId, u64) -> Needs,
+    ) -> Result<(ClientId, u64), u64> {
+        while let Some(connection) = self.turns.next(free) {
+            let (client, weight) = self.first(caller, connection);
+            match needs(client, weight) {
+                needs if needs.connection > free => self.turns.park(connection, needs.connection),
+                needs if needs.caller > free => return Err(needs.caller),
+                Needs { .. } => return Ok((client, weight)),
+            }
+        }
+        Err(self.turns.needed().expect("a caller with a turn waits"))
     }
 }
 

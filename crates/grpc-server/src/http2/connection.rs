@@ -23,6 +23,7 @@ use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST
 use super::streaming::{self, StreamMethods};
 use super::unary;
 use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
+use crate::socket::Ends;
 
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
 /// update.
@@ -86,7 +87,7 @@ pub fn serve<I, H, T, S>(
     stop: watch::Receiver<bool>,
 ) -> impl Future<Output = ()>
 where
-    I: AsyncRead + AsyncWrite + Unpin + Send,
+    I: AsyncRead + AsyncWrite + Ends + Unpin + Send,
     H: HotMethods,
     T: StreamMethods,
     S: GrpcService,
@@ -106,7 +107,7 @@ async fn serve_calls<I, H, T, S>(
     methods: &Methods<H, T, S>,
     shared: &ConnectionShared,
 ) where
-    I: AsyncRead + AsyncWrite + Unpin + Send,
+    I: AsyncRead + AsyncWrite + Ends + Unpin + Send,
     H: HotMethods,
     T: StreamMethods,
     S: GrpcService,
@@ -282,7 +283,7 @@ fn poll_look_again(
 /// Whether the preface is complete. False if it is not in time, or if the member stops.
 async fn handshake<I>(connection: &mut Driven<Metered<I>>, shared: &ConnectionShared) -> bool
 where
-    I: AsyncRead + AsyncWrite + Unpin,
+    I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
     let opened = poll_fn(|context| connection.poll_open(context));
     tokio::select! {
@@ -367,7 +368,7 @@ impl UnsentProgress {
 /// socket: answers leave here.
 async fn turn<I>(connection: &mut Driven<Metered<I>>, account: &Account, room: bool) -> Turn
 where
-    I: AsyncRead + AsyncWrite + Unpin,
+    I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
     poll_fn(|context| {
         account.begin_turn();

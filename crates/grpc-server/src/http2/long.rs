@@ -207,7 +207,7 @@ impl Progress {
         }
         let taken = self.sent - self.turn.0;
         self.turn = (self.sent, now);
-        let is_too_slow = taken < TURN_BYTES_MIN && turn.is_wanted_by_any();
+        let is_too_slow = taken < TURN_BYTES_MIN && turn.is_wanted();
         if is_too_slow {
             self.turn_quantum = TURN_QUANTUM_IF_SLOW;
         }

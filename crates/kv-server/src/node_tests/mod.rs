@@ -21,6 +21,7 @@ use super::*;
 use crate::listeners::ClientServices;
 use auth::Origin;
 use config::flags::{self, Parsed};
+use grpc_server::Ends;
 use grpc_server::client_port::PerConnection;
 use grpc_server::http2::{Methods, serve};
 use process::shutdown::Stop;
@@ -135,6 +136,12 @@ struct Pipe {
 
 #[derive(Clone, Default)]
 struct Socket(Arc<Mutex<Pipe>>);
+
+impl Ends for Socket {
+    fn has_ended(&self) -> bool {
+        false
+    }
+}
 
 impl AsyncRead for Socket {
     fn poll_read(

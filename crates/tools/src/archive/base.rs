@@ -1,15 +1,17 @@
 //! Snapshots of the cluster as objects.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use mvcc::Change;
 
 use super::inventory::{BASES, Base, milliseconds};
 use super::place::{ArchivePlace, PlaceError};
 use crate::import::{CheckedFile, HashCheck, ImportError};
-use crate::live_import::{CopyError, Digests, Progress, Session, copy};
-
-/// Revisions of a base that are compared with what the source sends.
-const SEAM_REVISIONS: i64 = 1024;
+use crate::live_import::{CopyError, Digests, Progress, SEAM_REVISIONS, Session, copy};
 
 /// Why there is no base.
 #[derive(Debug, thiserror::Error)]
@@ -48,12 +50,41 @@ fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseE
 
 /// Digests of the newest revisions of a base that is in the archive.
 pub fn digests(place: &ArchivePlace, base: &Base) -> Result<Digests, BaseError> {
+    with_file(place, base, newest_digests)
+}
+
+/// Pairs that a base in the archive has, of the keys that were changed last.
+pub fn pairs(place: &ArchivePlace, base: &Base, count: usize) -> Result<VecDeque<KeyValue>, BaseError> {
+    let mut pairs: VecDeque<KeyValue> = VecDeque::new();
+    let take = |change: &Change<'_>| {
+        pairs.retain(|pair| pair.key != change.key());
+        if let Change::Put { kv, .. } = change {
+            pairs.truncate(count - 1);
+            pairs.push_front(KeyValue {
+                key: Bytes::copy_from_slice(kv.key),
+                value: Bytes::copy_from_slice(kv.value),
+                create_revision: kv.create_revision,
+                mod_revision: kv.mod_revision,
+                version: kv.version,
+                lease: kv.lease,
+            });
+        }
+    };
+    with_file(place, base, |file| file.newest_changes(None, take))?;
+    Ok(pairs)
+}
+
+fn with_file<T>(
+    place: &ArchivePlace,
+    base: &Base,
+    read: impl FnOnce(&CheckedFile) -> Result<T, ImportError>,
+) -> Result<T, BaseError> {
     let file = place.file(&base.name(), &std::env::temp_dir().join("base"))?;
-    Ok(newest_digests(&CheckedFile::open(&file.path, HashCheck::Required)?)?)
+    Ok(read(&CheckedFile::open(&file.path, HashCheck::Required)?)?)
 }
 
 fn newest_digests(file: &CheckedFile) -> Result<Digests, ImportError> {
     let mut digests = Digests::default();
-    file.newest_changes(SEAM_REVISIONS, |change| digests.add(change))?;
+    file.newest_changes(Some(SEAM_REVISIONS), |change| digests.add(change))?;
     Ok(digests)
 }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use api::etcdserverpb::WatchResponse;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::Status;
 
 use super::base::{self, BaseError, Made};
 use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, Reached};
@@ -22,8 +21,8 @@ use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Pairs, Seam, SeamError};
 use super::segment::{Lease, Record, Writer};
 use crate::live_import::{
-    EventRevisions, Events, EventsError, Head, News, Session, WholeRevision, cluster_name, first_signal,
-    may_pass, say,
+    self, EventRevisions, Events, EventsError, Head, News, Refused, Session, WholeRevision, cluster_name,
+    first_signal, say,
 };
 use crate::operator::Client;
 use process::log::causes;
@@ -64,30 +63,11 @@ pub enum FollowError {
          older state. Archive it to another place"
     )]
     Older { head: i64, revision: i64 },
-    #[error("the cluster refuses: {0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
-/// How a connection ended.
-enum Broken {
-    Lost(String),
-    Fatal(FollowError),
-}
-
-impl From<Status> for Broken {
-    fn from(status: Status) -> Broken {
-        match may_pass(&status) {
-            true => Broken::Lost(status.message().to_owned()),
-            false => Broken::Fatal(FollowError::Refused(status.message().to_owned())),
-        }
-    }
-}
-
-impl<E: Into<FollowError>> From<E> for Broken {
-    fn from(error: E) -> Broken {
-        Broken::Fatal(error.into())
-    }
-}
+type Broken = live_import::Broken<FollowError>;
 
 pub struct Archiver {
     client: Client,
@@ -238,7 +218,8 @@ impl Archiver {
     /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
     async fn compare_pairs(&mut self, session: &Session) -> Result<(), Broken> {
         self.write(None).await?;
-        match seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?? {
+        let compared = seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?;
+        match compared.map_err(FollowError::from)? {
             Pairs::Equal => Ok(()),
             Pairs::Unknown => Err(self.skip(self.last, session).await?),
         }
@@ -282,8 +263,8 @@ impl Archiver {
         self.base_after = Instant::now() + self.options.base_every;
         let last = if self.last == 0 { base.revision } else { self.last };
         if let Err(other) = self.seam.expect(&digests, last) {
-            tokio::task::block_in_place(|| self.place.remove(&base.name()))?;
-            return Err(other.into());
+            let removed = tokio::task::block_in_place(|| self.place.remove(&base.name()));
+            return Err(removed.map_or_else(FollowError::from, |()| other.into()).into());
         }
         self.inventory.bases.push(base);
         if self.last == 0 {

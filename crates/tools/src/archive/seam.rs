@@ -24,12 +24,9 @@ use super::base::{self, BaseError};
 use super::inventory::{Inventory, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
-use crate::live_import::{Digests, Session, WholeRevision};
+use crate::live_import::{Digests, Known, SEAM_REVISIONS, Session, WholeRevision};
 
-/// Revisions that are read again. Histories that parted before them and agree on all of these are taken for
-/// one.
-const COMPARED_MAX: usize = 1024;
-/// Of those, digests in each segment: 512 bytes.
+/// Of the revisions that are compared, digests in each segment: 512 bytes.
 const BEFORE_MAX: usize = 64;
 /// Keys whose newest pairs are compared.
 const PAIRS_MAX: usize = 64;
@@ -76,18 +73,18 @@ impl Seam {
                 seam.expect(&known, last)?;
             }
         }
-        seam.seen.keep_newest(COMPARED_MAX);
+        seam.seen.keep_newest(SEAM_REVISIONS);
         Ok(seam)
     }
 
     /// Takes what a base has: compares what is known, and awaits what is not archived yet.
     pub fn expect(&mut self, base: &Digests, last: i64) -> Result<(), SeamError> {
         let is_unknown = self.seen.last().is_none();
-        for (revision, digest) in base.iter() {
+        for (revision, known) in base.iter() {
             match self.seen.get(revision) {
-                Some(known) if known != digest => return Err(SeamError::OtherHistory(revision)),
-                None if revision > last => self.awaited.insert(revision, digest),
-                None if is_unknown => self.seen.insert(revision, digest),
+                Some(digest) if digest != known.digest => return Err(SeamError::OtherHistory(revision)),
+                None if revision > last => self.awaited.insert(revision, known),
+                None if is_unknown => self.seen.insert(revision, known),
                 Some(_) | None => {}
             }
         }
@@ -104,8 +101,10 @@ impl Seam {
     /// comes before those that are compared.
     pub fn begin(&mut self, last: i64) -> i64 {
         self.awaited.forget_up_to(last);
-        self.seen.iter().for_each(|(revision, digest)| self.awaited.insert(revision, digest));
-        self.seen.first().map_or(last + 1, |(first, _)| (first - 1).max(1))
+        let Some(first) = self.seen.first_compared() else { return last + 1 };
+        let compared = self.seen.iter().filter(|(revision, _)| *revision >= first);
+        compared.for_each(|(revision, known)| self.awaited.insert(revision, known));
+        (first - 1).max(1)
     }
 
     /// The source no longer has the changes up to here.
@@ -118,7 +117,7 @@ impl Seam {
         self.awaited.confirm(whole).map_err(SeamError::OtherHistory)?;
         if whole.revision == last + 1 {
             self.seen.add_revision(whole);
-            self.seen.keep_newest(COMPARED_MAX);
+            self.seen.keep_newest(SEAM_REVISIONS);
         }
         Ok(())
     }
@@ -144,7 +143,7 @@ fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
 /// What a segment says of revisions, those before it included.
 pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
     for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()) {
-        digests.insert(revision, *digest);
+        digests.insert(revision, Known::digest(*digest));
     }
     if record.revision > 0 {
         let whole = WholeRevision { revision: record.revision, events: record.events.clone() };
@@ -169,20 +168,19 @@ pub enum Pairs {
     Unknown,
 }
 
-/// Compares the newest pairs of keys of the last segment with the source, at the last archived revision.
+/// Compares pairs of keys with the source, at the last archived revision: those of the last segment, or of a
+/// base that ends there.
 pub async fn compare_pairs(
     place: &ArchivePlace,
     inventory: &Inventory,
     last: i64,
     session: &Session,
 ) -> Result<Result<Pairs, SeamError>, Status> {
-    let Some(segment) = ending_at(inventory, last) else { return Ok(Ok(Pairs::Unknown)) };
-    let mut newest = Newest::default();
-    if let Err(error) =
-        tokio::task::block_in_place(|| each(place, segment, |record| newest.add(record.events)))
-    {
-        return Ok(Err(error));
-    }
+    let newest = match tokio::task::block_in_place(|| newest_pairs(place, inventory, last)) {
+        Ok(newest) if newest.by_key.is_empty() => return Ok(Ok(Pairs::Unknown)),
+        Ok(newest) => newest,
+        Err(error) => return Ok(Err(error)),
+    };
     for (key, pair) in newest.by_key.into_iter().take(PAIRS_MAX) {
         match session.pair(key, last).await {
             Ok(found) if found == pair.kv => {}
@@ -192,6 +190,20 @@ pub async fn compare_pairs(
         }
     }
     Ok(Ok(Pairs::Equal))
+}
+
+fn newest_pairs(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Result<Newest, SeamError> {
+    let mut newest = Newest::default();
+    if let Some(segment) = ending_at(inventory, last) {
+        each(place, segment, |record| newest.add(record.events))?;
+    } else if let Some(base) = inventory.bases.iter().rfind(|base| base.revision == last) {
+        let pairs = base::pairs(place, base, PAIRS_MAX);
+        let pairs =
+            pairs.map_err(|source| SeamError::Base { name: base.name(), source: Box::new(source) })?;
+        let pair = |kv: KeyValue| (kv.key.clone(), NewestPair { revision: kv.mod_revision, kv: Some(kv) });
+        newest.by_key.extend(pairs.into_iter().map(pair));
+    }
+    Ok(newest)
 }
 
 /// The newest pair of each key, None for a deleted one, and the revision of its change.
@@ -214,6 +226,33 @@ impl Newest {
             let Some(kv) = event.kv else { continue };
             let (key, revision) = (kv.key.clone(), kv.mod_revision);
             self.by_key.insert(key, NewestPair { revision, kv: is_put.then_some(kv) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_revisions_are_read_again_where_they_are_large() {
+        let known = |bytes: Option<usize>| match bytes {
+            Some(bytes) => Known { bytes, ..Known::digest(1) },
+            None => Known::digest(1), // As segments have them of revisions before their own.
+        };
+        for (bytes, first) in [
+            (Some(10), 1977),
+            (Some(1 << 20), 2985),
+            (Some(1_500_000), 2989),
+            (Some(20 << 20), 3000),
+            (None, 2985),
+        ] {
+            let mut seam = Seam::default();
+            (1..=3000).for_each(|revision| seam.seen.insert(revision, known(bytes)));
+            seam.seen.keep_newest(SEAM_REVISIONS);
+            assert_eq!(seam.begin(3000), first - 1, "{bytes:?}");
+            assert_eq!(seam.awaited.first().map(|(awaited, _)| awaited), Some(first));
+            assert_eq!(seam.before(3000).len(), BEFORE_MAX, "more are known than are read again");
         }
     }
 }

@@ -99,8 +99,13 @@ impl CheckedFile {
         read::newest_revision(&self.database).map_err(read_error)
     }
 
-    /// Hands out the changes of the newest `count` revisions, as far as they are not compacted.
-    pub fn newest_changes(&self, count: i64, take: impl FnMut(&Change<'_>)) -> Result<(), ImportError> {
+    /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a
+    /// number, all that a compaction has left.
+    pub fn newest_changes(
+        &self,
+        count: Option<usize>,
+        take: impl FnMut(&Change<'_>),
+    ) -> Result<(), ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::newest_changes(&self.database, count, take).map_err(read_error)
     }

@@ -13,41 +13,74 @@ use sha2::{Digest, Sha256};
 
 use super::revisions::WholeRevision;
 
+/// Revisions that are compared where parts of a history meet. Histories that parted before them and agree on
+/// all of these are taken for one.
+pub const SEAM_REVISIONS: usize = 1024;
+/// Bytes that are read again for that, and what is left of one revision.
+pub const SEAM_BYTES: usize = 16 << 20;
+/// A revision of which no more than the digest is known counts as so many bytes.
+const UNKNOWN_BYTES: usize = 1 << 20;
+
 /// Digests of revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    by_revision: BTreeMap<i64, u64>,
+    by_revision: BTreeMap<i64, Known>,
+}
+
+/// What is known of a revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    pub digest: u64,
+    pub bytes: usize,
+}
+
+impl Known {
+    pub fn digest(digest: u64) -> Known {
+        Known { digest, bytes: UNKNOWN_BYTES }
+    }
 }
 
 impl Digests {
     /// Adds one change of a revision. Revisions come in order.
     pub fn add(&mut self, change: &Change<'_>) {
-        let digest = self.by_revision.entry(change.revision().main).or_default();
-        *digest = digest.wrapping_add(of_change(change));
+        let known = self.by_revision.entry(change.revision().main).or_default();
+        known.digest = known.digest.wrapping_add(of_change(change));
+        known.bytes += bytes_of(change);
     }
 
     pub fn add_revision(&mut self, whole: &WholeRevision) {
         changes(whole).for_each(|change| self.add(&change));
     }
 
-    pub fn insert(&mut self, revision: i64, digest: u64) {
-        self.by_revision.insert(revision, digest);
+    pub fn insert(&mut self, revision: i64, known: Known) {
+        self.by_revision.insert(revision, known);
     }
 
     pub fn get(&self, revision: i64) -> Option<u64> {
-        self.by_revision.get(&revision).copied()
+        self.by_revision.get(&revision).map(|known| known.digest)
     }
 
     pub fn first(&self) -> Option<(i64, u64)> {
-        self.by_revision.first_key_value().map(|(revision, digest)| (*revision, *digest))
+        self.by_revision.first_key_value().map(|(revision, known)| (*revision, known.digest))
+    }
+
+    /// The first of the newest ones that are to be read again.
+    pub fn first_compared(&self) -> Option<i64> {
+        let mut bytes = 0;
+        let newest = self.by_revision.iter().rev().take_while(|(_, known)| {
+            let fits = bytes < SEAM_BYTES;
+            bytes += known.bytes;
+            fits
+        });
+        newest.last().map(|(revision, _)| *revision)
     }
 
     pub fn last(&self) -> Option<i64> {
         self.by_revision.last_key_value().map(|(revision, _)| *revision)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (i64, u64)> {
-        self.by_revision.iter().map(|(revision, digest)| (*revision, *digest))
+    pub fn iter(&self) -> impl Iterator<Item = (i64, Known)> {
+        self.by_revision.iter().map(|(revision, known)| (*revision, *known))
     }
 
     /// Keeps the newest ones.
@@ -60,7 +93,7 @@ impl Digests {
     /// The first revision of `from` to `to` that is known here and not the same in `other`.
     pub fn differs(&self, other: &Digests, from: i64, to: i64) -> Option<i64> {
         let mut known = self.by_revision.range(from..=to);
-        known.find(|(revision, digest)| other.by_revision.get(revision) != Some(digest)).map(|(at, _)| *at)
+        known.find(|(revision, known)| other.get(**revision) != Some(known.digest)).map(|(at, _)| *at)
     }
 
     /// Keeps those of revisions after `revision`.
@@ -78,6 +111,13 @@ impl Digests {
             self.by_revision.pop_first();
         }
         Ok(())
+    }
+}
+
+fn bytes_of(change: &Change<'_>) -> usize {
+    match change {
+        Change::Put { kv, .. } => kv.key.len() + kv.value.len(),
+        Change::Delete { key, .. } => key.len(),
     }
 }
 

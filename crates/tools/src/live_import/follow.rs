@@ -10,13 +10,12 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tonic::Status;
 
 use super::digests::Digests;
 use super::events::{Events, News};
 use super::progress::{Progress, say};
 use super::revisions::{EventsError, Revisions, WholeRevision};
-use super::source::{Head, Session, may_pass};
+use super::source::{self, Head, Refused, Session};
 use super::target::{Target, TargetError};
 use crate::operator::Client;
 
@@ -24,8 +23,6 @@ use crate::operator::Client;
 const PAUSE: Duration = Duration::from_millis(300);
 /// For the source to answer again, once a signal has asked for the end.
 const ANSWER_AFTER_SIGNAL: Duration = Duration::from_secs(15);
-/// Revisions of the copy that are compared with the source before it goes on.
-const SEAM_REVISIONS: i64 = 1024;
 /// Comparisons before two hashes count as different: a compaction may come between.
 const COMPARED_MAX: u32 = 3;
 
@@ -58,8 +55,8 @@ pub enum FollowError {
          {ours:?}. Remove the directory and import again"
     )]
     HashDiffers { revision: i64, theirs: (u32, i64), ours: (u32, i64) },
-    #[error("the source refuses: {0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     #[error(
         "no answer of the source for {seconds} s ({reason}). The copy is kept at revision {revision}: run again \
          to go on"
@@ -69,27 +66,7 @@ pub enum FollowError {
     Unsettled { seconds: u64, reason: String, revision: i64 },
 }
 
-/// How a connection ended.
-enum Broken {
-    /// Another one may be better.
-    Lost(String),
-    Fatal(FollowError),
-}
-
-impl From<Status> for Broken {
-    fn from(status: Status) -> Broken {
-        match may_pass(&status) {
-            true => Broken::Lost(status.message().to_owned()),
-            false => Broken::Fatal(FollowError::Refused(status.message().to_owned())),
-        }
-    }
-}
-
-impl From<FollowError> for Broken {
-    fn from(error: FollowError) -> Broken {
-        Broken::Fatal(error)
-    }
-}
+type Broken = source::Broken<FollowError>;
 
 impl From<TargetError> for Broken {
     fn from(error: TargetError) -> Broken {
@@ -207,8 +184,7 @@ impl Follower {
         if self.until == Until::CaughtUp || *self.signalled.borrow() {
             self.goal.get_or_insert(head.revision);
         }
-        let after = (self.target.revision() - SEAM_REVISIONS).max(self.target.compact_revision()).max(1);
-        let mut seam = Seam { after, theirs: Digests::default() };
+        let mut seam = Seam { after: self.target.compared_after()?, theirs: Digests::default() };
         let mut events = Events::begin(&session, seam.after).await?;
         let mut revisions = Revisions::default();
         say(&format!("revision {}: following {}", self.target.revision(), self.client.endpoint()));

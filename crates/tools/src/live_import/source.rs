@@ -181,6 +181,31 @@ fn is_compacted(status: &Status) -> bool {
     status.message().contains("has been compacted")
 }
 
+/// How a connection ended.
+pub enum Broken<E> {
+    /// Another one may be better.
+    Lost(String),
+    Fatal(E),
+}
+
+/// What every member answers.
+#[derive(Debug, thiserror::Error)]
+#[error("the cluster refuses: {0}")]
+pub struct Refused(String);
+
+impl<E> From<E> for Broken<E> {
+    fn from(error: E) -> Broken<E> {
+        Broken::Fatal(error)
+    }
+}
+
+impl<E: From<Refused>> From<Status> for Broken<E> {
+    fn from(status: Status) -> Broken<E> {
+        let reason = status.message().to_owned();
+        if may_pass(&status) { Broken::Lost(reason) } else { Broken::Fatal(Refused(reason).into()) }
+    }
+}
+
 /// Whether asking again, elsewhere or later, may help.
 pub fn may_pass(status: &Status) -> bool {
     match status.code() {

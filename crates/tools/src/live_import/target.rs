@@ -13,7 +13,7 @@ use mvcc::{
     KeyRange, Maintainer, Pressure, Previous, REVISION_MAX, RevisionWriter, SledBackend, Store, Writer,
 };
 
-use super::digests::Digests;
+use super::digests::{Digests, SEAM_BYTES, SEAM_REVISIONS};
 use super::revisions::WholeRevision;
 use data_dir::bootstrap::IMPORTED_AT;
 
@@ -55,6 +55,18 @@ impl Target {
 
     pub fn compact_revision(&self) -> i64 {
         self.store.compact_revision()
+    }
+
+    /// The revision after which the copy is compared with the source again: not much of it is large.
+    pub fn compared_after(&self) -> Result<i64, TargetError> {
+        let (last, mut count) = (self.revision(), SEAM_REVISIONS as i64);
+        loop {
+            let after = (last - count).max(self.compact_revision()).max(1);
+            if count == 1 || after >= last || self.store.changes(after + 1, SEAM_BYTES)?.through() >= last {
+                return Ok(after);
+            }
+            count /= 2;
+        }
     }
 
     /// Applies the next revision. One that is there already is left out.
@@ -240,6 +252,25 @@ mod tests {
             Event { r#type: kind.into(), kv: Some(kv), prev_kv: None }
         };
         WholeRevision { revision, events: text.split(',').map(event).collect() }
+    }
+
+    #[test]
+    fn few_revisions_are_compared_again_where_they_are_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut target = Target::open(dir.path()).unwrap();
+        let mut put = |revisions: std::ops::RangeInclusive<i64>, value_bytes: usize| {
+            for revision in revisions {
+                let mut whole = whole(revision, &format!("put {revision} {revision} 1"));
+                whole.events[0].kv.as_mut().unwrap().value = vec![b'v'; value_bytes].into();
+                target.apply(&whole).unwrap();
+            }
+            target.compared_after().unwrap()
+        };
+        assert_eq!(put(2..=2000, 1), 2000 - 1024);
+        let after = put(2001..=2032, 1 << 20);
+        assert!((2032 - 16..2032).contains(&after), "{after}");
+        let after = put(2033..=2035, 17 << 20);
+        assert!((2033..2035).contains(&after), "{after}");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! - A turn of the connection's task processes frames of at most [`TURN_TOKENS_MAX`] and one read buffer.
 //! - A connection with requests of streams that wait to be read is read slowly: one buffer in
 //!   [`WAITING_PAUSE`]. It is not stopped: the window that lets answers leave, after which the requests are
-//!   read, may be in what the client sent.
+//!   read, may be in what the client sent. It fails when its client is gone.
 //! - A header block that was begun is complete within [`HEADERS_WITHIN`], or the connection fails.
 //!
 //! Cost per request: two frame headers looked at. No lock, no clock, no allocation.
@@ -36,6 +36,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::socket::Ends;
 use frames::{ACK, FRAME_HEADER_BYTES, Frame, Frames, PING, SETTINGS};
 
 /// The smallest answer is some 60 bytes on the wire. It pays for a reset, or for four window updates.
@@ -131,7 +132,7 @@ pub(super) struct Metered<I> {
     waiting_pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I> Metered<I> {
+impl<I: Ends> Metered<I> {
     /// `ping_spacing_min`: etcd's `--grpc-keepalive-min-time`; zero allows any.
     pub(super) fn new(io: I, ping_spacing_min: Duration, seen: Arc<Seen>) -> Self {
         let pings = Pings::new(ping_spacing_min);
@@ -140,17 +141,20 @@ impl<I> Metered<I> {
     }
 
     /// Ready when the socket may be read as far as requests that wait are concerned.
-    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.seen.has_waiting() {
             self.seen.reader.register(context.waker());
             // Otherwise they were read before the waker was there.
             if self.seen.has_waiting() {
+                if self.io.has_ended() {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
                 let pause = self.waiting_pause.get_or_insert_with(|| Box::pin(sleep(WAITING_PAUSE)));
                 ready!(pause.as_mut().poll(context));
             }
         }
         self.waiting_pause = None;
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
 
     /// Charges what was read.
@@ -194,14 +198,14 @@ impl<I> Metered<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
+impl<I: AsyncRead + Ends + Unpin> AsyncRead for Metered<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(self.pace.poll(context));
-        ready!(self.poll_waiting(context));
+        ready!(self.poll_waiting(context))?;
         let before = buffer.filled().len();
         let polled = match self.pace.reads_little {
             false => Pin::new(&mut self.io).poll_read(context, buffer),
@@ -226,7 +230,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
+impl<I: AsyncWrite + Ends + Unpin> AsyncWrite for Metered<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

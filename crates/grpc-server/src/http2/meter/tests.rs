@@ -1,6 +1,6 @@
 //! Frames in every cut, prices, and the pace of floods.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::frames::{
     CONTINUATION, DATA, DEAR_TOKENS, END_HEADERS, END_STREAM, Frame, Frames, HEADERS, PREFACE_BYTES,
@@ -123,6 +123,39 @@ async fn a_connection_whose_requests_wait_is_read_slowly_until_they_are_read() {
         seen.change_waiting(1, 0);
     };
     assert_eq!(tokio::join!(reading, taking).0, 2, "then at once");
+}
+
+/// A connection whose client is gone once this is set.
+struct Gone(DuplexStream, Arc<AtomicBool>);
+
+impl Ends for Gone {
+    fn has_ended(&self) -> bool {
+        self.1.load(Relaxed)
+    }
+}
+
+impl AsyncRead for Gone {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_requests_wait_is_not_read_to_the_end_of_what_a_gone_client_sent() {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+    theirs.write_all(&[7; 100 << 10]).await.unwrap();
+    let gone = Arc::new(AtomicBool::new(false));
+    let mut socket = Metered::new(Gone(ours, Arc::clone(&gone)), Duration::ZERO, Arc::default());
+    socket.seen.change_waiting(0, WAITING_BYTES_MAX + 1);
+    let mut buffer = [0; 1 << 10];
+    socket.read_exact(&mut buffer).await.unwrap();
+    gone.store(true, Relaxed);
+    let read = socket.read_exact(&mut buffer).await;
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
