@@ -180,6 +180,27 @@ mod tests {
         idle.displaced().await;
     }
 
+    #[tokio::test]
+    async fn a_client_that_has_ended_what_it_sends_reads_its_answer() {
+        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        client.shutdown().await.unwrap();
+        let socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
+        // The end is read before there is an answer.
+        let slow = || async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            "ok"
+        };
+        let router = axum::Router::new().route("/version", any(slow));
+        let (_stopper, stop) = shutdown::stop();
+        let (mut answer, holder) = (String::new(), Holder::new());
+        tokio::join!(serve(socket, router, Keep::ForMore, &holder, &stop), async {
+            client.read_to_string(&mut answer).await.unwrap();
+        });
+        assert!(answer.ends_with("ok"), "{answer}");
+    }
+
     /// As etcd answers, which is Go's net/http.
     #[tokio::test]
     async fn a_request_that_go_refuses_is_refused() {
