@@ -18,7 +18,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
@@ -35,10 +37,7 @@ pub enum Wire {
 impl Wire {
     /// The address of the other side; none of a Unix socket.
     pub fn source(&self) -> Option<IpAddr> {
-        match self {
-            Wire::Tcp(stream) => Some(stream.peer_addr().ok()?.ip()),
-            Wire::Unix(_) => None,
-        }
+        Some(self.peer_address()?.ip())
     }
 }
 
@@ -142,9 +141,26 @@ impl Wire {
     /// The address of the other side; None on a Unix socket.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         match self {
-            Wire::Tcp(stream) => stream.peer_addr().ok(),
+            // A listener of both families gives IPv4 addresses in the form of IPv6.
+            Wire::Tcp(stream) => {
+                let address = stream.peer_addr().ok()?;
+                Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+            }
             Wire::Unix(_) => None,
         }
+    }
+
+    /// The first byte that the other side sends, which is left to be read; None if it ends before.
+    pub async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        let count = match self {
+            Wire::Tcp(stream) => stream.peek(&mut byte).await?,
+            Wire::Unix(stream) => {
+                let peek = || Ok(recv(stream, &mut byte[..], RecvFlags::PEEK)?.0);
+                stream.async_io(Interest::READABLE, peek).await?
+            }
+        };
+        Ok((count > 0).then_some(byte[0]))
     }
 
     /// Whether the other side has ended what it sends, or the connection has failed. Reading finds that out

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
@@ -24,6 +24,9 @@ use crate::wire::Wire;
 /// silent as one that sends no first byte.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
+/// A connection inside TLS begins so.
+const HANDSHAKE: u8 = 22;
+
 /// Admits connections of one port.
 #[derive(Clone)]
 pub struct Acceptor {
@@ -35,6 +38,8 @@ pub struct Acceptor {
     /// For the log.
     port: &'static str,
     protocols: Protocols,
+    /// Whether connections outside of TLS are admitted as well.
+    is_mixed: bool,
 }
 
 /// What may be spoken inside.
@@ -71,6 +76,7 @@ impl Acceptor {
             lookups: Lookups::default(),
             port,
             protocols: Protocols::All,
+            is_mixed: false,
         }
     }
 
@@ -79,9 +85,20 @@ impl Acceptor {
         Acceptor { protocols: Protocols::Http1, ..self.clone() }
     }
 
+    /// The same port, for a listener on which what does not begin with a handshake is let in as it is.
+    pub fn mixed(&self, is_mixed: bool) -> Acceptor {
+        Acceptor { is_mixed, ..self.clone() }
+    }
+
     /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
     /// be dropped at any time: the handshake ends with it.
     pub async fn accept(&self, stream: Wire) -> Option<Stream> {
+        if self.is_mixed {
+            let first = timeout(HANDSHAKE_WITHIN, stream.first_byte()).await.ok()?.ok()??;
+            if first != HANDSHAKE {
+                return Some(Stream::Plain(stream));
+            }
+        }
         let remote = match stream.peer_address() {
             Some(address) => address.ip().to_canonical(),
             // Who connects to a Unix socket is on this machine.
