@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((defaults.outputs, defaults.rotation), (vec![LogOutput::Stderr], None));
         let all = settings(&[
             "--logger=zap",
-            "--log-outputs=stderr,stdout,/x/a.log,stderr,systemd/journal,file:/x/a.log,file://localhost/x/a.log",
+            "--log-outputs=stderr,stdout,/x/a.log,systemd/journal,file:/x/a.log,file://localhost/x/a.log",
         ]);
         let file = LogOutput::File("/x/a.log".into());
         let wanted = [LogOutput::Stderr, LogOutput::Stdout, file, LogOutput::Journal];
