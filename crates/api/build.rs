@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use heck::ToUpperCamelCase;
+use heck::{ToSnakeCase, ToUpperCamelCase};
 use protox::prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
+use protox::prost_reflect::{DescriptorPool, Kind};
 
 /// Packages whose messages clients see, and the module of each in this crate.
 const PACKAGES: [(&str, &str); 7] = [
@@ -103,14 +104,60 @@ fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dy
         for service in &file.service {
             for method in &service.method {
                 let variant = variant(service.name(), method.name());
-                let (request, response) = (rust_type(method.input_type())?, rust_type(method.output_type())?);
-                writeln!(rows, "Method::{variant} => JsonForm::of::<{request}, {response}>(),")?;
+                let (request, response) =
+                    (fields_of(&method.input_type()[1..]), rust_type(method.output_type())?);
+                writeln!(rows, "Method::{variant} => JsonForm::of::<{response}>(fields::{request}),")?;
             }
         }
     }
     rows.push('}');
     std::fs::write(path, rows)?;
+    std::fs::write(path.with_file_name("json_fields.rs"), tables(descriptors)?)?;
     Ok(())
+}
+
+/// For `src/json_request.rs`, the fields of each message that clients see.
+fn tables(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
+    let pool = DescriptorPool::from_file_descriptor_set(descriptors.clone())?;
+    let mut tables = String::new();
+    let shown = |name: &str| PACKAGES.iter().any(|(package, _)| package[1..] == *name);
+    for message in pool.all_messages().filter(|message| shown(message.package_name())) {
+        let mut rows = String::new();
+        // No request has a map.
+        for field in message.fields().filter(|field| !field.is_map()) {
+            let kind = match field.kind() {
+                Kind::Bool => "Bool".to_owned(),
+                Kind::String => "String".to_owned(),
+                Kind::Bytes => "Bytes".to_owned(),
+                kind @ (Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64) => {
+                    let name = format!("{kind:?}");
+                    let rust = name.replace("uint", "u").replace("int", "i");
+                    format!("Integer {{ name: {name:?}, range: {rust}::MIN as i128..={rust}::MAX as i128 }}")
+                }
+                Kind::Enum(values) => {
+                    let values = values.values().map(|value| (value.name().to_owned(), value.number()));
+                    format!("Enum(&{:?})", values.collect::<Vec<_>>())
+                }
+                Kind::Message(message) => format!("Message({})", fields_of(message.full_name())),
+                other => return Err(format!("{}: no JSON form of {other:?}", field.full_name()).into()),
+            };
+            let names = [field.name(), field.json_name()];
+            let one_of = field.containing_oneof().map(|one_of| one_of.name().to_owned());
+            let (number, is_list) = (field.number(), field.is_list());
+            writeln!(
+                rows,
+                "Field {{ number: {number}, names: {names:?}, kind: Kind::{kind}, is_list: {is_list}, \
+                 one_of: {one_of:?} }},"
+            )?;
+        }
+        writeln!(tables, "pub fn {}() -> Fields {{ &[{rows}] }}", fields_of(message.full_name()))?;
+    }
+    Ok(tables)
+}
+
+/// The function of a message in the tables.
+fn fields_of(message: &str) -> String {
+    message.replace('.', "_").to_snake_case()
 }
 
 /// Where the type of a message such as `.etcdserverpb.PutRequest` is in this crate.

@@ -1,7 +1,6 @@
 //! Messages in protobuf's JSON form, as etcd's gateway speaks it.
 //!
-//! * In: names of the protobuf files or their lowerCamel forms, 64-bit numbers as strings or numbers, bytes
-//!   in either base64 alphabet. Unknown fields are ignored.
+//! * In: see `json_request`.
 //! * Out: names of the protobuf files, 64-bit numbers as strings, bytes in padded base64. Fields at their
 //!   default are left out.
 //!
@@ -10,14 +9,15 @@
 use bytes::Bytes;
 use prost::Message;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::DeserializeSeed;
 
 use crate::Method;
+use crate::json_request::{Fields, Object};
 
 /// How the messages of one method are read from JSON and written to it.
 #[derive(Clone, Copy)]
 pub struct JsonForm {
-    request: fn(&[u8]) -> Result<Vec<u8>, JsonError>,
+    request: fn() -> Fields,
     response: fn(Bytes) -> Result<Vec<u8>, JsonError>,
 }
 
@@ -38,21 +38,17 @@ impl JsonForm {
         include!(concat!(env!("OUT_DIR"), "/json_forms.rs"))
     }
 
-    fn of<Q, R>() -> JsonForm
-    where
-        Q: Message + DeserializeOwned,
-        R: Message + Default + Serialize,
-    {
-        JsonForm {
-            request: |json| Ok(serde_json::from_slice::<Q>(json)?.encode_to_vec()),
-            response: |message| Ok(serde_json::to_vec(&R::decode(message)?)?),
-        }
+    fn of<R: Message + Default + Serialize>(request: fn() -> Fields) -> JsonForm {
+        JsonForm { request, response: |message| Ok(serde_json::to_vec(&R::decode(message)?)?) }
     }
 
     /// Encodes the request that `json`, one object, stands for. Recursion is bounded by serde_json, to 128
     /// objects and arrays inside one another.
     pub fn request(&self, json: &[u8]) -> Result<Vec<u8>, JsonError> {
-        (self.request)(json)
+        let mut read = serde_json::Deserializer::from_slice(json);
+        let message = Object((self.request)()).deserialize(&mut read)?;
+        read.end()?;
+        Ok(message)
     }
 
     /// The JSON of an encoded response.
@@ -61,12 +57,21 @@ impl JsonForm {
     }
 }
 
+/// The fields of each message.
+#[allow(dead_code, reason = "those of answers are not read")]
+mod fields {
+    use crate::json_request::{Field, Fields, Kind};
+
+    include!(concat!(env!("OUT_DIR"), "/json_fields.rs"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn requests_are_read_in_every_form_that_etcd_reads() {
+        use crate::etcdserverpb::watch_request::RequestUnion;
         use crate::etcdserverpb::{RangeRequest, WatchRequest};
         let range = |json: &str| {
             let message = JsonForm::of_method(Method::KvRange).request(json.as_bytes())?;
@@ -75,6 +80,14 @@ mod tests {
         let key = |key: &'static [u8]| RangeRequest { key: key.into(), ..RangeRequest::default() };
         for (json, wanted) in [
             ("{}", key(b"")),
+            (r#"{"key":null,"limit":null,"sort_order":null,"keys_only":null}"#, key(b"")),
+            (r#"{"\u006bey":"YQ\n","limit":5.0}"#, RangeRequest { limit: 5, ..key(b"a") }),
+            (r#"{"key":"YR==","limit":"5e0"}"#, RangeRequest { limit: 5, ..key(b"a") }),
+            (r#"{"key":"YQ","limit":"-5"}"#, RangeRequest { limit: -5, ..key(b"a") }),
+            (r#"{"key":"YQ","sort_order":"descend"}"#, key(b"a")),
+            (r#"{"key":"YQ","sort_order":2.0}"#, RangeRequest { sort_order: 2, ..key(b"a") }),
+            (r#"{"key":"YQ","sort_order":-7}"#, RangeRequest { sort_order: -7, ..key(b"a") }),
+            (r#"{"Key":5,"key":"YQ","nothing":1,"nothing":2}"#, key(b"a")),
             (r#"{"key":"Zm9v"}"#, key(b"foo")),
             (r#"{"key":"_-8="}"#, key(b"\xff\xef")),
             (r#"{"key":"/+8"}"#, key(b"\xff\xef")),
@@ -98,16 +111,42 @@ mod tests {
             r#"{"key":"YQ","key":"YQ"}"#,
             r#"{"limit":"x"}"#,
             r#"{"limit":1.5}"#,
-            r#"{"sort_order":"NOTHING"}"#,
-            r#"{"sort_order":7}"#,
+            r#"{"sort_order":true}"#,
+            r#"{"sort_order":2147483648}"#,
+            r#"{"key":null,"key":"YQ"}"#,
+            r#"{"keys_only":true,"keysOnly":true}"#,
+            r#"{"key":"_+8"}"#,
+            r#"{"key":"YQ="}"#,
+            r#"{"key":[]}"#,
+            r#"{"limit":"05"}"#,
+            r#"{"limit":"+5"}"#,
+            r#"{"limit":" 5"}"#,
+            r#"{"limit":1e30}"#,
+            r#"{"keys_only":1}"#,
             r#"{"keys_only":"true"}"#,
             r#"{"limit":"9223372036854775808"}"#,
         ] {
             assert!(range(json).is_err(), "{json}");
         }
-        let watch =
-            JsonForm::of_method(Method::Watch).request(br#"{"create_request":{"key":"YQ"}}"#).unwrap();
-        assert!(WatchRequest::decode(&watch[..]).unwrap().request_union.is_some());
+        let watch = |json: &str| JsonForm::of_method(Method::Watch).request(json.as_bytes());
+        for (json, filters) in [
+            (r#"{"create_request":{"key":"YQ"}}"#, vec![]),
+            (r#"{"cancel_request":null,"create_request":{"filters":null}}"#, vec![]),
+            (r#"{"create_request":{"filters":["NODELETE",0,"nothing",1.0]}}"#, vec![1, 0, 1]),
+        ] {
+            let message = WatchRequest::decode(&watch(json).unwrap()[..]).unwrap();
+            let Some(RequestUnion::CreateRequest(create)) = message.request_union else { panic!("{json}") };
+            assert_eq!(create.filters, filters, "{json}");
+        }
+        for json in [
+            r#"{"create_request":{},"cancel_request":{}}"#,
+            r#"{"create_request":{"filters":[null]}}"#,
+            r#"{"create_request":{"filters":0}}"#,
+            r#"{"create_request":[]}"#,
+            r#"{"create_request":"x"}"#,
+        ] {
+            assert!(watch(json).is_err(), "{json}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod code; // how a call can end
 mod error; // what etcd says when it refuses
 pub mod grpc; // the prefix of a message
 mod json; // messages in protobuf's JSON form
+mod json_request; // from a request's JSON to its encoded message
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API
 mod secret; // messages that are printed without their secrets

@@ -24,6 +24,8 @@ pub enum LogSettingsError {
     Default,
     #[error("open sink \"\": open : no such file or directory")]
     Empty,
+    #[error("open sink {0:?}: file URLs must leave host empty or use localhost, and have an absolute path")]
+    FileUrl(String),
     #[error("--log-outputs requires a single file path when --log-rotate-config-json is defined")]
     Rotation,
     #[error("improperly formatted log rotation config: {0}")]
@@ -47,13 +49,14 @@ struct RotationConfig {
 
 /// How to log, known before anything else is.
 pub fn log_settings(flags: &Flags) -> Result<LogSettings, LogSettingsError> {
-    let level = match flags.log_level.as_deref().unwrap_or("info") {
+    let given = flags.log_level.as_deref().unwrap_or_default();
+    let level = match given.to_ascii_lowercase().as_str() {
         "debug" => tracing::Level::DEBUG,
-        "info" => tracing::Level::INFO,
-        "warn" => tracing::Level::WARN,
+        "" | "info" => tracing::Level::INFO,
+        "warn" | "warning" => tracing::Level::WARN,
         // Nothing is logged above error: a panic or a fatal end is an error that was the last one.
         "error" | "dpanic" | "panic" | "fatal" => tracing::Level::ERROR,
-        other => return Err(LogSettingsError::Level(other.to_owned())),
+        _ => return Err(LogSettingsError::Level(given.to_owned())),
     };
     let format = match flags.log_format.as_deref().unwrap_or("json") {
         "json" => LogFormat::Json,
@@ -80,6 +83,7 @@ fn outputs(text: &str) -> Result<Vec<LogOutput>, LogSettingsError> {
             "default" | "stderr" => LogOutput::Stderr,
             "stdout" => LogOutput::Stdout,
             "systemd/journal" => LogOutput::Journal,
+            url if url.starts_with("file:") => LogOutput::File(path_of(url)?.into()),
             path => LogOutput::File(path.into()),
         };
         if !outputs.contains(&output) {
@@ -87,6 +91,16 @@ fn outputs(text: &str) -> Result<Vec<LogOutput>, LogSettingsError> {
         }
     }
     Ok(outputs)
+}
+
+/// The path of a `file:` URL, which is on this machine.
+fn path_of(url: &str) -> Result<&str, LogSettingsError> {
+    let rest = url.strip_prefix("file:").unwrap_or(url);
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None => rest,
+    };
+    if path.starts_with('/') { Ok(path) } else { Err(LogSettingsError::FileUrl(url.to_owned())) }
 }
 
 fn rotation(flags: &Flags, outputs: &[LogOutput]) -> Result<Rotation, LogSettingsError> {
@@ -128,10 +142,28 @@ mod tests {
     }
 
     #[test]
+    fn a_level_is_a_word_in_any_case() {
+        use tracing::Level;
+        for (word, level) in [
+            ("", Level::INFO),
+            ("Info", Level::INFO),
+            ("DEBUG", Level::DEBUG),
+            ("warning", Level::WARN),
+            ("WARN", Level::WARN),
+            ("DPanic", Level::ERROR),
+        ] {
+            assert_eq!(settings(&[&format!("--log-level={word}")]).unwrap().level, level, "{word}");
+        }
+    }
+
+    #[test]
     fn outputs_and_rotation_are_those_of_the_flags() {
         let defaults = settings(&[]).unwrap();
         assert_eq!((defaults.outputs, defaults.rotation), (vec![LogOutput::Stderr], None));
-        let all = settings(&["--logger=zap", "--log-outputs=stderr,stdout,/x/a.log,stderr,systemd/journal"]);
+        let all = settings(&[
+            "--logger=zap",
+            "--log-outputs=stderr,stdout,/x/a.log,systemd/journal,file:/x/a.log,file://localhost/x/a.log",
+        ]);
         let file = LogOutput::File("/x/a.log".into());
         let wanted = [LogOutput::Stderr, LogOutput::Stdout, file, LogOutput::Journal];
         assert_eq!(all.unwrap().outputs, wanted);
@@ -158,12 +190,17 @@ mod tests {
             "--log-outputs requires a single file path when --log-rotate-config-json is defined";
         let rotate = "--enable-log-rotation";
         let json = "--log-rotation-config-json";
-        let cases: [(&[&str], &str); 9] = [
+        let cases: [(&[&str], &str); 10] = [
             (&["--log-level=loud"], "unrecognized level: \"loud\""),
             (&["--log-format=xml"], "unknown log format: xml, supported values json, console"),
             (&["--logger=foo"], "unknown logger option \"foo\""),
             (&["--log-outputs=default,stderr"], "multi logoutput for \"default\" is not supported yet"),
             (&["--log-outputs="], "open sink \"\": open : no such file or directory"),
+            (
+                &["--log-outputs=file://x/a.log"],
+                "open sink \"file://x/a.log\": file URLs must leave host empty or use localhost, and have an \
+                 absolute path",
+            ),
             (&[rotate], SINGLE),
             (&[rotate, "--log-outputs=a,b"], SINGLE),
             (

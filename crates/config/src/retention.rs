@@ -18,10 +18,23 @@ pub enum Retention {
 pub enum RetentionError {
     #[error("unknown auto-compaction-mode {0:?}")]
     Mode(String),
-    #[error("error parsing CompactionRetention: time: invalid duration {0:?}")]
+    #[error("error parsing CompactionRetention: time: {}", reason(.0))]
     Retention(String),
     #[error("--auto-compaction-retention={0:?} is no number of revisions")]
     Revisions(String),
+}
+
+/// Why Go reads no duration.
+fn reason(text: &str) -> String {
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let rest = text.trim_start_matches(['-', '+']);
+    let unit = rest.trim_start_matches(digits);
+    match unit.find(digits).map_or(unit, |end| &unit[..end]) {
+        unit if unit.len() == rest.len() => format!("invalid duration {text:?}"),
+        "" => format!("missing unit in duration {text:?}"),
+        "ns" | "us" | "ms" | "s" | "m" | "h" => format!("invalid duration {text:?}"),
+        unit => format!("unknown unit {unit:?} in duration {text:?}"),
+    }
 }
 
 impl Retention {
@@ -72,6 +85,21 @@ mod tests {
                 Some("revision"),
                 Some("x"),
                 refused("error parsing CompactionRetention: time: invalid duration \"x\""),
+            ),
+            (
+                None,
+                Some("-1"),
+                refused("error parsing CompactionRetention: time: missing unit in duration \"-1\""),
+            ),
+            (
+                Some("revision"),
+                Some("0.5"),
+                refused("error parsing CompactionRetention: time: missing unit in duration \"0.5\""),
+            ),
+            (
+                None,
+                Some("1x"),
+                refused("error parsing CompactionRetention: time: unknown unit \"x\" in duration \"1x\""),
             ),
             (Some("foo"), None, refused("unknown auto-compaction-mode \"foo\"")),
             (None, Some("x"), refused("error parsing CompactionRetention: time: invalid duration \"x\"")),

@@ -228,6 +228,10 @@ pub enum SettingsError {
     LocalClusterSize(u64),
 }
 
+fn is_debug(flags: &Flags) -> bool {
+    flags.log_level.as_ref().is_some_and(|level| level.eq_ignore_ascii_case("debug"))
+}
+
 impl Settings {
     /// Everything a member needs, from what was said and the defaults.
     pub fn from_flags(flags: &Flags) -> Result<Settings, SettingsError> {
@@ -282,7 +286,7 @@ impl Settings {
             slow_call: flags.warning_unary_request_duration.unwrap_or(SLOW_CALL),
             slow_apply: flags.log.warning_apply_duration.unwrap_or(SLOW_APPLY),
             // As in etcd, debugging includes profiles.
-            enable_pprof: flags.log.enable_pprof == Some(true) || flags.log_level.as_deref() == Some("debug"),
+            enable_pprof: flags.log.enable_pprof == Some(true) || is_debug(flags),
             // etcd takes every other value for basic.
             metrics_extensive: flags.log.metrics.as_deref() == Some("extensive"),
             traces: traces::of(&flags.traces)?,

@@ -1,9 +1,11 @@
 //! URLs as flags give them: a scheme and an address, nothing after it.
 //!
-//! * The text is kept as given: member ids are computed from it, so it must never be prettified.
+//! * The text is kept as given, but for capitals in its scheme: member ids are computed from it, so it must
+//!   never be prettified.
 //! * A list is sorted and free of nothing else: two members that list the same URLs agree on the order.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
@@ -48,8 +50,11 @@ impl Url {
         // The two slashes may be left out before the absolute path of a socket.
         let short = || text.split_once(':').filter(|(_, rest)| rest.starts_with('/') && is_unix(text));
         let split = text.split_once("://").or_else(short);
-        let (scheme, rest) = split.ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
-        let scheme = Scheme::parse(scheme).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let (given, rest) = split.ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let lower = given.to_ascii_lowercase();
+        let scheme = Scheme::parse(&lower).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        // As Go prints it: ids are computed from the text.
+        let text = &format!("{lower}{}", &text[given.len()..]);
         if scheme.is_unix() {
             let host = socket_path(rest).ok_or_else(|| UrlError::Socket(text.to_owned()))?;
             return Ok(Url { text: text.to_owned(), scheme, host, port: 0 });
@@ -107,15 +112,22 @@ impl Url {
 
     /// The same URL with its host resolved; the text itself where that fails.
     pub fn resolved(&self) -> String {
+        self.resolve().unwrap_or_else(|_| self.text.clone())
+    }
+
+    /// The same URL with its host resolved.
+    pub fn resolve(&self) -> io::Result<String> {
         if self.scheme.is_unix() {
-            return self.text.clone();
+            return Ok(self.text.clone());
         }
-        let address =
-            self.bind_address().or_else(|| (self.host.as_str(), self.port).to_socket_addrs().ok()?.next());
-        match address {
-            Some(address) => format!("{}://{address}", self.scheme),
-            None => self.text.clone(),
-        }
+        let address = match self.bind_address() {
+            Some(address) => address,
+            None => {
+                let mut found = (self.host.as_str(), self.port).to_socket_addrs()?;
+                found.next().ok_or_else(|| io::Error::other("the name has no address"))?
+            }
+        };
+        Ok(format!("{}://{address}", self.scheme))
     }
 }
 
@@ -158,7 +170,9 @@ impl fmt::Display for Url {
 }
 
 fn is_unix(text: &str) -> bool {
-    text.starts_with("unix:") || text.starts_with("unixs:")
+    text.split_once(':')
+        .and_then(|(scheme, _)| Scheme::parse(&scheme.to_ascii_lowercase()))
+        .is_some_and(Scheme::is_unix)
 }
 
 /// Host and path of a URL as a path: `%20` is a space, and what stands before an `@` is a user, who is not
@@ -220,6 +234,20 @@ impl Urls {
         self.0.iter()
     }
 
+    /// The address of each listener: what is listed twice is one. With whether it is for connections outside
+    /// of TLS, and for those inside.
+    pub fn listeners(&self) -> Vec<(&Url, [bool; 2])> {
+        let mut found: Vec<(&Url, [bool; 2])> = Vec::new();
+        for url in self.iter() {
+            let at = found.iter().position(|(other, _)| other.is_at(url)).unwrap_or(found.len());
+            if at == found.len() {
+                found.push((url, [false; 2]));
+            }
+            found[at].1[usize::from(url.scheme().is_secure())] = true;
+        }
+        found
+    }
+
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(|url| url.text.clone()).collect()
     }
@@ -241,6 +269,8 @@ mod tests {
         assert_eq!((url.host(), url.port), ("::1", 2379));
         assert_eq!(url.authority(), "[::1]:2379");
         assert_eq!(url.bind_address(), Some("[::1]:2379".parse().unwrap()));
+        assert_eq!(Url::parse("Http://A:1").unwrap().as_str(), "http://A:1");
+        assert_eq!(Url::parse("UNIX:/a").unwrap().as_str(), "unix:/a");
     }
 
     #[test]
@@ -286,6 +316,14 @@ mod tests {
     fn a_list_is_sorted_and_keeps_its_texts() {
         let urls = Urls::parse("http://b:2,http://a:1").unwrap();
         assert_eq!(urls.to_string(), "http://a:1,http://b:2");
+    }
+
+    #[test]
+    fn an_address_is_listened_on_once_however_it_is_listed() {
+        let urls = Urls::parse("http://a:1,https://a:1,http://a:1,HTTPS://b:1,unix://s,unixs://s").unwrap();
+        let found = urls.listeners().into_iter().map(|(url, kinds)| (url.authority(), kinds));
+        let wanted = [("a:1", [true, true]), ("b:1", [false, true]), ("s", [true, true])];
+        assert_eq!(found.collect::<Vec<_>>(), wanted.map(|(at, kinds)| (at.to_owned(), kinds)));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!
 //! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
 //! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
-//! choose HTTP/2 there.
+//! choose HTTP/2 there. Outside of TLS, GET is: a probe must not take a refusal for health.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,10 +35,11 @@ const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
 /// HTTP/1 connections open at one time: probes and scrapers. One more displaces one that is idle, so that
 /// heads which never end take no more than this many of the connections that clients share, and keep no
 /// probe out.
-const HTTP1_CONNECTIONS_MAX: usize = 512;
+const HTTP1_CONNECTIONS_MAX: usize = 2304;
 /// Those of them that make calls through the gateway, which may stay open for long. A call on one more
-/// displaces one of a caller with more, or is refused, so that probes and scrapers find a place.
-const GATEWAY_CONNECTIONS_MAX: usize = 384;
+/// displaces one of a caller with more, or is refused, so that probes and scrapers find a place. As many as
+/// the gateway has calls.
+const GATEWAY_CONNECTIONS_MAX: usize = 2048;
 /// Every HTTP/2 connection begins so, and no HTTP/1 request can.
 const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
@@ -192,9 +193,10 @@ where
     };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
-            let Services { hot, streams, grpc, https, limits, .. } = services.of(origin);
-            let http = (is_secure && traffic == Traffic::GrpcAndHttp).then(|| (https, inner()));
-            let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
+            let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin);
+            let router = if is_secure { https } else { http };
+            let http = (traffic == Traffic::GrpcAndHttp).then(|| (router, inner()));
+            let methods = Methods { hot, streams, services: ByContentType { grpc, http, is_secure } };
             Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {

@@ -13,9 +13,11 @@
 
 use std::future::Future;
 use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
 
@@ -61,7 +63,7 @@ pub fn bind_as(
         bind_one(url, sharing, &mut *files)
             .map_err(|source| BindError { url: url.clone(), source: explained(source) })
     };
-    urls.iter().map(bind).collect()
+    urls.listeners().into_iter().map(|(url, _)| url).map(bind).collect()
 }
 
 /// The error with what to do about it, where that is known.
@@ -87,7 +89,14 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
     let address = url.bind_address().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
     })?;
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As Go: the address of any kind is one of both kinds, where the system has IPv6.
+    let (socket, address) = match TcpSocket::new_v6() {
+        Ok(socket) if address.ip().is_unspecified() && set_ipv6_v6only(&socket, false).is_ok() => {
+            (socket, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port()))
+        }
+        _ if address.is_ipv4() => (TcpSocket::new_v4()?, address),
+        socket => (socket?, address),
+    };
     // A restarted member must not wait for its own old connections to be forgotten.
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(sharing == Sharing::WithOthers)?;
@@ -177,6 +186,21 @@ mod tests {
         let error = causes(&bind(&urls(port)).unwrap_err());
         assert!(error.starts_with(&format!("listen on http://127.0.0.1:{port}: ")), "{error}");
         assert!(error.contains("in use"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn any_address_is_one_of_both_families() {
+        for host in ["0.0.0.0", "[::]", ""] {
+            let urls = Urls::parse(&format!("http://{host}:0,http://{host}:0")).unwrap();
+            let listeners = bind(&urls).unwrap();
+            assert_eq!(listeners.len(), 1, "{host}");
+            let port = listeners[0].local_addr().unwrap().port();
+            for client in ["127.0.0.1", "::1"] {
+                let dialled = TcpStream::connect((client, port)).await.unwrap();
+                let source = listeners[0].accept().await.unwrap().source().unwrap();
+                assert_eq!(source, dialled.local_addr().unwrap().ip(), "{host}");
+            }
+        }
     }
 
     #[tokio::test]

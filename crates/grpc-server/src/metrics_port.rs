@@ -24,6 +24,7 @@ pub const CONNECTIONS_MAX: u32 = 32;
 const PLACES: usize = 24;
 
 /// What is answered outside of TLS, where the Host header is checked, and inside.
+#[derive(Clone)]
 pub struct Routers {
     pub plain: Router,
     pub secure: Router,
@@ -33,17 +34,14 @@ pub struct Routers {
 pub fn serve(ports: Vec<Port>, routers: &Routers, stop: &Stop) {
     let (permits, places) = (Permits::new(CONNECTIONS_MAX), Places::new(PLACES));
     for (listener, tls) in ports {
-        let router = if tls.is_some() { &routers.secure } else { &routers.plain };
-        let (router, until, places) = (router.clone(), stop.clone(), Arc::clone(&places));
-        let serving = move |stream| {
-            let (tls, router, until) = (tls.clone(), router.clone(), until.clone());
-            accepted(stream, tls, router, Arc::clone(&places), until)
-        };
+        let (routers, until, places) = (routers.clone(), stop.clone(), Arc::clone(&places));
+        let serving =
+            move |stream| accepted(stream, tls.clone(), routers.clone(), Arc::clone(&places), until.clone());
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
 }
 
-async fn accepted(stream: Wire, tls: Option<Acceptor>, router: Router, places: Arc<Places>, stop: Stop) {
+async fn accepted(stream: Wire, tls: Option<Acceptor>, routers: Routers, places: Arc<Places>, stop: Stop) {
     let (holder, caller) = (Holder::new(), caller_of(stream.peer_address().map(|address| address.ip())));
     let Some(_place) = places.take(caller, &holder) else { return };
     let stream = match tls {
@@ -55,5 +53,6 @@ async fn accepted(stream: Wire, tls: Option<Acceptor>, router: Router, places: A
         },
     };
     let Some(stream) = stream else { return };
+    let router = if stream.is_secure() { routers.secure } else { routers.plain };
     http1::serve(Socket::new(stream), router, Keep::ForOne, &holder, &stop).await;
 }

@@ -14,6 +14,7 @@ use api::etcdserverpb::{
 };
 use api::grpc;
 use bytes::{Bytes, BytesMut};
+use grpc_server::socket::Socket;
 use grpc_server::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
 use http::HeaderMap;
 use prost::Message;
@@ -23,6 +24,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
+use transport::tls::Stream;
+use transport::wire::Wire;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -177,6 +180,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         let methods = Methods { hot: Echo, streams: NoStreams, services: services.clone() };
-        tokio::spawn(http2::serve(socket, methods, limits, Arc::clone(&totals), stop.clone()));
+        tokio::spawn(http2::serve(Socket::new(Stream::Plain(Wire::Tcp(socket))), methods, limits, Arc::clone(&totals), stop.clone()));
     }
 }

@@ -211,7 +211,7 @@ fn note(notice: &Notice) {
 fn version_text() -> String {
     let (target, commit, date) = (env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE"));
     format!(
-        "kv-server Version: {}\netcd API Version: {}\nGit SHA: {commit}\nBuild Date: {date}\nTarget: {target}\n",
+        "kv-server Version: {}\netcd Version: {}\nGit SHA: {commit}\nBuild Date: {date}\nTarget: {target}\n",
         version::OWN,
         version::ETCD,
     )

@@ -391,3 +391,35 @@ async fn open_streams_end_with_unavailable_when_the_member_stops() {
     assert!(!said.contains("did not end in time"), "{said}");
     drop(idle);
 }
+
+/// As on etcd, but for GET: a probe must not take a refusal for health.
+#[tokio::test]
+async fn a_request_that_is_no_call_is_refused_and_get_is_answered() {
+    let cluster = member(None);
+    let mut requests = http2(&cluster.members[0], 1 << 16).await;
+    for (method, path, content_type, wanted) in [
+        ("GET", "/health", None, 200),
+        ("GET", "/nothing", None, 404),
+        ("GET", "//health", None, 307),
+        ("HEAD", "/health", None, 415),
+        ("POST", "/health", None, 415),
+        ("POST", "/v3/kv/range", Some("application/json"), 415),
+        ("POST", "/etcdserverpb.KV/Range", Some("application/json"), 415),
+        ("POST", "/etcdserverpb.Watch/Watch", None, 415),
+        ("POST", "/etcdserverpb.Maintenance/Status", Some("application/grpc-web"), 415),
+        ("POST", "/etcdserverpb.KV/Range", Some("application/grpc;x"), 200),
+        ("POST", "/etcdserverpb.KV/Range", Some("application/grpc+proto"), 200),
+    ] {
+        let mut request = http::Request::builder().method(method).uri(format!("http://member{path}"));
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let (answer, _body) = requests.send_request(request.body(()).unwrap(), true).unwrap();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), wanted, "{method} {path} {content_type:?}");
+        if wanted == 415 {
+            assert_eq!(answer.headers()["grpc-status"], "3");
+            assert_eq!(answer.headers()["content-type"], "application/grpc");
+        }
+    }
+}

@@ -216,6 +216,10 @@ fn leave_out(value: &mut Value) {
             }
         }
         Value::Array(values) => values.iter_mut().for_each(leave_out),
+        // protojson's texts, with lines and columns, and encoding/json's.
+        Value::String(text) if text.starts_with("proto:") || text.starts_with("invalid character") => {
+            *text = "malformed".to_owned();
+        }
         _ => {}
     }
 }
@@ -296,6 +300,19 @@ fn a_watch_delivers_events_as_they_happen_and_ends_with_its_client() {
     }
 }
 
+#[test]
+fn one_call_on_each_of_many_connections_is_served() {
+    let mut member = Member::started(&[]);
+    let watch = r#"{"create_request":{"key":"YQ=="}}"#;
+    let calls: Vec<TcpStream> = (0..999).map(|_| member.send("POST", "/v3/watch", watch)).collect();
+    for (number, call) in calls.iter().enumerate() {
+        let created = BufReader::new(call)
+            .lines()
+            .find_map(|line| Some(line.ok()?.contains("created")).filter(|is| *is));
+        assert!(created.is_some(), "{number}");
+    }
+}
+
 /// The bodies of these calls are not at their end, or more follows them.
 #[test]
 fn a_call_ends_with_its_client_whatever_of_its_request_was_not_read() {
@@ -354,9 +371,9 @@ fn connections_of_other_addresses_keep_no_caller_out() {
     let no_request = "POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
     let large = format!(r#"POST /v3/kv/put {{"key":"YQ==","value":"{}"}}"#, "A".repeat(64 << 10));
     for (what, said, count) in [
-        ("a head that does not end", "GET /version HTTP/1.1\r\n", 600),
-        ("a connection that is kept", "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 600),
-        ("a watch", no_request, 600),
+        ("a head that does not end", "GET /version HTTP/1.1\r\n", 2400),
+        ("a connection that is kept", "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 2400),
+        ("a watch", no_request, 2400),
         ("a websocket", &upgrade, 200),
         ("an object that does not end", &object, 100),
     ] {
@@ -473,7 +490,7 @@ fn calls_whose_bodies_never_come_leave_places_to_probes() {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream
     };
-    let mut stuck: Vec<TcpStream> = (0..500).map(|_| stick()).collect();
+    let mut stuck: Vec<TcpStream> = (0..2200).map(|_| stick()).collect();
     // A call that finds no place is answered at once, as soon as the others have theirs.
     let begun = std::time::Instant::now();
     while !member.run("POST /v3/kv/range {\"key\":\"YQ==\"}").starts_with("429") {

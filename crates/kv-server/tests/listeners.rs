@@ -180,7 +180,7 @@ async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
     for wanted in [
         "kv_server_top_prefix_keys_per_second{prefix=\"app/<b>/\"} ",
         "kv_server_top_client_requests_per_second{client=\"127.0.0.1\"} ",
-        "kv_server_call_seconds_count{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"Put\"} ",
+        "kv_server_call_seconds_count{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} ",
     ] {
         assert!(metrics.contains(wanted), "{wanted}\n{metrics}");
     }

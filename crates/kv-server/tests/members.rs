@@ -208,8 +208,8 @@ async fn a_learner_is_promoted_when_it_is_in_sync() {
         (&asked, "etcd_server_learner_promote_successes 1"),
         (&asked, "which is in sync with leader\"} "),
         (&joined, "learner_promote_failures{Reason=\"etcdserver: can only promote a learner member\"} 1"),
-        (&joined, "etcd_server_healthcheck{type=\"readyz\",name=\"non_learner\"} 1"),
-        (&joined, "healthchecks_total{type=\"readyz\",name=\"non_learner\",status=\"error\"} 1"),
+        (&joined, "etcd_server_healthcheck{name=\"non_learner\",type=\"readyz\"} 1"),
+        (&joined, "healthchecks_total{name=\"non_learner\",status=\"error\",type=\"readyz\"} 1"),
         (&joined, "etcd_server_feature_enabled{name=\"FastLeaseKeepAlive\",stage=\"BETA\"} 1"),
     ] {
         assert!(metrics.contains(wanted), "{wanted}\n{metrics}");

@@ -676,12 +676,12 @@ async fn a_stream_that_is_reset_frees_its_watchers() {
     streams.clear();
     wait_for_metric(member, "etcd_debugging_mvcc_watcher_total", 0.0).await;
     wait_for_metric(member, "etcd_debugging_mvcc_watch_stream_total", 0.0).await;
-    let labels = "grpc_type=\"bidi_stream\",grpc_service=\"etcdserverpb.Watch\",grpc_method=\"Watch\"";
+    let labels = "grpc_method=\"Watch\",grpc_service=\"etcdserverpb.Watch\",grpc_type=\"bidi_stream\"";
     assert_eq!(metric(member, &format!("grpc_server_started_total{{{labels}}}")), 10.0);
-    // For each stream a create and a cancel request to open it, and 20 creates.
-    assert_eq!(metric(member, &format!("grpc_server_msg_received_total{{{labels}}}")), 220.0);
+    // For each stream a create and a cancel request to open it, 20 creates, and its end.
+    assert_eq!(metric(member, &format!("grpc_server_msg_received_total{{{labels}}}")), 230.0);
     assert_eq!(metric(member, &format!("grpc_server_msg_sent_total{{{labels}}}")), 220.0 + 80.0);
-    let cancelled = format!("grpc_server_handled_total{{{labels},grpc_code=\"Canceled\"}}");
+    let cancelled = format!("grpc_server_handled_total{{grpc_code=\"Canceled\",{labels}}}");
     assert_eq!(metric(member, &cancelled), 10.0);
 }
 

@@ -37,10 +37,7 @@ pub enum Wire {
 impl Wire {
     /// The address of the other side; none of a Unix socket.
     pub fn source(&self) -> Option<IpAddr> {
-        match self {
-            Wire::Tcp(stream) => Some(stream.peer_addr().ok()?.ip()),
-            Wire::Unix(_) => None,
-        }
+        Some(self.peer_address()?.ip())
     }
 }
 
@@ -144,9 +141,26 @@ impl Wire {
     /// The address of the other side; None on a Unix socket.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         match self {
-            Wire::Tcp(stream) => stream.peer_addr().ok(),
+            // A listener of both families gives IPv4 addresses in the form of IPv6.
+            Wire::Tcp(stream) => {
+                let address = stream.peer_addr().ok()?;
+                Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+            }
             Wire::Unix(_) => None,
         }
+    }
+
+    /// The first byte that the other side sends, which is left to be read; None if it ends before.
+    pub async fn first_byte(&self) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        let count = match self {
+            Wire::Tcp(stream) => stream.peek(&mut byte).await?,
+            Wire::Unix(stream) => {
+                let peek = || Ok(recv(stream, &mut byte[..], RecvFlags::PEEK)?.0);
+                stream.async_io(Interest::READABLE, peek).await?
+            }
+        };
+        Ok((count > 0).then_some(byte[0]))
     }
 
     /// Whether the other side has ended what it sends, or the connection has failed. Reading finds that out
@@ -161,14 +175,7 @@ impl Wire {
 
     /// Whether the other side sends something, rather than to end the connection at once as probes do.
     pub async fn begins(&self) -> bool {
-        let peeked = match self {
-            Wire::Tcp(stream) => stream.peek(&mut [0]).await,
-            Wire::Unix(stream) => {
-                let peek = || Ok(recv(stream, &mut [0][..], RecvFlags::PEEK)?.0);
-                stream.async_io(Interest::READABLE, peek).await
-            }
-        };
-        matches!(peeked, Ok(1..))
+        matches!(self.first_byte().await, Ok(Some(_)))
     }
 
     pub fn is_unix(&self) -> bool {

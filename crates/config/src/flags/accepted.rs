@@ -107,7 +107,7 @@ pub const ACCEPTED: [Accepted; 17] = [
     flag("unsafe-no-fsync", Kind::Switch, "every acknowledged write is synced"),
     flag(
         "v2-deprecation",
-        Kind::OneOf(&["", "not-yet", "write-only", "write-only-drop-data", "gone"]),
+        Kind::OneOf(&["write-only", "write-only-drop-data", "gone"]),
         "there is no store of etcd's API version 2",
     ),
 ];

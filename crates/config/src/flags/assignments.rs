@@ -9,7 +9,7 @@ use clap::CommandFactory;
 
 use super::accepted::{Accepted, Kind};
 use super::declarations::{Flags, shown};
-use super::errors::{FlagError, Notice};
+use super::errors::{FlagError, Notice, successor};
 use super::tables;
 
 const NOT_UTF_8: &str = "not valid UTF-8";
@@ -177,7 +177,10 @@ pub fn read_environment(
                 given.push(Assignment { name, value: Some(value), accepted });
             }
             Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
-            Err(_) => notices.push(Notice::UnknownVariable { name: variable }),
+            Err(_) => {
+                let name = format!("{variable}{}", successor(&name));
+                notices.push(Notice::UnknownVariable { name });
+            }
         }
     }
     Ok(())

@@ -1,5 +1,11 @@
 //! Why a command line, an environment or a file is refused, and what is logged of those that are not.
 
+use clap::CommandFactory;
+
+use super::accepted::Accepted;
+use super::declarations::Flags;
+use super::gates;
+
 /// To be logged once there is a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -28,10 +34,32 @@ pub enum Notice {
     },
 }
 
+/// What to write for a flag of etcd's before 3.6, to be put after its name.
+pub fn successor(name: &str) -> String {
+    let Some(rest) = name.strip_prefix("experimental-") else { return String::new() };
+    let gate = rest.replace("-enabled", "").replace('-', "");
+    let gate =
+        gates::GATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(gate.trim_start_matches("enable")));
+    if let Some((name, _)) = gate {
+        return format!("; write --feature-gates={name}=true");
+    }
+    let is_flag = Flags::command().get_arguments().any(|flag| flag.get_long() == Some(rest));
+    if is_flag || Accepted::find(rest).is_some() { format!("; write --{rest}") } else { String::new() }
+}
+
+/// What to run for a subcommand that only etcd has.
+fn program_of(word: &str) -> &'static str {
+    match word {
+        "gateway" => ": run `etcd gateway start`, of etcd, in front of the members",
+        "grpc-proxy" => ": run `etcd grpc-proxy start`, of etcd, in front of the members",
+        _ => "",
+    }
+}
+
 /// A command line that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    #[error("flag provided but not defined: -{0}")]
+    #[error("flag provided but not defined: -{}{}", .0, successor(.0))]
     Unknown(String),
     #[error("flag needs an argument: -{0}")]
     NeedsArgument(String),
@@ -41,7 +69,7 @@ pub enum FlagError {
     Value { name: String, value: String, reason: String },
     #[error("invalid boolean value \"{value}\" for -{name}: {reason}")]
     Switch { name: String, value: String, reason: String },
-    #[error("\"{0}\" is not a valid flag")]
+    #[error("\"{}\" is not a valid flag{}", .0, program_of(.0))]
     Positional(String),
     #[error("invalid value \"{value}\" for {variable}: {reason}")]
     Variable { variable: String, value: String, reason: String },

@@ -85,7 +85,10 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
                 }
                 given.push(Assignment { name, value: Some(value), accepted });
             }
-            Err(FlagError::Unknown(_)) => notices.push(Notice::UnknownKey { name }),
+            Err(FlagError::Unknown(_)) => {
+                let name = format!("{name}{}", errors::successor(&name));
+                notices.push(Notice::UnknownKey { name });
+            }
             Err(error) => return Err(error),
         }
     }

@@ -47,6 +47,30 @@ fn a_bad_line_is_refused_in_gos_words() {
         ("--force-new-cluster=x", "invalid boolean value \"x\" for -force-new-cluster: parse error", 2),
         ("--pre-vote=x", "invalid boolean value \"x\" for -pre-vote: parse error", 2),
         ("--raft-read-timeout x", "invalid value \"x\" for flag -raft-read-timeout: parse error", 2),
+        (
+            "--v2-deprecation not-yet",
+            "invalid value \"not-yet\" for flag -v2-deprecation: invalid value \"not-yet\"",
+            2,
+        ),
+        ("--v2-deprecation=", "invalid value \"\" for flag -v2-deprecation: invalid value \"\"", 2),
+        (
+            "--experimental-corrupt-check-time=1h",
+            "flag provided but not defined: -experimental-corrupt-check-time; write --corrupt-check-time",
+            2,
+        ),
+        (
+            "--experimental-enable-lease-checkpoint",
+            "flag provided but not defined: -experimental-enable-lease-checkpoint; write \
+             --feature-gates=LeaseCheckpoint=true",
+            2,
+        ),
+        (
+            "--experimental-compact-hash-check-enabled",
+            "flag provided but not defined: -experimental-compact-hash-check-enabled; write \
+             --feature-gates=CompactHashCheck=true",
+            2,
+        ),
+        ("--experimental-enable-v2v3=/v2", "flag provided but not defined: -experimental-enable-v2v3", 2),
         ("--v2-deprecation foo", "invalid value \"foo\" for flag -v2-deprecation: invalid value \"foo\"", 2),
         (
             "--feature-gates Foo=true",
@@ -203,6 +227,7 @@ fn a_variable_that_is_not_utf_8_is_refused_by_name() {
 fn what_is_not_understood_but_harmless_is_noticed() {
     let environment = [
         ("ETCD_BOGUS", "1"),
+        ("ETCD_EXPERIMENTAL_MAX_LEARNERS", "1"),
         ("ETCD_VERSION", "3"),
         ("ETCD_NAME", "n"),
         ("ETCD_DISCOVERY_USER", "u:s3cret"),
@@ -215,6 +240,7 @@ fn what_is_not_understood_but_harmless_is_noticed() {
     let wanted = [
         Notice::IgnoredFlag { name: "snapshot".to_owned() },
         Notice::UnknownVariable { name: "ETCD_BOGUS".to_owned() },
+        Notice::UnknownVariable { name: "ETCD_EXPERIMENTAL_MAX_LEARNERS; write --max-learners".to_owned() },
         Notice::UsedVariable { name: "ETCD_NAME".to_owned(), value: "n".to_owned() },
         Notice::UsedVariable { name: "ETCD_DISCOVERY_USER".to_owned(), value: "u:***".to_owned() },
         Notice::UsedVariable { name: "ETCD_DISCOVERY_PASSWORD".to_owned(), value: "***".to_owned() },

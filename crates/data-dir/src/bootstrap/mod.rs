@@ -19,7 +19,9 @@ mod force; // --force-new-cluster
 mod join; // a running cluster
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use wal::{LogPosition, RealFs, Recovery, Wal};
 
@@ -32,7 +34,7 @@ use crate::ids;
 use crate::timed_fs::TimedFs;
 use config::ClusterState;
 use config::Settings;
-use config::{UrlError, Urls};
+use config::{Url, UrlError, Urls};
 use process::log::causes;
 
 /// A member that may start: who it is, and its opened log.
@@ -49,10 +51,20 @@ pub enum BootstrapError {
     Url(#[from] UrlError),
     #[error("error setting up initial cluster: empty URL given for \"{0}\"")]
     EmptyUrl(String),
-    #[error("couldn't find local name \"{0}\" in the initial cluster configuration")]
-    NameMissing(String),
-    #[error("initial cluster {0} has duplicate url")]
-    DuplicateUrl(String),
+    #[error(
+        "error setting up initial cluster: {0:?} is not NAME=URL: no blanks, quotes or semicolons; commas \
+         alone between members"
+    )]
+    Separator(String),
+    #[error(
+        "couldn't find local name {name:?} in the initial cluster configuration: it has {found}; give --name \
+         one of these, or add {name}=URL"
+    )]
+    NameMissing { name: String, found: String },
+    #[error("initial cluster {cluster} has duplicate url: write {url} once")]
+    DuplicateUrl { cluster: String, url: String },
+    #[error("this member's peer URLs, given in two spellings, cannot be compared: {0}")]
+    Unresolved(String),
     #[error(
         "--initial-cluster has {cluster} but missing from --initial-advertise-peer-urls={advertised} \
          (resolved urls: \"{advertised_resolved}\" != \"{cluster_resolved}\")"
@@ -98,6 +110,11 @@ pub enum BootstrapError {
     #[error("open the log")]
     Log(#[from] wal::Error),
 }
+
+/// A name of this member is asked for so often, with this pause: a pod's name is known some seconds after its
+/// start.
+const RESOLVE_ATTEMPTS: u32 = 30;
+const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
 fn log_options() -> wal::Options {
     wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() }
@@ -222,10 +239,11 @@ fn joined_identity(
 
 fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
     let cluster = parse_cluster(&settings.initial.cluster)?;
-    let own =
-        cluster.get(&settings.name).ok_or_else(|| BootstrapError::NameMissing(settings.name.clone()))?;
-    check_own_urls(settings, own)?;
-    let own = own.clone();
+    let Some(own) = cluster.get(&settings.name).cloned() else {
+        let found = cluster.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        return Err(BootstrapError::NameMissing { name: settings.name.clone(), found });
+    };
+    check_own_urls(settings, &own, Url::resolve, RESOLVE_PAUSE)?;
     Ok((cluster, own))
 }
 
@@ -262,6 +280,9 @@ fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
         if url.is_empty() {
             return Err(BootstrapError::EmptyUrl(name.to_owned()));
         }
+        if url.contains([' ', '\t', ';', '"', '\'']) {
+            return Err(BootstrapError::Separator(part.to_owned()));
+        }
         texts.entry(name).or_default().push(url);
     }
     let mut cluster = BTreeMap::new();
@@ -270,25 +291,47 @@ fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
     }
     let mut all: Vec<&str> = cluster.values().flat_map(|urls| urls.iter().map(|url| url.as_str())).collect();
     all.sort_unstable();
-    if all.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(BootstrapError::DuplicateUrl(text.to_owned()));
+    if let Some(pair) = all.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(BootstrapError::DuplicateUrl { cluster: text.to_owned(), url: pair[0].to_owned() });
     }
     Ok(cluster)
 }
 
 /// The peer URLs of this member in the initial cluster must be those that it advertises, by text or by
-/// address.
-fn check_own_urls(settings: &Settings, own: &Urls) -> Result<(), BootstrapError> {
+/// address. A name may not be known yet: it is asked for again and again, as etcd does.
+fn check_own_urls(
+    settings: &Settings,
+    own: &Urls,
+    resolve: impl Fn(&Url) -> io::Result<String>,
+    pause: Duration,
+) -> Result<(), BootstrapError> {
     let advertised = &settings.advertise_peer_urls;
     if own == advertised {
         return Ok(());
     }
-    let resolve = |urls: &Urls| {
-        let mut resolved: Vec<String> = urls.iter().map(|url| url.resolved()).collect();
+    let resolve_all = |urls: &Urls| -> Result<String, BootstrapError> {
+        let mut resolved = Vec::new();
+        for url in urls.iter() {
+            let mut attempts = 1;
+            let found = loop {
+                match resolve(url) {
+                    Err(error) if attempts < RESOLVE_ATTEMPTS => {
+                        tracing::warn!(%url, %error, "own name does not resolve yet; trying again");
+                        attempts += 1;
+                        std::thread::sleep(pause);
+                    }
+                    found => {
+                        break found
+                            .map_err(|error| BootstrapError::Unresolved(format!("{url}: {error}")))?;
+                    }
+                }
+            };
+            resolved.push(found);
+        }
         resolved.sort();
-        resolved.join(",")
+        Ok(resolved.join(","))
     };
-    let (cluster_resolved, advertised_resolved) = (resolve(own), resolve(advertised));
+    let (cluster_resolved, advertised_resolved) = (resolve_all(own)?, resolve_all(advertised)?);
     if cluster_resolved == advertised_resolved {
         return Ok(());
     }

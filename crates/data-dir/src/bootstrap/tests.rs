@@ -36,7 +36,8 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
     let cases = [
         (
             "--name y --initial-cluster x=http://127.0.0.1:1",
-            "couldn't find local name \"y\" in the initial cluster configuration",
+            "couldn't find local name \"y\" in the initial cluster configuration: it has \"x\"; give --name \
+             one of these, or add y=URL",
         ),
         (
             "--name x --initial-cluster x=http://127.0.0.1:2 --initial-advertise-peer-urls http://127.0.0.1:1",
@@ -46,7 +47,18 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
         ),
         (
             "--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1",
-            "initial cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1 has duplicate url",
+            "initial cluster x=http://127.0.0.1:1,y=http://127.0.0.1:1 has duplicate url: write \
+             http://127.0.0.1:1 once",
+        ),
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:1,x=http://127.0.0.1:1",
+            "initial cluster x=http://127.0.0.1:1,x=http://127.0.0.1:1 has duplicate url: write \
+             http://127.0.0.1:1 once",
+        ),
+        (
+            "--name x --initial-cluster x=http://127.0.0.1:1;y=http://127.0.0.1:2",
+            "error setting up initial cluster: \"x=http://127.0.0.1:1;y=http://127.0.0.1:2\" is not NAME=URL: no \
+             blanks, quotes or semicolons; commas alone between members",
         ),
         (
             "--name x --initial-cluster x=ftp://127.0.0.1:1",
@@ -64,6 +76,30 @@ fn own_urls_may_be_spelled_differently_if_they_mean_the_same() {
     let line =
         "--name x --initial-cluster x=http://localhost:1 --initial-advertise-peer-urls http://127.0.0.1:1";
     first_identity(&settings(line)).unwrap();
+}
+
+#[test]
+fn a_name_that_does_not_resolve_yet_is_asked_for_again() {
+    let settings = settings(
+        "--name x --initial-cluster x=http://pod:1 --initial-advertise-peer-urls http://127.0.0.1:1",
+    );
+    let own = Urls::parse("http://pod:1").unwrap();
+    for (known_after, starts) in [(0, true), (29, true), (30, false)] {
+        let asked = std::cell::Cell::new(0);
+        let resolve = |url: &Url| {
+            let is_pod = url.host() == "pod";
+            asked.set(asked.get() + u32::from(is_pod));
+            match is_pod && asked.get() <= known_after {
+                true => Err(io::Error::other("no such name")),
+                false => Ok("http://127.0.0.1:1".to_owned()),
+            }
+        };
+        let checked = check_own_urls(&settings, &own, resolve, Duration::ZERO);
+        assert_eq!(checked.is_ok(), starts, "{known_after}");
+        if let Err(error) = checked {
+            assert!(error.to_string().ends_with("cannot be compared: http://pod:1: no such name"), "{error}");
+        }
+    }
 }
 
 #[test]

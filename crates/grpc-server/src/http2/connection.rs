@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::account::{Account, CallerTotals};
-use super::grpc::TIMEOUT;
+use super::grpc::{TIMEOUT, is_call};
 use super::meter::Metered;
 use super::methods::HotMethods;
 use super::open::{Open, OpenCall};
@@ -64,6 +64,9 @@ enum Found<'b, H, T> {
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
     fn find<'b>(&self, begun: &'b Begun) -> Found<'b, H::Call, T::Call> {
         let RequestHead { uri, headers, .. } = begun.head();
+        if !is_call(headers) {
+            return Found::Relayed(Box::new(begun.whole_head(TIMEOUT)));
+        }
         if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {
             return Found::Hot(call);
         }

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use ::http2::{End, Gone, HeaderBlock};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use tonic::Status;
 
 use super::wire::{Writer, response_block, trailers_block};
@@ -11,6 +13,12 @@ pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
 
 /// The field with the time that a call has: clients send what is left of it, so it differs from call to call.
 pub(super) const TIMEOUT: &str = "grpc-timeout";
+
+/// Whether these are the headers of a call.
+pub fn is_call(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
+}
 
 /// The headers of an answer.
 pub(super) static HEADERS: LazyLock<HeaderBlock> =

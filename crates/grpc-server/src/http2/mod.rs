@@ -49,6 +49,7 @@ mod connection; // the task of a connection
 pub use account::PartRoom;
 pub use account::{CallerTotals, Room, Totals};
 pub use connection::{Methods, serve};
+pub use grpc::is_call;
 pub use methods::{HotAnswer, HotMethods, LongAnswer, NoHot, Part, SendNow};
 pub use relay::GrpcService;
 pub use shared::ConnectionLimits;

@@ -1,11 +1,12 @@
 //! Paths and their handlers.
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::any;
-use http::header::ALLOW;
+use http::header::{ALLOW, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 
 use super::access::{Allowed, across_origins, known_host, known_host_or_address};
@@ -24,6 +25,7 @@ pub fn router(http: Http, origins: &Allowed) -> Router {
         .merge(version)
         .merge(debug::routes(http.enable_pprof))
         .fallback(fallback)
+        .layer(middleware::from_fn(clean_path))
         .layer(middleware::from_fn_with_state(origins.clone(), across_origins))
         .with_state(http)
 }
@@ -35,7 +37,8 @@ pub fn metrics_router(http: Http) -> Router {
         .route("/ui/", any(ui::page))
         .route("/ui/status.json", any(ui::figures))
         .layer(middleware::from_fn(only_get));
-    observation().merge(ui).fallback(|| async { not_found() }).with_state(http)
+    let router = observation().merge(ui).fallback(|| async { not_found() });
+    router.layer(middleware::from_fn(clean_path)).with_state(http)
 }
 
 /// Health and metrics.
@@ -107,6 +110,39 @@ async fn metrics(State(http): State<Http>) -> Response {
     )
 }
 
+/// Sends a request whose path has empty or dotted segments to the path without them, as Go does.
+async fn clean_path(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let clean = cleaned(path);
+    if clean == path || request.method() == Method::CONNECT {
+        return next.run(request).await;
+    }
+    let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+    let Ok(place) = HeaderValue::try_from(format!("{clean}{query}")) else { return not_found() };
+    let mut redirect = Response::new(Body::empty());
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        let link = format!("{clean}{query}").replace('&', "&amp;").replace('\'', "&#39;");
+        let body = format!("<a href=\"{link}\">Temporary Redirect</a>.\n\n");
+        redirect = response(StatusCode::OK, "text/html; charset=utf-8", body);
+    }
+    *redirect.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    redirect.headers_mut().insert(LOCATION, place);
+    redirect
+}
+
+fn cleaned(path: &str) -> String {
+    let mut kept = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let end = if path.ends_with('/') && !kept.is_empty() { "/" } else { "" };
+    format!("/{}{end}", kept.join("/"))
+}
+
 /// Everything but GET is refused, HEAD included: so does etcd.
 async fn only_get(request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
@@ -115,4 +151,26 @@ async fn only_get(request: Request, next: Next) -> Response {
     let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_cleaned_as_go_cleans_it() {
+        for (path, wanted) in [
+            ("/v3/kv/range", "/v3/kv/range"),
+            ("//v3/kv/range", "/v3/kv/range"),
+            ("/v3//kv/range//", "/v3/kv/range/"),
+            ("/v3/../health", "/health"),
+            ("/health/.", "/health"),
+            ("/a/b/../", "/a/"),
+            ("/..", "/"),
+            ("//", "/"),
+            ("/a%2f%2e/b", "/a%2f%2e/b"),
+        ] {
+            assert_eq!(cleaned(path), wanted, "{path}");
+        }
+    }
 }

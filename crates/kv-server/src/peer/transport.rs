@@ -23,8 +23,8 @@ use super::queue::{Pushed, Queue};
 use super::sending::Senders;
 use crate::member::{Announced, Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount, Checkpoints};
 use crate::member::{Reach, Standing};
-use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;
+use data_dir::{FirstMember, Identity};
 use process::shutdown::{self, Stop, Stopper};
 use telemetry::metrics::To;
 
@@ -124,8 +124,10 @@ impl Peers {
     /// The members from now on: links are opened to new ones and closed to those that are gone. Those to
     /// members that the list has elsewhere now stay until they answer there.
     pub fn set_members(&self, members: Vec<FirstMember>) {
+        let before = self.context.roster.members();
         self.context.roster.replace(members);
         self.context.levels.retain(|id| self.context.standing(id) == Standing::Member);
+        log_changes(&self.context.identity, &before, &self.context.roster.members());
         let is_removed = |id| self.context.roster.standing(id) == Standing::Removed;
         self.introductions.lock().follow(&self.context.roster.members(), is_removed);
         self.follow();
@@ -365,5 +367,58 @@ impl Transport for Peers {
         }
         let message = move |applied| offer.message(applied);
         self.senders.send(to, urls, Box::new(message), inbox, stop);
+    }
+}
+
+/// What differs between two lists, in etcd's texts and fields.
+fn log_changes(own: &Identity, before: &[FirstMember], after: &[FirstMember]) {
+    let (cluster, local) = (format!("{:x}", own.cluster_id), format!("{:x}", own.member_id));
+    let of = |list: &[FirstMember], id| list.iter().find(|member| member.id == id).cloned();
+    for member in after {
+        let (id, name, urls) = (format!("{:x}", member.id), &member.name, &member.peer_urls);
+        let Some(old) = of(before, member.id) else {
+            tracing::info!(
+                cluster_id = cluster,
+                local_member_id = local,
+                added_peer_id = id,
+                added_peer_name = name,
+                added_peer_peer_urls = ?urls,
+                added_peer_is_learner = member.is_learner,
+                "added member"
+            );
+            continue;
+        };
+        if old.is_learner && !member.is_learner {
+            tracing::info!(
+                cluster_id = cluster,
+                local_member_id = local,
+                promoted_member_id = id,
+                promoted_member_name = name,
+                promoted_member_peer_urls = ?urls,
+                "promote member"
+            );
+        }
+        if old.peer_urls != member.peer_urls {
+            tracing::info!(
+                cluster_id = cluster,
+                local_member_id = local,
+                updated_remote_peer_id = id,
+                updated_remote_peer_name = name,
+                updated_remote_peer_urls = ?urls,
+                updated_remote_peer_is_learner = member.is_learner,
+                "updated member"
+            );
+        }
+    }
+    for gone in before.iter().filter(|member| of(after, member.id).is_none()) {
+        tracing::info!(
+            cluster_id = cluster,
+            local_member_id = local,
+            removed_remote_peer_id = format!("{:x}", gone.id),
+            removed_remote_peer_name = gone.name,
+            removed_remote_peer_urls = ?gone.peer_urls,
+            removed_remote_peer_is_learner = gone.is_learner,
+            "removed member"
+        );
     }
 }

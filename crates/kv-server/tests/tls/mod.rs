@@ -613,3 +613,23 @@ fn what_cannot_work_is_refused_at_the_start_in_etcds_words() {
         assert!(said.contains(&wanted), "{wanted}: {said}");
     }
 }
+
+#[test]
+fn a_port_may_be_outside_and_inside_tls() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    let mut cluster = Cluster::new(1);
+    let (metrics, client) = (testkit::port(), cluster.members[0].client_port);
+    let both =
+        |port: u16| format!("http://127.0.0.1:{port},https://127.0.0.1:{port},http://127.0.0.1:{port}");
+    let mut flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    flags.push(format!("--listen-client-urls={}", both(client)));
+    flags.push(format!("--advertise-client-urls=http://127.0.0.1:{client}"));
+    flags.push(format!("--listen-metrics-urls={}", both(metrics)));
+    cluster.members[0].extra = flags;
+    let _running = start_one(cluster);
+    for port in [client, metrics] {
+        assert!(common::http(port, "GET /health").starts_with("HTTP/1.1 200"), "outside");
+        assert_eq!(Caller::new(&authority, None, BOTH).health(port), Served, "inside");
+    }
+}

@@ -168,7 +168,7 @@ impl Sink for LogFile {
 fn open(path: &Path) -> io::Result<(Whole<File>, u64)> {
     let mut options = File::options();
     let at_once = OFlags::NONBLOCK.bits().cast_signed();
-    let file = options.append(true).create(true).mode(0o600).custom_flags(at_once).open(path)?;
+    let file = options.append(true).create(true).mode(0o644).custom_flags(at_once).open(path)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let metadata = file.metadata()?;
     let length = metadata.len();

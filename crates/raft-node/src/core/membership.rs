@@ -232,7 +232,7 @@ impl Core {
         }
         let gone = steps.iter().filter(|(change, _)| *change == ConfChangeType::RemoveNode);
         self.former.extend(gone.map(|(_, id)| *id));
-        tracing::info!(?membership, "the membership has changed");
+        tracing::debug!(?membership, "the membership has changed");
         let stays = |id: &NodeId| wanted.voters.contains(id) || wanted.learners.contains(id);
         self.snapshots.holds.retain(|id, _| stays(id));
         self.snapshots.storeless.retain(|id, _| stays(id));

@@ -41,8 +41,7 @@ pub enum StreamRefusal {
 /// Refuses a streamed range that sorts or filters.
 pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
     range(request).map_err(StreamRefusal::Refused)?;
-    // Without an order etcd would sort each chunk by the target, and repeat keys.
-    if !is_default_order(request) || request.sort_target != SortTarget::Key as i32 {
+    if !is_default_order(request) {
         return Err(StreamRefusal::CustomSort);
     }
     if has_revision_filters(request) { Err(StreamRefusal::RevisionFilter) } else { Ok(()) }

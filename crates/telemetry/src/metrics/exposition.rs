@@ -4,6 +4,7 @@
 //! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end
 //! mark.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
@@ -82,6 +83,7 @@ fn to_text_format(open_metrics: &str) -> String {
             text.push_str(&format!("# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n"));
             continue;
         }
+        let line = &*with_sorted_labels(line);
         match bare.and_then(|name| Some((name, line.strip_prefix(name)?.strip_prefix("_total")?))) {
             Some((name, rest)) => text.push_str(&format!("{name}{rest}\n")),
             None => text.push_str(&format!("{line}\n")),
@@ -90,9 +92,39 @@ fn to_text_format(open_metrics: &str) -> String {
     text
 }
 
+/// Labels by name, `le` last, as Go's library writes them: scripts search for parts of a line.
+fn with_sorted_labels(line: &str) -> Cow<'_, str> {
+    let parts = line.split_once('{').and_then(|(name, rest)| Some((name, rest.rsplit_once('}')?)));
+    let Some((name, (labels, value))) = parts else { return line.into() };
+    let (mut all, mut begin) = (Vec::new(), 0);
+    for (end, _) in labels.match_indices("\",").filter(|(end, _)| !labels[..*end].ends_with('\\')) {
+        all.push(&labels[begin..=end]);
+        begin = end + 2;
+    }
+    all.push(&labels[begin..]);
+    let order = |a: &&str, b: &&str| a.starts_with("le=").cmp(&b.starts_with("le=")).then(a.cmp(b));
+    if all.is_sorted_by(|a, b| order(a, b).is_le()) {
+        return line.into();
+    }
+    all.sort_by(order);
+    format!("{name}{{{}}}{value}", all.join(",")).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_stand_as_go_sorts_them() {
+        for (line, wanted) in [
+            ("a 1", "a 1"),
+            ("a{b=\"1\"} 2", "a{b=\"1\"} 2"),
+            ("a{type=\"x}\",name=\"\\\",z\"} 2", "a{name=\"\\\",z\",type=\"x}\"} 2"),
+            ("a_bucket{le=\"1\",m=\"x\",a=\"y\"} 2", "a_bucket{a=\"y\",m=\"x\",le=\"1\"} 2"),
+        ] {
+            assert_eq!(with_sorted_labels(line), wanted, "{line}");
+        }
+    }
 
     #[test]
     fn a_counter_is_named_with_its_suffix_and_the_end_mark_is_gone() {
@@ -123,7 +155,7 @@ mod tests {
             "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"8.192\"} 0",
             "etcd_disk_wal_write_bytes_total 0",
             "etcd_network_client_grpc_received_bytes_total 0",
-            "grpc_server_started_total{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"Put\"} 0",
+            "grpc_server_started_total{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 0",
             "grpc_method=\"Watch\",grpc_code=\"Unauthenticated\"} 0",
             "# TYPE grpc_server_handled_total counter",
         ] {

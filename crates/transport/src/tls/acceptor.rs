@@ -24,6 +24,9 @@ use crate::wire::Wire;
 /// silent as one that sends no first byte.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
+/// A connection inside TLS begins so.
+const HANDSHAKE: u8 = 22;
+
 /// Admits connections of one port.
 #[derive(Clone)]
 pub struct Acceptor {
@@ -34,6 +37,8 @@ pub struct Acceptor {
     lookups: Lookups,
     port: PortKind,
     protocols: Protocols,
+    /// Whether connections outside of TLS are admitted as well.
+    is_mixed: bool,
 }
 
 /// What may be spoken inside.
@@ -70,12 +75,18 @@ impl Acceptor {
             lookups: Lookups::default(),
             port,
             protocols: Protocols::All,
+            is_mixed: false,
         }
     }
 
     /// The same port, for listeners that speak HTTP/1 alone.
     pub fn for_http1(&self) -> Acceptor {
         Acceptor { protocols: Protocols::Http1, ..self.clone() }
+    }
+
+    /// The same port, for a listener on which what does not begin with a handshake is let in as it is.
+    pub fn mixed(&self, is_mixed: bool) -> Acceptor {
+        Acceptor { is_mixed, ..self.clone() }
     }
 
     /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
@@ -129,6 +140,9 @@ impl Drop for AbortOnDrop {
 async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, Option<Failure>> {
     if !stream.begins().await {
         return Err(None);
+    }
+    if port.is_mixed && !matches!(stream.first_byte().await, Ok(Some(HANDSHAKE))) {
+        return Ok(Stream::Plain(stream));
     }
     let mut server_name = String::new();
     let ended = async {

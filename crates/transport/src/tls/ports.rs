@@ -125,10 +125,12 @@ pub fn check_files(settings: &Settings) -> Result<Vec<(PathBuf, i64)>, TlsError>
 }
 
 fn with_acceptors(listeners: Vec<Listener>, urls: &Urls, acceptor: Option<&Acceptor>) -> Vec<Port> {
-    let is_secure = urls.iter().map(|url| url.scheme().is_secure());
+    let kinds = urls.listeners().into_iter().map(|(_, kinds)| kinds);
     listeners
         .into_iter()
-        .zip(is_secure)
-        .map(|(listener, is_secure)| (listener, acceptor.filter(|_| is_secure).cloned()))
+        .zip(kinds)
+        .map(|(listener, [is_plain, is_secure])| {
+            (listener, acceptor.filter(|_| is_secure).map(|acceptor| acceptor.mixed(is_plain)))
+        })
         .collect()
 }

@@ -101,12 +101,14 @@ fn message(form: JsonForm, json: &[u8], objects_max: usize) -> Result<Vec<u8>, S
     if json.len() / 2 > objects_max && json.iter().filter(|byte| **byte == b'{').count() > objects_max {
         return Err(grpc_errors::refused(Error::TooManyOps));
     }
-    form.request(json).map_err(|error| malformed(&error))
+    form.request(json).map_err(|error| malformed(&error, json))
 }
 
-fn malformed(error: &JsonError) -> Status {
+fn malformed(error: &JsonError, json: &[u8]) -> Status {
+    // What is no object, list or string was cut after its first byte.
+    let is_cut = matches!(json.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'));
     Status::invalid_argument(match error {
-        JsonError::Malformed(error) if error.is_eof() => "unexpected EOF".to_owned(),
+        JsonError::Malformed(error) if error.is_eof() && is_cut => "unexpected EOF".to_owned(),
         JsonError::Malformed(error) => format!("proto: {error}"),
         JsonError::Decode(error) => error.to_string(),
     })

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use api::Error;
 use api::etcdserverpb::kv_server::Kv as KvMethods;
+use api::etcdserverpb::range_request::SortTarget;
 use api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
     RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
@@ -390,6 +391,11 @@ impl KvMethods for Kv {
     ) -> Result<Reply<Self::RangeStreamStream>, Status> {
         let (asker, request) = self.admit(request)?;
         validate::range_stream(&request).map_err(grpc_errors::stream)?;
+        // Without an order, etcd sorts each chunk by the target, and repeats keys. So this is one chunk.
+        if request.sort_target != SortTarget::Key as i32 {
+            let range_response = Some(range(&self.0, &asker, request).await?.response);
+            return Ok(Reply::new(Box::pin(stream::iter([Ok(RangeStreamResponse { range_response })]))));
+        }
         self.0.metrics.keys.ranges.inc();
         if !request.serializable {
             self.0.read_point().await.map_err(grpc_errors::read_point)?;

@@ -30,7 +30,11 @@ impl Drain for Bridge {
                 tracing::warn!(target: "raft", "{}", line(record));
             }
             Level::Info if tracing::enabled!(target: "raft", tracing::Level::INFO) => {
-                tracing::info!(target: "raft", "{}", line(record));
+                match line(record) {
+                    // The fields of a structure are for who reads the code.
+                    line if line.contains('{') => tracing::debug!(target: "raft", "{line}"),
+                    line => tracing::info!(target: "raft", "{line}"),
+                }
             }
             Level::Debug if tracing::enabled!(target: "raft", tracing::Level::DEBUG) => {
                 tracing::debug!(target: "raft", "{}", line(record));

@@ -39,6 +39,13 @@ pub(super) struct Row {
     latency: Latency,
 }
 
+impl Row {
+    /// Calls that have ended, however they ended.
+    fn ended(&self) -> u64 {
+        self.handled.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
 /// Steps of a latency in an octave: a percentile is known to some 10 %.
 const STEPS: u64 = 4;
 /// The first bucket ends at 16 µs, the last one but one at 16 µs * 2^23 = 134 s. The last one has the rest.
@@ -223,16 +230,23 @@ impl CallMetrics {
         for (name, help, counter) in totals {
             show(&mut encoder, (name, help), &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
         }
-        type Pick = fn(&Row) -> &AtomicU64;
+        type Pick = fn(Method, &Row) -> u64;
+        // As etcd counts: the end of a client's stream, and an error in place of an answer, are messages.
         let families: [(&str, &str, Pick); 3] = [
-            ("grpc_server_started", "Calls begun", |row| &row.started),
-            ("grpc_server_msg_received", "Messages received", |row| &row.received),
-            ("grpc_server_msg_sent", "Messages sent", |row| &row.sent),
+            ("grpc_server_started", "Calls begun", |_, row| row.started.load(Ordering::Relaxed)),
+            ("grpc_server_msg_received", "Messages received", |method, row| {
+                let ends = matches!(method.kind(), Kind::ClientStream | Kind::BidiStream);
+                row.received.load(Ordering::Relaxed) + if ends { row.ended() } else { 0 }
+            }),
+            ("grpc_server_msg_sent", "Messages sent", |method, row| match method.kind() {
+                Kind::Unary => row.ended(),
+                _ => row.sent.load(Ordering::Relaxed),
+            }),
         ];
         for (name, help, pick) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (method, row) in self.shown() {
-                let counter = ConstCounter::new(pick(row).load(Ordering::Relaxed));
+                let counter = ConstCounter::new(pick(method, row));
                 counter.encode(family.encode_family(&labels(method))?)?;
             }
         }
@@ -284,12 +298,12 @@ fn labels(method: Method) -> [(&'static str, &'static str); 3] {
         Kind::ServerStream => "server_stream",
         Kind::BidiStream => "bidi_stream",
     };
-    [("grpc_type", kind), ("grpc_service", method.service()), ("grpc_method", method.name())]
+    [("grpc_method", method.name()), ("grpc_service", method.service()), ("grpc_type", kind)]
 }
 
 fn labels_with(method: Method, code: &'static str) -> [(&'static str, &'static str); 4] {
-    let [kind, service, name] = labels(method);
-    [kind, service, name, ("grpc_code", code)]
+    let [name, service, kind] = labels(method);
+    [("grpc_code", code), name, service, kind]
 }
 
 #[cfg(test)]

@@ -1,0 +1,239 @@
+//! From a request's JSON to its encoded message, as Go's protojson reads it where unknown fields are ignored.
+//!
+//! * A field has two names, and is given once. `null` stands for a field that is not given.
+//! * A number may be a string and have a fraction of zero. Bytes are in one of base64's two alphabets, padded
+//!   or not. An enum is a name or a number; an unknown name is ignored, an unknown number is not.
+//!
+//! The tables of fields are generated from the descriptors of `proto/`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use base64::Engine;
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use prost::encoding::{WireType, encode_key, encode_varint};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// The fields of a message.
+pub(crate) type Fields = &'static [Field];
+
+pub(crate) struct Field {
+    pub number: u32,
+    /// That of the protobuf file, and its lowerCamel form.
+    pub names: [&'static str; 2],
+    pub kind: Kind,
+    pub is_list: bool,
+    /// Which of the message's `oneof` it belongs to.
+    pub one_of: Option<&'static str>,
+}
+
+pub(crate) enum Kind {
+    Bool,
+    String,
+    Bytes,
+    Integer { name: &'static str, range: RangeInclusive<i128> },
+    Enum(&'static [(&'static str, i32)]),
+    // A function, because messages contain each other.
+    Message(fn() -> Fields),
+}
+
+/// Encodes the message with these fields.
+pub(crate) struct Object(pub Fields);
+
+impl<'de> DeserializeSeed<'de> for Object {
+    type Value = Vec<u8>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u8>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<u8>, A::Error> {
+        let (mut message, mut seen, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            let Some(field) = self.0.iter().find(|field| field.names.contains(&&*name)) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if seen.contains(&field.number) {
+                return Err(A::Error::custom(format!("duplicate field {name:?}")));
+            }
+            seen.push(field.number);
+            let value = Value { field, message: &mut message, is_element: false };
+            if map.next_value_seed(value)?
+                && let Some(one_of) = field.one_of
+            {
+                if chosen.contains(&one_of) {
+                    return Err(A::Error::custom(format!("{name:?}: its oneof is already set")));
+                }
+                chosen.push(one_of);
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// Appends a field to `message`, and says whether it was given.
+struct Value<'a> {
+    field: &'static Field,
+    message: &'a mut Vec<u8>,
+    /// One of a list.
+    is_element: bool,
+}
+
+impl Value<'_> {
+    fn varint(self, value: i128) -> bool {
+        encode_key(self.field.number, WireType::Varint, self.message);
+        // A negative number has the 64 bits of its two's complement.
+        encode_varint(value as u64, self.message);
+        true
+    }
+
+    fn bytes(self, bytes: &[u8]) -> bool {
+        encode_key(self.field.number, WireType::LengthDelimited, self.message);
+        encode_varint(bytes.len() as u64, self.message);
+        self.message.extend_from_slice(bytes);
+        true
+    }
+
+    fn refused<E: Error>(&self, value: impl fmt::Display) -> E {
+        let kind = match self.field.kind {
+            Kind::Bool => "bool",
+            Kind::String => "string",
+            Kind::Bytes => "bytes",
+            Kind::Integer { name, .. } => name,
+            Kind::Enum(_) => "enum",
+            Kind::Message(_) => "message",
+        };
+        E::custom(format!("invalid value for {kind} field {}: {value}", self.field.names[1]))
+    }
+
+    fn integer<E: Error>(self, value: Option<i128>, given: impl fmt::Display) -> Result<bool, E> {
+        let fits = |value: &i128| match &self.field.kind {
+            Kind::Integer { range, .. } => range.contains(value),
+            Kind::Enum(_) => i32::try_from(*value).is_ok(),
+            Kind::Bool | Kind::String | Kind::Bytes | Kind::Message(_) => false,
+        };
+        match value.filter(fits) {
+            Some(value) if !self.is_list() => Ok(self.varint(value)),
+            _ => Err(self.refused(given)),
+        }
+    }
+
+    /// Whether a list is wanted.
+    fn is_list(&self) -> bool {
+        self.field.is_list && !self.is_element
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = bool;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a value for {}", self.field.names[1])
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        if self.is_element { Err(self.refused("null")) } else { Ok(false) }
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
+        match self.field.kind {
+            Kind::Bool if !self.is_list() => Ok(self.varint(value.into())),
+            _ => Err(self.refused(value)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
+        self.integer(Some(value.into()), value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
+        self.integer(Some(value.into()), value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
+        self.integer(whole(value), value)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
+        match self.field.kind {
+            _ if self.is_list() => Err(self.refused(format!("{text:?}"))),
+            Kind::String => Ok(self.bytes(text.as_bytes())),
+            Kind::Bytes => match from_base64(text) {
+                Some(bytes) => Ok(self.bytes(&bytes)),
+                None => Err(self.refused(format!("{text:?}"))),
+            },
+            Kind::Integer { .. } => self.integer(number(text), format!("{text:?}")),
+            Kind::Enum(names) => match names.iter().find(|(name, _)| *name == text) {
+                Some((_, number)) => Ok(self.varint((*number).into())),
+                None => Ok(false),
+            },
+            Kind::Bool | Kind::Message(_) => Err(self.refused(format!("{text:?}"))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+        match self.field.kind {
+            Kind::Message(fields) if !self.is_list() => {
+                let message = Object(fields()).visit_map(map)?;
+                Ok(self.bytes(&message))
+            }
+            _ => Err(self.refused("{")),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        if !self.is_list() {
+            return Err(self.refused("["));
+        }
+        let Value { field, message, .. } = self;
+        while list.next_element_seed(Value { field, message: &mut *message, is_element: true })?.is_some() {}
+        Ok(true)
+    }
+}
+
+/// A number that a string holds, in JSON's spelling.
+fn number(text: &str) -> Option<i128> {
+    if text.trim() != text {
+        return None;
+    }
+    let number: serde_json::Number = serde_json::from_str(text).ok()?;
+    let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    integer.or_else(|| whole(number.as_f64()?))
+}
+
+fn whole(value: f64) -> Option<i128> {
+    (value.fract() == 0.0).then_some(value as i128)
+}
+
+/// As Go: padded if the length says so. Line ends are ignored, and bits that follow the last byte.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
+    let padding = match text.len() % 4 {
+        0 => DecodePaddingMode::RequireCanonical,
+        _ => DecodePaddingMode::RequireNone,
+    };
+    let config =
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true).with_decode_padding_mode(padding);
+    let text =
+        if text.contains(['\r', '\n']) { Cow::from(text.replace(['\r', '\n'], "")) } else { text.into() };
+    GeneralPurpose::new(alphabet, config).decode(&*text).ok()
+}
