@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use crate::common::{Cluster, Member, SERVER, get, http, put};
 use api::etcdserverpb::SnapshotRequest;
 use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, CompactionRequest, MemberAddRequest, MoveLeaderRequest,
@@ -109,14 +108,7 @@ async fn a_member_that_is_imported_again_after_others_were_added_takes_the_prese
     let mut cluster = Cluster::started(3);
     let joiner = cluster.joiner(&[0, 1, 2]);
     let peer_ur_ls = vec![format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port)];
-    let mut client = ClusterClient::new(cluster.members[0].channel().await);
-    let deadline = Instant::now() + PATIENCE;
-    let request = MemberAddRequest { peer_ur_ls, is_learner: false };
-    // The others must have been reachable for some seconds.
-    while client.member_add(request.clone()).await.is_err() {
-        assert!(Instant::now() < deadline, "no member is added");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    common::add(&cluster.members[0], MemberAddRequest { peer_ur_ls, is_learner: false }).await;
     cluster.members[joiner].launch();
     cluster.members[joiner].wait_ready();
     cluster.members[1].kill();

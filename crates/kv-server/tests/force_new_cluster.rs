@@ -1,6 +1,6 @@
 //! `--force-new-cluster`: the last of three members goes on alone, with its data, and others are added again.
 
-use crate::common::{Cluster, Member, PATIENCE, READY, get, http};
+use crate::common::{Cluster, Member, PATIENCE, READY, add, get, http};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -144,11 +144,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
         let joiner = cluster.joiner(&others);
         let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
         let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner };
-        // The one before it must have been reachable for some seconds.
-        while ClusterClient::new(channel.clone()).member_add(request.clone()).await.is_err() {
-            assert!(std::time::Instant::now() < deadline, "no member is added");
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
+        add(&cluster.members[0], request).await;
         cluster.members[joiner].launch();
         cluster.members[joiner].wait_ready();
     }

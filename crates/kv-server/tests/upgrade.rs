@@ -151,8 +151,8 @@ async fn level_is(cluster: &Cluster, wanted: CommandLevel) {
 async fn change_members(cluster: &Cluster, at: usize) {
     let mut client = ClusterClient::new(cluster.members[at].channel().await);
     let peer_urls = vec!["http://127.0.0.1:1".to_owned()];
-    let added = client.member_add(MemberAddRequest { peer_ur_ls: peer_urls, is_learner: true }).await;
-    let id = added.unwrap().into_inner().member.unwrap().id;
+    let request = MemberAddRequest { peer_ur_ls: peer_urls, is_learner: true };
+    let id = common::add(&cluster.members[at], request).await;
     client.member_remove(MemberRemoveRequest { id }).await.unwrap();
     for member in &cluster.members {
         let mut client = ClusterClient::new(member.channel().await);
@@ -177,8 +177,7 @@ async fn an_older_member_is_refused_once_all_members_are_newer() {
 
     let joiner = cluster.joiner(&[0, 1, 2]);
     let peer_ur_ls = vec![format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port)];
-    let mut client = ClusterClient::new(cluster.members[0].channel().await);
-    client.member_add(MemberAddRequest { peer_ur_ls, is_learner: true }).await.unwrap();
+    common::add(&cluster.members[0], MemberAddRequest { peer_ur_ls, is_learner: true }).await;
     cluster.members[joiner].program = before;
     cluster.members[joiner].launch();
     cluster.members[joiner].running().wait_for(refusal);

@@ -129,7 +129,7 @@ mod tests {
 
     impl Reach for Others {
         fn active_since(&self, _: u64) -> Option<std::time::Instant> {
-            unimplemented!()
+            unreachable!("a look asks for levels")
         }
 
         fn announced(&self, member: u64) -> Option<Announced> {
@@ -141,19 +141,19 @@ mod tests {
         }
 
         fn ask_progress(&self, _: u64, _: u64) -> Asked<'_> {
-            unimplemented!()
+            unreachable!("a look asks for levels")
         }
 
         fn ask_digest(&self, _: u64, _: LogIndex, _: LogIndex) -> AskedDigest<'_> {
-            unimplemented!()
+            unreachable!("a look asks for levels")
         }
 
         fn ask_recount(&self, _: u64, _: RecountSpan) -> AskedRecount<'_> {
-            unimplemented!()
+            unreachable!("a look asks for levels")
         }
 
         fn ask_hash(&self, _: u64, _: i64) -> AskedHash<'_> {
-            unimplemented!()
+            unreachable!("a look asks for levels")
         }
     }
 

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{HashKvRequest, PutRequest, RangeRequest, StatusRequest};
+use api::etcdserverpb::{HashKvRequest, MemberAddRequest, PutRequest, RangeRequest, StatusRequest};
 use tonic::transport::{Channel, Endpoint};
 
 pub use testkit::process::{PATIENCE, Process};
@@ -147,6 +148,21 @@ pub fn put(key: &str, value: &str) -> PutRequest {
 
 pub fn get(key: &str) -> RangeRequest {
     RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
+}
+
+/// Adds a member through this one, and returns its id. Each voter must have been reachable for some seconds.
+pub async fn add(through: &Member, request: MemberAddRequest) -> u64 {
+    let (mut client, deadline) = (ClusterClient::new(through.channel().await), Instant::now() + PATIENCE);
+    loop {
+        match client.member_add(request.clone()).await {
+            Ok(added) => return added.into_inner().member.unwrap().id,
+            Err(status) if status.message() == "etcdserver: unhealthy cluster" => {
+                assert!(Instant::now() < deadline, "{status}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(status) => panic!("{status}"),
+        }
+    }
 }
 
 /// Members that know each other, below one temporary directory.
