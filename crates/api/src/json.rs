@@ -71,8 +71,7 @@ mod tests {
 
     #[test]
     fn requests_are_read_in_every_form_that_etcd_reads() {
-        use crate::etcdserverpb::watch_request::RequestUnion;
-        use crate::etcdserverpb::{RangeRequest, WatchRequest};
+        use crate::etcdserverpb::RangeRequest;
         let range = |json: &str| {
             let message = JsonForm::of_method(Method::KvRange).request(json.as_bytes())?;
             Ok::<_, JsonError>(RangeRequest::decode(&message[..]).unwrap())
@@ -128,6 +127,12 @@ mod tests {
         ] {
             assert!(range(json).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn messages_in_messages_are_read_as_etcd_reads_them() {
+        use crate::etcdserverpb::WatchRequest;
+        use crate::etcdserverpb::watch_request::RequestUnion;
         let watch = |json: &str| JsonForm::of_method(Method::Watch).request(json.as_bytes());
         for (json, filters) in [
             (r#"{"create_request":{"key":"YQ"}}"#, vec![]),

@@ -4,7 +4,7 @@ pub mod methods; // the table of methods
 
 mod by_content_type; // gRPC, or HTTP/2 without it
 pub mod listen; // sockets that others dial
-mod socket; // one of them, with deadlines
+pub mod socket; // one of them, with deadlines
 
 pub use socket::Ends;
 

@@ -14,8 +14,8 @@ use api::etcdserverpb::{
 };
 use api::grpc;
 use bytes::{Bytes, BytesMut};
-use grpc_server::socket::Socket;
 use grpc_server::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
+use grpc_server::socket::Socket;
 use http::HeaderMap;
 use prost::Message;
 use std::sync::Arc;
@@ -180,6 +180,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         let methods = Methods { hot: Echo, streams: NoStreams, services: services.clone() };
-        tokio::spawn(http2::serve(Socket::new(Stream::Plain(Wire::Tcp(socket))), methods, limits, Arc::clone(&totals), stop.clone()));
+        tokio::spawn(http2::serve(
+            Socket::new(Stream::Plain(Wire::Tcp(socket))),
+            methods,
+            limits,
+            Arc::clone(&totals),
+            stop.clone(),
+        ));
     }
 }

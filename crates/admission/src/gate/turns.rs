@@ -31,7 +31,7 @@ impl Turns {
     }
 
     /// Gives the last turn, to one that may have had an earlier one.
-    pub fn to_end(&mut self, key: u64) {
+    pub fn move_to_end(&mut self, key: u64) {
         self.next += 1;
         self.place(key, 0, self.next);
     }

@@ -218,12 +218,12 @@ impl<P> Lane<P> {
     fn queue(&mut self, client: ClientId, waiter: Waiter<P>) {
         let line = self.lines.entry(client.caller).or_default();
         if line.waiters.is_empty() {
-            self.turns.to_end(client.caller);
+            self.turns.move_to_end(client.caller);
         }
         let waiters = line.waiters.entry(client.connection).or_default();
         waiters.push_back(waiter);
         if waiters.len() == 1 {
-            line.turns.to_end(client.connection);
+            line.turns.move_to_end(client.connection);
             self.turns.wake(client.caller); // Its other connections may all be parked.
         }
     }
@@ -240,8 +240,8 @@ impl<P> Lane<P> {
     /// Gives a client the last turn of its caller, and that of all.
     pub fn postpone(&mut self, client: ClientId) {
         if let Some(line) = self.lines.get_mut(&client.caller) {
-            line.turns.to_end(client.connection);
-            self.turns.to_end(client.caller);
+            line.turns.move_to_end(client.connection);
+            self.turns.move_to_end(client.caller);
         }
     }
 

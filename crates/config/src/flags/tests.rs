@@ -39,96 +39,98 @@ fn values_may_be_empty_or_look_like_flags() {
     assert_eq!(flags("--quota-backend-bytes -1", &[]).quota_backend_bytes, Some(-1));
 }
 
+/// A line, the error, and the exit code.
+const BAD_LINES: &[(&str, &str, u8)] = &[
+    ("--bogus", "flag provided but not defined: -bogus", 2),
+    ("--bogus=1", "flag provided but not defined: -bogus", 2),
+    ("--force-new-cluster=x", "invalid boolean value \"x\" for -force-new-cluster: parse error", 2),
+    ("--pre-vote=x", "invalid boolean value \"x\" for -pre-vote: parse error", 2),
+    ("--raft-read-timeout x", "invalid value \"x\" for flag -raft-read-timeout: parse error", 2),
+    (
+        "--v2-deprecation not-yet",
+        "invalid value \"not-yet\" for flag -v2-deprecation: invalid value \"not-yet\"",
+        2,
+    ),
+    ("--v2-deprecation=", "invalid value \"\" for flag -v2-deprecation: invalid value \"\"", 2),
+    (
+        "--experimental-corrupt-check-time=1h",
+        "flag provided but not defined: -experimental-corrupt-check-time; write --corrupt-check-time",
+        2,
+    ),
+    (
+        "--experimental-enable-lease-checkpoint",
+        "flag provided but not defined: -experimental-enable-lease-checkpoint; write \
+             --feature-gates=LeaseCheckpoint=true",
+        2,
+    ),
+    (
+        "--experimental-compact-hash-check-enabled",
+        "flag provided but not defined: -experimental-compact-hash-check-enabled; write \
+             --feature-gates=CompactHashCheck=true",
+        2,
+    ),
+    ("--experimental-enable-v2v3=/v2", "flag provided but not defined: -experimental-enable-v2v3", 2),
+    ("--v2-deprecation foo", "invalid value \"foo\" for flag -v2-deprecation: invalid value \"foo\"", 2),
+    (
+        "--feature-gates Foo=true",
+        "invalid value \"Foo=true\" for flag -feature-gates: unrecognized feature gate: Foo",
+        2,
+    ),
+    (
+        "--feature-gates LeaseCheckpoint=x",
+        "invalid value \"LeaseCheckpoint=x\" for flag -feature-gates: \
+             invalid value of LeaseCheckpoint=x, err: strconv.ParseBool: parsing \"x\": invalid syntax",
+        2,
+    ),
+    (
+        "--feature-gates InitialCorruptCheck",
+        "invalid value \"InitialCorruptCheck\" for flag -feature-gates: \
+             missing bool value for InitialCorruptCheck",
+        2,
+    ),
+    (
+        "--feature-gates LeaseCheckpointPersist=true",
+        "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
+        1,
+    ),
+    (
+        "--cors=https://a.example",
+        "invalid value \"https://a.example\" for flag -cors: \
+             URL address does not have the form \"host:port\": https://a.example",
+        2,
+    ),
+    ("--name", "flag needs an argument: -name", 2),
+    ("---name", "bad flag syntax: ---name", 2),
+    ("-=x", "bad flag syntax: -=x", 2),
+    ("extra", "\"extra\" is not a valid flag", 1),
+    ("--name a extra", "\"extra\" is not a valid flag", 1),
+    ("-- extra", "\"extra\" is not a valid flag", 1),
+    ("--version=maybe", "invalid boolean value \"maybe\" for -version: parse error", 2),
+    ("--heartbeat-interval x", "invalid value \"x\" for flag -heartbeat-interval: parse error", 2),
+    ("--max-txn-ops=-1", "invalid value \"-1\" for flag -max-txn-ops: parse error", 2),
+    (
+        "--election-timeout=18446744073709551616",
+        "invalid value \"18446744073709551616\" for flag -election-timeout: value out of range",
+        2,
+    ),
+    (
+        "--initial-cluster-state foo",
+        "invalid value \"foo\" for flag -initial-cluster-state: invalid value",
+        2,
+    ),
+    (
+        "--listen-client-urls http://127.0.0.1",
+        "invalid value \"http://127.0.0.1\" for flag -listen-client-urls: \
+             URL address does not have the form \"host:port\": http://127.0.0.1",
+        2,
+    ),
+];
+
 #[test]
 fn a_bad_line_is_refused_in_gos_words() {
-    let cases = [
-        ("--bogus", "flag provided but not defined: -bogus", 2),
-        ("--bogus=1", "flag provided but not defined: -bogus", 2),
-        ("--force-new-cluster=x", "invalid boolean value \"x\" for -force-new-cluster: parse error", 2),
-        ("--pre-vote=x", "invalid boolean value \"x\" for -pre-vote: parse error", 2),
-        ("--raft-read-timeout x", "invalid value \"x\" for flag -raft-read-timeout: parse error", 2),
-        (
-            "--v2-deprecation not-yet",
-            "invalid value \"not-yet\" for flag -v2-deprecation: invalid value \"not-yet\"",
-            2,
-        ),
-        ("--v2-deprecation=", "invalid value \"\" for flag -v2-deprecation: invalid value \"\"", 2),
-        (
-            "--experimental-corrupt-check-time=1h",
-            "flag provided but not defined: -experimental-corrupt-check-time; write --corrupt-check-time",
-            2,
-        ),
-        (
-            "--experimental-enable-lease-checkpoint",
-            "flag provided but not defined: -experimental-enable-lease-checkpoint; write \
-             --feature-gates=LeaseCheckpoint=true",
-            2,
-        ),
-        (
-            "--experimental-compact-hash-check-enabled",
-            "flag provided but not defined: -experimental-compact-hash-check-enabled; write \
-             --feature-gates=CompactHashCheck=true",
-            2,
-        ),
-        ("--experimental-enable-v2v3=/v2", "flag provided but not defined: -experimental-enable-v2v3", 2),
-        ("--v2-deprecation foo", "invalid value \"foo\" for flag -v2-deprecation: invalid value \"foo\"", 2),
-        (
-            "--feature-gates Foo=true",
-            "invalid value \"Foo=true\" for flag -feature-gates: unrecognized feature gate: Foo",
-            2,
-        ),
-        (
-            "--feature-gates LeaseCheckpoint=x",
-            "invalid value \"LeaseCheckpoint=x\" for flag -feature-gates: \
-             invalid value of LeaseCheckpoint=x, err: strconv.ParseBool: parsing \"x\": invalid syntax",
-            2,
-        ),
-        (
-            "--feature-gates InitialCorruptCheck",
-            "invalid value \"InitialCorruptCheck\" for flag -feature-gates: \
-             missing bool value for InitialCorruptCheck",
-            2,
-        ),
-        (
-            "--feature-gates LeaseCheckpointPersist=true",
-            "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
-            1,
-        ),
-        (
-            "--cors=https://a.example",
-            "invalid value \"https://a.example\" for flag -cors: \
-             URL address does not have the form \"host:port\": https://a.example",
-            2,
-        ),
-        ("--name", "flag needs an argument: -name", 2),
-        ("---name", "bad flag syntax: ---name", 2),
-        ("-=x", "bad flag syntax: -=x", 2),
-        ("extra", "\"extra\" is not a valid flag", 1),
-        ("--name a extra", "\"extra\" is not a valid flag", 1),
-        ("-- extra", "\"extra\" is not a valid flag", 1),
-        ("--version=maybe", "invalid boolean value \"maybe\" for -version: parse error", 2),
-        ("--heartbeat-interval x", "invalid value \"x\" for flag -heartbeat-interval: parse error", 2),
-        ("--max-txn-ops=-1", "invalid value \"-1\" for flag -max-txn-ops: parse error", 2),
-        (
-            "--election-timeout=18446744073709551616",
-            "invalid value \"18446744073709551616\" for flag -election-timeout: value out of range",
-            2,
-        ),
-        (
-            "--initial-cluster-state foo",
-            "invalid value \"foo\" for flag -initial-cluster-state: invalid value",
-            2,
-        ),
-        (
-            "--listen-client-urls http://127.0.0.1",
-            "invalid value \"http://127.0.0.1\" for flag -listen-client-urls: \
-             URL address does not have the form \"host:port\": http://127.0.0.1",
-            2,
-        ),
-    ];
-    for (line, wanted, code) in cases {
+    for (line, wanted, code) in BAD_LINES {
         let error = read(line, &[]).expect_err(line);
-        assert_eq!((error.to_string().as_str(), error.exit_code()), (wanted, code), "{line}");
+        assert_eq!((error.to_string().as_str(), error.exit_code()), (*wanted, *code), "{line}");
     }
 }
 
