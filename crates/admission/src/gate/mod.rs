@@ -11,8 +11,8 @@
 //! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
 //!   weight above what they may take counts as all of it.
 //! * Light and heavy passes have shares of their kind, and wait in separate lanes. In a lane, callers are
-//!   served in turn, one pass each, and so are the clients of a caller. The passes of one client are served in
-//!   the order of arrival.
+//!   served in turn, one pass each, and so are the clients of a caller, whose passes are served in the order
+//!   of arrival.
 //! * A light pass that does not fit makes the light ones after it wait. A heavy one that does not fit
 //!   *drains* the gate: other heavy passes wait, and light ones get the reserve only. A drain ends after
 //!   `DRAIN_MAX`, since a pass may be held by a client that does not read. Then others overtake for
