@@ -156,7 +156,9 @@ impl Client {
 
     /// Sends the headers of a request.
     async fn call(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let request =
+            Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
+        let request = request.body(()).unwrap();
         self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
     }
 
@@ -386,7 +388,13 @@ async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
 
 /// HEADERS of a request that does not end.
 fn opening(stream: u32, path: &str) -> Vec<u8> {
-    let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")];
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "x"),
+        ("content-type", "application/grpc"),
+    ];
     let block = ::http2::HeaderBlock::new(fields);
     let length = u8::try_from(block.bytes().len()).unwrap();
     [&[0, 0, length, 1, 4][..], &stream.to_be_bytes(), block.bytes()].concat()

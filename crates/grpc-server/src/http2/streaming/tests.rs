@@ -82,7 +82,9 @@ impl Bench {
     }
 
     async fn open(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let request =
+            Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
+        let request = request.body(()).unwrap();
         self.client.clone().ready().await.unwrap().send_request(request, false).unwrap()
     }
 

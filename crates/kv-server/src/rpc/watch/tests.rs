@@ -83,7 +83,9 @@ impl Bench {
 
     /// The requests stay open, as those of a watcher do.
     async fn open(&self, path: &str) -> (RecvStream, SendStream<Bytes>) {
-        let request = Request::post(format!("http://localhost{path}")).body(()).unwrap();
+        let request =
+            Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
+        let request = request.body(()).unwrap();
         let mut client = self.client.clone().ready().await.unwrap();
         let (response, requests) = client.send_request(request, false).unwrap();
         (timeout(PATIENCE, response).await.unwrap().unwrap().into_body(), requests)
