@@ -217,6 +217,8 @@ fn announce(settings: &Settings, directory: &Directory) {
         heartbeat_interval = ?settings.clock.heartbeat,
         election_timeout = ?settings.clock.election,
         quota_backend_bytes = settings.limits.quota_bytes,
+        snapshot_count = settings.snapshot_count,
+        snapshot_catchup_entries = settings.snapshot_catch_up_entries,
         "starting a kv-server member"
     );
 }

@@ -52,7 +52,7 @@ async fn look_at_intervals(member: &Member) -> Infallible {
             Look { own: member.ids.member, cluster: member.level.get(), members, reach: &*member.reach };
         let Some(raise) = look.next(&mut lagging_since).await else { continue };
         match member.propose_for_member(command::encode(raise)).await {
-            Ok(_) => tracing::info!(level = member.level.get().0, "raised the cluster's level of commands"),
+            Ok(_) => tracing::info!(to = member.level.get().0, "raised the cluster's level of commands"),
             // A member was added meanwhile.
             Err(ProposeError::Refused(_)) => {}
             Err(error) => tracing::debug!(error = causes(&error), "the level of commands was not raised"),
