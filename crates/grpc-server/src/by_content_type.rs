@@ -14,13 +14,12 @@ use tower::{Service, ServiceExt};
 use super::http2::{GrpcService, is_call};
 use super::inner::Inner;
 
-/// gRPC services, with a router for other requests if there is one, and the connection for its calls. Outside
-/// of TLS etcd has none: there it answers GET alone, for probes.
+/// gRPC services, with a router for other requests if there is one, and the connection for its calls. Without
+/// that, outside of TLS where etcd has no router, it answers GET alone, for probes.
 #[derive(Clone)]
 pub struct ByContentType<G> {
     pub grpc: G,
-    pub http: Option<(axum::Router, Inner)>,
-    pub is_secure: bool,
+    pub http: Option<(axum::Router, Option<Inner>)>,
 }
 
 impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
@@ -37,12 +36,14 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
             return Box::pin(self.grpc.call(request));
         }
         match &self.http {
-            Some((router, inner)) if self.is_secure || request.method() == Method::GET => {
+            Some((router, inner)) if inner.is_some() || request.method() == Method::GET => {
                 let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
                 if let Some(host) = host {
                     request.headers_mut().entry(HOST).or_insert(host);
                 }
-                request.extensions_mut().insert(inner.clone());
+                if let Some(inner) = inner {
+                    request.extensions_mut().insert(inner.clone());
+                }
                 let answering = router.clone().oneshot(request);
                 Box::pin(async move { Ok(answering.await?.map(Body::new)) })
             }

@@ -194,9 +194,9 @@ where
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
             let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin);
-            let router = if is_secure { https } else { http };
-            let http = (traffic == Traffic::GrpcAndHttp).then(|| (router, inner()));
-            let methods = Methods { hot, streams, services: ByContentType { grpc, http, is_secure } };
+            let router = if is_secure { (https, Some(inner())) } else { (http, None) };
+            let http = (traffic == Traffic::GrpcAndHttp).then_some(router);
+            let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
             Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {

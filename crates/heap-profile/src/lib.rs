@@ -17,7 +17,7 @@ mod distance; // which allocations are sampled
 mod names; // functions at addresses
 mod table; // what is sampled
 
-pub use names::{Function, from_caller, functions};
+pub use names::{Function, forget_symbols, from_caller, functions};
 pub use table::{Profile, Sample};
 
 use std::alloc::{GlobalAlloc, Layout};

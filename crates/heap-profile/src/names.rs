@@ -36,6 +36,11 @@ pub fn functions(address: usize) -> Vec<Function> {
     found
 }
 
+/// Gives back what was read of symbols. They are read again with the next name.
+pub fn forget_symbols() {
+    backtrace::clear_symbol_cache();
+}
+
 /// The functions of a stack from the code that asked for memory on: without the profile itself, and without
 /// the standard library's way to the allocator. `frames` has those of each frame, the innermost first.
 pub fn from_caller<'f, T>(frames: &[T], functions: impl Fn(&T) -> &'f [Function]) -> &[T] {

@@ -107,6 +107,30 @@ async fn a_heap_profile_names_the_code_that_holds_memory() {
 }
 
 #[test]
+fn profiles_leave_little_memory_resident() {
+    const LEFT_MAX: u64 = 24 << 20;
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec!["--enable-pprof".to_owned()];
+    cluster.start();
+    let port = cluster.members[0].client_port;
+    let resident = || {
+        let vars: serde_json::Value = serde_json::from_slice(&get(port, "/debug/vars").1).unwrap();
+        vars["memstats"]["Sys"].as_u64().unwrap()
+    };
+    let before = resident();
+    for path in ["/debug/pprof/heap", "/debug/pprof/profile?seconds=1", "/debug/pprof/allocs"] {
+        assert_eq!(get(port, path).0, 200, "{path}");
+        // The allocator gives back what is free a little later.
+        let began = std::time::Instant::now();
+        while resident() > before + LEFT_MAX {
+            assert!(began.elapsed().as_secs() < 10, "{path}: {before} bytes before, {} after", resident());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        println!("{path}: {} MiB before, {} MiB after", before >> 20, resident() >> 20);
+    }
+}
+
+#[test]
 fn there_are_no_profiles_unless_they_were_asked_for() {
     let cluster = Cluster::started(1);
     for path in ["/debug/pprof/", "/debug/pprof/profile"] {

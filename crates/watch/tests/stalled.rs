@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use common::Client;
 use mvcc::{KeyRange, LogPosition, MemoryBackend, Options, Previous, Store, Writer};
-use watch::{CreateRequest, Hub, Parcel, WatchLimits};
+use watch::{ClientId, CreateRequest, Hub, Parcel, WatchLimits};
 
+/// Connections from this number on are of one caller, and each other is of its own.
+const OF_ONE_CALLER: u64 = 1000;
 /// What a stream is handed ahead of its reading.
 const HANDED_BYTES: usize = 16 << 10;
 
@@ -62,7 +64,11 @@ impl Server {
     }
 
     fn open_for(&mut self, owner: u64, request: CreateRequest) {
-        let stream = self.hub.open_of(watch::ClientId::alone(owner), Duration::ZERO);
+        let client = match owner {
+            OF_ONE_CALLER.. => ClientId { caller: OF_ONE_CALLER, connection: owner },
+            owner => ClientId::alone(owner),
+        };
+        let stream = self.hub.open_of(client, Duration::ZERO);
         let client = Client::of(stream, 1 << 20);
         self.streams.push(Stalled { owner, client, held: VecDeque::new() });
         self.hub.create(stream, request);
@@ -170,6 +176,15 @@ fn streams_that_stop_in_history_hold_little_of_it() {
 
 #[test]
 fn large_responses_that_streams_hold_are_bounded_and_clients_have_turns() {
+    clients_have_turns(|_| 1);
+}
+
+#[test]
+fn connections_of_one_caller_that_wait_hold_up_no_other_caller() {
+    clients_have_turns(|number| OF_ONE_CALLER + number);
+}
+
+fn clients_have_turns(owner: impl Fn(u64) -> u64) {
     const EVENT: usize = 1 << 20;
     const PUTS: usize = 12;
     const STREAMS: usize = 20;
@@ -179,11 +194,11 @@ fn large_responses_that_streams_hold_are_bounded_and_clients_have_turns() {
         WatchLimits { handed_bytes_max: 8 * EVENT, bodies_bytes: 4 * EVENT, ..WatchLimits::default() };
     let mut server = Server::new(store, limits);
     // Different positions, so that few share an event.
-    (0..STREAMS).for_each(|n| server.open(1, 2 + (n % PUTS) as i64));
+    (0..STREAMS).for_each(|n| server.open(owner(n as u64), 2 + (n % PUTS) as i64));
     let has_large = |stalled: &Stalled| stalled.held_bytes() > EVENT;
     let served = server.streams.iter().filter(|stalled| has_large(stalled)).count();
     // Bodies that are in the hub as well count there.
-    assert!((2..=8).contains(&served), "{served} of the first client, which leaves as much as it has");
+    assert!((2..=8).contains(&served), "{served} of the first caller, which leaves some to others");
     assert!(server.hub.stats().handed_bytes <= limits.handed_bytes_max);
     assert!(server.hub.waits_for_room(), "streams of the first client wait");
     server.open(2, 2);

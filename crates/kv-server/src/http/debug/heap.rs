@@ -1,7 +1,7 @@
 //! Heap profiles: which code allocated what is in use, and all that was allocated since the start.
 //!
 //! Allocations are sampled from the start of a member with `--enable-pprof`. One profile is made at a time:
-//! the names of its functions are looked up, which takes seconds of processor time at first.
+//! the names of its functions are looked up, which takes seconds of processor time.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -31,6 +31,7 @@ fn made(shown: Shown) -> Result<Vec<u8>, String> {
     if heap.missing > 0 {
         tracing::warn!(missing = heap.missing, "the heap profile lacks samples: its table is full");
     }
-    format::of_heap(&heap, heap_profile::functions, shown, SystemTime::now())
-        .map_err(|error| error.to_string())
+    let profile = format::of_heap(&heap, heap_profile::functions, shown, SystemTime::now());
+    heap_profile::forget_symbols();
+    profile.map_err(|error| error.to_string())
 }

@@ -77,7 +77,9 @@ fn start() -> Result<ProfilerGuard<'static>, String> {
 }
 
 fn finish(guard: &ProfilerGuard<'_>, began: SystemTime, length: Duration) -> Result<Vec<u8>, String> {
-    let report = guard.report().build().map_err(|error| error.to_string())?;
+    let report = guard.report().build();
+    heap_profile::forget_symbols();
+    let report = report.map_err(|error| error.to_string())?;
     format::of_cpu(&report, FREQUENCY, began, length).map_err(|error| error.to_string())
 }
 

@@ -6,7 +6,7 @@
 mod checks; // whether a change would stop the cluster
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::Error;
 use api::etcdserverpb::cluster_server::Cluster as ClusterMethods;
@@ -28,6 +28,11 @@ use crate::member::Member;
 use config::Urls;
 use data_dir::added_member_id;
 use telemetry::metrics::Reason;
+
+/// What a learner has applied reaches the leader with its next answer to a heartbeat: one that has just begun
+/// to serve is promoted, as by etcd.
+const REPORT_WITHIN: Duration = Duration::from_millis(500);
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The methods as tonic calls them.
 pub struct Cluster(pub Arc<Member>);
@@ -85,8 +90,12 @@ impl Cluster {
 
     async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
         self.check_known(id)?;
-        if !self.progress_of(id).await?.is_in_sync() {
-            return Err(grpc_errors::refused(Error::LearnerNotReady));
+        let began = Instant::now();
+        while !self.progress_of(id).await?.is_in_sync() {
+            if began.elapsed() > REPORT_WITHIN {
+                return Err(grpc_errors::refused(Error::LearnerNotReady));
+            }
+            tokio::time::sleep(ASK_EVERY).await;
         }
         self.judge(checks::may_promote).await?;
         self.change(asker, Change::Promote(id)).await
