@@ -156,7 +156,7 @@ mod tests {
             "etcd_disk_wal_write_bytes_total 0",
             "etcd_network_client_grpc_received_bytes_total 0",
             "grpc_server_started_total{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 0",
-            "grpc_method=\"Watch\",grpc_code=\"Unauthenticated\"} 0",
+            "grpc_server_handled_total{grpc_code=\"Unauthenticated\",grpc_method=\"Watch\",",
             "# TYPE grpc_server_handled_total counter",
         ] {
             assert!(text.contains(wanted), "{wanted}\n{text}");
