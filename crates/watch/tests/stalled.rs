@@ -12,7 +12,7 @@ use common::Client;
 use mvcc::{KeyRange, LogPosition, MemoryBackend, Options, Previous, Store, Writer};
 use watch::{ClientId, CreateRequest, Hub, Parcel, WatchLimits};
 
-/// Connections from this number on are of one caller, and each other is of its own.
+/// Connections from this number on are of one caller; each other one is a caller.
 const OF_ONE_CALLER: u64 = 1000;
 /// What a stream is handed ahead of its reading.
 const HANDED_BYTES: usize = 16 << 10;
