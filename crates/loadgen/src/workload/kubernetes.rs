@@ -23,7 +23,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The names of [`Operation`]s, in their order.
+/// The names of [`KubernetesOperation`]s, in their order.
 pub const OPERATIONS: [&str; 7] = [
     "Renew node lease",
     "Update pod",

@@ -26,7 +26,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The names of [`Operation`]s, in their order.
+/// The names of [`YcsbOperation`]s, in their order.
 pub const OPERATIONS: [&str; 5] = ["Read", "Update", "Insert", "Scan", "Read-Modify-Write"];
 /// YCSB's `maxscanlength`.
 pub const SCAN_MAX: u64 = 100;

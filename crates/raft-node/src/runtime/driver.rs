@@ -25,7 +25,7 @@
 //!   other two queues; those threads finish what they have. The log thread then ends the log in good
 //!   order. Requests that still wait are answered that the member stops. A driver that is dropped halfway
 //!   closes the queues as well.
-//! * A driver or a thread that fails or panics takes the member down through [`Shared::fail`], once.
+//! * A driver or a thread that fails or panics takes the member down through [`RuntimeShared::fail`], once.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

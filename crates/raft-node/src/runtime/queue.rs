@@ -59,7 +59,7 @@ impl<T> InputQueue<T> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Puts `item` in without waking the owner; [`Queue::wake`] is owed.
+    /// Puts `item` in without waking the owner; [`InputQueue::wake`] is owed.
     pub fn put_quietly(&self, item: T) -> Result<(), T> {
         let mut state = self.state.lock();
         if state.closed {

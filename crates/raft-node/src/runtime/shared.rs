@@ -157,7 +157,7 @@ impl<O> RuntimeShared<O> {
         self.last_index.store(gauges.last_index.0, Ordering::Relaxed);
     }
 
-    /// Called as [`Shared::publish`] is.
+    /// Called as [`RuntimeShared::publish`] is.
     pub fn publish_unconfirmed(&self, is_unconfirmed: bool) {
         self.is_unconfirmed.store(is_unconfirmed, Ordering::Relaxed);
     }

@@ -32,7 +32,7 @@ use crate::{LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Term};
 pub(crate) const HEADER_BYTES: usize = 36;
 /// Frames begin at multiples of this: a search for survivors tries a quarter of the offsets.
 pub(crate) const ALIGNMENT: usize = 4;
-/// The longest frame: what the window of a [`super::walk::Walk`] may grow to.
+/// The longest frame: what the window of a [`super::walk::FrameCursor`] may grow to.
 pub(crate) const FRAME_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX.next_multiple_of(ALIGNMENT);
 
 /// What the checksums of a segment start from, and what hides the fields of its frames.

@@ -57,7 +57,7 @@ struct ScriptMember {
 }
 
 impl ScriptCluster {
-    /// Runs a command. What it prints is kept for [`Cluster::printed`].
+    /// Runs a command. What it prints is kept for [`ScriptCluster::printed`].
     pub fn command(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match &words[..] {
