@@ -1,8 +1,8 @@
 //! What goes into the Raft core and what comes out of it: plain values, so that both can be written down and
 //! replayed.
 //!
-//! * Everything that chance or time decides is an event or part of the [`CoreSetup`]; so a list of events is a
-//!   test, and the list of a failed run replays it.
+//! * Everything that chance or time decides is an event or part of the [`CoreSetup`]; so a list of events is
+//!   a test, and the list of a failed run replays it.
 //! * An event says what happened outside; it never asks for an answer in place.
 //! * Effects are collected per turn. Their order does not matter except where the types enforce it: what
 //!   promises durability is not among [`Effects::send`] but inside a [`PersistJob`].
