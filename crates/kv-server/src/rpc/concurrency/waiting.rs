@@ -63,7 +63,7 @@ pub async fn until_owned(
     until_first(inner, prefix, created).await?;
     let held = inner.range(keys::get(key)).await?;
     let is_there = held.kvs.first().is_some_and(|kv| kv.create_revision == created);
-    if is_there || base::mutant("owner-without-lease") {
+    if is_there {
         Ok(held)
     } else {
         Err(grpc_errors::session_expired())
