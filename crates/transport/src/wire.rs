@@ -173,11 +173,6 @@ impl Wire {
         ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 
-    /// Whether the other side sends something, rather than to end the connection at once as probes do.
-    pub async fn begins(&self) -> bool {
-        matches!(self.first_byte().await, Ok(Some(_)))
-    }
-
     pub fn is_unix(&self) -> bool {
         matches!(self, Wire::Unix(_))
     }
@@ -286,7 +281,8 @@ mod tests {
                     tokio::io::AsyncWriteExt::write_all(stream, b"x").await.unwrap();
                 }
                 tokio::io::AsyncWriteExt::shutdown(stream).await.unwrap();
-                assert_eq!(listener.accept().await.unwrap().begins().await, is_begun);
+                let first = listener.accept().await.unwrap().first_byte().await;
+                assert_eq!(matches!(first, Ok(Some(_))), is_begun);
             }
         }
     }

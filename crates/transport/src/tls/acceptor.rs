@@ -138,11 +138,10 @@ impl Drop for AbortOnDrop {
 
 /// The error is None for a connection that was opened and closed, as probes of load balancers do.
 async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, Option<Failure>> {
-    if !stream.begins().await {
-        return Err(None);
-    }
-    if port.is_mixed && !matches!(stream.first_byte().await, Ok(Some(HANDSHAKE))) {
-        return Ok(Stream::Plain(stream));
+    match stream.first_byte().await {
+        Ok(Some(first)) if port.is_mixed && first != HANDSHAKE => return Ok(Stream::Plain(stream)),
+        Ok(Some(_)) => {}
+        Ok(None) | Err(_) => return Err(None),
     }
     let mut server_name = String::new();
     let ended = async {
