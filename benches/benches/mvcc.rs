@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use mvcc::{
-    Backend, CompactProgress, Fetch, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure,
-    RangeOptions, SledBackend, Store, Writer,
+    Backend, CompactProgress, Fetch, KeyRange, LogPosition, Maintainer, MemoryBackend, Pressure,
+    RangeOptions, SledBackend, Store, StoreOptions, Writer,
 };
 use tempfile::TempDir;
 
@@ -36,7 +36,8 @@ impl Home {
             Kind::Memory => (Box::new(MemoryBackend::new()), None),
             Kind::Sled => (Box::new(SledBackend::open(dir.path()).expect("a fresh store")), Some(dir)),
         };
-        let (writer, store, maintainer) = mvcc::open(backend, Options::default()).expect("a fresh store");
+        let (writer, store, maintainer) =
+            mvcc::open(backend, StoreOptions::default()).expect("a fresh store");
         Home { writer, store, maintainer, next: 0, _dir: dir }
     }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use wal::testing::SimFs;
-use wal::{Entry, Fs, LogIndex, LogPosition, Options, RealFs, Term, Wal};
+use wal::{Entry, Fs, LogIndex, LogPosition, RealFs, Term, Wal, WalOptions};
 
-const OPTIONS: Options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
 
 fn disk() -> PathBuf {
     std::env::var_os("BENCH_DIR").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use mvcc::{LogPosition, Maintainer, MemoryBackend, Options, Pressure, Store, Writer};
+use mvcc::{LogPosition, Maintainer, MemoryBackend, Pressure, Store, StoreOptions, Writer};
 use watch::{CreateRequest, Encoder, Hub, Parcel, StreamId, WatchLimits};
 
 const VALUE: &[u8] = &[7; 256];
@@ -33,7 +33,8 @@ fn key(number: usize) -> Bytes {
 impl Home {
     fn new() -> Self {
         let backend = Box::new(MemoryBackend::new());
-        let (writer, store, maintainer) = mvcc::open(backend, Options::default()).expect("a fresh store");
+        let (writer, store, maintainer) =
+            mvcc::open(backend, StoreOptions::default()).expect("a fresh store");
         let hub = Hub::new(store.clone(), WatchLimits::default());
         let (parcels, frames) = (VecDeque::new(), Vec::new());
         Home { writer, store, maintainer, index: 0, hub, streams: Vec::new(), parcels, frames }

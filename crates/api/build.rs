@@ -146,11 +146,11 @@ fn tables(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
             let (number, is_list) = (field.number(), field.is_list());
             writeln!(
                 rows,
-                "Field {{ number: {number}, names: {names:?}, kind: Kind::{kind}, is_list: {is_list}, \
+                "JsonField {{ number: {number}, names: {names:?}, kind: Kind::{kind}, is_list: {is_list}, \
                  one_of: {one_of:?} }},"
             )?;
         }
-        writeln!(tables, "pub fn {}() -> Fields {{ &[{rows}] }}", fields_of(message.full_name()))?;
+        writeln!(tables, "pub fn {}() -> JsonFields {{ &[{rows}] }}", fields_of(message.full_name()))?;
     }
     Ok(tables)
 }

@@ -20,11 +20,11 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Places {
     places_max: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenPlaces>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenPlaces {
     total: usize,
     next: u64,
     /// By caller, in the order of arrival. No caller is without any.
@@ -107,7 +107,7 @@ impl Places {
     }
 }
 
-impl Taken {
+impl TakenPlaces {
     /// Frees a place for a caller. False if none may be taken from its holder.
     fn displace(&mut self, newcomer: u64) -> bool {
         let own = self.callers.get(&newcomer).map_or(0, BTreeMap::len);

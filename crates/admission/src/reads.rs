@@ -243,32 +243,32 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 }
 
 /// An answer with the memory that it takes.
-pub struct Answered<T> {
+pub struct CountedAnswer<T> {
     pub response: T,
     /// None if it is small.
     pub memory: Option<Pass>,
 }
 
-impl<T> Answered<T> {
+impl<T> CountedAnswer<T> {
     pub fn small(response: T) -> Self {
-        Answered { response, memory: None }
+        CountedAnswer { response, memory: None }
     }
 }
 
 /// A frame that gives its memory back when its last byte was sent.
 pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
-    struct Charged {
+    struct CountedFrame {
         frame: Bytes,
         _memory: Pass,
     }
-    impl AsRef<[u8]> for Charged {
+    impl AsRef<[u8]> for CountedFrame {
         fn as_ref(&self) -> &[u8] {
             &self.frame
         }
     }
     let Some(mut memory) = memory else { return frame };
     memory.shrink_to(frame.len() as u64);
-    Bytes::from_owner(Charged { frame, _memory: memory })
+    Bytes::from_owner(CountedFrame { frame, _memory: memory })
 }
 
 /// Held by the task that waits for a read; dropping it ends the read.
@@ -278,8 +278,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn gone(&self) -> Gone {
-        Gone(Arc::clone(&self.gone))
+    pub fn gone(&self) -> CallerGone {
+        CallerGone(Arc::clone(&self.gone))
     }
 }
 
@@ -290,9 +290,9 @@ impl Drop for Caller {
 }
 
 /// Ends a read whose caller has gone, and bounds nothing else.
-pub struct Gone(Arc<AtomicBool>);
+pub struct CallerGone(Arc<AtomicBool>);
 
-impl Meter for Gone {
+impl Meter for CallerGone {
     fn hold(&self, _pairs: u64, _bytes: u64) -> mvcc::Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -304,7 +304,7 @@ struct Allowance {
     used: Cell<u64>,
     /// The most that was ever needed.
     wanted: Cell<u64>,
-    gone: Gone,
+    gone: CallerGone,
 }
 
 impl Allowance {

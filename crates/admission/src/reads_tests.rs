@@ -162,7 +162,7 @@ async fn one_connection_cannot_take_all_turns() {
 #[test]
 fn a_read_in_the_calling_task_looks_at_few_keys() {
     let (mut writer, store, _) =
-        mvcc::open(Box::new(mvcc::MemoryBackend::new()), mvcc::Options::default()).unwrap();
+        mvcc::open(Box::new(mvcc::MemoryBackend::new()), mvcc::StoreOptions::default()).unwrap();
     let mut request = writer.begin();
     for key in 0..50_000u32 {
         request.put(&key.to_be_bytes(), b"value", 0);
@@ -184,7 +184,7 @@ fn a_read_in_the_calling_task_looks_at_few_keys() {
 /// Large values, small ones scattered among large ones, and small ones next to each other.
 fn mixed_store() -> mvcc::Store {
     let (mut writer, store, _) =
-        mvcc::open(Box::new(mvcc::MemoryBackend::new()), mvcc::Options::default()).unwrap();
+        mvcc::open(Box::new(mvcc::MemoryBackend::new()), mvcc::StoreOptions::default()).unwrap();
     for number in 0..30u32 {
         let mut request = writer.begin();
         request.put(format!("large{number}").as_bytes(), &vec![b'v'; 300_000], 0);

@@ -12,12 +12,12 @@ use serde::Serialize;
 use serde::de::DeserializeSeed;
 
 use crate::Method;
-use crate::json_request::{Fields, Object};
+use crate::json_request::{JsonFields, Object};
 
 /// How the messages of one method are read from JSON and written to it.
 #[derive(Clone, Copy)]
 pub struct JsonForm {
-    request: fn() -> Fields,
+    request: fn() -> JsonFields,
     response: fn(Bytes) -> Result<Vec<u8>, JsonError>,
 }
 
@@ -38,7 +38,7 @@ impl JsonForm {
         include!(concat!(env!("OUT_DIR"), "/json_forms.rs"))
     }
 
-    fn of<R: Message + Default + Serialize>(request: fn() -> Fields) -> JsonForm {
+    fn of<R: Message + Default + Serialize>(request: fn() -> JsonFields) -> JsonForm {
         JsonForm { request, response: |message| Ok(serde_json::to_vec(&R::decode(message)?)?) }
     }
 
@@ -60,7 +60,7 @@ impl JsonForm {
 /// The fields of each message.
 #[allow(dead_code, reason = "those of answers are not read")]
 mod fields {
-    use crate::json_request::{Field, Fields, Kind};
+    use crate::json_request::{JsonField, JsonFields, Kind};
 
     include!(concat!(env!("OUT_DIR"), "/json_fields.rs"));
 }

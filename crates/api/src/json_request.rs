@@ -17,9 +17,9 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// The fields of a message.
-pub(crate) type Fields = &'static [Field];
+pub(crate) type JsonFields = &'static [JsonField];
 
-pub(crate) struct Field {
+pub(crate) struct JsonField {
     pub number: u32,
     /// That of the protobuf file, and its lowerCamel form.
     pub names: [&'static str; 2],
@@ -36,11 +36,11 @@ pub(crate) enum Kind {
     Integer { name: &'static str, range: RangeInclusive<i128> },
     Enum(&'static [(&'static str, i32)]),
     // A function, because messages contain each other.
-    Message(fn() -> Fields),
+    Message(fn() -> JsonFields),
 }
 
 /// Encodes the message with these fields.
-pub(crate) struct Object(pub Fields);
+pub(crate) struct Object(pub JsonFields);
 
 impl<'de> DeserializeSeed<'de> for Object {
     type Value = Vec<u8>;
@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for Object {
 
 /// Appends a field to `message`, and says whether it was given.
 struct Value<'a> {
-    field: &'static Field,
+    field: &'static JsonField,
     message: &'a mut Vec<u8>,
     /// One of a list.
     is_element: bool,

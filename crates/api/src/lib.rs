@@ -19,7 +19,7 @@ mod secret; // messages that are printed without their secrets
 pub use code::CODE_NAMES;
 pub use error::Error;
 pub use json::{JsonError, JsonForm};
-pub use method::{Kind, Method};
+pub use method::{CallKind, Method};
 
 /// Stored records and change events.
 pub mod mvccpb {

@@ -30,7 +30,7 @@ macro_rules! methods {
             const fn row(self) -> MethodRow {
                 match self {
                     $(Method::$variant => {
-                        MethodRow { service: $service, name: $name, path: $path, kind: Kind::$kind }
+                        MethodRow { service: $service, name: $name, path: $path, kind: CallKind::$kind }
                     })*
                 }
             }
@@ -44,13 +44,13 @@ struct MethodRow {
     service: &'static str,
     name: &'static str,
     path: &'static str,
-    kind: Kind,
+    kind: CallKind,
 }
 
 /// Which sides of a call are streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "gRPC's terms")]
-pub enum Kind {
+pub enum CallKind {
     Unary,
     ClientStream,
     ServerStream,
@@ -74,7 +74,7 @@ impl Method {
     }
 
     /// Which sides are streams.
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> CallKind {
         self.row().kind
     }
 
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn kinds_are_those_of_the_descriptors() {
         for (method, kind) in [
-            (Method::KvPut, Kind::Unary),
-            (Method::KvRangeStream, Kind::ServerStream),
-            (Method::Watch, Kind::BidiStream),
-            (Method::LeaseKeepAlive, Kind::BidiStream),
-            (Method::HealthWatch, Kind::ServerStream),
-            (Method::ElectionObserve, Kind::ServerStream),
-            (Method::Lock, Kind::Unary),
+            (Method::KvPut, CallKind::Unary),
+            (Method::KvRangeStream, CallKind::ServerStream),
+            (Method::Watch, CallKind::BidiStream),
+            (Method::LeaseKeepAlive, CallKind::BidiStream),
+            (Method::HealthWatch, CallKind::ServerStream),
+            (Method::ElectionObserve, CallKind::ServerStream),
+            (Method::Lock, CallKind::Unary),
         ] {
             assert_eq!(method.kind(), kind, "{method:?}");
         }

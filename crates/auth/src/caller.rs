@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::Error;
 use mvcc::Store;
-use state_machine::{Access, Need, Session, UserGrants};
+use state_machine::{KeyAccess, Need, Session, UserGrants};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Caller {
     }
 
     /// Whether a range may be used so, at any auth revision of the caller.
-    pub fn may_use(&self, access: Access, keys: &mvcc::KeyRange) -> bool {
+    pub fn may_use(&self, access: KeyAccess, keys: &mvcc::KeyRange) -> bool {
         match self {
             Caller::Unchecked => true,
             Caller::Unnamed => false,
@@ -97,7 +97,7 @@ impl Caller {
 
     /// Whether a range may be read, at any auth revision of the caller.
     pub fn may_read_range(&self, keys: &mvcc::KeyRange) -> bool {
-        self.may_use(Access::Read, keys)
+        self.may_use(KeyAccess::Read, keys)
     }
 
     /// Whether each of these keys may be read.
@@ -107,7 +107,7 @@ impl Caller {
             Caller::Unnamed => false,
             Caller::User { grants, .. } => grants.grants().is_some_and(|grants| {
                 let is_readable =
-                    |key: &bytes::Bytes| grants.permits(Access::Read, &mvcc::KeyRange::one(key.clone()));
+                    |key: &bytes::Bytes| grants.permits(KeyAccess::Read, &mvcc::KeyRange::one(key.clone()));
                 keys.iter().all(is_readable)
             }),
         }

@@ -31,7 +31,7 @@ pub use caller::Caller;
 pub use jwt::SignError;
 pub use origin::{Origin, caller_of};
 pub use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
-pub use sessions::{Auth, Credential, Tokens, Unresolved};
+pub use sessions::{Auth, CallerError, Credential, Tokens};
 pub use start::{AuthError, start};
 pub use turns::network;
 pub mod simple_token {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::turns::Turns;
+use super::turns::JobTurns;
 use admission::{ClientId, Share, Shares};
 use process::runtime::yield_to_others;
 
@@ -54,7 +54,7 @@ pub struct Applicant<'a> {
 
 /// The threads, and what may wait for them. They end when this is dropped.
 pub struct Passwords {
-    jobs: Arc<Turns<Job>>,
+    jobs: Arc<JobTurns<Job>>,
     places: Arc<Shares>,
     cost: u32,
 }
@@ -62,7 +62,7 @@ pub struct Passwords {
 impl Passwords {
     pub fn start(cost: u32) -> std::io::Result<Passwords> {
         let threads = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
-        let jobs = Arc::new(Turns::new());
+        let jobs = Arc::new(JobTurns::new());
         for number in 0..threads {
             let jobs = Arc::clone(&jobs);
             std::thread::Builder::new().name(format!("passwords-{number}")).spawn(move || run(&jobs))?;
@@ -148,7 +148,7 @@ impl Decisive {
 }
 
 /// Runs jobs until there will be none.
-fn run(jobs: &Turns<Job>) {
+fn run(jobs: &JobTurns<Job>) {
     yield_to_others();
     while let Some(job) = jobs.next() {
         job();

@@ -20,7 +20,7 @@ use super::caller::Caller;
 use super::jwt::unix_seconds;
 use super::origin::Origin;
 use super::passwords::Passwords;
-use super::signed::{Signed, SignedTokens};
+use super::signed::{SignedToken, SignedTokens};
 use super::token;
 use admission::ClientId;
 use config::AuthSettings;
@@ -40,7 +40,7 @@ pub enum Credential {
     None,
     /// A token that this member keeps, or a certificate.
     Session(Arc<Session>),
-    Signed(Arc<Signed>),
+    Signed(Arc<SignedToken>),
     /// A token that this member does not know, or not yet.
     Unknown(Box<UnknownToken>),
     /// A token that it will never know.
@@ -75,7 +75,7 @@ impl UnknownToken {
 
 /// Why there is no caller.
 #[derive(Debug)]
-pub enum Unresolved {
+pub enum CallerError {
     Refused(Error),
     /// The token may become known when this member has applied the entry that it names.
     Unknown {
@@ -104,9 +104,9 @@ pub struct Auth {
 
 /// Sessions by token: those of members, and those of signed tokens.
 #[derive(Default)]
-struct Kept {
+struct KeptSession {
     simple: HashMap<Box<str>, Arc<Session>>,
-    signed: HashMap<Box<str>, Arc<Signed>>,
+    signed: HashMap<Box<str>, Arc<SignedToken>>,
     /// Hashes of signed tokens that were refused, and the second in which.
     refused: HashMap<u64, u64>,
 }
@@ -116,7 +116,7 @@ const REFUSED_MAX: usize = 1024;
 
 thread_local! {
     /// The sessions that this thread has found, of the `Auth` with this number.
-    static KEPT: RefCell<(u64, Kept)> = RefCell::default();
+    static KEPT: RefCell<(u64, KeptSession)> = RefCell::default();
 }
 
 impl Auth {
@@ -190,10 +190,10 @@ impl Auth {
         ClientId { caller: self.hashes.hash_one(session.user()), ..client }
     }
 
-    fn with_kept<T>(&self, find: impl FnOnce(&mut Kept) -> T) -> T {
+    fn with_kept<T>(&self, find: impl FnOnce(&mut KeptSession) -> T) -> T {
         KEPT.with_borrow_mut(|(number, kept)| {
             if *number != self.number || kept.simple.len() + kept.signed.len() >= KEPT_MAX {
-                *kept = Kept::default();
+                *kept = KeptSession::default();
                 *number = self.number;
             }
             find(kept)
@@ -213,7 +213,7 @@ impl Auth {
         })
     }
 
-    fn signed(&self, tokens: &SignedTokens, token: &str, origin: &Origin) -> Option<Arc<Signed>> {
+    fn signed(&self, tokens: &SignedTokens, token: &str, origin: &Origin) -> Option<Arc<SignedToken>> {
         self.with_kept(|kept| {
             if let Some(signed) = kept.signed.get(token) {
                 return Some(Arc::clone(signed));
@@ -238,19 +238,19 @@ impl Auth {
     }
 
     /// The caller at this moment. Nothing is kept of an earlier request but the token's session.
-    pub fn caller(&self, credential: &Credential) -> Result<Caller, Unresolved> {
+    pub fn caller(&self, credential: &Credential) -> Result<Caller, CallerError> {
         if !self.is_enabled() {
             return Ok(Caller::Unchecked);
         }
         match credential {
             Credential::None => Ok(Caller::Unnamed),
-            Credential::Session(session) => self.of_session(session).map_err(Unresolved::Refused),
-            Credential::Signed(signed) => self.of_signed(signed).map_err(Unresolved::Refused),
+            Credential::Session(session) => self.of_session(session).map_err(CallerError::Refused),
+            Credential::Signed(signed) => self.of_signed(signed).map_err(CallerError::Refused),
             Credential::Unknown(token) => match self.session(token.text()) {
-                Some(session) => self.of_session(&session).map_err(Unresolved::Refused),
-                None => Err(Unresolved::Unknown { issued_at: token::index_of(token.text()) }),
+                Some(session) => self.of_session(&session).map_err(CallerError::Refused),
+                None => Err(CallerError::Unknown { issued_at: token::index_of(token.text()) }),
             },
-            Credential::Invalid => Err(Unresolved::Refused(Error::InvalidAuthToken)),
+            Credential::Invalid => Err(CallerError::Refused(Error::InvalidAuthToken)),
         }
     }
 
@@ -280,7 +280,7 @@ impl Auth {
         Ok(Caller::User { session: Arc::clone(session), revision: grants.revision(), grants })
     }
 
-    fn of_signed(&self, signed: &Signed) -> Result<Caller, Error> {
+    fn of_signed(&self, signed: &SignedToken) -> Result<Caller, Error> {
         if signed.expires_at.is_some_and(|end| unix_seconds(SystemTime::now()) >= end) {
             return Err(Error::InvalidAuthToken);
         }

@@ -21,7 +21,7 @@ const KNOWN_MAX: usize = 10_000;
 
 /// A signed token that was verified.
 #[derive(Debug)]
-pub struct Signed {
+pub struct SignedToken {
     pub session: Arc<Session>,
     /// The auth revision at which it was issued.
     pub revision: u64,
@@ -29,17 +29,17 @@ pub struct Signed {
     pub expires_at: Option<u64>,
 }
 
-impl From<Claims> for Signed {
-    fn from(claims: Claims) -> Signed {
+impl From<Claims> for SignedToken {
+    fn from(claims: Claims) -> SignedToken {
         let session = Arc::new(Session::of_user(claims.user));
-        Signed { session, revision: claims.revision, expires_at: claims.expires_at }
+        SignedToken { session, revision: claims.revision, expires_at: claims.expires_at }
     }
 }
 
 /// Issues tokens and finds out whether they are right. Its Debug form is without them.
 pub struct SignedTokens {
     jwt: Jwt,
-    known: Mutex<HashMap<Box<str>, Arc<Signed>>>,
+    known: Mutex<HashMap<Box<str>, Arc<SignedToken>>>,
     failures: Failures,
 }
 
@@ -66,7 +66,7 @@ impl SignedTokens {
 
     /// A token that was sent from an address. None if it is wrong, not valid now, or its address has sent too
     /// many wrong ones.
-    pub fn find(&self, token: &str, address: Option<IpAddr>, now: SystemTime) -> Option<Arc<Signed>> {
+    pub fn find(&self, token: &str, address: Option<IpAddr>, now: SystemTime) -> Option<Arc<SignedToken>> {
         if let Some(signed) = self.known.lock().get(token) {
             return Some(Arc::clone(signed));
         }
@@ -80,8 +80,8 @@ impl SignedTokens {
         Some(self.remember(token, claims))
     }
 
-    fn remember(&self, token: &str, claims: Claims) -> Arc<Signed> {
-        let signed = Arc::new(Signed::from(claims));
+    fn remember(&self, token: &str, claims: Claims) -> Arc<SignedToken> {
+        let signed = Arc::new(SignedToken::from(claims));
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX {
             known.clear();

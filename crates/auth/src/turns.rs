@@ -28,12 +28,12 @@ const JOBS_OF_USER_MAX: usize = JOBS_OF_ADDRESS_MAX / 4;
 pub struct Full;
 
 /// The jobs that wait.
-pub struct Turns<J> {
-    waiting: Mutex<Waiting<J>>,
+pub struct JobTurns<J> {
+    waiting: Mutex<WaitingJobs<J>>,
     changed: Condvar,
 }
 
-struct Waiting<J> {
+struct WaitingJobs<J> {
     /// Those that have jobs; the next one is in front.
     addresses: VecDeque<Address<J>>,
     jobs: usize,
@@ -52,10 +52,10 @@ impl<J> Address<J> {
     }
 }
 
-impl<J> Turns<J> {
-    pub fn new() -> Turns<J> {
-        let waiting = Waiting { addresses: VecDeque::new(), jobs: 0, is_closed: false };
-        Turns { waiting: Mutex::new(waiting), changed: Condvar::new() }
+impl<J> JobTurns<J> {
+    pub fn new() -> JobTurns<J> {
+        let waiting = WaitingJobs { addresses: VecDeque::new(), jobs: 0, is_closed: false };
+        JobTurns { waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
     /// Adds a job for a user, from an address.
@@ -111,7 +111,7 @@ impl<J> Turns<J> {
     }
 }
 
-impl<J> Waiting<J> {
+impl<J> WaitingJobs<J> {
     fn take(&mut self) -> Option<J> {
         let mut address = self.addresses.pop_front()?;
         let (user, mut jobs) = address.users.pop_front()?;
@@ -143,13 +143,13 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    fn drain(turns: &Turns<String>) -> Vec<String> {
+    fn drain(turns: &JobTurns<String>) -> Vec<String> {
         std::iter::from_fn(|| turns.waiting.lock().take()).collect()
     }
 
     #[test]
     fn addresses_take_turns_and_so_do_the_users_of_one() {
-        let turns = Turns::new();
+        let turns = JobTurns::new();
         for (from, user, job) in [
             ("10.0.0.1", "a", "1a1"),
             ("10.0.0.1", "a", "1a2"),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_flood_for_one_user_or_of_one_address_leaves_places_to_others() {
-        let turns = Turns::new();
+        let turns = JobTurns::new();
         let push = |from: &str, user: &str| turns.push(address(from), user, String::new());
         let fill = |from: &str, user: &str| (0..JOBS_MAX).take_while(|_| push(from, user).is_ok()).count();
         assert_eq!(fill("10.0.0.1", "a"), JOBS_OF_USER_MAX);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_is_released_when_it_is_closed() {
-        let turns = std::sync::Arc::new(Turns::<u32>::new());
+        let turns = std::sync::Arc::new(JobTurns::<u32>::new());
         let waits = std::sync::Arc::clone(&turns);
         let waiting = std::thread::spawn(move || (waits.next(), waits.next()));
         turns.push(None, "a", 7).unwrap();

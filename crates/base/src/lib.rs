@@ -17,4 +17,4 @@ pub mod varint; // numbers of seven bits per byte
 pub use causes::causes;
 pub use mutant::mutant;
 pub use replicated::{Answer, Cost, LogIndex, LogPosition, NodeId, Term};
-pub use shares::{ClientId, Held, Shares};
+pub use shares::{ClientId, ShareUse, Shares};

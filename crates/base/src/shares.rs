@@ -34,13 +34,13 @@ impl ClientId {
 
 /// Sums of what is held, with what is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct ShareUse {
     pub total: u64,
     pub caller: u64,
     pub connection: u64,
 }
 
-impl Held {
+impl ShareUse {
     /// What has to be free, without what is held, for a connection and its caller to leave enough.
     pub fn needs(&self) -> u64 {
         let of_caller = self.caller.saturating_add(self.connection.saturating_mul(CALLER_FACTOR + 1));
@@ -69,8 +69,8 @@ pub struct Shares {
 
 impl Shares {
     /// What is held, and would be with `weight` more for a client.
-    pub fn with(&self, client: ClientId, weight: u64) -> Held {
-        Held {
+    pub fn with(&self, client: ClientId, weight: u64) -> ShareUse {
+        ShareUse {
             total: self.total + weight,
             caller: self.callers.get(&client.caller).map_or(0, |held| *held) + weight,
             connection: self.held(client) + weight,
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_share_shrinks_as_others_come() {
-        let held = |total, caller| Held { total, caller, connection: 0 };
+        let held = |total, caller| ShareUse { total, caller, connection: 0 };
         for (total, caller, callers, is_over) in [
             (75, 75, 1, false),
             (76, 76, 1, true),

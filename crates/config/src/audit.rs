@@ -55,7 +55,7 @@ pub(super) fn of(flags: &Flags) -> Result<Option<AuditSettings>, InvalidAudit> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flags::{Parsed, parse};
+    use super::super::flags::{ParsedFlags, parse};
     use super::*;
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
             ("--audit-log-level=changes", Err(InvalidAudit::NoLog)),
             ("--audit-log a.log --audit-log-level=all", Err(InvalidAudit::Level("all".to_owned()))),
         ] {
-            let Ok(Parsed::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
+            let Ok(ParsedFlags::Flags(flags, _)) = parse(line.split_whitespace().map(Into::into), []) else {
                 panic!("{line}")
             };
             assert_eq!(of(&flags), wanted, "{line}");

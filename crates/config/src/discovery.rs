@@ -124,11 +124,13 @@ fn list(text: &Option<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Parsed, parse};
+    use crate::flags::{ParsedFlags, parse};
 
     fn read(line: &str) -> Result<Option<Discovery>, String> {
         match parse(line.split_whitespace().map(Into::into), []) {
-            Ok(Parsed::Flags(flags, _)) => Discovery::from_flags(&flags).map_err(|error| error.to_string()),
+            Ok(ParsedFlags::Flags(flags, _)) => {
+                Discovery::from_flags(&flags).map_err(|error| error.to_string())
+            }
             other => panic!("{line}: {other:?}"),
         }
     }

@@ -132,11 +132,11 @@ fn rotation(flags: &Flags, outputs: &[LogOutput]) -> Result<Rotation, LogSetting
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Parsed, parse};
+    use crate::flags::{ParsedFlags, parse};
 
     fn settings(words: &[&str]) -> Result<LogSettings, LogSettingsError> {
         match parse(words.iter().map(Into::into), []) {
-            Ok(Parsed::Flags(flags, _)) => log_settings(&flags),
+            Ok(ParsedFlags::Flags(flags, _)) => log_settings(&flags),
             other => panic!("{words:?}: {other:?}"),
         }
     }

@@ -16,7 +16,7 @@ use super::discovery::{Discovery, DiscoverySettingsError};
 use super::flags::{ClusterState, FeatureGate, Flags, feature_gates, is_gate_on};
 use super::log::LogSettingsError;
 use super::retention::{Retention, RetentionError};
-use super::tls::{Listened, TlsSettings, TlsSettingsError};
+use super::tls::{ListenerKind, TlsSettings, TlsSettingsError};
 use super::traces::{self, InvalidTraces};
 use super::url::{Url, Urls};
 use telemetry::traces::TraceSettings;
@@ -243,7 +243,7 @@ impl Settings {
         let dials_https = cluster.contains("=https:") || cluster.contains("=unixs:");
         let listen_client_http_urls = flags.listen.listen_client_http_urls.clone().unwrap_or_default();
         let listen_metrics_urls = flags.listen.listen_metrics_urls.clone().unwrap_or_default();
-        let listened = Listened {
+        let listened = ListenerKind {
             client: &listen_client_urls,
             client_http: &listen_client_http_urls,
             metrics: &listen_metrics_urls,
@@ -455,11 +455,11 @@ fn connections(flags: &Flags) -> Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Parsed, parse};
+    use crate::flags::{ParsedFlags, parse};
 
     fn settings(line: &str) -> Result<Settings, SettingsError> {
         match parse(line.split_whitespace().map(Into::into), []) {
-            Ok(Parsed::Flags(flags, _)) => Settings::from_flags(&flags),
+            Ok(ParsedFlags::Flags(flags, _)) => Settings::from_flags(&flags),
             other => panic!("{line}: {other:?}"),
         }
     }

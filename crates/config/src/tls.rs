@@ -104,14 +104,14 @@ pub enum TlsSettingsError {
 
 /// Where the listeners of a member are.
 #[derive(Clone, Copy, Debug)]
-pub struct Listened<'a> {
+pub struct ListenerKind<'a> {
     pub client: &'a Urls,
     pub client_http: &'a Urls,
     pub metrics: &'a Urls,
     pub peer: &'a Urls,
 }
 
-impl<'a> Listened<'a> {
+impl<'a> ListenerKind<'a> {
     /// Those that show the certificate of the client port.
     fn of_clients(&self) -> impl Iterator<Item = &'a Url> {
         self.client.iter().chain(self.client_http.iter()).chain(self.metrics.iter())
@@ -122,7 +122,7 @@ impl TlsSettings {
     /// `dials_https`: whether a peer has an `https` URL.
     pub fn from_flags(
         flags: &TlsFlags,
-        listened: Listened<'_>,
+        listened: ListenerKind<'_>,
         dials_https: bool,
     ) -> Result<TlsSettings, TlsSettingsError> {
         let protocol = protocol(flags)?;
@@ -144,7 +144,7 @@ impl TlsSettings {
         Ok(settings)
     }
 
-    fn check(&self, listened: &Listened<'_>) -> Result<(), TlsSettingsError> {
+    fn check(&self, listened: &ListenerKind<'_>) -> Result<(), TlsSettingsError> {
         for port in self.client.iter().chain(&self.peer) {
             if port.is_self_signed && self.self_signed_years == 0 {
                 return Err(TlsSettingsError::Validity);

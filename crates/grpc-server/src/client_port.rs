@@ -84,7 +84,7 @@ pub fn serve<H, T, G>(
     T: StreamMethods + PerConnection + Sync,
     G: GrpcService + PerConnection + Sync,
 {
-    let shared = Shared {
+    let shared = PortShared {
         totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
         http1: Places::new(HTTP1_CONNECTIONS_MAX),
         gateway: Places::new(GATEWAY_CONNECTIONS_MAX),
@@ -127,7 +127,7 @@ impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
 
 /// What all client connections share.
 #[derive(Clone)]
-struct Shared {
+struct PortShared {
     totals: Arc<http2::Totals>,
     http1: Arc<Places>,
     gateway: Arc<Places>,
@@ -135,15 +135,15 @@ struct Shared {
 }
 
 /// A connection whose protocol is known.
-type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn accepted<H, T, G>(
     stream: Wire,
     number: u64,
     (tls, traffic): (Option<Acceptor>, Traffic),
     services: Arc<Services<H, T, G>>,
-    shared: Shared,
-) -> Option<Connection>
+    shared: PortShared,
+) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
@@ -171,8 +171,8 @@ async fn connection<H, T, G>(
     stream: Stream,
     (traffic, origin): (Traffic, &Origin),
     services: &Services<H, T, G>,
-    shared: Shared,
-) -> Option<Connection>
+    shared: PortShared,
+) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
     T: StreamMethods + PerConnection + Sync,
@@ -180,7 +180,7 @@ where
 {
     let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
-    let Shared { totals, http1: http1_places, gateway, stop } = shared;
+    let PortShared { totals, http1: http1_places, gateway, stop } = shared;
     let totals = totals.of(origin.client.caller);
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,

@@ -60,7 +60,7 @@ pub enum Effect {
 
 /// Whether a member whose state is corrupt answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum IntactRule {
     /// No: the method reads or changes keys or leases, or copies the store.
     Intact,
     /// Yes: operators need it to look at a member and to replace it.
@@ -69,11 +69,11 @@ pub enum State {
 
 /// The row of a method.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct MethodServing {
     pub serving: Serving,
     pub access: Access,
     pub effect: Effect,
-    pub state: State,
+    pub state: IntactRule,
     /// In the JSON gateway, after `/v3/` and `/v3beta/`. None: gRPC only.
     pub paths: &'static [&'static str],
 }
@@ -82,23 +82,28 @@ const fn served(
     serving: Serving,
     access: Access,
     effect: Effect,
-    state: State,
+    state: IntactRule,
     paths: &'static [&'static str],
-) -> Row {
-    Row { serving, access, effect, state, paths }
+) -> MethodServing {
+    MethodServing { serving, access, effect, state, paths }
 }
 
 /// A method of tonic's services.
-const fn row(access: Access, effect: Effect, state: State, paths: &'static [&'static str]) -> Row {
+const fn row(
+    access: Access,
+    effect: Effect,
+    state: IntactRule,
+    paths: &'static [&'static str],
+) -> MethodServing {
     served(Serving::Service, access, effect, state, paths)
 }
 
 /// The row of `method`.
-pub const fn of(method: Method) -> Row {
+pub const fn of(method: Method) -> MethodServing {
     use Access::{Keys, Open, Root, User};
     use Effect::{Changes, Reads};
+    use IntactRule::{Any, Intact};
     use Method::*;
-    use State::{Any, Intact};
     match method {
         KvRange => served(Serving::Hot(HotMethod::Range), Keys, Reads, Intact, &["kv/range"]),
         KvPut => served(Serving::Hot(HotMethod::Put), Keys, Changes, Intact, &["kv/put"]),
@@ -164,13 +169,13 @@ pub const fn of(method: Method) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use api::Kind;
+    use api::CallKind;
 
     use super::*;
 
     #[test]
     fn a_stream_of_requests_is_served_in_the_task_of_its_connection() {
-        for method in Method::ALL.iter().filter(|method| method.kind() == Kind::BidiStream) {
+        for method in Method::ALL.iter().filter(|method| method.kind() == CallKind::BidiStream) {
             assert!(matches!(of(*method).serving, Serving::Stream(_)), "{}: it may be idle", method.path());
         }
     }

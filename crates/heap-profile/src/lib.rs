@@ -18,7 +18,7 @@ mod names; // functions at addresses
 mod table; // what is sampled
 
 pub use names::{Function, forget_symbols, from_caller, functions};
-pub use table::{Profile, Sample};
+pub use table::{Profile, StackSample};
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -37,11 +37,11 @@ thread_local! {
 
 /// An allocator whose allocations are sampled once [`start`] was called.
 #[derive(Debug)]
-pub struct Sampled<A>(A);
+pub struct SamplingAllocator<A>(A);
 
-impl<A> Sampled<A> {
+impl<A> SamplingAllocator<A> {
     pub const fn new(inner: A) -> Self {
-        Sampled(inner)
+        SamplingAllocator(inner)
     }
 }
 
@@ -49,7 +49,7 @@ impl<A> Sampled<A> {
 // SAFETY: each method hands its arguments on to the inner allocator and returns what that returned. A caller
 // that keeps this allocator's contract keeps the inner one's. Between, no memory of the caller is touched,
 // and nothing unwinds: a full table drops a sample.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         let address = unsafe { self.0.alloc(layout) };

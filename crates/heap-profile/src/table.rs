@@ -54,7 +54,7 @@ struct StackCounts {
 /// What the process allocated, estimated from samples.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    pub samples: Vec<Sample>,
+    pub samples: Vec<StackSample>,
     /// Mean bytes between two samples.
     pub bytes_between: usize,
     /// Samples that found no room.
@@ -63,7 +63,7 @@ pub struct Profile {
 
 /// What one stack allocated.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct StackSample {
     /// Addresses to which the frames return, the innermost first.
     pub stack: Vec<usize>,
     pub allocated_objects: u64,
@@ -175,9 +175,9 @@ impl AllocationTable {
 }
 
 impl StackCounts {
-    fn sample(&self, stack: &[usize]) -> Sample {
+    fn sample(&self, stack: &[usize]) -> StackSample {
         let whole = |estimate: f64| estimate.max(0.0).round() as u64;
-        Sample {
+        StackSample {
             stack: stack.to_vec(),
             allocated_objects: whole(self.objects),
             allocated_bytes: whole(self.bytes),

@@ -8,10 +8,10 @@ use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heap_profile::{Sampled, functions, profile};
+use heap_profile::{SamplingAllocator, functions, profile};
 
 #[global_allocator]
-static ALLOCATOR: Sampled<System> = Sampled::new(System);
+static ALLOCATOR: SamplingAllocator<System> = SamplingAllocator::new(System);
 
 const MIB: usize = 1 << 20;
 

@@ -31,7 +31,8 @@ mod stream; // the streams of a connection
 mod connection; // the state machine
 
 pub use connection::{
-    Connection, End, Event, Gone, Memory, PeerWait, Progress, ResetOrigin, Sent, StreamId, Wait,
+    Connection, EndOfBody, Event, Memory, PeerWait, ProcessResult, ResetOrigin, SendResult, StreamEnded,
+    StreamId, Wait,
 };
 pub use error::ErrorCode;
 pub use head::{Field, Head};

@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use http2::{Connection, Event, HeaderBlock, Limits, Progress, Sent};
+use http2::{Connection, Event, HeaderBlock, Limits, ProcessResult, SendResult};
 
 /// Ten calls in one read, each a head and a message; the blocks are those of a client in its steady state.
 fn calls(first: u32) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn calls(first: u32) -> Vec<u8> {
 fn serve(connection: &mut Connection, bytes: &[u8], head: &HeaderBlock, trailers: &HeaderBlock) -> usize {
     connection.read_buffer();
     connection.receive(bytes);
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
     let mut answered = 0;
     while let Some(event) = connection.next_event() {
         let Event::Request { stream, head: request, body, end: true, .. } = event else {
@@ -32,7 +32,7 @@ fn serve(connection: &mut Connection, bytes: &[u8], head: &HeaderBlock, trailers
         assert_eq!(request.path.as_deref(), Some(&b"/call"[..]));
         assert_eq!(body.len(), 10);
         connection.release(stream, body.len());
-        assert_eq!(connection.answer(stream, head, b"\0\0\0\0\x05world", trailers), Ok(Sent::Whole));
+        assert_eq!(connection.answer(stream, head, b"\0\0\0\0\x05world", trailers), Ok(SendResult::Whole));
         answered += 1;
     }
     let output = connection.output().len();

@@ -2,7 +2,10 @@
 
 use crate::common::*;
 use bytes::Bytes;
-use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Progress, ResetOrigin, Sent, StreamId};
+use http2::{
+    Connection, EndOfBody, ErrorCode, Event, HeaderBlock, Limits, ProcessResult, ResetOrigin, SendResult,
+    StreamId,
+};
 
 /// What the frames of a case led to.
 #[derive(Debug, PartialEq)]
@@ -45,13 +48,13 @@ fn outcome(limits: Limits, bytes: &[u8]) -> Outcome {
         match kind {
             RST_STREAM => return Stream(stream, code(0)),
             GOAWAY => {
-                assert!(matches!(progress, Progress::Failed { code: failed, .. } if failed == code(4)));
+                assert!(matches!(progress, ProcessResult::Failed { code: failed, .. } if failed == code(4)));
                 return Outcome::Connection(code(4));
             }
             _ => {}
         }
     }
-    assert_eq!(progress, Progress::NeedBytes);
+    assert_eq!(progress, ProcessResult::NeedBytes);
     Fine
 }
 
@@ -405,7 +408,7 @@ fn a_list_that_is_too_large_is_answered_with_431() {
     let fields = [&POST[..], &[("a", "b"); 30]].concat();
     connection.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &literal(&fields)));
     connection.receive(&get(3));
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
     let output = frames(&take_output(&mut connection));
     assert_eq!(output.len(), 1);
     assert_eq!((output[0].0, output[0].1, output[0].2), (HEADERS, END_HEADERS | END_STREAM, 1));
@@ -421,7 +424,7 @@ fn a_request_refused_or_reset_by_us_ignores_what_is_under_way() {
     connection.reset(stream, ErrorCode::CANCEL);
     take_output(&mut connection);
     connection.receive(&[frame(DATA, 0, 1, &[0; 100]), get(1)].concat());
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
     assert_eq!(take_events(&mut connection), []);
     assert_eq!(frames(&take_output(&mut connection)), []);
 }
@@ -432,12 +435,12 @@ fn an_answer_before_the_end_of_a_request_ends_it() {
     connection.receive(&post(1));
     connection.process(0);
     let stream = first_stream(&mut connection);
-    connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+    connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
     let output = frames(&take_output(&mut connection));
     assert_eq!(output[0], (HEADERS, END_HEADERS | END_STREAM, 1, vec![0x88]));
     assert_eq!(output[1], (RST_STREAM, 0, 1, vec![0; 4]), "NO_ERROR (8.1)");
     assert_eq!(connection.streams(), 0);
-    assert!(connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::More).is_err());
+    assert!(connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::More).is_err());
 }
 
 #[test]
@@ -455,13 +458,13 @@ fn a_stream_that_is_kept_open_ends_with_its_request_or_when_the_owner_says_so() 
         connection.process(0);
         let stream = first_stream(&mut connection);
         connection.keep_open(stream, true);
-        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
         assert_eq!(frames(&take_output(&mut connection)).len(), 1, "{name}");
         assert!(connection.is_live(stream) && connection.window(stream).is_err(), "{name}");
         let resets = match end {
             Some(bytes) => {
                 connection.receive(&bytes);
-                assert_eq!(connection.process(0), Progress::NeedBytes, "{name}");
+                assert_eq!(connection.process(0), ProcessResult::NeedBytes, "{name}");
                 vec![]
             }
             None => {
@@ -481,7 +484,7 @@ fn a_smaller_table_of_the_peer_is_confirmed_by_the_next_block() {
     connection.process(0);
     for event in take_events(&mut connection) {
         let Event::Request { stream, .. } = event else { panic!("{event:?}") };
-        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
     }
     let output = frames(&take_output(&mut connection));
     assert_eq!(output[1].3, [0x20, 0x88], "RFC 7541, 4.2");
@@ -497,7 +500,7 @@ fn answers_keep_to_the_windows_and_the_frame_size_of_the_peer() {
     let stream = first_stream(&mut connection);
     take_output(&mut connection);
     let (head, trailers) = (HeaderBlock::new([(":status", "200")]), HeaderBlock::new([("a", "b")]));
-    assert_eq!(connection.answer(stream, &head, &[7; 25], &trailers), Ok(Sent::Whole));
+    assert_eq!(connection.answer(stream, &head, &[7; 25], &trailers), Ok(SendResult::Whole));
     let sizes = |connection: &mut Connection| -> Vec<(u8, u8, usize)> {
         frames(&take_output(connection)).iter().map(|frame| (frame.0, frame.1, frame.3.len())).collect()
     };
@@ -522,9 +525,9 @@ fn the_connections_window_is_shared_in_turn() {
     let head = HeaderBlock::new([(":status", "200")]);
     for event in take_events(&mut connection) {
         let Event::Request { stream, .. } = event else { panic!("{event:?}") };
-        connection.send_head(stream, &head, End::More).unwrap();
-        let sent = connection.send_data(stream, &mut vec![1; 100_000].into(), End::Stream);
-        assert_eq!(sent, Ok(Sent::Whole));
+        connection.send_head(stream, &head, EndOfBody::More).unwrap();
+        let sent = connection.send_data(stream, &mut vec![1; 100_000].into(), EndOfBody::Stream);
+        assert_eq!(sent, Ok(SendResult::Whole));
     }
     let data = |connection: &mut Connection, stream| -> usize {
         let output = frames(&take_output(connection));
@@ -547,7 +550,7 @@ fn answering(connection: &mut Connection, bytes: &[u8]) -> Vec<StreamId> {
     let mut streams = Vec::new();
     for event in take_events(connection) {
         let Event::Request { stream, .. } = event else { panic!("{event:?}") };
-        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         streams.push(stream);
     }
     take_output(connection);
@@ -566,7 +569,7 @@ fn an_owner_that_makes_its_answer_as_it_is_taken_is_told_when_the_windows_have_r
         ("more than the connection's window", frame(WINDOW_UPDATE, 0, 1, &[0, 1, 0, 0]), 65_535 - 25),
     ];
     assert_eq!(connection.window(stream), Ok(10));
-    connection.send_data(stream, &mut vec![0; 10].into(), End::More).unwrap();
+    connection.send_data(stream, &mut vec![0; 10].into(), EndOfBody::More).unwrap();
     for (name, bytes, room) in cases {
         assert_eq!(connection.window(stream), Ok(0), "{name}");
         assert_eq!(take_events(&mut connection), [], "{name}");
@@ -575,7 +578,7 @@ fn an_owner_that_makes_its_answer_as_it_is_taken_is_told_when_the_windows_have_r
         connection.process(0);
         assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "{name}");
         assert_eq!(connection.window(stream), Ok(room), "{name}");
-        connection.send_data(stream, &mut vec![0; room].into(), End::More).unwrap();
+        connection.send_data(stream, &mut vec![0; room].into(), EndOfBody::More).unwrap();
         take_output(&mut connection);
     }
     assert_eq!(connection.window(stream), Ok(0), "the connection's window is used up");
@@ -593,7 +596,7 @@ fn a_full_output_buffer_is_no_room_until_it_was_written() {
     let mut connection = open(limits);
     let stream = answering(&mut connection, &get(1))[0];
     assert_eq!(connection.window(stream), Ok(1024));
-    connection.send_data(stream, &mut vec![0; 2000].into(), End::More).unwrap();
+    connection.send_data(stream, &mut vec![0; 2000].into(), EndOfBody::More).unwrap();
     assert_eq!(connection.window(stream), Ok(0));
     assert_eq!(take_events(&mut connection), []);
     take_output(&mut connection);
@@ -605,11 +608,11 @@ fn a_full_output_buffer_is_no_room_until_it_was_written() {
 fn an_end_without_bytes_does_not_wait_for_a_window() {
     let mut connection = open(limits());
     let streams = answering(&mut connection, &[get(1), get(3), get(5)].concat());
-    connection.send_data(streams[0], &mut vec![0; 70_000].into(), End::More).unwrap();
+    connection.send_data(streams[0], &mut vec![0; 70_000].into(), EndOfBody::More).unwrap();
     let data = frames(&take_output(&mut connection)).iter().map(|frame| frame.3.len()).sum::<usize>();
     assert_eq!(data, 65_535, "the connection's window is used up");
     connection.send_trailers(streams[1], &HeaderBlock::new([("a", "b")])).unwrap();
-    connection.send_data(streams[2], &mut Bytes::new(), End::Stream).unwrap();
+    connection.send_data(streams[2], &mut Bytes::new(), EndOfBody::Stream).unwrap();
     let ends = frames(&take_output(&mut connection));
     assert_eq!((ends[0].0, ends[0].1, ends[0].2), (HEADERS, END_HEADERS | END_STREAM, 3));
     assert_eq!((ends[1].0, ends[1].1, ends[1].2), (DATA, END_STREAM, 5));
@@ -685,13 +688,13 @@ fn a_shutdown_serves_what_is_under_way_and_ignores_what_comes_later() {
     assert_eq!(output[0], (GOAWAY, 0, 0, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0].to_vec()));
     let (PING, 0, 0, payload) = &output[1] else { panic!("{output:?}") };
     connection.receive(&[get(3), frame(PING, ACK, 0, payload), post(5), frame(DATA, 1, 5, b"x")].concat());
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
     let output = frames(&take_output(&mut connection));
     assert_eq!(output, [(GOAWAY, 0, 0, [0, 0, 0, 3, 0, 0, 0, 0].to_vec())]);
     let other = first_stream(&mut connection);
     assert_eq!((other.number(), connection.streams(), connection.is_drained()), (3, 2, false));
     for stream in [stream, other] {
-        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
     }
     take_output(&mut connection);
     assert!(connection.is_drained());
@@ -721,9 +724,9 @@ fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
         .collect();
     let mut left = Vec::new();
     for stream in &streams {
-        connection.send_head(*stream, &HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        connection.send_head(*stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         let mut data = vec![0; 1000].into();
-        assert_eq!(connection.send_data(*stream, &mut data, End::Stream), Ok(Sent::Part));
+        assert_eq!(connection.send_data(*stream, &mut data, EndOfBody::Stream), Ok(SendResult::Part));
         left.push(data.len());
     }
     assert_eq!(left, [900, 950]);
@@ -736,7 +739,7 @@ fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
     );
     connection.receive(&frame(RST_STREAM, 0, 1, &[0; 4]));
     let mut data = vec![0; 1000].into();
-    assert_eq!(connection.send_data(streams[1], &mut data, End::Stream), Ok(Sent::Part));
+    assert_eq!(connection.send_data(streams[1], &mut data, EndOfBody::Stream), Ok(SendResult::Part));
     assert_eq!(data.len(), 990);
     connection.process(0);
     let events = take_events(&mut connection);
@@ -795,11 +798,11 @@ fn floods_pause_the_connection_until_the_interval_ends() {
         connection.receive(&flood);
         let mut now = 0;
         for until in pauses {
-            assert_eq!(connection.process(now), Progress::Paused { until }, "{name}");
-            assert_eq!(connection.process(until - 1), Progress::Paused { until }, "{name}");
+            assert_eq!(connection.process(now), ProcessResult::Paused { until }, "{name}");
+            assert_eq!(connection.process(until - 1), ProcessResult::Paused { until }, "{name}");
             now = until;
         }
-        assert_eq!(connection.process(now), Progress::NeedBytes, "{name}");
+        assert_eq!(connection.process(now), ProcessResult::NeedBytes, "{name}");
     }
 }
 
@@ -813,7 +816,7 @@ fn an_idle_connection_gives_its_memory_back() {
         connection.process(0);
         for event in take_events(&mut connection) {
             let Event::Request { stream, .. } = event else { panic!("{event:?}") };
-            connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+            connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
         }
         take_output(&mut connection);
     }
@@ -831,7 +834,7 @@ fn a_connection_on_which_no_request_has_begun_has_no_read_buffer() {
     let mut connection = Connection::new(Limits::default(), 0);
     for bytes in [hello(), frame(PING, 0, 0, &[7; 8]), get(1)] {
         connection.receive(&bytes);
-        assert_eq!(connection.process(0), Progress::NeedBytes);
+        assert_eq!(connection.process(0), ProcessResult::NeedBytes);
         assert_eq!(connection.memory().input, 0);
     }
     connection.receive(&get(3));
@@ -850,7 +853,7 @@ fn strings_and_heads_of_header_blocks_are_not_kept_while_a_connection_is_idle() 
     connection.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
     connection.process(0);
     let stream = first_stream(&mut connection);
-    connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+    connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
     take_output(&mut connection);
     let busy = connection.memory().headers;
     assert!(busy >= fresh + 2 * 480, "{busy} bytes after {fresh}");
@@ -865,7 +868,7 @@ fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {
     let mut connection = open(limits);
     let first =
         answering(&mut connection, &[frame(SETTINGS, 0, 0, &setting(4, 1 << 20)), get(1)].concat())[0];
-    connection.send_data(first, &mut vec![0; 70_000].into(), End::More).unwrap();
+    connection.send_data(first, &mut vec![0; 70_000].into(), EndOfBody::More).unwrap();
     take_output(&mut connection);
     let mut waiting = None;
     for id in (3..20_003).step_by(2) {

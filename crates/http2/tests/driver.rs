@@ -128,7 +128,7 @@ async fn a_shutdown_does_not_wait_for_a_stream_without_end() {
 /// Handlers that answer after other tasks: each answer leaves when it is ready, with no read in between.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_ready_later_are_sent_then() {
-    use http2::{Connection, End, Event, HeaderBlock, StreamId};
+    use http2::{Connection, EndOfBody, Event, HeaderBlock, StreamId};
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
@@ -147,7 +147,7 @@ async fn answers_that_are_ready_later_are_sent_then() {
             let ready = self.0.iter_mut().position(|(sleep, _)| sleep.as_mut().poll(context).is_ready());
             let Some(ready) = ready else { return Poll::Pending };
             let (_, stream) = self.0.remove(ready);
-            connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::Stream).unwrap();
+            connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::Stream).unwrap();
             Poll::Ready(())
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use http2::{Connection, Event, Head, Limits, Progress};
+use http2::{Connection, Event, Head, Limits, ProcessResult};
 use proptest::prelude::*;
 
 const VARYING: &str = "grpc-timeout";
@@ -47,7 +47,7 @@ fn seen(connection: &mut Connection, bytes: &[u8]) -> Result<Head, bool> {
     let progress = connection.process(0);
     take_output(connection);
     let [Event::Request { stream, head, varying, .. }] = &take_events(connection)[..] else {
-        return Err(matches!(progress, Progress::Failed { .. }));
+        return Err(matches!(progress, ProcessResult::Failed { .. }));
     };
     connection.reset(*stream, http2::ErrorCode::CANCEL);
     let mut head = Head::clone(head);
@@ -98,7 +98,7 @@ fn calls_that_differ_in_the_field_share_their_head() {
         let timeout = format!("{}u", 10_000 + call);
         let block = encoder.block(&[&POST[..], &[(VARYING, &timeout), ("token", "t")]].concat());
         connection.receive(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * call + 1, &block));
-        assert_eq!(connection.process(0), Progress::NeedBytes);
+        assert_eq!(connection.process(0), ProcessResult::NeedBytes);
         let [Event::Request { stream, head, varying, .. }] = &take_events(&mut connection)[..] else {
             panic!()
         };

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::common::*;
-use http2::{Connection, End, Event, HeaderBlock, Limits, Progress, Sent, StreamId};
+use http2::{Connection, EndOfBody, Event, HeaderBlock, Limits, ProcessResult, SendResult, StreamId};
 
 const STREAMS: u32 = 500;
 
@@ -18,7 +18,7 @@ fn update(stream: u32, by: u32) -> Vec<u8> {
 
 fn process(connection: &mut Connection, bytes: &[u8]) {
     connection.receive(bytes);
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
 }
 
 /// Streams whose heads were sent, with the window of the connection used up.
@@ -28,11 +28,11 @@ fn streams_without_window(connection: &mut Connection) -> Vec<StreamId> {
     let mut streams = Vec::new();
     for event in take_events(connection) {
         let Event::Request { stream, .. } = event else { panic!("{event:?}") };
-        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        connection.send_head(stream, &HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         streams.push(stream);
     }
     assert_eq!(connection.window(streams[0]), Ok(65_535));
-    connection.send_data(streams[0], &mut vec![0; 65_535].into(), End::More).unwrap();
+    connection.send_data(streams[0], &mut vec![0; 65_535].into(), EndOfBody::More).unwrap();
     take_output(connection);
     streams
 }
@@ -57,7 +57,10 @@ fn serve(connection: &mut Connection, notified: &mut [u32]) {
         }
         let Some(stream) = woken.pop_front() else { return };
         if connection.window(stream).unwrap() > 0 {
-            assert_eq!(connection.send_data(stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+            assert_eq!(
+                connection.send_data(stream, &mut vec![0; 1].into(), EndOfBody::More),
+                Ok(SendResult::Whole)
+            );
             connection.window(stream).unwrap();
         }
     }
@@ -151,7 +154,7 @@ fn a_byte_sets_one_owner_to_work_and_the_next_when_that_one_has_sent() {
         process(&mut connection, &frame(PING, ACK, 0, b"12345678"));
         assert!(matches!(take_events(&mut connection)[..], [Event::Pong { .. }]));
         match round % 3 {
-            0 => drop(connection.send_data(stream, &mut vec![0; 1].into(), End::More).unwrap()),
+            0 => drop(connection.send_data(stream, &mut vec![0; 1].into(), EndOfBody::More).unwrap()),
             1 => connection.reset(stream, http2::ErrorCode::CANCEL),
             _ => connection.send_trailers(stream, &HeaderBlock::new([("a", "b")])).unwrap(),
         }
@@ -169,7 +172,7 @@ fn a_stream_that_was_notified_too_late_is_the_next() {
     process(&mut connection, &update(0, 1));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
     // Another one takes the byte without having waited.
-    connection.send_data(streams[7], &mut vec![0; 1].into(), End::More).unwrap();
+    connection.send_data(streams[7], &mut vec![0; 1].into(), EndOfBody::More).unwrap();
     assert_eq!(connection.window(streams[0]), Ok(0));
     process(&mut connection, &update(0, 1));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
@@ -182,14 +185,23 @@ fn a_byte_less_that_is_pending_is_offered_to_one_stream() {
     let limits = Limits { connection_unsent_bytes_max: 1000, ..limits() };
     let mut connection = open(limits);
     let streams = streams_without_window(&mut connection);
-    assert_eq!(connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More), Ok(Sent::Whole));
+    assert_eq!(
+        connection.send_data(streams[0], &mut vec![0; 1000].into(), EndOfBody::More),
+        Ok(SendResult::Whole)
+    );
     for stream in &streams[1..] {
-        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+        assert_eq!(
+            connection.send_data(*stream, &mut vec![0; 1].into(), EndOfBody::More),
+            Ok(SendResult::Part)
+        );
     }
     for stream in &streams[1..] {
         process(&mut connection, &update(0, 1));
         assert_eq!(take_events(&mut connection), [Event::Writable { stream: *stream }]);
-        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+        assert_eq!(
+            connection.send_data(*stream, &mut vec![0; 1].into(), EndOfBody::More),
+            Ok(SendResult::Whole)
+        );
         assert_eq!(take_events(&mut connection), []);
     }
 }
@@ -198,14 +210,20 @@ fn a_byte_less_that_is_pending_is_offered_to_one_stream() {
 fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
     let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
     let streams = streams_without_window(&mut connection);
-    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), EndOfBody::More).unwrap();
     for stream in &streams[1..] {
-        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+        assert_eq!(
+            connection.send_data(*stream, &mut vec![0; 1].into(), EndOfBody::More),
+            Ok(SendResult::Part)
+        );
     }
     connection.reset(streams[0], http2::ErrorCode::CANCEL);
     for stream in &streams[1..] {
         assert_eq!(take_events(&mut connection), [Event::Writable { stream: *stream }]);
-        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Whole));
+        assert_eq!(
+            connection.send_data(*stream, &mut vec![0; 1].into(), EndOfBody::More),
+            Ok(SendResult::Whole)
+        );
     }
     assert_eq!(take_events(&mut connection), []);
 }
@@ -215,9 +233,10 @@ fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
 fn waiting_for_room(connection: &mut Connection) -> [StreamId; 3] {
     let streams = streams_without_window(connection);
     let &[first, second, third, ..] = &streams[..] else { panic!("three streams") };
-    for (stream, bytes, sent) in [(first, 999, Sent::Whole), (second, 2, Sent::Part), (third, 1, Sent::Part)]
+    for (stream, bytes, sent) in
+        [(first, 999, SendResult::Whole), (second, 2, SendResult::Part), (third, 1, SendResult::Part)]
     {
-        assert_eq!(connection.send_data(stream, &mut vec![0; bytes].into(), End::More), Ok(sent));
+        assert_eq!(connection.send_data(stream, &mut vec![0; bytes].into(), EndOfBody::More), Ok(sent));
     }
     [first, second, third]
 }
@@ -245,9 +264,12 @@ fn an_owner_that_has_ended_its_answer_takes_no_turn_of_others() {
 fn an_owner_that_was_notified_of_room_and_waits_for_the_window_passes_the_room_on() {
     let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
     let streams = streams_without_window(&mut connection);
-    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), EndOfBody::More).unwrap();
     for stream in &streams[1..3] {
-        assert_eq!(connection.send_data(*stream, &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+        assert_eq!(
+            connection.send_data(*stream, &mut vec![0; 1].into(), EndOfBody::More),
+            Ok(SendResult::Part)
+        );
     }
     process(&mut connection, &update(0, 1));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[1] }]);
@@ -261,11 +283,14 @@ fn an_owner_that_was_notified_of_the_window_and_waits_for_room_passes_the_window
     let streams = streams_without_window(&mut connection);
     // The first has no window left, so that what it has pending stays.
     process(&mut connection, &frame(SETTINGS, 0, 0, &setting(4, 65_535)));
-    connection.send_data(streams[0], &mut vec![0; 1000].into(), End::More).unwrap();
+    connection.send_data(streams[0], &mut vec![0; 1000].into(), EndOfBody::More).unwrap();
     assert!(streams[1..3].iter().all(|stream| connection.window(*stream) == Ok(0)));
     process(&mut connection, &update(0, 9));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[1] }]);
-    assert_eq!(connection.send_data(streams[1], &mut vec![0; 1].into(), End::More), Ok(Sent::Part));
+    assert_eq!(
+        connection.send_data(streams[1], &mut vec![0; 1].into(), EndOfBody::More),
+        Ok(SendResult::Part)
+    );
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[2] }]);
 }
 
@@ -279,7 +304,10 @@ fn a_connection_knows_whether_owners_wait() {
     process(&mut connection, &update(0, 1));
     assert_eq!(connection.window(streams[0]), Ok(1));
     assert!(!connection.has_waiting_owners());
-    assert_eq!(connection.send_data(streams[0], &mut vec![0; 2000].into(), End::More), Ok(Sent::Part));
+    assert_eq!(
+        connection.send_data(streams[0], &mut vec![0; 2000].into(), EndOfBody::More),
+        Ok(SendResult::Part)
+    );
     assert!(connection.has_waiting_owners());
 }
 
@@ -293,7 +321,8 @@ fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {
         take_events(&mut connection);
         let flood: Vec<u8> = (0..40).flat_map(|n| window(n % 2)).collect();
         connection.receive(&flood);
-        let expected = if handled < 40 { Progress::Paused { until: 1000 } } else { Progress::NeedBytes };
+        let expected =
+            if handled < 40 { ProcessResult::Paused { until: 1000 } } else { ProcessResult::NeedBytes };
         assert_eq!(connection.process(0), expected, "{streams} streams");
         let acknowledged = frames(&take_output(&mut connection));
         assert_eq!(acknowledged.len(), handled, "{streams} streams");

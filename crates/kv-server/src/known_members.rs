@@ -16,7 +16,7 @@ use raft_node::{ChangeCheck, LogSpan, StoreState};
 
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
-use data_dir::bootstrap::{Company, Established, IMPORTED_AT, RunningCluster};
+use data_dir::bootstrap::{Company, IMPORTED_AT, MemberStart, RunningCluster};
 use data_dir::{Directory, OpenStoreError, OpenedStore, open_store};
 use process::runtime::Runtimes;
 use transport::tls::Dialer;
@@ -24,10 +24,10 @@ use transport::tls::Dialer;
 /// The store that belongs to the log just opened.
 pub fn open_fitting_store(
     directory: &Directory,
-    established: &Established,
+    established: &MemberStart,
     company: Company,
 ) -> Result<OpenedStore, OpenStoreError> {
-    let Established { identity, recovery, .. } = established;
+    let MemberStart { identity, recovery, .. } = established;
     let reader = established.log.reader();
     let term = |index| reader.term(index);
     let log = LogSpan { start: recovery.start.index, last: recovery.last.index, term: &term };
@@ -45,17 +45,17 @@ pub fn open_fitting_store(
 }
 
 /// What Raft wrote last of its state.
-fn raft_state(established: &Established) -> Option<StateSeen> {
+fn raft_state(established: &MemberStart) -> Option<StateSeen> {
     raft_node::inspect::read_state(established.recovery.state.as_deref()?).ok()
 }
 
 /// Whether the cluster had begun when this member first took part.
-fn came_late(established: &Established) -> bool {
+fn came_late(established: &MemberStart) -> bool {
     raft_state(established).is_some_and(|state| state.came_late)
 }
 
 /// How many other members Raft had when it last wrote its state.
-fn others_in_log(established: &Established) -> Option<usize> {
+fn others_in_log(established: &MemberStart) -> Option<usize> {
     let identity = &established.identity;
     let state = raft_state(established)?;
     let members = state.voters.iter().chain(&state.learners);
@@ -67,7 +67,7 @@ fn others_in_log(established: &Established) -> Option<usize> {
 pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,
-    established: &Established,
+    established: &MemberStart,
     (store, state): (&Store, StoreState),
     company: Company,
 ) -> Result<Roster, state_machine::ApplyError> {

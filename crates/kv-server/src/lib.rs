@@ -37,7 +37,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use config::flags::{self, FlagError, Notice, Parsed};
+use config::flags::{self, FlagError, Notice, ParsedFlags};
 use config::{Flags, Settings, SettingsError, log_settings, read_file};
 use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
@@ -133,8 +133,8 @@ fn try_run(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), RunError> {
     let (flags, notices) = match flags::parse(arguments, environment)? {
-        Parsed::Flags(flags, notices) => (flags, notices),
-        Parsed::Help(text) => {
+        ParsedFlags::Flags(flags, notices) => (flags, notices),
+        ParsedFlags::Help(text) => {
             say(&text);
             say(&tools::command_line::list());
             return Ok(());

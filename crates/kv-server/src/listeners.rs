@@ -14,17 +14,17 @@ use std::sync::Arc;
 use ::http::HeaderMap;
 use tokio::runtime::Runtime;
 
-use crate::http::{self, Allowed, Gateway, Http};
+use crate::http::{self, AllowedValues, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
 use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
-use crate::status::Source;
+use crate::status::StatusSource;
 use config::{Settings, Urls};
 use grpc_server::client_port::{self, Services, Traffic};
 use grpc_server::listen::{self, BindError, Permits, Sharing};
 use grpc_server::{http2, metrics_port};
 use process::shutdown::Stop;
 use telemetry::metrics::{Exposition, SlowCalls};
-use transport::tls::{Port, Shown, Tls};
+use transport::tls::{Port, ShownAddress, Tls};
 use transport::wire::SocketFile;
 
 /// A listener of clients, and what is spoken on it.
@@ -67,7 +67,12 @@ impl Listeners {
 }
 
 /// What answers over plain HTTP.
-pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings, certificates: Shown) -> Http {
+pub fn http(
+    member: &Arc<Member>,
+    leases: &LeaseService,
+    settings: &Settings,
+    certificates: ShownAddress,
+) -> Http {
     let features = settings.feature_gates.clone();
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates);
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
@@ -77,7 +82,7 @@ pub fn http(member: &Arc<Member>, leases: &LeaseService, settings: &Settings, ce
         let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
         Gateway::new(limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
     });
-    let status = Source::new(Arc::clone(member), leases.table().clone());
+    let status = StatusSource::new(Arc::clone(member), leases.table().clone());
     Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }
 
@@ -87,7 +92,7 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
         tracing::info!(address = %url, "serving metrics");
     }
     let secure = http::metrics_router(http.clone());
-    let plain = http::for_probes_of(secure.clone(), &Allowed::parse(&settings.host_whitelist));
+    let plain = http::for_probes_of(secure.clone(), &AllowedValues::parse(&settings.host_whitelist));
     metrics_port::serve(ports, &metrics_port::Routers { plain, secure }, stop);
 }
 
@@ -98,7 +103,7 @@ pub type ClientServices = Services<CountedHot<Hot>, CountedStreams<Streams>, Cou
 pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
     let member = Arc::clone(&http.member);
     let metrics = Arc::clone(&member.metrics);
-    let router = http::router(http, &Allowed::parse(&settings.cors));
+    let router = http::router(http, &AllowedValues::parse(&settings.cors));
     let slow = SlowCalls::new(settings.slow_call, Arc::clone(&metrics));
     let streams = Streams::new(Arc::clone(&member), leases.clone());
     let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
@@ -107,7 +112,7 @@ pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &S
         hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics), slow.clone()),
         streams: CountedStreams::new(streams, Arc::clone(&metrics)),
         grpc: CountedServices::new(grpc, metrics, slow),
-        http: http::for_hosts(router.clone(), &Allowed::parse(&settings.host_whitelist)),
+        http: http::for_hosts(router.clone(), &AllowedValues::parse(&settings.host_whitelist)),
         https: router,
         limits: front_limits(settings),
     }

@@ -100,11 +100,11 @@ fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flag
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::flags::{Parsed, parse};
+    use config::flags::{ParsedFlags, parse};
 
     fn take(line: &str, members: u64) -> Result<(Settings, Directory), LocalClusterError> {
         match parse(line.split_whitespace().map(Into::into), []) {
-            Ok(Parsed::Flags(flags, _)) => take_slot(&flags, members),
+            Ok(ParsedFlags::Flags(flags, _)) => take_slot(&flags, members),
             other => panic!("{line}: {other:?}"),
         }
     }

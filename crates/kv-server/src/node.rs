@@ -25,10 +25,10 @@ use crate::known_members::{on_members, open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::Apply;
 use crate::member::StoreThread;
-use crate::member::{Anchored, LeaderLeases, LeaseService, start_auto_compaction};
+use crate::member::{ClockAnchor, LeaderLeases, LeaseService, start_auto_compaction};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread, start_raising_level};
-use crate::member::{Incoming, StagingDirectory};
+use crate::member::{ReceivePlace, StagingDirectory};
 use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
 use crate::peer::{self, Context, Levels, Peers};
 use admission::{MemoryLimit, follow_memory};
@@ -37,7 +37,7 @@ use config::Settings;
 use data_dir::Directory;
 use data_dir::Identity;
 use data_dir::TimedFs;
-use data_dir::bootstrap::{self, BootstrapError, Company, Established, RunningCluster};
+use data_dir::bootstrap::{self, BootstrapError, Company, MemberStart, RunningCluster};
 use data_dir::{OpenStoreError, OpenedStore};
 use grpc_server::listen::{BindError, Permits};
 use process::core_file;
@@ -50,7 +50,7 @@ use process::version;
 use telemetry::metrics::Metrics;
 use telemetry::traces::{TraceError, Traces};
 use telemetry::usage::Usage;
-use transport::tls::{Dialer, HandshakeThreads, Port, Shown, Tls, TlsError};
+use transport::tls::{Dialer, HandshakeThreads, Port, ShownAddress, Tls, TlsError};
 
 /// Between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
@@ -275,7 +275,7 @@ impl Running {
         runtimes: &Runtimes,
         settings: Settings,
         directory: &Directory,
-        (established, opened, company): (Established, OpenedStore, Company),
+        (established, opened, company): (MemberStart, OpenedStore, Company),
         metrics: Arc<Metrics>,
         peering: Peering,
     ) -> Result<Running, NodeError> {
@@ -295,8 +295,8 @@ impl Running {
         };
         let peers = Arc::new(Peers::new(context, checkpoints.clone()));
         let place = Box::new(StagingDirectory(directory.store_dir()));
-        let incoming = Incoming::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
-        let anchored = Arc::new(Anchored::new(machine.lease_clock()));
+        let incoming = ReceivePlace::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
+        let anchored = Arc::new(ClockAnchor::new(machine.lease_clock()));
         let lease_table = machine.leases().clone();
         let auth_table = machine.auth().clone();
         let figures = Arc::clone(&metrics);
@@ -353,7 +353,7 @@ impl Running {
     /// Becomes ready, serves, and ends when a signal says so.
     async fn live(
         self,
-        (clients, probes, certificates): (Vec<ClientPort>, Vec<Port>, Shown),
+        (clients, probes, certificates): (Vec<ClientPort>, Vec<Port>, ShownAddress),
         connections_max: u32,
     ) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();

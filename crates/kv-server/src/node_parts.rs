@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mvcc::Store;
-use raft_node::{Config, EmptyLog, Fatal, Handle, Membership, StartError, Started, StoreState, Threads};
+use raft_node::{
+    Config, EmptyLog, Fatal, Handle, Membership, StartError, StartedMember, StoreState, Threads,
+};
 use state_machine::Outcome;
 
 use crate::known_members::{change_check, known_members};
 use crate::member::{
-    Apply, Checkpoints, Hasher, Incoming, LeaderLeases, LeaseService, RaftHost, RaftObserver, run_lease_clock,
+    Apply, Checkpoints, Hasher, LeaderLeases, LeaseService, RaftHost, RaftObserver, ReceivePlace,
+    run_lease_clock,
 };
 use crate::peer::{self, FirstList, LeaseLink, PeerServer, Peers};
 use config::Settings;
-use data_dir::bootstrap::{Established, IMPORTED_AT};
+use data_dir::bootstrap::{IMPORTED_AT, MemberStart};
 use process::runtime::Runtimes;
 use process::shutdown::Stop;
 use telemetry::metrics::Metrics;
@@ -23,14 +26,14 @@ use transport::tls::Port;
 pub fn start_raft(
     runtimes: &Runtimes,
     config: Config,
-    established: Established,
+    established: MemberStart,
     apply: Apply,
     peers: &Arc<Peers>,
     (host, observer): (RaftHost, RaftObserver),
     on_fatal: fn(Fatal),
 ) -> Result<(Handle<Outcome>, Threads), StartError> {
-    let Established { log, recovery, .. } = established;
-    let Started { handle, driver, pump, threads } = raft_node::start(
+    let MemberStart { log, recovery, .. } = established;
+    let StartedMember { handle, driver, pump, threads } = raft_node::start(
         config,
         raft_node::Log::opened(log, recovery),
         apply,
@@ -78,7 +81,7 @@ pub fn raft_config(
 /// What Raft needs from the rest of the member, and what counts its figures.
 pub fn for_raft(
     checkpoints: &Checkpoints,
-    incoming: &Incoming,
+    incoming: &ReceivePlace,
     metrics: &Arc<Metrics>,
     (member_id, apply_slow): (u64, Duration),
     on_members: Box<dyn Fn() + Send + Sync>,
@@ -108,7 +111,7 @@ pub fn start_peers(
     peers: &Arc<Peers>,
     raft: &Handle<Outcome>,
     store: &Store,
-    (incoming, leases, hasher): (Incoming, Arc<LeaderLeases>, Hasher),
+    (incoming, leases, hasher): (ReceivePlace, Arc<LeaderLeases>, Hasher),
     (ports, connections_max): (Vec<Port>, u32),
     stop: &Stop,
 ) {

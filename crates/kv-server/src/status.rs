@@ -31,18 +31,23 @@ const NAME_MAX: usize = 128;
 
 /// Where the document comes from. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Source(Arc<Shared>);
+pub(crate) struct StatusSource(Arc<StatusShared>);
 
-struct Shared {
+struct StatusShared {
     member: Arc<Member>,
     leases: LeaseTable,
     started: Instant,
     made: Mutex<Option<(Instant, Bytes)>>,
 }
 
-impl Source {
-    pub fn new(member: Arc<Member>, leases: LeaseTable) -> Source {
-        Source(Arc::new(Shared { member, leases, started: Instant::now(), made: Mutex::new(None) }))
+impl StatusSource {
+    pub fn new(member: Arc<Member>, leases: LeaseTable) -> StatusSource {
+        StatusSource(Arc::new(StatusShared {
+            member,
+            leases,
+            started: Instant::now(),
+            made: Mutex::new(None),
+        }))
     }
 
     /// The document as JSON, at most a second old. One reader makes it, the others wait for it.
@@ -68,7 +73,7 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or_default()
 }
 
-impl Shared {
+impl StatusShared {
     async fn document(&self) -> Document {
         let member = &self.member;
         let status = member.status();

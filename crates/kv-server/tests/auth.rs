@@ -81,7 +81,7 @@ async fn call(
         tokio_stream::StreamExt::chain(tokio_stream::once(message.to_vec()), tokio_stream::pending());
     let path = http::uri::PathAndQuery::from_static(method.path());
     let mut answers = match method.kind() {
-        api::Kind::BidiStream => grpc.streaming(with_token(messages, "token", token), path, Raw).await?,
+        api::CallKind::BidiStream => grpc.streaming(with_token(messages, "token", token), path, Raw).await?,
         _ => grpc.server_streaming(with_token(message.to_vec(), "token", token), path, Raw).await?,
     }
     .into_inner();

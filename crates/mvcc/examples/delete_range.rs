@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use mvcc::{CompactProgress, KeyRange, LogPosition, MemoryBackend, Options, Previous};
+use mvcc::{CompactProgress, KeyRange, LogPosition, MemoryBackend, Previous, StoreOptions};
 
 /// As the server has it.
 #[global_allocator]
@@ -23,7 +23,7 @@ fn main() {
     let number = |at: usize, otherwise| arguments.get(at).map_or(otherwise, |text| text.parse().unwrap());
     let (keys, rounds) = (number(1, 1_000_000_u64), number(2, 5));
     let (mut writer, store, mut maintainer) =
-        mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     let mut index = 0;
     for _ in 0..rounds {
         let mut step = Instant::now();

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use mvcc::{
-    Backend, CompactProgress, Fetch, KeyRange, LogPosition, MemoryBackend, Options, Pressure, RangeOptions,
-    SledBackend,
+    Backend, CompactProgress, Fetch, KeyRange, LogPosition, MemoryBackend, Pressure, RangeOptions,
+    SledBackend, StoreOptions,
 };
 
 const PUTS: u64 = 1_000_000;
@@ -31,7 +31,7 @@ fn main() {
             Box::new(SledBackend::open(dir.path()).unwrap())
         }
     };
-    let (mut writer, store, mut maintainer) = mvcc::open(backend(), Options::default()).unwrap();
+    let (mut writer, store, mut maintainer) = mvcc::open(backend(), StoreOptions::default()).unwrap();
 
     let mut step = Step::begin();
     let mut written = 0;
@@ -59,7 +59,7 @@ fn main() {
 
     drop((writer, store, maintainer));
     step = Step::begin();
-    let (mut writer, store, mut maintainer) = mvcc::open(backend(), Options::default()).unwrap();
+    let (mut writer, store, mut maintainer) = mvcc::open(backend(), StoreOptions::default()).unwrap();
     step.end("restart", PUTS);
 
     for number in 0..PUTS {

@@ -14,7 +14,7 @@
     reason = "a measuring tool talks to its user and may die"
 )]
 
-use mvcc::{CompactProgress, LogPosition, Maintainer, Options, Pressure, SledBackend, Writer};
+use mvcc::{CompactProgress, LogPosition, Maintainer, Pressure, SledBackend, StoreOptions, Writer};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,7 +26,7 @@ fn main() {
     let kind = arguments.get(1).map_or("ascending", String::as_str);
     let keys: u64 = arguments.get(2).map_or(10_000_000, |keys| keys.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { cache_bytes: 1 << 20, ..Options::default() };
+    let options = StoreOptions { cache_bytes: 1 << 20, ..StoreOptions::default() };
     let backend = Box::new(SledBackend::open(dir.path()).unwrap());
     let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
     let before = kib("VmRSS:");

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use mvcc::{LogPosition, Options, RecountBounds, RecountSpan, Recounted, SledBackend};
+use mvcc::{LogPosition, RecountAnswer, RecountBounds, RecountSpan, SledBackend, StoreOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Those of the server, and its share of a processor.
@@ -30,7 +30,7 @@ fn main() {
         (numbers.first().copied().unwrap_or(1_000_000), numbers.get(1).copied().unwrap_or(256));
     let dir = tempfile::tempdir_in("target").unwrap();
     let backend = Box::new(SledBackend::open(&dir.path().join("store")).unwrap());
-    let (mut writer, store, mut maintainer) = mvcc::open(backend, Options::default()).unwrap();
+    let (mut writer, store, mut maintainer) = mvcc::open(backend, StoreOptions::default()).unwrap();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for number in 0..keys as u64 {
         let mut value = Vec::with_capacity(value_bytes + 8);
@@ -55,7 +55,7 @@ fn main() {
         let began = thread_time();
         while let Some(span) = store.next_span(from, BOUNDS) {
             let part_began = thread_time();
-            assert!(matches!(store.recount(&span, &()).unwrap(), Recounted::Digest(_)));
+            assert!(matches!(store.recount(&span, &()).unwrap(), RecountAnswer::Digest(_)));
             let took = thread_time() - part_began;
             paced += took + (took * PAUSE_FACTOR).max(PAUSE_MIN);
             (from, parts, longest) = (span.next(), parts + 1, longest.max(took));

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mvcc::{
-    CompactProgress, Error, Fetch, KeyRange, LockPurpose, LogPosition, Maintainer, Options, Previous,
-    RangeOptions, SledBackend, Store, Writer,
+    CompactProgress, Error, Fetch, KeyRange, LockPurpose, LogPosition, Maintainer, Previous, RangeOptions,
+    SledBackend, Store, StoreOptions, Writer,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -44,7 +44,7 @@ fn main() {
     let is_cpu = arguments.get(3).is_none_or(|clock| clock == "cpu");
     let clock: fn() -> Duration = if is_cpu { cpu_time } else { wall_time };
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { lock_clock: Some(clock), ..Options::default() };
+    let options = StoreOptions { lock_clock: Some(clock), ..StoreOptions::default() };
     let (writer, store, mut maintainer) =
         mvcc::open(Box::new(SledBackend::open(dir.path()).unwrap()), options).unwrap();
     let mut load = Load { writer, keys, index: 0 };

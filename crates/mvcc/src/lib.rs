@@ -53,13 +53,13 @@ pub use open::open;
 pub use range::KeyRange;
 #[doc(hidden)]
 pub use recount::Flip;
-pub use recount::{RecountBounds, RecountSpan, Recounted};
+pub use recount::{RecountAnswer, RecountBounds, RecountSpan};
 pub use revision::{REVISION_MAX, Revision};
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };
-pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, Staged, Staging};
+pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, StagedStore, Staging};
 pub use types::{
-    CompactProgress, DeleteResult, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex, LogPosition,
-    Options, PersistResult, Pressure, Previous, RangeOptions, RangeResult, Size, Written,
+    BytesWritten, CompactProgress, DeleteResult, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex,
+    LogPosition, PersistResult, Pressure, Previous, RangeOptions, RangeResult, Size, StoreOptions,
 };

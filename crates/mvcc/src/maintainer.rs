@@ -6,7 +6,7 @@
 use crate::checkpoint::CheckpointWriter;
 use crate::compaction::{Compaction, SpaceLimit};
 use crate::error::{Error, Result};
-use crate::types::{CompactProgress, PersistResult, Written};
+use crate::types::{BytesWritten, CompactProgress, PersistResult};
 
 /// There is one per store, owned by the checkpoint thread. After an error it is poisoned and the member must
 /// stop.
@@ -31,7 +31,7 @@ impl Maintainer {
     }
 
     /// Bytes written since the store was opened, by purpose.
-    pub fn written(&self) -> Written {
+    pub fn written(&self) -> BytesWritten {
         self.checkpoints.durable.written
     }
 

@@ -11,14 +11,14 @@ use crate::checkpoint::{CheckpointWriter, DurableState, Marks, RecoveredStore, l
 use crate::error::Result;
 use crate::maintainer::Maintainer;
 use crate::store::{CountCache, Pins, StateLock, Store, StoreShared, Writer};
-use crate::types::{Options, Written};
+use crate::types::{BytesWritten, StoreOptions};
 
 /// Opens a store at its last durable checkpoint. An empty backend becomes an empty store at revision 1.
 ///
 /// Errors: `Corrupt` if anything durable is damaged, `Io` or `Catalogue` if the disk fails.
-pub fn open(mut backend: Box<dyn Backend>, options: Options) -> Result<(Writer, Store, Maintainer)> {
+pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Writer, Store, Maintainer)> {
     let RecoveredStore { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
-    let (items, written) = (Arc::new(items), Written::default());
+    let (items, written) = (Arc::new(items), BytesWritten::default());
     let mut durable = DurableState { backend, files, marks, items, written };
     if is_new {
         // So that an empty store has a format version and a size as well.

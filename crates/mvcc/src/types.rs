@@ -142,7 +142,7 @@ pub struct PersistResult {
 /// Bytes written since the store was opened. The sum without `records`, divided by `records`, is the write
 /// amplification. It is below 1 unless compaction moves much, because blocks are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct BytesWritten {
     /// Raw bytes of the caller's records. Counted when they are persisted.
     pub records: u64,
     /// Blocks appended by checkpoints.
@@ -171,7 +171,7 @@ pub enum CompactProgress {
 
 /// Sizes that bound the store. The server uses `Options::default()`. No value can lose data.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct StoreOptions {
     /// Raw bytes after which the open block is sealed. 64 KiB: a cold read costs one read of this size, and a
     /// hundred or more records share one checksum and one entry of the catalogue.
     pub block_bytes: usize,
@@ -194,9 +194,9 @@ pub struct Options {
     pub lock_clock: Option<fn() -> Duration>,
 }
 
-impl Default for Options {
+impl Default for StoreOptions {
     fn default() -> Self {
-        Options {
+        StoreOptions {
             block_bytes: 64 << 10,
             block_file_bytes: 64 << 20,
             cache_bytes: 64 << 20,

@@ -2,13 +2,13 @@
 
 use crate::common::{everything, range, tiny_options};
 use mvcc::{
-    Backend, Error, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, SledBackend, Store, Update,
-    Writer,
+    Backend, Error, KeyRange, LogPosition, Maintainer, MemoryBackend, SledBackend, Store, StoreOptions,
+    Update, Writer,
 };
 
 type Handles = (Writer, Store, Maintainer);
 
-fn open(backend: &MemoryBackend, options: Options) -> Result<Handles, Error> {
+fn open(backend: &MemoryBackend, options: StoreOptions) -> Result<Handles, Error> {
     mvcc::open(Box::new(backend.clone()), options)
 }
 
@@ -120,7 +120,7 @@ fn an_entry_of_an_earlier_checkpoint_is_noticed() {
 fn a_block_damaged_while_the_store_runs_is_never_served() {
     let mut backend = populated();
     // No cache: every read is cold.
-    let (_, store, _) = open(&backend, Options { cache_bytes: 0, ..tiny_options() }).unwrap();
+    let (_, store, _) = open(&backend, StoreOptions { cache_bytes: 0, ..tiny_options() }).unwrap();
     let before = store.range(&KeyRange::all(), 0, &everything()).unwrap();
     for number in backend.files().unwrap() {
         let file = backend.open_file(number).unwrap();
@@ -138,7 +138,7 @@ fn a_block_damaged_while_the_store_runs_is_never_served() {
 fn compaction_stops_at_a_damaged_block_and_the_maintainer_with_it() {
     let mut backend = populated();
     let (mut writer, _store, mut maintainer) =
-        open(&backend, Options { cache_bytes: 0, ..tiny_options() }).unwrap();
+        open(&backend, StoreOptions { cache_bytes: 0, ..tiny_options() }).unwrap();
     for number in backend.files().unwrap() {
         let file = backend.open_file(number).unwrap();
         file.truncate(30).unwrap();

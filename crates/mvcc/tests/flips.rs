@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Oracle, tiny_options};
 use mvcc::{
-    Backend, CompactProgress, Error, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions, SledBackend,
+    Backend, CompactProgress, Error, KeyRange, LogPosition, MemoryBackend, RangeOptions, SledBackend,
+    StoreOptions,
 };
 
 /// The result of opening a store with one flipped byte.
@@ -271,8 +272,12 @@ fn leftovers_of_a_start_that_was_killed_are_cleared_away() {
 /// A store in memory with block files of about `bytes`. The record at main revision `n` has the key `n`.
 fn sample(bytes: usize) -> (MemoryBackend, mvcc::Store) {
     let backend = MemoryBackend::new();
-    let options =
-        Options { block_bytes: 4096, block_file_bytes: 256 << 10, cache_bytes: 0, ..Options::default() };
+    let options = StoreOptions {
+        block_bytes: 4096,
+        block_file_bytes: 256 << 10,
+        cache_bytes: 0,
+        ..StoreOptions::default()
+    };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend.clone()), options).unwrap();
     let (mut written, mut noise) = (0, 1u64);
     while written < bytes {

@@ -2,7 +2,7 @@
 //! format and a page in the documentation, not a new constant.
 
 use crate::common::{everything, range};
-use mvcc::{Backend, CompactProgress, KeyRange, LogPosition, MemoryBackend, Options, Previous, Update};
+use mvcc::{Backend, CompactProgress, KeyRange, LogPosition, MemoryBackend, Previous, StoreOptions, Update};
 
 /// File 1 of the store of `write`: its header, then two blocks, the first compressed.
 const BLOCK_FILE: &str = include_str!("format/block_file.hex");
@@ -11,7 +11,8 @@ const CATALOGUE: &str = include_str!("format/catalogue.hex");
 
 fn write() -> MemoryBackend {
     let backend = MemoryBackend::new();
-    let (mut writer, _, mut maintainer) = mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+    let (mut writer, _, mut maintainer) =
+        mvcc::open(Box::new(backend.clone()), StoreOptions::default()).unwrap();
     let mut request = writer.begin();
     request.put(b"a", &[b'x'; 100], 0);
     request.put(b"b", b"value of b", 0x0102_0304_0506_0708);
@@ -72,7 +73,7 @@ fn bytes_of_an_earlier_program_are_read_back() {
     let entry = |line: &str| line.split_once(' ').map(|(key, value)| (unhex(key), unhex(value))).unwrap();
     backend.update(Update { puts: CATALOGUE.lines().map(entry).collect(), removals: vec![] }).unwrap();
 
-    let (_, store, _) = mvcc::open(Box::new(backend), Options::default()).unwrap();
+    let (_, store, _) = mvcc::open(Box::new(backend), StoreOptions::default()).unwrap();
     assert_eq!((store.revision(), store.compact_revision()), (7, 3));
     assert_eq!(store.applied(), LogPosition::new(301, 2));
     assert_eq!(store.item(b"member/1").unwrap(), "url");

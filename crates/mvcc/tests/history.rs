@@ -2,12 +2,12 @@
 
 use mvcc::{
     Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
-    LogPosition, Maintainer, MemoryBackend, Options, Previous, REVISION_MAX, RangeOptions, Revision, Store,
-    Writer,
+    LogPosition, Maintainer, MemoryBackend, Previous, REVISION_MAX, RangeOptions, Revision, Store,
+    StoreOptions, Writer,
 };
 
 fn open() -> (Writer, Store, Maintainer) {
-    let options = Options { block_bytes: 700, ..Options::default() };
+    let options = StoreOptions { block_bytes: 700, ..StoreOptions::default() };
     mvcc::open(Box::new(MemoryBackend::new()), options).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn lines(history: &History) -> Vec<String> {
 /// A store that is filled with a history.
 fn imported(history: &History) -> (Writer, Store, Maintainer) {
     let backend = MemoryBackend::new();
-    let options = Options { block_bytes: 500, ..Options::default() };
+    let options = StoreOptions { block_bytes: 500, ..StoreOptions::default() };
     let mut import = Import::begin(Box::new(backend.clone()), &options).unwrap();
     history.items().iter().for_each(|(key, value)| import.item(key, value).unwrap());
     let mut next = History::START;
@@ -110,7 +110,7 @@ fn changes_that_no_store_has_are_refused() {
         (Change::Delete { revision: Revision { main: 7, sub: -1 }, key: b"a" }, "out of range"),
         (Change::Delete { revision: Revision { main: 7, sub: 1 << 40 }, key: b"a" }, "out of range"),
     ] {
-        let mut import = Import::begin(Box::new(MemoryBackend::new()), &Options::default()).unwrap();
+        let mut import = Import::begin(Box::new(MemoryBackend::new()), &StoreOptions::default()).unwrap();
         import.change(put(5, 5, 1, b"a")).unwrap();
         let error = import.change(change).unwrap_err();
         let is_right = matches!(&error, Error::Refused { reason: found, .. } if found.contains(reason));
@@ -126,7 +126,7 @@ fn a_store_that_begins_beyond_the_last_revision_is_refused() {
         (i64::MIN, -1, false),
         (REVISION_MAX, i64::MAX, false),
     ] {
-        let import = Import::begin(Box::new(MemoryBackend::new()), &Options::default()).unwrap();
+        let import = Import::begin(Box::new(MemoryBackend::new()), &StoreOptions::default()).unwrap();
         let applied = LogPosition::new(1, 1);
         let finished = import.finish(ImportedState { applied, revision, compact_revision });
         assert_eq!(finished.is_ok(), is_taken, "{revision}, compacted {compact_revision}");
@@ -136,7 +136,7 @@ fn a_store_that_begins_beyond_the_last_revision_is_refused() {
 #[test]
 fn a_store_at_the_last_revision_is_followed_compacted_and_opened_again() {
     let backend = MemoryBackend::new();
-    let import = Import::begin(Box::new(backend.clone()), &Options::default()).unwrap();
+    let import = Import::begin(Box::new(backend.clone()), &StoreOptions::default()).unwrap();
     let begun = ImportedState {
         applied: LogPosition::new(1, 1),
         revision: REVISION_MAX - 3,
@@ -144,7 +144,7 @@ fn a_store_at_the_last_revision_is_followed_compacted_and_opened_again() {
     };
     import.finish(begun).unwrap();
     let (mut writer, store, mut maintainer) =
-        mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+        mvcc::open(Box::new(backend.clone()), StoreOptions::default()).unwrap();
     let mut follower = store.follow();
     for (index, value) in [(2, "one"), (3, "two"), (4, "three")] {
         writer.begin().put(b"a", value.as_bytes(), 0);
@@ -164,7 +164,7 @@ fn a_store_at_the_last_revision_is_followed_compacted_and_opened_again() {
     let newest = store.get(b"a", 0).unwrap();
     let hash = store.hash_kv(0).unwrap();
     drop((writer, store, maintainer));
-    let (_writer, store, _maintainer) = mvcc::open(Box::new(backend), Options::default()).unwrap();
+    let (_writer, store, _maintainer) = mvcc::open(Box::new(backend), StoreOptions::default()).unwrap();
     assert_eq!((store.get(b"a", 0).unwrap(), store.revision()), (newest, REVISION_MAX));
     assert_eq!(store.hash_kv(0).unwrap().hash, hash.hash);
     assert_eq!(lines(&store.pin_history()).len(), 1);

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use mvcc::{KeyRange, LogPosition, Options, RangeOptions, SledBackend, Store, Writer};
+use mvcc::{KeyRange, LogPosition, RangeOptions, SledBackend, Store, StoreOptions, Writer};
 
 const KEYS: u64 = 30_000;
 const VALUE_BYTES: usize = 256;
@@ -17,7 +17,7 @@ fn key(number: u64) -> [u8; 8] {
 
 /// All blocks are on the disk: the cache holds two of them.
 fn scattered(dir: &std::path::Path) -> (Writer, Store) {
-    let options = Options { cache_bytes: 128 << 10, ..Options::default() };
+    let options = StoreOptions { cache_bytes: 128 << 10, ..StoreOptions::default() };
     let open = || mvcc::open(Box::new(SledBackend::open(dir).unwrap()), options).unwrap();
     let (mut writer, store, mut maintainer) = open();
     for number in 0..KEYS {
@@ -92,6 +92,6 @@ fn a_store_knows_whether_it_fits_in_its_cache() {
     assert!(!store.fits_in_cache(), "eight megabytes, and two blocks");
     drop((writer, store));
     let (_writer, store, _) =
-        mvcc::open(Box::new(SledBackend::open(dir.path()).unwrap()), Options::default()).unwrap();
+        mvcc::open(Box::new(SledBackend::open(dir.path()).unwrap()), StoreOptions::default()).unwrap();
     assert!(store.fits_in_cache());
 }

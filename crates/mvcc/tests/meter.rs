@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use mvcc::{Error, Fetch, KeyRange, MemoryBackend, Meter, Options, RangeOptions, Store, Writer};
+use mvcc::{Error, Fetch, KeyRange, MemoryBackend, Meter, RangeOptions, Store, StoreOptions, Writer};
 
 const KEYS: usize = 5000;
 const VALUE_BYTES: usize = 100;
@@ -10,7 +10,7 @@ const VALUE_BYTES: usize = 100;
 fn filled() -> (Writer, Store) {
     let backend = Box::new(MemoryBackend::default());
     let (mut writer, store, _maintainer) =
-        mvcc::open(backend, Options::default()).expect("an empty store opens");
+        mvcc::open(backend, StoreOptions::default()).expect("an empty store opens");
     for number in 0..KEYS {
         let mut revision = writer.begin();
         revision.put(format!("k{number:05}").as_bytes(), &[b'v'; VALUE_BYTES], 0);

@@ -6,8 +6,8 @@
 )]
 
 use mvcc::{
-    Fetch, KeyRange, LogPosition, Maintainer, Options, Pressure, Previous, RangeOptions, SledBackend, Store,
-    Writer,
+    Fetch, KeyRange, LogPosition, Maintainer, Pressure, Previous, RangeOptions, SledBackend, Store,
+    StoreOptions, Writer,
 };
 
 /// Small enough for a test, and large enough that the memory of the process itself does not matter.
@@ -34,11 +34,11 @@ struct Location {
 impl Location {
     fn new() -> Location {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = StoreOptions {
             cache_bytes: 1 << 20,
             checkpoint_due_bytes: 1 << 20,
             checkpoint_full_bytes: 4 << 20,
-            ..Options::default()
+            ..StoreOptions::default()
         };
         let backend = Box::new(SledBackend::open(dir.path()).unwrap());
         let (writer, store, maintainer) = mvcc::open(backend, options).unwrap();

@@ -7,8 +7,8 @@ use std::thread;
 
 use crate::common::tiny_options;
 use mvcc::{
-    Backend, CompactProgress, Error, Fetch, KeyRange, LogPosition, MemoryBackend, Options, RangeOptions,
-    SledBackend, Staging, Store, Writer,
+    Backend, CompactProgress, Error, Fetch, KeyRange, LogPosition, MemoryBackend, RangeOptions, SledBackend,
+    Staging, Store, StoreOptions, Writer,
 };
 
 const KEYS: i64 = 50;
@@ -64,7 +64,7 @@ fn change(writer: &mut Writer, main: i64) {
 }
 
 fn race(backend: Box<dyn Backend>, requests: i64) {
-    let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
+    let options = StoreOptions { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(backend, options).unwrap();
     let is_over = AtomicBool::new(false);
     #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
@@ -140,7 +140,7 @@ fn check_whole(store: &Store, seed: i64) {
 
 #[test]
 fn no_reader_sees_a_partial_request() {
-    let options = Options { changes_per_hold: 16, checkpoint_due_bytes: 64 << 10, ..tiny_options() };
+    let options = StoreOptions { changes_per_hold: 16, checkpoint_due_bytes: 64 << 10, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let is_over = AtomicBool::new(false);
     let hashes = Mutex::new(BTreeMap::new());
@@ -192,7 +192,7 @@ fn no_reader_sees_a_partial_request() {
 
 /// Installs a leader's history repeatedly under a follower's readers.
 fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Backend>, rounds: i64) {
-    let options = Options { checkpoint_due_bytes: 4096, ..tiny_options() };
+    let options = StoreOptions { checkpoint_due_bytes: 4096, ..tiny_options() };
     let (mut writer, leader, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let (_follower, store, mut installer) = mvcc::open(home, options).unwrap();
     let is_over = AtomicBool::new(false);

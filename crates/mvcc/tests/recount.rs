@@ -5,8 +5,8 @@ use std::cell::Cell;
 
 use crate::common::{range, tiny_options};
 use mvcc::{
-    CompactProgress, Error, Flip, LogPosition, Maintainer, MemoryBackend, Meter, Options, Previous,
-    RecountBounds, RecountSpan, Recounted, Revision, Store, Writer,
+    CompactProgress, Error, Flip, LogPosition, Maintainer, MemoryBackend, Meter, Previous, RecountAnswer,
+    RecountBounds, RecountSpan, Revision, Store, StoreOptions, Writer,
 };
 
 const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
@@ -16,12 +16,12 @@ struct Member {
     store: Store,
     maintainer: Maintainer,
     backend: MemoryBackend,
-    options: Options,
+    options: StoreOptions,
 }
 
 impl Member {
     fn new(block_bytes: usize) -> Member {
-        let options = Options { block_bytes, cache_bytes: 1 << 20, ..tiny_options() };
+        let options = StoreOptions { block_bytes, cache_bytes: 1 << 20, ..tiny_options() };
         let backend = MemoryBackend::new();
         let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), options).unwrap();
         Member { writer, store, maintainer, backend, options }
@@ -60,7 +60,7 @@ impl Member {
     }
 
     /// Digests of all spans that `self` makes, here and on the other member.
-    fn compare(&self, other: &Member) -> Vec<(RecountSpan, Recounted, Recounted)> {
+    fn compare(&self, other: &Member) -> Vec<(RecountSpan, RecountAnswer, RecountAnswer)> {
         let (mut all, mut from) = (Vec::new(), RecountSpan::START);
         while let Some(span) = self.store.next_span(from, BOUNDS) {
             let [here, there] = [self, other].map(|member| member.store.recount(&span, &()).unwrap());
@@ -74,7 +74,7 @@ impl Member {
 fn are_equal(one: &Member, other: &Member) -> usize {
     let all = one.compare(other);
     for (span, one, other) in &all {
-        assert!(matches!(one, Recounted::Digest(_)) && one == other, "{span:?}: {one:?} {other:?}");
+        assert!(matches!(one, RecountAnswer::Digest(_)) && one == other, "{span:?}: {one:?} {other:?}");
     }
     all.len()
 }
@@ -130,7 +130,7 @@ fn a_recount_of_all_blocks_ends_when_its_meter_says_so() {
     let (one, _) = members();
     let to = Revision { main: one.store.revision(), sub: i64::MAX };
     let span = RecountSpan { from: RecountSpan::START, to, compacted: one.store.compact_revision() };
-    assert!(matches!(one.store.recount(&span, &()), Ok(Recounted::Digest(_))));
+    assert!(matches!(one.store.recount(&span, &()), Ok(RecountAnswer::Digest(_))));
     let meter = Third(Cell::new(0));
     assert!(matches!(one.store.recount(&span, &meter), Err(Error::Interrupted)));
     assert_eq!(meter.0.get(), 3);
@@ -159,7 +159,7 @@ fn a_flipped_bit_changes_one_digest() {
             let [differs] = differ[..] else {
                 panic!("{flip:?} of key {number}, stored: {is_stored}: {differ:?}")
             };
-            assert_eq!(differs == Recounted::Damaged, flip == Flip::Kind, "{flip:?}: {differs:?}");
+            assert_eq!(differs == RecountAnswer::Damaged, flip == Flip::Kind, "{flip:?}: {differs:?}");
         }
         assert!(flipped >= wanted_min, "{flip:?}: {flipped}");
     }

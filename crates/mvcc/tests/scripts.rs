@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use mvcc::{
     Backend, Change, Changes, CompactProgress, Error, Fetch, Flip, Follower, History, Import, ImportedState,
-    KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, Options, PinnedRange, Present, Previous,
-    RangeOptions, RangeResult, RecountBounds, RecountSpan, Revision, RevisionWriter, Staged, Staging, Store,
-    Writer,
+    KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, PinnedRange, Present, Previous, RangeOptions,
+    RangeResult, RecountBounds, RecountSpan, Revision, RevisionWriter, StagedStore, Staging, Store,
+    StoreOptions, Writer,
 };
 
 /// Longer results are shown by their number of pairs, the first and the last.
@@ -48,7 +48,7 @@ fn scripts_give_their_output() {
 }
 
 struct Script {
-    options: Options,
+    options: StoreOptions,
     stores: BTreeMap<String, Member>,
     name: String,
     /// Chunks of exported checkpoints, by the name of their store.
@@ -141,7 +141,7 @@ impl Script {
 }
 
 impl Member {
-    fn open(backend: MemoryBackend, options: Options) -> Result<Self, Error> {
+    fn open(backend: MemoryBackend, options: StoreOptions) -> Result<Self, Error> {
         let (writer, store, maintainer) = mvcc::open(Box::new(backend.clone()), options)?;
         let wakes = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&wakes);
@@ -365,7 +365,7 @@ fn operate(request: &mut RevisionWriter<'_>, operation: &str) -> Result<String, 
     })
 }
 
-fn receive(backend: &MemoryBackend, chunks: &[Bytes], options: &Options) -> Result<Staged, Error> {
+fn receive(backend: &MemoryBackend, chunks: &[Bytes], options: &StoreOptions) -> Result<StagedStore, Error> {
     let mut staging = Staging::begin(Box::new(backend.incoming()), options)?;
     chunks.iter().try_for_each(|chunk| staging.add(chunk))?;
     staging.finish()
@@ -386,7 +386,7 @@ fn spoiled(mut chunks: Vec<Bytes>, how: &str) -> Vec<Bytes> {
     chunks
 }
 
-fn import(history: &History, backend: &MemoryBackend, options: &Options) -> Result<(), Error> {
+fn import(history: &History, backend: &MemoryBackend, options: &StoreOptions) -> Result<(), Error> {
     let mut import = Import::begin(Box::new(backend.clone()), options)?;
     history.items().iter().try_for_each(|(key, value)| import.item(key, value))?;
     let mut next = History::START;
@@ -405,7 +405,7 @@ fn recount(one: &Store, other: &Store) -> Result<String, Error> {
         let (here, there) = (one.recount(&span, &())?, other.recount(&span, &())?);
         let verdict = match there {
             _ if here == there => "equal".to_owned(),
-            mvcc::Recounted::Digest(_) => "different".to_owned(),
+            mvcc::RecountAnswer::Digest(_) => "different".to_owned(),
             other => format!("{other:?}"),
         };
         *found.entry(verdict).or_insert(0) += 1;
@@ -414,7 +414,7 @@ fn recount(one: &Store, other: &Store) -> Result<String, Error> {
     Ok(joined(found.iter().map(|(verdict, count)| format!("{count} {verdict}"))))
 }
 
-fn set_option(options: &mut Options, option: &str) {
+fn set_option(options: &mut StoreOptions, option: &str) {
     let (name, value) = option.split_once('=').unwrap();
     let value: usize = value.parse().unwrap();
     match name {

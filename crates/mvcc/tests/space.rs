@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Oracle, tiny_options};
 use mvcc::{
-    Backend, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Pressure,
-    RangeOptions, SledBackend, Store, Writer,
+    Backend, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Pressure, RangeOptions,
+    SledBackend, Store, StoreOptions, Writer,
 };
 
 /// As in the server.
@@ -16,8 +16,8 @@ const KEYS_PER_STEP: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Small blocks and files, so that there are many, and large enough that headers do not matter.
-fn small_options() -> Options {
-    Options { block_bytes: 2048, block_file_bytes: 32 << 10, cache_bytes: 64 << 10, ..tiny_options() }
+fn small_options() -> StoreOptions {
+    StoreOptions { block_bytes: 2048, block_file_bytes: 32 << 10, cache_bytes: 64 << 10, ..tiny_options() }
 }
 
 fn file_bytes(backend: &MemoryBackend) -> u64 {
@@ -209,7 +209,7 @@ fn every_byte_of_every_file_is_accounted_for() {
 #[test]
 fn reads_are_correct_between_any_two_steps() {
     let backend = MemoryBackend::new();
-    let options = Options { block_bytes: 512, block_file_bytes: 4096, ..tiny_options() };
+    let options = StoreOptions { block_bytes: 512, block_file_bytes: 4096, ..tiny_options() };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend.clone()), options).unwrap();
     let mut oracle = Oracle::default();
     for number in 0..240u64 {
@@ -287,7 +287,7 @@ fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("store");
     let backend = Box::new(SledBackend::open(&home).unwrap());
-    let (mut writer, store, mut maintainer) = mvcc::open(backend, Options::default()).unwrap();
+    let (mut writer, store, mut maintainer) = mvcc::open(backend, StoreOptions::default()).unwrap();
     for number in 0..revisions {
         put(&mut writer, &mut maintainer, number, keys, value_bytes);
     }

@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use mvcc::{
-    Fetch, KeyRange, LogPosition, Maintainer, Options, Pressure, RangeOptions, SledBackend, Staging, Store,
-    Writer,
+    Fetch, KeyRange, LogPosition, Maintainer, Pressure, RangeOptions, SledBackend, Staging, Store,
+    StoreOptions, Writer,
 };
 
 /// Bytes of a chunk between two members.
@@ -26,7 +26,7 @@ impl Member {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let backend = Box::new(SledBackend::open(&dir.path().join("store")).unwrap());
-        let (writer, store, maintainer) = mvcc::open(backend, Options::default()).unwrap();
+        let (writer, store, maintainer) = mvcc::open(backend, StoreOptions::default()).unwrap();
         Member { dir, writer, store, maintainer }
     }
 
@@ -77,7 +77,7 @@ fn travel(puts: u64, value_bytes: usize) {
     let mut export = leader.maintainer.export();
     let begun = Instant::now();
     let incoming = Box::new(SledBackend::incoming(&follower.dir.path().join("store")).unwrap());
-    let mut staging = Staging::begin(incoming, &Options::default()).unwrap();
+    let mut staging = Staging::begin(incoming, &StoreOptions::default()).unwrap();
     while let Some(chunk) = export.next(CHUNK_BYTES).unwrap() {
         staging.add(&chunk).unwrap();
     }

@@ -12,7 +12,7 @@ use crate::running::{
 };
 use bytes::Bytes;
 use raft_node::{
-    Config, LogIndex, LogPosition, ProposeError, RaftLimits, ReadError, Role, StartError, Started,
+    Config, LogIndex, LogPosition, ProposeError, RaftLimits, ReadError, Role, StartError, StartedMember,
     TransferError, start,
 };
 use wal::RealFs;
@@ -237,7 +237,7 @@ fn a_driver_that_never_ran_leaves_no_waiter() {
     let book = Book { lines: Lines::default(), applied: LogPosition::default(), shelf: Shelf::default() };
     let (wire, host) = (Arc::new(Wire { from: 1, wires: Wires::default() }), Arc::new(Counts::default()));
     let log = open(SimFs::new(), Path::new("/log"));
-    let Started { handle, driver, threads, .. } =
+    let StartedMember { handle, driver, threads, .. } =
         start(config(1, 1), log, book, wire, Box::new(|fatal| panic!("{fatal}")), host, Arc::new(()))
             .unwrap();
     drop(driver);

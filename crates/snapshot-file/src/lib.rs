@@ -19,4 +19,4 @@ pub mod trailer; // the checksum at the end of a saved file
 pub mod read; // a file becomes a store
 
 pub use export::{ExportError, SnapshotFile};
-pub use read::{BUMPED_REVISION_MAX, Imported, ReadError, Revisions};
+pub use read::{BUMPED_REVISION_MAX, ImportResult, Revisions, SnapshotReadError};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
 use bbolt::{Bucket, BucketCursor, Database, Source};
-use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Options, Revision};
+use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Revision, StoreOptions};
 use prost::Message;
 use state_machine::{AuthState, Genesis, TTL_MAX};
 
@@ -23,7 +23,7 @@ pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
 
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum SnapshotReadError {
     #[error("the file is damaged")]
     Damaged(#[from] bbolt::Error),
     #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
@@ -49,7 +49,7 @@ pub struct Revisions {
 
 /// What was imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportResult {
     pub revision: i64,
     pub compact_revision: i64,
     pub changes: u64,
@@ -65,12 +65,12 @@ pub fn import<S: Source>(
     revisions: Revisions,
     members: &Genesis,
     applied: LogPosition,
-) -> Result<Imported, ReadError> {
+) -> Result<ImportResult, SnapshotReadError> {
     let file = BucketFile { database, buckets: database.buckets()? };
     file.check_all_but_keys()?;
     let auth = file.auth()?;
     let compacted = file.compact_revision()?;
-    let mut import = Import::begin(backend, &Options::default())?;
+    let mut import = Import::begin(backend, &StoreOptions::default())?;
     for (key, value) in auth {
         import.item(&key, &value)?;
     }
@@ -82,18 +82,18 @@ pub fn import<S: Source>(
     let newest = newest.max(compacted).max(1);
     let revision = match newest.checked_add(revisions.bump) {
         Some(raised) if revisions.bump == 0 || raised <= BUMPED_REVISION_MAX => raised,
-        Some(_) | None => return Err(ReadError::Bump { newest, bump: revisions.bump }),
+        Some(_) | None => return Err(SnapshotReadError::Bump { newest, bump: revisions.bump }),
     };
     let compact_revision = if revisions.is_compacted { revision } else { compacted };
     import.finish(ImportedState { applied, revision, compact_revision })?;
-    Ok(Imported { revision, compact_revision, changes, leases })
+    Ok(ImportResult { revision, compact_revision, changes, leases })
 }
 
 /// The newest revision of a file. Reads all keys.
-pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, ReadError> {
+pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, SnapshotReadError> {
     let file = BucketFile { database, buckets: database.buckets()? };
     let mut newest = file.compact_revision()?.max(1);
-    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    let mut cursor = file.cursor("key")?.ok_or(SnapshotReadError::NoBucket("key"))?;
     while let Some((key, _)) = cursor.next_pair()? {
         let (revision, _) = record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
         newest = newest.max(revision.main);
@@ -107,7 +107,7 @@ pub fn newest_changes<S: Source>(
     database: &Database<S>,
     count: Option<usize>,
     mut take: impl FnMut(&Change<'_>),
-) -> Result<(), ReadError> {
+) -> Result<(), SnapshotReadError> {
     let file = BucketFile { database, buckets: database.buckets()? };
     let after = match count {
         Some(count) => {
@@ -115,7 +115,7 @@ pub fn newest_changes<S: Source>(
         }
         None => 0,
     };
-    let mut cursor = file.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    let mut cursor = file.cursor("key")?.ok_or(SnapshotReadError::NoBucket("key"))?;
     while let Some((key, value)) = cursor.next_pair()? {
         let (revision, is_tombstone) =
             record::read_change_key(key).ok_or_else(|| bad("key", key, "not a revision"))?;
@@ -127,7 +127,7 @@ pub fn newest_changes<S: Source>(
     Ok(())
 }
 
-fn stored(key: &[u8], value: &[u8]) -> Result<KeyValue, ReadError> {
+fn stored(key: &[u8], value: &[u8]) -> Result<KeyValue, SnapshotReadError> {
     KeyValue::decode(value).map_err(|_| bad("key", key, "not a key-value pair"))
 }
 
@@ -136,7 +136,7 @@ fn change<'s>(
     revision: Revision,
     is_tombstone: bool,
     stored: &'s KeyValue,
-) -> Result<Change<'s>, ReadError> {
+) -> Result<Change<'s>, SnapshotReadError> {
     match is_tombstone {
         true => Ok(Change::Delete { revision, key: &stored.key }),
         false => put(revision, stored)
@@ -151,14 +151,14 @@ struct BucketFile<'d, S> {
 }
 
 impl<S: Source> BucketFile<'_, S> {
-    fn cursor(&self, name: &'static str) -> Result<Option<BucketCursor<'_, S>>, ReadError> {
+    fn cursor(&self, name: &'static str) -> Result<Option<BucketCursor<'_, S>>, SnapshotReadError> {
         let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
         Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
     }
 
     /// Reads the buckets that are small, also those that are not imported: a file with a damaged page is not
     /// imported at all.
-    fn check_all_but_keys(&self) -> Result<(), ReadError> {
+    fn check_all_but_keys(&self) -> Result<(), SnapshotReadError> {
         for bucket in self.buckets.iter().filter(|bucket| bucket.name() != record::KEY) {
             let mut cursor = self.database.cursor(bucket)?;
             while cursor.next_pair()?.is_some() {}
@@ -167,7 +167,7 @@ impl<S: Source> BucketFile<'_, S> {
     }
 
     /// The items of users and roles.
-    fn auth(&self) -> Result<record::Pairs, ReadError> {
+    fn auth(&self) -> Result<record::Pairs, SnapshotReadError> {
         let mut state = AuthState::default();
         if let Some(mut auth) = self.cursor("auth")? {
             while let Some((key, value)) = auth.next_pair()? {
@@ -198,7 +198,7 @@ impl<S: Source> BucketFile<'_, S> {
         &self,
         bucket: &'static str,
         mut take: impl FnMut(String, M),
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), SnapshotReadError> {
         let Some(mut cursor) = self.cursor(bucket)? else { return Ok(()) };
         while let Some((key, value)) = cursor.next_pair()? {
             let name = String::from_utf8(key.to_vec());
@@ -209,8 +209,8 @@ impl<S: Source> BucketFile<'_, S> {
     }
 
     /// The revision to which etcd has compacted, or was about to; -1: none.
-    fn compact_revision(&self) -> Result<i64, ReadError> {
-        let mut meta = self.cursor("meta")?.ok_or(ReadError::NoBucket("meta"))?;
+    fn compact_revision(&self) -> Result<i64, SnapshotReadError> {
+        let mut meta = self.cursor("meta")?.ok_or(SnapshotReadError::NoBucket("meta"))?;
         let mut compacted = -1;
         while let Some((key, value)) = meta.next_pair()? {
             if key == record::FINISHED_COMPACT || key == record::SCHEDULED_COMPACT {
@@ -224,7 +224,7 @@ impl<S: Source> BucketFile<'_, S> {
     }
 
     /// Adds all leases. Returns how many there are.
-    fn leases(&self, import: &mut Import) -> Result<u64, ReadError> {
+    fn leases(&self, import: &mut Import) -> Result<u64, SnapshotReadError> {
         let Some(mut cursor) = self.cursor("lease")? else { return Ok(0) };
         let mut leases = Vec::new();
         while let Some((key, value)) = cursor.next_pair()? {
@@ -245,8 +245,8 @@ impl<S: Source> BucketFile<'_, S> {
     }
 
     /// Adds all changes. Returns the newest revision and the number of changes.
-    fn changes(&self, import: &mut Import) -> Result<(i64, u64), ReadError> {
-        let mut cursor = self.cursor("key")?.ok_or(ReadError::NoBucket("key"))?;
+    fn changes(&self, import: &mut Import) -> Result<(i64, u64), SnapshotReadError> {
+        let mut cursor = self.cursor("key")?.ok_or(SnapshotReadError::NoBucket("key"))?;
         let (mut newest, mut count) = (1, 0);
         while let Some((key, value)) = cursor.next_pair()? {
             let revision = record::read_change_key(key);
@@ -277,17 +277,17 @@ fn put(revision: Revision, stored: &KeyValue) -> Option<Change<'_>> {
     (stored.mod_revision == revision.main).then_some(Change::Put { revision, kv })
 }
 
-fn bad(bucket: &'static str, key: &[u8], what: &'static str) -> ReadError {
-    ReadError::Record { bucket, key: key.escape_ascii().to_string(), what }
+fn bad(bucket: &'static str, key: &[u8], what: &'static str) -> SnapshotReadError {
+    SnapshotReadError::Record { bucket, key: key.escape_ascii().to_string(), what }
 }
 
 /// A change that the store refuses is a fault of the file; everything else is one of the disk.
-fn refused(key: &[u8], source: mvcc::Error) -> ReadError {
+fn refused(key: &[u8], source: mvcc::Error) -> SnapshotReadError {
     match source {
         mvcc::Error::Refused { .. } => {
-            ReadError::Refused { bucket: "key", key: key.escape_ascii().to_string(), source }
+            SnapshotReadError::Refused { bucket: "key", key: key.escape_ascii().to_string(), source }
         }
-        other => ReadError::Store(other),
+        other => SnapshotReadError::Store(other),
     }
 }
 
@@ -351,7 +351,7 @@ mod tests {
             let found = imported.ok().map(|imported| imported.revision);
             assert_eq!(found, wanted, "{newest} + {bump}");
             if found.is_some() {
-                mvcc::open(Box::new(backend), Options::default()).unwrap();
+                mvcc::open(Box::new(backend), StoreOptions::default()).unwrap();
             }
         }
     }

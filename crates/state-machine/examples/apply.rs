@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::PutRequest;
 use bytes::Bytes;
-use mvcc::{LogPosition, Maintainer, MemoryBackend, Options, Pressure};
+use mvcc::{LogPosition, Maintainer, MemoryBackend, Pressure, StoreOptions};
 use state_machine::command::{self, Kind};
 use state_machine::{Answer, EtcdMachine, Genesis};
 
@@ -28,7 +28,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>().unwrap());
     let (puts, keys) = (arguments.next().unwrap_or(1_000_000), arguments.next().unwrap_or(100_000));
     let (writer, _store, mut maintainer) =
-        mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     let mut machine = EtcdMachine::new(writer, &Genesis::default()).unwrap();
     let mut at = LogPosition::new(0, 1);
     for first in (0..keys).step_by(ENTRY_PUTS as usize) {

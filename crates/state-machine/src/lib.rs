@@ -37,7 +37,7 @@ pub use alarms::{
     active as active_alarms, active_in as active_alarms_in, corrupt_members, corrupt_stops_changes,
 };
 pub use auth::{
-    Access, AuthState, AuthTable, Grants, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX,
+    AuthState, AuthTable, Grants, KeyAccess, Need, ROOT, Session, TOKENS_MAX, TOKENS_OF_USER_MAX,
     USER_NAME_BYTES_MAX, UserGrants, auth_in, auth_items, of_delete_range as needs_of_delete_range,
     of_lease_keys as needs_of_lease_keys, of_put as needs_of_put, of_range as needs_of_range,
     of_txn as needs_of_txn,
@@ -50,8 +50,8 @@ pub use lease::{
     replace as replace_leases,
 };
 pub use lease_leader::{
-    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, TurnWork,
-    Turns, remaining,
+    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, LedTerm, Remaining, RenewalBatch,
+    RenewalStep, TurnWork, remaining,
 };
 pub use level::{ClusterLevel, CommandLevel};
 pub use machine::EtcdMachine;

@@ -4,7 +4,7 @@ use api::Error;
 use api::command::{MemberAdd, MemberChange, MemberUpdate, member_change::Change};
 use api::etcdserverpb::Member;
 use bytes::Bytes;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 
 use crate::command::{self, Kind};
 use crate::{Answer, EtcdMachine, Genesis, Response, has_enough_started, is_removed, members};
@@ -14,7 +14,7 @@ fn member(id: u64, is_learner: bool) -> Member {
 }
 
 fn machine() -> EtcdMachine {
-    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     let genesis = Genesis { members: vec![member(1, false), member(2, false)] };
     EtcdMachine::new(writer, &genesis).unwrap()
 }

@@ -153,7 +153,7 @@ fn flip_log(dir: &Path, every: u64, report: &mut ExperimentReport) -> Result<()>
 
 /// Everything that a start would find; `None` if it would refuse.
 fn read_log(fs: SimFs) -> Option<Log> {
-    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: [7; 16] };
+    let options = wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let (log, recovery) = Wal::open(fs, Path::new(LOG), options).ok()?;
     let reader = log.reader();
     let mut entries: Vec<OwnedEntry> = Vec::new();
@@ -216,7 +216,9 @@ fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Re
         std::fs::write(home.join(path), bytes).attempt("write", path)?;
     }
     let Ok(backend) = SledBackend::open(&home) else { return Ok(None) };
-    let Ok((_, store, _)) = mvcc::open(Box::new(backend), mvcc::Options::default()) else { return Ok(None) };
+    let Ok((_, store, _)) = mvcc::open(Box::new(backend), mvcc::StoreOptions::default()) else {
+        return Ok(None);
+    };
     Ok(content(&store))
 }
 
@@ -233,7 +235,7 @@ fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Experiment
     let home = scratch.join("sender");
     copy(store, &home)?;
     let backend = SledBackend::open(&home).or_say("open the store")?;
-    let opened = mvcc::open(Box::new(backend), mvcc::Options::default()).or_say("open the store")?;
+    let opened = mvcc::open(Box::new(backend), mvcc::StoreOptions::default()).or_say("open the store")?;
     let mut export = opened.2.export();
     let mut chunks = Vec::new();
     while let Some(chunk) = export.next(CHUNK_BYTES).or_say("export the store")? {
@@ -258,7 +260,8 @@ fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Experiment
 }
 
 fn receives(chunks: &[bytes::Bytes], flip: Option<(usize, usize)>) -> bool {
-    let Ok(mut staging) = Staging::begin(Box::new(MemoryBackend::new()), &mvcc::Options::default()) else {
+    let Ok(mut staging) = Staging::begin(Box::new(MemoryBackend::new()), &mvcc::StoreOptions::default())
+    else {
         return false;
     };
     for (number, chunk) in chunks.iter().enumerate() {

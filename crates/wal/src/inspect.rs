@@ -81,14 +81,14 @@ pub struct FrameFound<'a> {
     pub bytes: u64,
     /// Where its group begins in this file: what one sync made durable.
     pub group: u64,
-    pub content: Content<'a>,
+    pub content: FrameContent<'a>,
     /// Whether it names the frame before it by its checksum; if not, one is missing in between.
     pub is_chained: bool,
 }
 
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum FrameContent<'a> {
     Entry {
         position: LogPosition,
         kind: u8,
@@ -134,7 +134,7 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
     let oldest = || Some(*recovery::list(fs, dir).ok()?.segments.first()?);
     let is_released = |sequence| oldest().is_some_and(|oldest| oldest > sequence);
     let inspection = Inspection { segments: 0, frames: 0, damages: 0, opens };
-    let mut look = Look { visit, is_released: &is_released, lineage, inspection };
+    let mut look = LogInspection { visit, is_released: &is_released, lineage, inspection };
     for (at, segment) in segments.iter().enumerate() {
         if at > 0 && segment.sequence != segments[at - 1].sequence + 1 && at > origin {
             let missing = segment::path(dir, segment.sequence - 1);
@@ -191,7 +191,7 @@ fn reason(error: &Error) -> String {
 }
 
 /// An inspection under way.
-struct Look<'v> {
+struct LogInspection<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
     /// Whether the log begins after this segment by now.
     is_released: &'v dyn Fn(u64) -> bool,
@@ -199,7 +199,7 @@ struct Look<'v> {
     inspection: Inspection,
 }
 
-impl Look<'_> {
+impl LogInspection<'_> {
     /// Counts what it shows: a log without damage opens, and one that opens has none that counts.
     fn damage(&mut self, sequence: u64, file: &Path, offset: u64, bytes: u64, reason: &str) {
         if (self.is_released)(sequence) {
@@ -305,10 +305,10 @@ impl Look<'_> {
         assert!(offset >= PAGE_BYTES as u64, "a frame within the header page");
         let content = match header.type_ {
             Type::Entry => {
-                Content::Entry { position: header.position, kind: header.kind, payload: frame.payload }
+                FrameContent::Entry { position: header.position, kind: header.kind, payload: frame.payload }
             }
-            Type::State => Content::State(frame.payload),
-            Type::Mark => Content::Mark,
+            Type::State => FrameContent::State(frame.payload),
+            Type::Mark => FrameContent::Mark,
         };
         let (bytes, group) = (header.frame_bytes() as u64, u64::from(header.group));
         (self.visit)(Finding::Frame(FrameFound { file, offset, bytes, group, content, is_chained }));

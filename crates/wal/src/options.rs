@@ -4,7 +4,7 @@ use crate::format::segment::PAGE_BYTES;
 
 /// The settings of a log.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct WalOptions {
     /// A segment is cut after the group that reaches this size. [`Options::SEGMENT_BYTES`] but for tests.
     pub segment_bytes: u64,
     /// Random, and unknown to all who choose payloads: it makes the frames of the log unpredictable, so that
@@ -13,7 +13,7 @@ pub struct Options {
     pub salt: [u8; 16],
 }
 
-impl Options {
+impl WalOptions {
     /// Large enough that a cut (two syncs and a rename) is rare, small enough that the log gives back space
     /// soon.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -22,6 +22,6 @@ impl Options {
 
     pub(crate) fn check(self) {
         assert!(self.segment_bytes > PAGE_BYTES as u64, "a segment needs room after its header");
-        assert!(self.segment_bytes <= Options::SEGMENT_BYTES_MAX, "a segment of more than 1 GiB");
+        assert!(self.segment_bytes <= WalOptions::SEGMENT_BYTES_MAX, "a segment of more than 1 GiB");
     }
 }

@@ -27,7 +27,7 @@ use crate::format::frame::Type;
 use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
 use crate::recovery::{self, Ending};
 use crate::{
-    Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, Reader, Recovery, Result, Term,
+    Entry, Error, Fs, LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Reader, Recovery, Result, Term, WalOptions,
 };
 
 /// What one `sync` made durable.
@@ -49,7 +49,7 @@ pub struct SyncResult {
 pub struct Wal<F: Fs> {
     fs: F,
     dir: PathBuf,
-    options: Options,
+    options: WalOptions,
     /// Repeated in the header of each segment.
     lineage: Lineage,
     /// The latest state put, repeated at the head of each segment.
@@ -94,7 +94,7 @@ impl<F: Fs> Wal<F> {
         dir: &Path,
         identity: &[u8],
         start: LogPosition,
-        options: Options,
+        options: WalOptions,
     ) -> Result<Wal<F>> {
         options.check();
         assert!(identity.len() <= IDENTITY_BYTES_MAX, "an identity of {} bytes", identity.len());
@@ -118,7 +118,7 @@ impl<F: Fs> Wal<F> {
     ///
     /// Damage to what was synced is [`Error::Corrupt`]; only damage to the very last group of a log that was
     /// not closed can be taken for a torn tail, and shows in [`Recovery::torn_bytes`].
-    pub fn open(fs: F, dir: &Path, options: Options) -> Result<(Wal<F>, Recovery)> {
+    pub fn open(fs: F, dir: &Path, options: WalOptions) -> Result<(Wal<F>, Recovery)> {
         options.check();
         let found = recovery::recover(&fs, dir)?;
         // What was read may be in memory only, names included, if the last process ended between a write and
@@ -151,7 +151,7 @@ impl<F: Fs> Wal<F> {
     fn assemble(
         fs: F,
         dir: &Path,
-        options: Options,
+        options: WalOptions,
         lineage: Lineage,
         state: Option<Vec<u8>>,
         tail: Tail<F::File>,

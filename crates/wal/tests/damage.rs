@@ -284,7 +284,7 @@ proptest! {
 fn a_file_that_claims_the_longest_frame_costs_no_more_than_itself() {
     // A header that says 16 MiB, honestly checked, in a file that continues for 4 KiB: the rest was torn off.
     let fs = SimFs::new();
-    let options = wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: [7; 16] };
+    let options = wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let mut wal = wal::Wal::create(fs.clone(), dir(), common::IDENTITY, at(0, 0), options).unwrap();
     append(&mut wal, 1, 1, &vec![1; wal::PAYLOAD_BYTES_MAX]);
     wal.sync().unwrap();

@@ -10,7 +10,7 @@
 use crate::common;
 use crate::common::{Chance, append, contents, copy, dir, payload, segment};
 use wal::testing::SimFs;
-use wal::{Error, Options, OwnedEntry, Wal};
+use wal::{Error, OwnedEntry, Wal, WalOptions};
 
 #[derive(Debug, Default)]
 struct Outcomes {
@@ -23,7 +23,7 @@ struct Outcomes {
 /// A log of random groups that fills a segment of this size, killed or closed at its end.
 fn log(segment_bytes: u64, close: bool, seed: u64) -> SimFs {
     let fs = SimFs::new();
-    let options = Options { segment_bytes, salt: [7; 16] };
+    let options = WalOptions { segment_bytes, salt: [7; 16] };
     let mut wal = Wal::create(fs.clone(), dir(), common::IDENTITY, Default::default(), options).unwrap();
     let (mut chance, mut last, mut term) = (Chance(seed), 0u64, 1);
     // Groups of some frames each, short and long, with conflicts among them.
@@ -57,7 +57,7 @@ fn log(segment_bytes: u64, close: bool, seed: u64) -> SimFs {
 }
 
 /// Flips `bits` of each `step`-th byte of the first segment and opens what is left.
-fn flip_all(fs: &SimFs, options: Options, step: usize, bits: impl Fn(usize) -> Vec<u8>) -> Outcomes {
+fn flip_all(fs: &SimFs, options: WalOptions, step: usize, bits: impl Fn(usize) -> Vec<u8>) -> Outcomes {
     let whole = contents(&copy(fs), options).unwrap();
     let mut outcomes = Outcomes::default();
     for offset in (0..fs.bytes(&segment(1)).len()).step_by(step) {
@@ -89,7 +89,7 @@ fn flip_all(fs: &SimFs, options: Options, step: usize, bits: impl Fn(usize) -> V
 #[test]
 fn no_flipped_byte_is_accepted_in_silence() {
     for (seed, close) in [(0, false), (1, true), (2, false)] {
-        let options = Options { segment_bytes: 12 << 10, salt: [7; 16] };
+        let options = WalOptions { segment_bytes: 12 << 10, salt: [7; 16] };
         let fs = log(options.segment_bytes, close, seed);
         let mut chance = Chance(seed);
         let masks: Vec<u8> = (0..64 << 10).map(|_| 1 << chance.below(8)).collect();
@@ -104,7 +104,7 @@ fn no_flipped_byte_is_accepted_in_silence() {
 #[ignore = "slow: every bit of every byte of a segment; run by hand, in a release build"]
 fn no_flipped_bit_of_a_whole_segment_is_accepted_in_silence() {
     for (seed, close) in [(0, false), (1, true), (2, false), (3, true)] {
-        let options = Options { segment_bytes: 64 << 10, salt: [7; 16] };
+        let options = WalOptions { segment_bytes: 64 << 10, salt: [7; 16] };
         let fs = log(options.segment_bytes, close, seed);
         let outcomes = flip_all(&fs, options, 1, |_| (0..8).map(|bit| 1 << bit).collect());
         eprintln!("seed {seed}, closed {close}: {outcomes:?}");

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::common::{OPTIONS, append, at, dir, entries, open};
 use wal::testing::SimFs;
-use wal::{File, Fs, Options, Wal};
+use wal::{File, Fs, Wal, WalOptions};
 
 /// Segments 1 and 2 of the same log in each version.
 const V1: [&str; 2] =
@@ -20,7 +20,7 @@ const SALT: [u8; 16] = *b"0123456789abcdef";
 
 /// A log of two segments with every kind of frame.
 fn write(fs: &SimFs) {
-    let options = Options { salt: SALT, ..OPTIONS };
+    let options = WalOptions { salt: SALT, ..OPTIONS };
     let mut wal = Wal::create(fs.clone(), dir(), b"identity", at(6, 2), options).unwrap();
     append(&mut wal, 7, 3, b"seven");
     wal.put_state(b"term 3, vote 1");
@@ -86,7 +86,7 @@ fn a_log_of_version_1_goes_on_in_segments_of_version_2() {
     let fs = frozen(V1);
     for (index, salt) in [(10, [1; 16]), (11, [2; 16])] {
         // Only the first salt is taken; later ones are ignored.
-        let (mut wal, _) = Wal::open(fs.clone(), dir(), Options { salt, ..OPTIONS }).unwrap();
+        let (mut wal, _) = Wal::open(fs.clone(), dir(), WalOptions { salt, ..OPTIONS }).unwrap();
         append(&mut wal, index, 0x0102_0304_0506_0708, b"later");
         wal.close().unwrap();
     }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use wal::testing::{SimFile, SimFs};
 use wal::{
-    Content, File, Finding, Fs, Inspection, LogIndex, LogPosition, Options, ReadOnlyFs, RealFs, Wal, inspect,
+    File, Finding, FrameContent, Fs, Inspection, LogIndex, LogPosition, ReadOnlyFs, RealFs, Wal, WalOptions,
+    inspect,
 };
 
 /// One line per finding: what a reader would print.
@@ -28,11 +29,11 @@ fn line(finding: &Finding<'_>) -> String {
         ),
         Finding::Frame(found) => {
             let what = match found.content {
-                Content::Entry { position, payload, .. } => {
+                FrameContent::Entry { position, payload, .. } => {
                     format!("entry {}/{} {}", position.index, position.term, payload.len())
                 }
-                Content::State(state) => format!("state {}", state.len()),
-                Content::Mark => "mark".into(),
+                FrameContent::State(state) => format!("state {}", state.len()),
+                FrameContent::Mark => "mark".into(),
             };
             format!("{} {what}{}", found.offset, if found.is_chained { "" } else { " loose" })
         }
@@ -169,7 +170,7 @@ fn no_single_flipped_byte_escapes_an_inspection_or_stops_it() {
 #[test]
 fn an_inspection_of_real_files_writes_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let (dir, options) = (home.path().join("wal"), Options { segment_bytes: 8192, salt: [7; 16] });
+    let (dir, options) = (home.path().join("wal"), WalOptions { segment_bytes: 8192, salt: [7; 16] });
     let mut wal = Wal::create(RealFs, &dir, b"id", LogPosition::default(), options).unwrap();
     append(&mut wal, 1, 1, b"first");
     wal.sync().unwrap();

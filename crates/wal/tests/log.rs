@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, open, payload};
 use wal::testing::{Crash, Fault, SimFs};
-use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, PAYLOAD_BYTES_MAX, SyncResult, Term, Wal};
+use wal::{Entry, Error, Fs, LogIndex, LogPosition, PAYLOAD_BYTES_MAX, SyncResult, Term, Wal, WalOptions};
 
 /// Runs a script of words on a log with tiny segments; `indexes@terms` of what is there in the end.
 ///
@@ -293,7 +293,7 @@ fn full_segments_are_used_again() {
 
 #[test]
 fn zeros_go_ahead_of_small_groups_and_not_of_large_ones() {
-    let options = Options { segment_bytes: 4 << 20, salt: [7; 16] };
+    let options = WalOptions { segment_bytes: 4 << 20, salt: [7; 16] };
     for (bytes, zeros_ahead) in [(300, true), (30_000, false)] {
         let fs = SimFs::new();
         let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), options).unwrap();
@@ -381,7 +381,7 @@ fn a_failure_in_an_append_is_told_by_the_next_sync() {
 #[test]
 fn a_group_that_nobody_syncs_is_written_before_it_fills_the_memory() {
     let fs = SimFs::new();
-    let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
+    let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), options).unwrap();
     let payload = vec![3; 1 << 20];
     for index in 1..=20 {

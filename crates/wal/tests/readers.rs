@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{IDENTITY, append, at, entries, kind, payload};
-use wal::{Error, LogIndex, LogPosition, Options, Reader, RealFs, Wal};
+use wal::{Error, LogIndex, LogPosition, Reader, RealFs, Wal, WalOptions};
 
-const OPTIONS: Options = Options { segment_bytes: 64 << 10, salt: [7; 16] };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: 64 << 10, salt: [7; 16] };
 
 fn create(dir: &Path) -> Wal<RealFs> {
     Wal::create(RealFs, dir, IDENTITY, LogPosition::default(), OPTIONS).unwrap()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{DIR, IDENTITY, append, at, dir, entries};
 use wal::testing::SimFs;
-use wal::{Error, Fs, LogIndex, Options, Wal};
+use wal::{Error, Fs, LogIndex, Wal, WalOptions};
 
 /// Segments that the attack forges frames for.
 const SEQUENCES: std::ops::RangeInclusive<u64> = 1..=8;
@@ -36,7 +36,7 @@ fn attack(salt: &[u8]) -> Vec<u8> {
 }
 
 /// Fills segments with `value`, releases them, and goes on in a reused one.
-fn reuse(fs: &SimFs, options: Options, value: &[u8]) -> u64 {
+fn reuse(fs: &SimFs, options: WalOptions, value: &[u8]) -> u64 {
     let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, at(0, 0), options).unwrap();
     let mut index = 0;
     let mut cuts = 0;
@@ -62,7 +62,7 @@ fn fs_has(fs: &SimFs, sequence: u64) -> bool {
     fs.list(Path::new(DIR)).unwrap().contains(&format!("{sequence:016x}.wal"))
 }
 
-const OPTIONS: Options = Options { segment_bytes: 64 << 10, salt: *b"drawn at random." };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: 64 << 10, salt: *b"drawn at random." };
 
 #[test]
 fn values_that_look_like_frames_of_the_future_do_not_stop_a_member() {

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mvcc::{LogPosition, MemoryBackend, Options, Writer};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions, Writer};
 use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
 
 #[global_allocator]
@@ -56,8 +56,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
     let (count, each) = (arguments.next().unwrap_or(10_000), arguments.next().unwrap_or(100));
     let keys = arguments.next().unwrap_or(1000);
-    let options =
-        Options { checkpoint_full_bytes: usize::MAX, checkpoint_due_bytes: usize::MAX, ..Options::default() };
+    let options = StoreOptions {
+        checkpoint_full_bytes: usize::MAX,
+        checkpoint_due_bytes: usize::MAX,
+        ..StoreOptions::default()
+    };
     let (mut writer, store, _maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let mut hub = Hub::new(store.clone(), WatchLimits::default());
     let mut index = 0;

@@ -31,4 +31,4 @@ mod hub; // watchers, streams and the delivery of events
 pub use base::ClientId;
 pub use hub::Hub;
 pub use types::{CreateRequest, HubOutput, Stats, StreamId, WatchLimits};
-pub use wire::{Encoder, Held, Parcel};
+pub use wire::{Encoder, HeldBytes, Parcel};

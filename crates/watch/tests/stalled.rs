@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::Client;
-use mvcc::{KeyRange, LogPosition, MemoryBackend, Options, Previous, Store, Writer};
+use mvcc::{KeyRange, LogPosition, MemoryBackend, Previous, Store, StoreOptions, Writer};
 use watch::{ClientId, CreateRequest, Hub, Parcel, WatchLimits};
 
 /// Connections from this number on are of one caller; each other one is a caller.
@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A store with puts of distinct keys.
 fn store(puts: usize, bytes: usize) -> (Writer, Store) {
-    let (mut writer, store, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    let (mut writer, store, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     for n in 0..puts {
         writer.begin().put(format!("k{n:06}").as_bytes(), &vec![n as u8; bytes], 0);
         writer.end_entry(LogPosition::new(n as u64 + 1, 1)).unwrap();

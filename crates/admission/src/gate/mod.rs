@@ -42,8 +42,8 @@ mod waiting; // who waits, and who is refused
 
 use super::memory::MemoryLimit;
 pub use bounds::Bounds;
-use used::Used;
-use waiting::Waiting;
+use used::GateUse;
+use waiting::WaitingCallers;
 
 /// Time that the gate is drained for heavy passes without a break: reads that are under way end within it.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
@@ -54,20 +54,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A bound on waiting was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused;
+pub struct GateFull;
 
 /// See the module's head.
 pub struct Gate {
     bounds: Bounds,
     /// Grants weights that are bytes.
     memory: Option<Arc<MemoryLimit>>,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
 #[derive(Default)]
-struct State {
-    used: Used,
-    waiting: Waiting<Pass>,
+struct GateState {
+    used: GateUse,
+    waiting: WaitingCallers<Pass>,
     drain: Drain,
 }
 
@@ -121,7 +121,7 @@ impl Gate {
     }
 
     /// Waits for a pass of this weight.
-    pub async fn enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Result<Pass, Refused> {
+    pub async fn enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Result<Pass, GateFull> {
         let weight = weight.clamp(1, self.bounds.weight_max());
         let (_in_line, mut pass) = {
             let mut state = self.state.lock();
@@ -135,7 +135,7 @@ impl Gate {
                 self.note_refused();
             }
             if (is_short && state.has(client)) || !state.waiting.make_room(&self.bounds, client, weight) {
-                return Err(Refused);
+                return Err(GateFull);
             }
             let (to, pass) = oneshot::channel();
             let ticket = state.waiting.queue(&self.bounds, client, weight, to);
@@ -150,8 +150,8 @@ impl Gate {
         loop {
             let look_again = end.min(Instant::now() + step);
             match timeout_at(look_again, &mut pass).await {
-                Ok(pass) => return pass.map_err(|_| Refused),
-                Err(_) if look_again == end => return Err(Refused),
+                Ok(pass) => return pass.map_err(|_| GateFull),
+                Err(_) if look_again == end => return Err(GateFull),
                 Err(_) => self.end_late_drain(),
             }
         }
@@ -194,7 +194,7 @@ impl Gate {
 
     /// Gives passes to those who are next. What is returned was given to callers that have gone; it must be
     /// dropped after the lock.
-    fn admit(self: &Arc<Self>, state: &mut State) -> Vec<Pass> {
+    fn admit(self: &Arc<Self>, state: &mut GateState) -> Vec<Pass> {
         let mut gone = Vec::new();
         if state.is_calm() {
             return gone;
@@ -212,7 +212,7 @@ impl Gate {
         gone
     }
 
-    fn admit_heavy(self: &Arc<Self>, state: &mut State, now: Instant, gone: &mut Vec<Pass>) {
+    fn admit_heavy(self: &Arc<Self>, state: &mut GateState, now: Instant, gone: &mut Vec<Pass>) {
         let mut is_blocked = false;
         while let Some(mut next) = state.next(&self.bounds, false) {
             if !state.fits(&self.bounds, next.0, next.1) {
@@ -236,7 +236,7 @@ impl Gate {
         }
     }
 
-    fn admit_light(self: &Arc<Self>, state: &mut State, gone: &mut Vec<Pass>) {
+    fn admit_light(self: &Arc<Self>, state: &mut GateState, gone: &mut Vec<Pass>) {
         state.waiting.light.is_blocked = false;
         while let Some(next) = state.next(&self.bounds, true) {
             if !state.fits(&self.bounds, next.0, next.1) || !self.grants(next.1) {
@@ -248,7 +248,7 @@ impl Gate {
     }
 
     /// Gives its pass to the first waiter of a client. Returns it if the caller has gone.
-    fn serve(self: &Arc<Self>, state: &mut State, (client, weight): (ClientId, u64)) -> Option<Pass> {
+    fn serve(self: &Arc<Self>, state: &mut GateState, (client, weight): (ClientId, u64)) -> Option<Pass> {
         let waiter = state.waiting.take(self.bounds.is_light(weight), client);
         state.used.add(&self.bounds, client, weight);
         waiter.to.send(Pass { gate: Arc::clone(self), client, weight }).err()
@@ -265,7 +265,7 @@ impl Gate {
     }
 }
 
-impl State {
+impl GateState {
     /// Whether the client holds or waits for something.
     fn has(&self, client: ClientId) -> bool {
         self.used.light.held(client) + self.used.heavy.held(client) > 0 || self.waiting.has(client)
@@ -290,7 +290,7 @@ impl State {
 
     /// The next client of a lane that waits for room, and the weight of its pass.
     fn next(&mut self, bounds: &Bounds, is_light: bool) -> Option<(ClientId, u64)> {
-        let State { used, waiting, .. } = self;
+        let GateState { used, waiting, .. } = self;
         let needs = |client, weight| used.needs(bounds, client, weight);
         waiting.lane(is_light).next(used.free(bounds, is_light), needs)
     }
@@ -349,7 +349,7 @@ impl Pass {
 
     /// Whether others wait for it, or other calls of the same caller, whose share it uses up.
     pub fn is_wanted(&self) -> bool {
-        let Waiting { light, heavy, .. } = &self.gate.state.lock().waiting;
+        let WaitingCallers { light, heavy, .. } = &self.gate.state.lock().waiting;
         light.is_blocked || heavy.is_blocked || light.has_of(self.client) || heavy.has_of(self.client)
     }
 

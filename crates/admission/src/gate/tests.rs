@@ -22,13 +22,13 @@ fn bounds() -> Bounds {
     }
 }
 
-type Entering<'a> = Pin<Box<dyn Future<Output = Result<Pass, Refused>> + 'a>>;
+type Entering<'a> = Pin<Box<dyn Future<Output = Result<Pass, GateFull>> + 'a>>;
 
 fn enter(gate: &Arc<Gate>, client: ClientId, weight: u64) -> Entering<'_> {
     Box::pin(gate.enter(client, weight))
 }
 
-fn poll(entering: &mut Entering<'_>) -> Poll<Result<Pass, Refused>> {
+fn poll(entering: &mut Entering<'_>) -> Poll<Result<Pass, GateFull>> {
     pin!(entering).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -103,11 +103,11 @@ async fn waiting_is_bounded_in_number_and_weight() {
     let held = passed(&mut enter(&gate, FIRST, 10));
     let mut heavy: Vec<_> = (2..5).map(|client| enter(&gate, ClientId::alone(client), 10)).collect();
     heavy.iter_mut().for_each(waits);
-    assert!(matches!(poll(&mut enter(&gate, FIRST, 10)), Poll::Ready(Err(Refused))), "too heavy together");
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 10)), Poll::Ready(Err(GateFull))), "too heavy together");
     drop(heavy);
     let mut light: Vec<_> = (2..6).map(|client| enter(&gate, ClientId::alone(client), 1)).collect();
     light.iter_mut().for_each(waits);
-    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "too many");
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(GateFull))), "too many");
     drop(held);
     light.iter_mut().for_each(|light| drop(passed(light)));
     assert_eq!(gate.gauges(), (0, 0));
@@ -136,7 +136,7 @@ async fn a_caller_that_goes_away_makes_room_at_once() {
 async fn waiting_is_bounded_in_time() {
     let gate = Gate::new(Bounds { wait_max: Duration::from_millis(1), ..bounds() });
     let _held = passed(&mut enter(&gate, FIRST, 10));
-    assert_eq!(gate.enter(SECOND, 1).await.err(), Some(Refused));
+    assert_eq!(gate.enter(SECOND, 1).await.err(), Some(GateFull));
     assert_eq!(gate.gauges(), (10, 0));
 }
 
@@ -262,13 +262,13 @@ async fn when_too_many_wait_the_client_with_the_most_is_refused() {
     let mut third = enter(&gate, ClientId::alone(3), 1);
     waits(&mut third);
     assert!(
-        matches!(poll(&mut greedy[2]), Poll::Ready(Err(Refused))),
+        matches!(poll(&mut greedy[2]), Poll::Ready(Err(GateFull))),
         "the newest of the client with the most"
     );
     waits(&mut greedy[0]);
     waits(&mut greedy[1]);
     // Then all have about the same, and it is the newcomer's turn to be refused.
-    assert!(matches!(poll(&mut enter(&gate, SECOND, 1)), Poll::Ready(Err(Refused))));
+    assert!(matches!(poll(&mut enter(&gate, SECOND, 1)), Poll::Ready(Err(GateFull))));
     drop(held);
     drop((passed(&mut greedy[0]), passed(&mut greedy[1]), passed(&mut second), passed(&mut third)));
 }
@@ -284,7 +284,7 @@ async fn when_too_much_weight_waits_the_client_with_the_most_is_refused() {
     let mut third = enter(&gate, ClientId::alone(3), 6);
     waits(&mut third);
     let refused = greedy.iter_mut().filter_map(|entering| match poll(entering) {
-        Poll::Ready(Err(Refused)) => Some(()),
+        Poll::Ready(Err(GateFull)) => Some(()),
         _ => None,
     });
     assert_eq!(refused.count(), 2, "room for six is made by two of four");
@@ -297,7 +297,7 @@ async fn one_client_cannot_use_up_what_may_wait() {
     let _held = passed(&mut enter(&gate, ClientId::alone(9), 10));
     let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 1)).collect();
     greedy.iter_mut().for_each(waits);
-    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(Refused))), "three quarters");
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 1)), Poll::Ready(Err(GateFull))), "three quarters");
     waits(&mut enter(&gate, SECOND, 1));
 }
 
@@ -312,10 +312,10 @@ async fn what_memory_does_not_allow_waits_and_a_client_that_has_something_is_ref
     );
     let mut held = passed(&mut enter(&gate, FIRST, 36 * MIB));
     assert!(limit.is_short() && !held.try_grow(8 * MIB) && held.try_grow(MIB));
-    assert!(matches!(poll(&mut enter(&gate, FIRST, 4 * MIB)), Poll::Ready(Err(Refused))), "it has some");
+    assert!(matches!(poll(&mut enter(&gate, FIRST, 4 * MIB)), Poll::Ready(Err(GateFull))), "it has some");
     let mut other = enter(&gate, SECOND, 8 * MIB);
     waits(&mut other);
-    assert!(matches!(poll(&mut enter(&gate, SECOND, MIB)), Poll::Ready(Err(Refused))), "it waits already");
+    assert!(matches!(poll(&mut enter(&gate, SECOND, MIB)), Poll::Ready(Err(GateFull))), "it waits already");
     limit.note(136 * MIB);
     gate.look_again();
     waits(&mut other);
@@ -345,7 +345,7 @@ async fn a_caller_with_many_connections_delays_another_by_one_pass_and_its_waite
     hoard.iter_mut().for_each(waits);
     let mut other = enter(&gate, ClientId::alone(9), 1);
     waits(&mut other);
-    assert!(matches!(poll(&mut enter(&gate, of(1, 300), 1)), Poll::Ready(Err(Refused))));
+    assert!(matches!(poll(&mut enter(&gate, of(1, 300), 1)), Poll::Ready(Err(GateFull))));
     let refused = hoard.iter_mut().filter_map(|entering| match poll(entering) {
         Poll::Ready(outcome) => Some(outcome.is_err()),
         Poll::Pending => None,

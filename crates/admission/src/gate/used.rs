@@ -4,7 +4,7 @@
 //! * Its light passes always have a share of the reserve, and with no more of them it may have one heavy pass
 //!   of any weight. So a heavy pass that is most of the capacity keeps out no light ones of its caller.
 
-use base::{ClientId, Held, Shares};
+use base::{ClientId, ShareUse, Shares};
 
 use super::bounds::Bounds;
 
@@ -13,7 +13,7 @@ const LARGE_PART: u64 = 4;
 
 /// Weight of the passes that are out.
 #[derive(Default)]
-pub(super) struct Used {
+pub(super) struct GateUse {
     pub light: Shares,
     pub heavy: Shares,
 }
@@ -27,11 +27,11 @@ pub(super) struct Needs {
 
 impl Needs {
     /// With `weight` more: nothing for who holds nothing.
-    fn of(held: Held, weight: u64) -> Needs {
-        let of = |held: Held| if held.caller == weight { 0 } else { held.needs() + weight };
+    fn of(held: ShareUse, weight: u64) -> Needs {
+        let of = |held: ShareUse| if held.caller == weight { 0 } else { held.needs() + weight };
         Needs {
-            connection: of(Held { caller: held.connection, ..held }),
-            caller: of(Held { connection: 0, ..held }),
+            connection: of(ShareUse { caller: held.connection, ..held }),
+            caller: of(ShareUse { connection: 0, ..held }),
         }
     }
 
@@ -40,7 +40,7 @@ impl Needs {
     }
 }
 
-impl Used {
+impl GateUse {
     pub fn total(&self) -> u64 {
         self.light.total() + self.heavy.total()
     }
@@ -62,7 +62,7 @@ impl Used {
         let (light, heavy) = (self.light.with(client, weight), self.heavy.with(client, 0));
         let [total, caller, connection] =
             [light.total + heavy.total, light.caller + heavy.caller, light.connection + heavy.connection];
-        Needs::of(Held { total, caller, connection }, weight)
+        Needs::of(ShareUse { total, caller, connection }, weight)
     }
 
     /// Whether a client leaves enough of the reserve with so much more of light passes.

@@ -30,14 +30,14 @@ const LOOK_AHEAD: usize = 8;
 /// Callers whose passes are alike: light, or heavy.
 pub(super) struct Lane<P> {
     /// By caller, which has a line while it waits.
-    lines: HashMap<u64, Line<P>>,
+    lines: HashMap<u64, CallerLine<P>>,
     turns: Turns,
     /// A caller waits for others to give something back, and not only for its own client.
     pub is_blocked: bool,
 }
 
 /// The connections of a caller, in turn, and what each waits for, in the order of arrival.
-struct Line<P> {
+struct CallerLine<P> {
     turns: Turns,
     waiters: HashMap<u64, VecDeque<Waiter<P>>>,
 }
@@ -50,7 +50,7 @@ struct Count {
 }
 
 /// All who wait.
-pub(super) struct Waiting<P> {
+pub(super) struct WaitingCallers<P> {
     pub light: Lane<P>,
     pub heavy: Lane<P>,
     all: Count,
@@ -65,21 +65,21 @@ impl<P> Default for Lane<P> {
     }
 }
 
-impl<P> Default for Line<P> {
+impl<P> Default for CallerLine<P> {
     fn default() -> Self {
-        Line { turns: Turns::default(), waiters: HashMap::new() }
+        CallerLine { turns: Turns::default(), waiters: HashMap::new() }
     }
 }
 
-impl<P> Default for Waiting<P> {
+impl<P> Default for WaitingCallers<P> {
     fn default() -> Self {
         let (light, heavy) = (Lane::default(), Lane::default());
         let (by_client, by_caller) = (HashMap::new(), HashMap::new());
-        Waiting { light, heavy, all: Count::default(), by_client, by_caller, next_ticket: 0 }
+        WaitingCallers { light, heavy, all: Count::default(), by_client, by_caller, next_ticket: 0 }
     }
 }
 
-impl<P> Waiting<P> {
+impl<P> WaitingCallers<P> {
     pub fn len(&self) -> usize {
         self.all.number
     }
@@ -301,7 +301,7 @@ impl<P> Lane<P> {
     }
 }
 
-impl<P> Line<P> {
+impl<P> CallerLine<P> {
     fn first(&self, caller: u64, connection: u64) -> (ClientId, u64) {
         let first = self.waiters[&connection].front().expect("a client with a turn waits");
         (ClientId { caller, connection }, first.weight)

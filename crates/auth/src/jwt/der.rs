@@ -11,9 +11,9 @@ pub const CONTEXT_1: u8 = 0xa1;
 
 /// What is left to read.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct DerReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// The content of the next element, if it has this tag. Nothing is consumed otherwise.
     pub fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (found, rest) = self.0.split_first()?;
@@ -37,8 +37,8 @@ impl<'a> Reader<'a> {
     }
 
     /// As `take`, as a reader of what is inside.
-    pub fn enter(&mut self, tag: u8) -> Option<Reader<'a>> {
-        self.take(tag).map(Reader)
+    pub fn enter(&mut self, tag: u8) -> Option<DerReader<'a>> {
+        self.take(tag).map(DerReader)
     }
 
     /// The bytes of a bit string that has no unused bits.
@@ -65,11 +65,11 @@ mod tests {
             (&[][..], INTEGER, None),
             (&long[..], OCTET_STRING, Some((&[7; 128][..], 0))),
         ] {
-            let mut reader = Reader(bytes);
+            let mut reader = DerReader(bytes);
             let taken = reader.take(tag).map(|content| (content, reader.0.len()));
             assert_eq!(taken, wanted, "{bytes:?}");
         }
-        assert_eq!(Reader(&[BIT_STRING, 2, 0, 9]).bits(), Some(&[9][..]));
-        assert_eq!(Reader(&[BIT_STRING, 2, 1, 9]).bits(), None);
+        assert_eq!(DerReader(&[BIT_STRING, 2, 0, 9]).bits(), Some(&[9][..]));
+        assert_eq!(DerReader(&[BIT_STRING, 2, 1, 9]).bits(), None);
     }
 }

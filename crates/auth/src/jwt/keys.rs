@@ -15,7 +15,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::der::{self, Reader};
+use super::der::{self, DerReader};
 use super::method::{Digest, Method, Padding};
 use super::signing::{self, Signer, Unusable, Verifier};
 use config::JwtOptions;
@@ -79,20 +79,20 @@ impl Files {
 
 /// What signs, unless there is a public key alone, and what verifies.
 #[derive(Debug)]
-pub struct Keys {
+pub struct JwtKeys {
     pub signer: Option<Signer>,
     pub verifier: Verifier,
 }
 
-impl Keys {
-    pub fn of(method: Method, files: &Files) -> Result<Keys, KeyError> {
+impl JwtKeys {
+    pub fn of(method: Method, files: &Files) -> Result<JwtKeys, KeyError> {
         let private = files.private.as_deref();
         let public = files.public.as_deref();
         match method {
             Method::None => Err(KeyError::NoSignature),
             Method::Hmac(digest) => {
                 let (signer, verifier) = signing::hmac(digest, private.ok_or(KeyError::Missing)?);
-                Ok(Keys { signer: Some(signer), verifier })
+                Ok(JwtKeys { signer: Some(signer), verifier })
             }
             Method::Rsa(padding, digest) => rsa((padding, digest), private, public),
             Method::Ecdsa(digest) => elliptic(digest, private, public),
@@ -105,7 +105,7 @@ fn rsa(
     (padding, digest): (Padding, Digest),
     private: Option<&[u8]>,
     public: Option<&[u8]>,
-) -> Result<Keys, KeyError> {
+) -> Result<JwtKeys, KeyError> {
     let pair = private.map(|file| {
         const WRONG: KeyError = KeyError::Kind("RSA private");
         let der = pem(file)?;
@@ -123,7 +123,7 @@ fn rsa(
             Some((RSA, _, key)) => Ok(key),
             Some(_) => Err(KeyError::Kind("RSA public")),
             // PKCS #1.
-            None if Reader(&der).enter(der::SEQUENCE).is_some() => Ok(der),
+            None if DerReader(&der).enter(der::SEQUENCE).is_some() => Ok(der),
             None => Err(KeyError::Kind("RSA public")),
         }
     });
@@ -131,20 +131,20 @@ fn rsa(
     let public = matching(own, public.transpose()?)?;
     check_modulus(&public)?;
     let signer = pair.map(|pair| Signer::Rsa(pair, signing::rsa_encoding(padding, digest)));
-    Ok(Keys { signer, verifier: signing::rsa_verifier(padding, digest, public) })
+    Ok(JwtKeys { signer, verifier: signing::rsa_verifier(padding, digest, public) })
 }
 
 /// Refuses a public key of PKCS #1 that could verify nothing.
 fn check_modulus(public: &[u8]) -> Result<(), KeyError> {
     const BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
-    let modulus = Reader(public).enter(der::SEQUENCE).and_then(|mut key| key.take(der::INTEGER));
+    let modulus = DerReader(public).enter(der::SEQUENCE).and_then(|mut key| key.take(der::INTEGER));
     let modulus = modulus.ok_or(KeyError::Kind("RSA public"))?;
     // A zero in front keeps the number positive.
     let bytes = modulus.strip_prefix(&[0]).unwrap_or(modulus).len();
     if BYTES.contains(&bytes) { Ok(()) } else { Err(KeyError::ModulusBytes(bytes)) }
 }
 
-fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Result<Keys, KeyError> {
+fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Result<JwtKeys, KeyError> {
     let curve = match digest {
         Digest::Sha256 => P256,
         Digest::Sha384 => P384,
@@ -158,14 +158,14 @@ fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Re
     let public = public.transpose()?;
     let Some(file) = private else {
         let public = public.ok_or(KeyError::Missing)?;
-        return Ok(Keys { signer: None, verifier: signing::elliptic_verifier(digest, public)? });
+        return Ok(JwtKeys { signer: None, verifier: signing::elliptic_verifier(digest, public)? });
     };
     let der = pem(file)?;
     let (scalar, own) = elliptic_private(&der, curve)?;
     if digest == Digest::Sha512 {
         let (signer, own) = signing::p521_pair(&scalar)?;
         let public = matching(Some(own), public)?;
-        return Ok(Keys { signer: Some(signer), verifier: signing::elliptic_verifier(digest, public)? });
+        return Ok(JwtKeys { signer: Some(signer), verifier: signing::elliptic_verifier(digest, public)? });
     }
     let public = match (own, public) {
         (None, None) => return Err(KeyError::NoPublicPart),
@@ -176,7 +176,7 @@ fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Re
         EcdsaKeyPair::from_private_key_and_public_key(algorithm, &scalar, &public, &SystemRandom::new());
     // The two parts do not belong together, or are no numbers of the curve.
     let pair = pair.map_err(|_| KeyError::Mismatch)?;
-    Ok(Keys { signer: Some(Signer::Ecdsa(pair)), verifier: signing::elliptic_verifier(digest, public)? })
+    Ok(JwtKeys { signer: Some(Signer::Ecdsa(pair)), verifier: signing::elliptic_verifier(digest, public)? })
 }
 
 /// The number of a private key, and its public point if the file has it.
@@ -187,7 +187,7 @@ fn elliptic_private(der: &[u8], curve: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>
         Some(_) => return Err(WRONG),
         None => (None, der),
     };
-    let mut key = Reader(sec1).enter(der::SEQUENCE).ok_or(WRONG)?;
+    let mut key = DerReader(sec1).enter(der::SEQUENCE).ok_or(WRONG)?;
     key.take(der::INTEGER).ok_or(WRONG)?;
     let number = key.take(der::OCTET_STRING).ok_or(WRONG)?;
     let inside = key.enter(der::CONTEXT_0).and_then(|mut parameters| parameters.take(der::OBJECT_ID));
@@ -205,12 +205,12 @@ fn elliptic_private(der: &[u8], curve: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>
     Ok(([&vec![0; missing][..], number].concat(), public))
 }
 
-fn edwards(private: Option<&[u8]>, public: Option<&[u8]>) -> Result<Keys, KeyError> {
+fn edwards(private: Option<&[u8]>, public: Option<&[u8]>) -> Result<JwtKeys, KeyError> {
     let pair = private.map(|file| {
         const WRONG: KeyError = KeyError::Kind("Ed25519 private");
         let der = pem(file)?;
         let Some((ED25519, _, inner)) = pkcs8(&der) else { return Err(WRONG) };
-        let seed = Reader(inner).take(der::OCTET_STRING).ok_or(WRONG)?;
+        let seed = DerReader(inner).take(der::OCTET_STRING).ok_or(WRONG)?;
         Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| WRONG)
     });
     let pair = pair.transpose()?;
@@ -220,7 +220,7 @@ fn edwards(private: Option<&[u8]>, public: Option<&[u8]>) -> Result<Keys, KeyErr
     });
     let own = pair.as_ref().map(|pair| pair.public_key().as_ref().to_vec());
     let public = matching(own, public.transpose()?)?;
-    Ok(Keys { signer: pair.map(Signer::Ed25519), verifier: signing::edwards_verifier(public) })
+    Ok(JwtKeys { signer: pair.map(Signer::Ed25519), verifier: signing::edwards_verifier(public) })
 }
 
 /// The one public key of a private key and of a file.
@@ -239,14 +239,14 @@ fn pem(file: &[u8]) -> Result<Vec<u8>, KeyError> {
 
 /// Algorithm, curve and key of PKCS #8.
 fn pkcs8(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let mut key = Reader(der).enter(der::SEQUENCE)?;
+    let mut key = DerReader(der).enter(der::SEQUENCE)?;
     key.take(der::INTEGER)?;
     let (algorithm, curve) = algorithm(&mut key)?;
     Some((algorithm, curve, key.take(der::OCTET_STRING)?))
 }
 
 /// An algorithm and, if that is a parameter, its curve.
-fn algorithm<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], &'a [u8])> {
+fn algorithm<'a>(reader: &mut DerReader<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let mut algorithm = reader.enter(der::SEQUENCE)?;
     Some((algorithm.take(der::OBJECT_ID)?, algorithm.take(der::OBJECT_ID).unwrap_or_default()))
 }
@@ -260,7 +260,7 @@ enum Certificates {
 /// Algorithm, curve and key of a public key.
 fn public_info(der: &[u8], certificates: Certificates) -> Option<(&[u8], &[u8], Vec<u8>)> {
     let info = |der| {
-        let mut info = Reader(der).enter(der::SEQUENCE)?;
+        let mut info = DerReader(der).enter(der::SEQUENCE)?;
         let (algorithm, curve) = algorithm(&mut info)?;
         Some((algorithm, curve, info.bits()?.to_vec()))
     };

@@ -25,7 +25,7 @@ use config::JwtOptions;
 
 pub use self::claims::Claims;
 pub use self::keys::KeyError;
-use self::keys::{Files, Keys};
+use self::keys::{Files, JwtKeys};
 use self::method::Method;
 
 /// Why there is no token.
@@ -41,7 +41,7 @@ pub enum SignError {
 #[derive(Debug)]
 pub struct Jwt {
     method: Method,
-    keys: Keys,
+    keys: JwtKeys,
     ttl: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Jwt {
 
     fn new(method: &str, ttl: Duration, files: &Files) -> Result<Jwt, KeyError> {
         let method = Method::of_name(method).ok_or(KeyError::Method)?;
-        Ok(Jwt { method, keys: Keys::of(method, files)?, ttl })
+        Ok(Jwt { method, keys: JwtKeys::of(method, files)?, ttl })
     }
 
     /// A token that ends its time to live after `now`.
@@ -74,7 +74,7 @@ impl Jwt {
     }
 
     /// A token that is valid at `now` if its signature is right. Cheap: the signature is not looked at.
-    pub fn read<'a>(&self, token: &'a str, now: SystemTime) -> Option<Unverified<'a>> {
+    pub fn read<'a>(&self, token: &'a str, now: SystemTime) -> Option<UnverifiedToken<'a>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (head, claims) = signed.split_once('.')?;
         let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
@@ -83,11 +83,11 @@ impl Jwt {
             return None;
         }
         let claims = Claims::of(&decode(claims)?).filter(|claims| claims.is_valid_at(unix_seconds(now)))?;
-        Some(Unverified { claims, message: signed, signature: decode(signature)? })
+        Some(UnverifiedToken { claims, message: signed, signature: decode(signature)? })
     }
 
     /// What the token says, if its signature is right. Takes a millisecond with the dearest methods.
-    pub fn verify(&self, token: Unverified<'_>) -> Option<Claims> {
+    pub fn verify(&self, token: UnverifiedToken<'_>) -> Option<Claims> {
         let is_right = self.keys.verifier.is_right(token.message.as_bytes(), &token.signature);
         is_right.then_some(token.claims)
     }
@@ -99,7 +99,7 @@ impl Jwt {
 }
 
 /// A token whose signature was not looked at.
-pub struct Unverified<'a> {
+pub struct UnverifiedToken<'a> {
     pub claims: Claims,
     message: &'a str,
     signature: Vec<u8>,

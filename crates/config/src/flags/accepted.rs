@@ -7,7 +7,7 @@ use super::values::{duration, signed, switch, unsigned};
 
 /// A flag without effect.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedFlag {
     pub name: &'static str,
     pub kind: Kind,
     /// Why it has none, for the warning.
@@ -26,8 +26,8 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
 }
 
-impl Accepted {
-    pub fn find(name: &str) -> Option<&'static Accepted> {
+impl AcceptedFlag {
+    pub fn find(name: &str) -> Option<&'static AcceptedFlag> {
         ACCEPTED.iter().find(|accepted| accepted.name == name)
     }
 
@@ -71,8 +71,8 @@ impl Accepted {
     }
 }
 
-const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> Accepted {
-    Accepted { name, kind, reason }
+const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> AcceptedFlag {
+    AcceptedFlag { name, kind, reason }
 }
 
 const NO_BBOLT: &str =
@@ -80,7 +80,7 @@ const NO_BBOLT: &str =
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 
-pub const ACCEPTED: [Accepted; 17] = [
+pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
     flag("backend-batch-limit", Kind::Signed, NO_BBOLT),
     flag("backend-bbolt-freelist-type", Kind::Text, NO_BBOLT),

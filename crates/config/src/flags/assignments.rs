@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::CommandFactory;
 
-use super::accepted::{Accepted, Kind};
+use super::accepted::{AcceptedFlag, Kind};
 use super::declarations::{Flags, shown};
 use super::errors::{FlagError, Notice, successor};
 use super::tables;
@@ -19,7 +19,7 @@ pub struct Assignment {
     pub name: String,
     pub value: Option<String>,
     /// Without effect, or with a part that has none.
-    pub accepted: Option<&'static Accepted>,
+    pub accepted: Option<&'static AcceptedFlag>,
 }
 
 /// The pre-pass from Go's spelling to clap's; `None` when help was asked for.
@@ -100,12 +100,12 @@ impl Text {
 pub enum FlagKind {
     Value,
     Switch,
-    Accepted(&'static Accepted),
+    Accepted(&'static AcceptedFlag),
     Ignored,
 }
 
 impl FlagKind {
-    pub fn accepted(&self) -> Option<&'static Accepted> {
+    pub fn accepted(&self) -> Option<&'static AcceptedFlag> {
         match self {
             FlagKind::Accepted(accepted) => Some(accepted),
             FlagKind::Value | FlagKind::Switch | FlagKind::Ignored => None,
@@ -123,7 +123,7 @@ impl FlagKind {
 
 pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
     // First: a part of it may have an effect, and then it is one of `Flags` as well.
-    if let Some(accepted) = Accepted::find(name) {
+    if let Some(accepted) = AcceptedFlag::find(name) {
         return Ok(FlagKind::Accepted(accepted));
     }
     if let Some(argument) = Flags::command().get_arguments().find(|known| known.get_long() == Some(name)) {

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 
-use super::accepted::Accepted;
+use super::accepted::AcceptedFlag;
 use super::declarations::Flags;
 use super::gates;
 
@@ -44,7 +44,7 @@ pub fn successor(name: &str) -> String {
         return format!("; write --feature-gates={name}=true");
     }
     let is_flag = Flags::command().get_arguments().any(|flag| flag.get_long() == Some(rest));
-    if is_flag || Accepted::find(rest).is_some() { format!("; write --{rest}") } else { String::new() }
+    if is_flag || AcceptedFlag::find(rest).is_some() { format!("; write --{rest}") } else { String::new() }
 }
 
 /// What to run for a subcommand that only etcd has.

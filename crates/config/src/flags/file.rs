@@ -11,7 +11,7 @@ use std::io::Read;
 
 use serde_json::{Map, Value};
 
-use super::accepted::{Accepted, Kind};
+use super::accepted::{AcceptedFlag, Kind};
 use super::errors::FlagError;
 
 /// Flags of this server that are lengths of time.
@@ -161,7 +161,7 @@ fn flattened(section: Map<String, Value>) -> Vec<(String, Value)> {
 /// The value as a command line would give it; None if there is none.
 fn scalar(flag: &str, value: &Value) -> Result<Option<String>, String> {
     let is_duration = DURATIONS.contains(&flag)
-        || Accepted::find(flag).is_some_and(|accepted| accepted.kind == Kind::Duration);
+        || AcceptedFlag::find(flag).is_some_and(|accepted| accepted.kind == Kind::Duration);
     match value {
         Value::Null => Ok(None),
         Value::Bool(is_on) => Ok(Some(is_on.to_string())),

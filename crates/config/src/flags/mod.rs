@@ -36,7 +36,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
 
-use accepted::Accepted;
+use accepted::AcceptedFlag;
 use assignments::{
     Assignment, FlagKind, VARIABLE_PREFIX, flag_kind, read_arguments, read_environment, refused,
 };
@@ -44,7 +44,7 @@ pub(super) use values::duration;
 
 /// What parsing came to, where it is not an error.
 #[derive(Clone, Debug)]
-pub enum Parsed {
+pub enum ParsedFlags {
     Flags(Box<Flags>, Vec<Notice>),
     /// Usage text to print before a successful exit.
     Help(String),
@@ -54,16 +54,16 @@ pub enum Parsed {
 pub fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Parsed, FlagError> {
+) -> Result<ParsedFlags, FlagError> {
     let mut notices = Vec::new();
     let Some(mut given) = read_arguments(arguments, &mut notices)? else {
-        return Ok(Parsed::Help(Flags::command().render_long_help().to_string()));
+        return Ok(ParsedFlags::Help(Flags::command().render_long_help().to_string()));
     };
     let from_flags = given.len();
     read_environment(environment, &mut given, &mut notices)?;
     note_accepted(&given, &mut notices)?;
     let flags = flags_of(&given).map_err(|error| value_error(&error, &given[from_flags..]))?;
-    Ok(Parsed::Flags(Box::new(flags), notices))
+    Ok(ParsedFlags::Flags(Box::new(flags), notices))
 }
 
 /// What a configuration file says. Command line and environment count no more then, as in etcd.
@@ -102,7 +102,7 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     Default,
     Flag,
     Variable,
@@ -114,7 +114,7 @@ pub enum Source {
 pub struct Effective {
     pub name: String,
     pub value: String,
-    pub source: Source,
+    pub source: ValueSource,
 }
 
 /// Every flag with its value, by name: of `file` if there is one, else of arguments and environment. Flags
@@ -124,13 +124,13 @@ pub fn effective(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     file: Option<&str>,
 ) -> Result<Vec<Effective>, FlagError> {
-    let mut all: BTreeMap<String, (String, Source)> = Flags::command()
+    let mut all: BTreeMap<String, (String, ValueSource)> = Flags::command()
         .get_arguments()
         .filter_map(|argument| {
             let help = argument.get_help()?.to_string();
             let default =
                 help.rsplit_once("[default: ").map_or("", |(_, rest)| rest.trim_end_matches(['.', ']']));
-            Some((argument.get_long()?.to_owned(), (default.to_owned(), Source::Default)))
+            Some((argument.get_long()?.to_owned(), (default.to_owned(), ValueSource::Default)))
         })
         .collect();
     let mut notices = Vec::new();
@@ -140,7 +140,7 @@ pub fn effective(
     match file {
         Some(text) => {
             for (name, value) in file::assignments(text).map_err(FlagError::Refused)? {
-                put(name, Some(value), Source::File);
+                put(name, Some(value), ValueSource::File);
             }
         }
         None => {
@@ -148,7 +148,7 @@ pub fn effective(
             let said = given.len();
             read_environment(environment, &mut given, &mut notices)?;
             for (at, Assignment { name, value, .. }) in given.into_iter().enumerate() {
-                put(name, value, if at < said { Source::Flag } else { Source::Variable });
+                put(name, value, if at < said { ValueSource::Flag } else { ValueSource::Variable });
             }
         }
     }
@@ -157,7 +157,7 @@ pub fn effective(
 }
 
 fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
-    let line = given.iter().filter(|assignment| assignment.accepted.is_none_or(Accepted::has_effect));
+    let line = given.iter().filter(|assignment| assignment.accepted.is_none_or(AcceptedFlag::has_effect));
     let line = line.map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn read(line: &str, environment: &[(&str, &str)]) -> Result<Parsed, FlagError> {
+fn read(line: &str, environment: &[(&str, &str)]) -> Result<ParsedFlags, FlagError> {
     let arguments = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from);
     let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     parse(arguments, environment)
@@ -12,7 +12,7 @@ fn read(line: &str, environment: &[(&str, &str)]) -> Result<Parsed, FlagError> {
 
 fn flags(line: &str, environment: &[(&str, &str)]) -> Flags {
     match read(line, environment) {
-        Ok(Parsed::Flags(flags, _)) => *flags,
+        Ok(ParsedFlags::Flags(flags, _)) => *flags,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -220,7 +220,7 @@ fn a_variable_that_is_not_utf_8_is_refused_by_name() {
     // What nothing is read from.
     let environment = [("HOME", "/hÿ"), ("ETCD_BOGUS", "ÿ"), ("ETCD_NAMÿ", "n"), ("ETCD_VERSION", "ÿ")];
     let environment = environment.map(|(name, value)| (latin_1(name), latin_1(value)));
-    let Ok(Parsed::Flags(_, notices)) = parse([], environment) else { panic!("refused") };
+    let Ok(ParsedFlags::Flags(_, notices)) = parse([], environment) else { panic!("refused") };
     let unknown = |name: &str| Notice::UnknownVariable { name: name.to_owned() };
     assert_eq!(notices, [unknown("ETCD_BOGUS"), unknown(r"ETCD_NAM\xff")]);
 }
@@ -235,7 +235,7 @@ fn what_is_not_understood_but_harmless_is_noticed() {
         ("ETCD_DISCOVERY_USER", "u:s3cret"),
         ("ETCD_DISCOVERY_PASSWORD", "s3cret"),
     ];
-    let Ok(Parsed::Flags(flags, notices)) = read("--snapshot=true", &environment) else {
+    let Ok(ParsedFlags::Flags(flags, notices)) = read("--snapshot=true", &environment) else {
         panic!("refused");
     };
     assert_eq!(flags.version, None);
@@ -274,7 +274,7 @@ fn lengths_of_time_are_read_as_go_writes_them() {
 #[test]
 fn help_lists_every_flag() {
     for line in ["-h", "--help", "--name a -help"] {
-        let Ok(Parsed::Help(text)) = read(line, &[]) else { panic!("{line}") };
+        let Ok(ParsedFlags::Help(text)) = read(line, &[]) else { panic!("{line}") };
         assert!(text.contains("--initial-advertise-peer-urls") && text.contains("--local-cluster"), "{text}");
     }
 }
@@ -318,7 +318,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
         let by_file = match name {
             "version" | "config-file" | "discovery-fallback" => by_flag.clone(),
             name => parse_file(&format!("{name}: '{value}'"))
-                .map(|(flags, notices)| Parsed::Flags(Box::new(flags), notices)),
+                .map(|(flags, notices)| ParsedFlags::Flags(Box::new(flags), notices)),
         };
         if *value == "1s" {
             // A file has etcd's nanoseconds as well.
@@ -330,7 +330,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
         let by_variable = if name == "version" { by_flag.clone() } else { read("", &[(&variable, value)]) };
         for (read, origin) in [(by_flag, "flag"), (by_variable, "variable"), (by_file, "file")] {
             let (flags, notices) = match read {
-                Ok(Parsed::Flags(flags, notices)) => (flags, notices),
+                Ok(ParsedFlags::Flags(flags, notices)) => (flags, notices),
                 other => panic!("{row:?} by {origin}: {other:?}"),
             };
             let reasons = reasons(&notices);
@@ -360,7 +360,7 @@ fn every_flag_of_etcd_behaves_as_listed() {
 #[test]
 fn a_flag_without_effect_is_warned_about_once() {
     let line = "--max-wals 3 --max-wals=5 --feature-gates InitialCorruptCheck=true,AllBeta=true,LeaseCheckpoint=false";
-    let Ok(Parsed::Flags(_, notices)) = read(line, &[("ETCD_LOG_OUTPUTS", "stderr")]) else {
+    let Ok(ParsedFlags::Flags(_, notices)) = read(line, &[("ETCD_LOG_OUTPUTS", "stderr")]) else {
         panic!("refused");
     };
     let names: Vec<&str> = notices

@@ -20,7 +20,7 @@ use state_machine::Genesis;
 use state_machine::command::{self, Change, Kind, MemberChange};
 use wal::{LogPosition, Reader, Wal};
 
-use super::{BootstrapError, Established, log_options};
+use super::{BootstrapError, MemberStart, log_options};
 use crate::directory::Directory;
 use crate::identity;
 use crate::ids;
@@ -46,10 +46,10 @@ pub enum Company {
 /// Errors: the member was forced before, and is not alone any more.
 pub fn company(
     settings: &Settings,
-    established: &Established,
+    established: &MemberStart,
     directory: &Directory,
 ) -> Result<Company, BootstrapError> {
-    let Established { identity, recovery, .. } = established;
+    let MemberStart { identity, recovery, .. } = established;
     let Some(state) = &recovery.state else { return Ok(Company::AsKnown) };
     let state = inspect::read_state(state).map_err(BootstrapError::RaftState)?;
     let is_alone = state.voters == [identity.member_id] && state.learners.is_empty();
@@ -69,7 +69,7 @@ pub fn company(
 
 /// From here on the state of this member, which is alone, is what its log leads to from the first entry.
 /// Before Raft adds an entry: a start that finds one more does not know that the member is alone.
-pub fn begin_with_log(established: &mut Established, directory: &Directory) -> Result<(), BootstrapError> {
+pub fn begin_with_log(established: &mut MemberStart, directory: &Directory) -> Result<(), BootstrapError> {
     established.identity.joined = false;
     Ok(established.identity.write(&directory.identity_path())?)
 }
@@ -77,8 +77,8 @@ pub fn begin_with_log(established: &mut Established, directory: &Directory) -> R
 /// The members that a store without entries begins with: the first ones of the cluster, by which the log is
 /// judged. The identity of a joiner has those of a later time. A log that does not reach the joiner's own
 /// addition leaves it among them.
-pub fn genesis(established: &Established, applied: LogPosition) -> Result<Genesis, BootstrapError> {
-    let Established { identity, log, .. } = established;
+pub fn genesis(established: &MemberStart, applied: LogPosition) -> Result<Genesis, BootstrapError> {
+    let MemberStart { identity, log, .. } = established;
     let mut first = identity::genesis(identity);
     if identity.forced.is_none() || applied != LogPosition::default() {
         return Ok(first);
@@ -124,11 +124,11 @@ fn changes(log: &Reader<TimedFs>) -> Result<Vec<Change>, wal::Error> {
 /// Ends the log of a member whose store is whole with the removal of all other members, which counts as
 /// committed: Raft applies it before anything else.
 pub fn force_alone(
-    established: Established,
+    established: MemberStart,
     directory: &Directory,
     fs: TimedFs,
-) -> Result<Established, BootstrapError> {
-    let Established { mut identity, mut log, recovery } = established;
+) -> Result<MemberStart, BootstrapError> {
+    let MemberStart { mut identity, mut log, recovery } = established;
     let member = identity.member_id;
     identity.forced = Some(recovery.last.index.next().0);
     identity.write(&directory.identity_path())?;
@@ -141,5 +141,5 @@ pub fn force_alone(
         last_index = recovery.last.index.0,
         "forced a new cluster: all other members are removed, and must not be started again"
     );
-    Ok(Established { identity, log, recovery })
+    Ok(MemberStart { identity, log, recovery })
 }

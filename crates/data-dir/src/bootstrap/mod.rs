@@ -39,7 +39,7 @@ use process::log::causes;
 
 /// A member that may start: who it is, and its opened log.
 #[derive(Debug)]
-pub struct Established {
+pub struct MemberStart {
     pub identity: Identity,
     pub log: Wal<TimedFs>,
     pub recovery: Recovery,
@@ -116,8 +116,8 @@ pub enum BootstrapError {
 const RESOLVE_ATTEMPTS: u32 = 30;
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
-fn log_options() -> wal::Options {
-    wal::Options { segment_bytes: wal::Options::SEGMENT_BYTES, salt: rand::random() }
+fn log_options() -> wal::WalOptions {
+    wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: rand::random() }
 }
 
 /// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
@@ -129,7 +129,7 @@ pub fn establish(
     fs: TimedFs,
     remembers: impl FnOnce(&Identity) -> Option<u64>,
     running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
-) -> Result<Established, BootstrapError> {
+) -> Result<MemberStart, BootstrapError> {
     let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
     if let Some(identity) = Identity::read(&directory.identity_path())? {
@@ -140,7 +140,7 @@ pub fn establish(
         }
         let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
         check_log(&identity, &recovery, directory)?;
-        return Ok(Established { identity, log, recovery });
+        return Ok(MemberStart { identity, log, recovery });
     }
     if directory.live_import_path().exists() {
         return Err(BootstrapError::ImportUnfinished(directory.path().to_owned()));
@@ -168,7 +168,7 @@ pub fn establish(
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
     }
     identity.write(&directory.identity_path())?;
-    Ok(Established { identity, log, recovery })
+    Ok(MemberStart { identity, log, recovery })
 }
 
 /// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without

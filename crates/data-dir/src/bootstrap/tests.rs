@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use super::*;
-use config::flags::{Parsed, parse};
+use config::flags::{ParsedFlags, parse};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange};
 
 fn settings(line: &str) -> Settings {
     match parse(line.split_whitespace().map(Into::into), []) {
-        Ok(Parsed::Flags(flags, _)) => Settings::from_flags(&flags).expect(line),
+        Ok(ParsedFlags::Flags(flags, _)) => Settings::from_flags(&flags).expect(line),
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -154,7 +154,7 @@ fn a_forced_joiner_begins_with_the_first_members() {
             raft_node::force_change(&mut log, &recovery, 1, 7, &command::encode(change)).unwrap();
         }
         let (log, recovery) = Wal::open(fs, dir.path(), log_options()).unwrap();
-        let established = Established { identity, log, recovery };
+        let established = MemberStart { identity, log, recovery };
         let ids = |applied| -> Vec<u64> {
             let genesis = genesis(&established, applied).unwrap();
             genesis.members.iter().map(|member| member.id).collect()

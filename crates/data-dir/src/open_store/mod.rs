@@ -47,7 +47,7 @@ pub enum OpenStoreError {
 }
 
 /// What opening came to.
-enum Opened {
+enum OpenOutcome {
     Whole(Box<Parts>),
     /// An install had begun when the process stopped.
     Interrupted,
@@ -62,20 +62,20 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     let mut received = staged(&dir)?;
     let opened = match try_open(&dir)? {
         // The mark goes with the received store, wherever that ends up.
-        Opened::Interrupted => settle(&dir, received.take().filter(|at| log.holds(*at)))?,
+        OpenOutcome::Interrupted => settle(&dir, received.take().filter(|at| log.holds(*at)))?,
         other => other,
     };
     let (found, parts, reason) = match opened {
-        Opened::Whole(parts) => {
+        OpenOutcome::Whole(parts) => {
             let at = parts.1.applied();
             let found = StoreFound::Whole(at);
             (found, Some(parts), format!("it reaches entry {}", at.index))
         }
-        Opened::Damaged(reason) => {
+        OpenOutcome::Damaged(reason) => {
             tracing::error!(store = %dir.display(), error = reason, "the store is damaged");
             (StoreFound::Unusable, None, reason)
         }
-        Opened::Interrupted => {
+        OpenOutcome::Interrupted => {
             (StoreFound::Unusable, None, "it was being replaced when the process stopped".to_owned())
         }
     };
@@ -139,7 +139,7 @@ fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
 }
 
 /// Ends an install that was cut short: forward if the log waits for it, else back.
-fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<Opened, OpenStoreError> {
+fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<OpenOutcome, OpenStoreError> {
     if staged.is_some() {
         mvcc::finish_install(dir)?;
     } else {
@@ -160,17 +160,17 @@ fn opened_store((writer, store, maintainer): Parts, state: StoreState) -> Opened
 }
 
 fn open_parts(dir: &Path) -> Result<Parts, mvcc::Error> {
-    mvcc::open(Box::new(SledBackend::open(dir)?), mvcc::Options::default())
+    mvcc::open(Box::new(SledBackend::open(dir)?), mvcc::StoreOptions::default())
 }
 
-fn try_open(dir: &Path) -> Result<Opened, OpenStoreError> {
+fn try_open(dir: &Path) -> Result<OpenOutcome, OpenStoreError> {
     // The catalogue's engine asserts where it should refuse, so some damage shows as a panic.
     match catch_unwind(AssertUnwindSafe(|| open_parts(dir))) {
-        Ok(Ok(parts)) => Ok(Opened::Whole(Box::new(parts))),
-        Ok(Err(mvcc::Error::Refused { .. })) => Ok(Opened::Interrupted),
-        Ok(Err(error)) if error.is_damage() => Ok(Opened::Damaged(causes(&error))),
+        Ok(Ok(parts)) => Ok(OpenOutcome::Whole(Box::new(parts))),
+        Ok(Err(mvcc::Error::Refused { .. })) => Ok(OpenOutcome::Interrupted),
+        Ok(Err(error)) if error.is_damage() => Ok(OpenOutcome::Damaged(causes(&error))),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Ok(Opened::Damaged("its catalogue could not be read".to_owned())),
+        Err(_) => Ok(OpenOutcome::Damaged("its catalogue could not be read".to_owned())),
     }
 }
 

@@ -45,7 +45,7 @@ impl Fixture {
         let elsewhere = tempfile::tempdir().unwrap();
         let (_writer, _store, maintainer) = self.write(&elsewhere.path().join("store"), entries);
         let place = SledBackend::incoming(&self.dir()).unwrap();
-        let mut staging = Staging::begin(Box::new(place), &mvcc::Options::default()).unwrap();
+        let mut staging = Staging::begin(Box::new(place), &mvcc::StoreOptions::default()).unwrap();
         let mut export = maintainer.export();
         while let Some(chunk) = export.next(1000).unwrap() {
             staging.add(&chunk).unwrap();

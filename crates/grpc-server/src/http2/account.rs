@@ -19,14 +19,14 @@ use std::sync::atomic::{
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::Held;
+use base::ShareUse;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tonic::Status;
 
-use super::meter::Seen;
+use super::meter::ReaderFlags;
 use admission::{MemoryLimit, SMALL_GRANT_BYTES};
 
 /// Bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
@@ -148,7 +148,7 @@ pub struct Account {
     room: Notify,
     /// Calls that wait for `room`.
     waiting: AtomicUsize,
-    pub(super) seen: Arc<Seen>,
+    pub(super) seen: Arc<ReaderFlags>,
 }
 
 impl Account {
@@ -179,7 +179,7 @@ impl Account {
     /// Whether incomplete bodies of its caller are to be refused: others came.
     fn is_over_share(&self) -> bool {
         let (total, caller) = (self.all().bodies.load(Relaxed), self.caller.bodies.load(Relaxed));
-        let held = Held { total: total as u64, caller: caller as u64, connection: 0 };
+        let held = ShareUse { total: total as u64, caller: caller as u64, connection: 0 };
         held.is_over(BODY_BYTES_TOTAL as u64, self.all().body_callers.load(Relaxed))
     }
 
@@ -349,7 +349,7 @@ impl Body {
         let fits = match &self.of_user {
             None => {
                 let (total, caller) = self.account.caller.change_bodies(before, self.bytes);
-                let held = Held { total: total as u64, caller: caller as u64, connection: ours as u64 };
+                let held = ShareUse { total: total as u64, caller: caller as u64, connection: ours as u64 };
                 held.leaves_enough(BODY_BYTES_TOTAL as u64)
                     || user.is_some_and(|user| self.move_to_user(user))
             }
@@ -384,7 +384,7 @@ impl Body {
     fn fits_users(&self, user: &CallerTotals, before: usize) -> bool {
         let caller = changed(&user.bodies, before, self.bytes);
         let total = changed(&user.all.user_bodies, before, self.bytes);
-        let held = Held { total: total as u64, caller: caller as u64, connection: 0 };
+        let held = ShareUse { total: total as u64, caller: caller as u64, connection: 0 };
         held.leaves_enough(USER_BODY_BYTES as u64)
     }
 }
@@ -424,7 +424,7 @@ impl Unread {
         seen.change_waiting(self.waiting, waiting);
         let has_grown = bytes > self.bytes;
         (self.bytes, self.waiting) = (bytes, waiting);
-        let held = Held { total: total as u64, caller: of_caller as u64, connection: ours as u64 };
+        let held = ShareUse { total: total as u64, caller: of_caller as u64, connection: ours as u64 };
         if has_grown && ours > UNREAD_BYTES_ALWAYS && !held.leaves_enough(UNREAD_BYTES_TOTAL as u64) {
             return Err(grpc_errors::too_many_request_bytes());
         }
@@ -481,12 +481,12 @@ impl Drop for Unsent {
 }
 
 /// One call outside of the connection's task.
-pub(super) struct Relayed(Arc<Account>);
+pub(super) struct RelayedCall(Arc<Account>);
 
-impl Relayed {
-    pub(super) fn new(account: &Arc<Account>) -> Relayed {
+impl RelayedCall {
+    pub(super) fn new(account: &Arc<Account>) -> RelayedCall {
         account.relayed.fetch_add(1, Relaxed);
-        Relayed(Arc::clone(account))
+        RelayedCall(Arc::clone(account))
     }
 
     pub(super) fn account(&self) -> &Arc<Account> {
@@ -494,7 +494,7 @@ impl Relayed {
     }
 }
 
-impl Drop for Relayed {
+impl Drop for RelayedCall {
     fn drop(&mut self) {
         self.0.relayed.fetch_sub(1, Relaxed);
     }

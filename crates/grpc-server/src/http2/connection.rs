@@ -15,14 +15,14 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::account::{Account, CallerTotals};
 use super::grpc::{TIMEOUT, is_call};
-use super::meter::Metered;
+use super::meter::MeteredIo;
 use super::methods::HotMethods;
-use super::open::{Open, OpenCall};
+use super::open::{OpenCall, OpenCalls};
 use super::relay::{self, GrpcService};
 use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
 use super::streaming::{self, StreamMethods};
 use super::unary;
-use super::wire::{Begun, Driven, RequestHead, Turn, Wire};
+use super::wire::{BegunRequest, RequestHead, Turn, Wire, WireDriver};
 use crate::socket::Ends;
 
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
@@ -54,7 +54,7 @@ pub struct Methods<H, T, S> {
 }
 
 /// What answers a call.
-enum Found<'b, H, T> {
+enum FoundMethod<'b, H, T> {
     Hot(H),
     Stream(T),
     /// In a box: the others are small, and most calls are among them.
@@ -62,18 +62,18 @@ enum Found<'b, H, T> {
 }
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
-    fn find<'b>(&self, begun: &'b Begun) -> Found<'b, H::Call, T::Call> {
+    fn find<'b>(&self, begun: &'b BegunRequest) -> FoundMethod<'b, H::Call, T::Call> {
         let RequestHead { uri, headers, .. } = begun.head();
         if !is_call(headers) {
-            return Found::Relayed(Box::new(begun.whole_head(TIMEOUT)));
+            return FoundMethod::Relayed(Box::new(begun.whole_head(TIMEOUT)));
         }
         if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {
-            return Found::Hot(call);
+            return FoundMethod::Hot(call);
         }
         let head = begun.whole_head(TIMEOUT);
         match self.streams.find(uri.path(), &head.headers) {
-            Some(call) => Found::Stream(call),
-            None => Found::Relayed(Box::new(head)),
+            Some(call) => FoundMethod::Stream(call),
+            None => FoundMethod::Relayed(Box::new(head)),
         }
     }
 }
@@ -96,8 +96,8 @@ where
     S: GrpcService,
 {
     let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
-    let io = Metered::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
-    let mut connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
+    let io = MeteredIo::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
+    let mut connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
     async move {
         if Box::pin(handshake(&mut connection, &shared)).await {
             serve_calls(&mut connection, &methods, &shared).await;
@@ -106,7 +106,7 @@ where
 }
 
 async fn serve_calls<I, H, T, S>(
-    connection: &mut Driven<Metered<I>>,
+    connection: &mut WireDriver<MeteredIo<I>>,
     methods: &Methods<H, T, S>,
     shared: &ConnectionShared,
 ) where
@@ -119,7 +119,7 @@ async fn serve_calls<I, H, T, S>(
     let wire = Arc::clone(connection.wire());
     let (mut keepalive, mut unsent) = (Keepalive::new(*limits), UnsentProgress::default());
     let mut stopped = pin!(shared.stopped());
-    let (mut calls, mut open_streams) = (Open::none(), Open::none());
+    let (mut calls, mut open_streams) = (OpenCalls::none(), OpenCalls::none());
     let mut drain = Drain::No;
     let (mut look_again, mut accepted_in_turn) = (None, 0);
     loop {
@@ -137,9 +137,9 @@ async fn serve_calls<I, H, T, S>(
                         let mut next = Some(begun);
                         while let Some(begun) = next {
                             match start(begun, methods, &wire, shared) {
-                                Started::Hot(call) => calls.push(OpenCall::new(call)),
-                                Started::Stream(call) => open_streams.push(Box::pin(call)),
-                                Started::Answered | Started::Relayed => {}
+                                StartedCall::Hot(call) => calls.push(OpenCall::new(call)),
+                                StartedCall::Stream(call) => open_streams.push(Box::pin(call)),
+                                StartedCall::Answered | StartedCall::Relayed => {}
                             }
                             accepted_in_turn += 1;
                             let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
@@ -180,7 +180,7 @@ async fn serve_calls<I, H, T, S>(
 }
 
 /// Polls the calls that can go on. Whether one of them has ended.
-fn poll_now<F: Future<Output = ()>>(calls: &mut Open<F>) -> bool {
+fn poll_now<F: Future<Output = ()>>(calls: &mut OpenCalls<F>) -> bool {
     let mut has_ended = false;
     while let Some(Some(())) = calls.next().now_or_never() {
         has_ended = true;
@@ -189,7 +189,7 @@ fn poll_now<F: Future<Output = ()>>(calls: &mut Open<F>) -> bool {
 }
 
 /// What a request became.
-enum Started<H, T> {
+enum StartedCall<H, T> {
     /// At once.
     Answered,
     Hot(H),
@@ -200,26 +200,28 @@ enum Started<H, T> {
 
 /// Begins to answer a request.
 fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
-    begun: Begun,
+    begun: BegunRequest,
     methods: &Methods<H, T, S>,
     wire: &Arc<Wire>,
     shared: &'a ConnectionShared,
-) -> Started<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
+) -> StartedCall<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
     match methods.find(&begun) {
-        Found::Hot(call) if unary::answer_now(&methods.hot, &call, &begun, wire, shared) => Started::Answered,
-        Found::Hot(call) => {
-            let (reader, writer) = begun.open(wire);
-            Started::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
+        FoundMethod::Hot(call) if unary::answer_now(&methods.hot, &call, &begun, wire, shared) => {
+            StartedCall::Answered
         }
-        Found::Stream(call) => {
+        FoundMethod::Hot(call) => {
             let (reader, writer) = begun.open(wire);
-            Started::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+            StartedCall::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
         }
-        Found::Relayed(head) => {
+        FoundMethod::Stream(call) => {
+            let (reader, writer) = begun.open(wire);
+            StartedCall::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+        }
+        FoundMethod::Relayed(head) => {
             let head = head.into_owned();
             let (reader, writer) = begun.open(wire);
             relay::spawn(&methods.services, &head, reader, writer, shared);
-            Started::Relayed
+            StartedCall::Relayed
         }
     }
 }
@@ -284,7 +286,7 @@ fn poll_look_again(
 }
 
 /// Whether the preface is complete. False if it is not in time, or if the member stops.
-async fn handshake<I>(connection: &mut Driven<Metered<I>>, shared: &ConnectionShared) -> bool
+async fn handshake<I>(connection: &mut WireDriver<MeteredIo<I>>, shared: &ConnectionShared) -> bool
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -369,7 +371,7 @@ impl UnsentProgress {
 
 /// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
 /// socket: answers leave here.
-async fn turn<I>(connection: &mut Driven<Metered<I>>, account: &Account, room: bool) -> Turn
+async fn turn<I>(connection: &mut WireDriver<MeteredIo<I>>, account: &Account, room: bool) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -455,7 +457,7 @@ mod tests {
     /// A connection with its client, which asks whether that is there.
     struct Asking {
         client: DuplexStream,
-        connection: Driven<Metered<DuplexStream>>,
+        connection: WireDriver<MeteredIo<DuplexStream>>,
         account: Arc<Account>,
         keepalive: Keepalive,
     }
@@ -470,8 +472,8 @@ mod tests {
             let (ours, mut client) = duplex(4096);
             client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
             let account = Arc::new(Account::new(Arc::default()));
-            let io = Metered::new(ours, Duration::ZERO, Arc::clone(&account.seen));
-            let connection = Driven::new(io, state_machine_limits(limits), Arc::clone(&account));
+            let io = MeteredIo::new(ours, Duration::ZERO, Arc::clone(&account.seen));
+            let connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&account));
             let mut asking = Asking { client, connection, account, keepalive: Keepalive::new(limits) };
             assert!(!asking.ends_within(Duration::from_millis(1)).await);
             asking.pings();

@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use ::http2::{End, Gone, HeaderBlock};
+use ::http2::{EndOfBody, HeaderBlock, StreamEnded};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use tonic::Status;
 
-use super::wire::{Writer, response_block, trailers_block};
+use super::wire::{StreamWriter, response_block, trailers_block};
 
 pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
 
@@ -39,11 +39,14 @@ pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize,
 }
 
 /// An error travels as headers alone.
-pub(super) fn send_status(writer: &mut Writer, status: Status) -> Result<(), Gone> {
-    writer.send_head(&response_block(&status.into_http::<()>()), End::Stream)
+pub(super) fn send_status(writer: &mut StreamWriter, status: Status) -> Result<(), StreamEnded> {
+    writer.send_head(&response_block(&status.into_http::<()>()), EndOfBody::Stream)
 }
 
 /// An error after headers travels as trailers.
-pub(super) fn send_status_after_headers(writer: &mut Writer, status: Status) -> Result<(), Gone> {
+pub(super) fn send_status_after_headers(
+    writer: &mut StreamWriter,
+    status: Status,
+) -> Result<(), StreamEnded> {
     writer.send_trailers(&trailers_block(status.into_http::<()>().headers()))
 }

@@ -21,13 +21,13 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::http2::{End, ErrorCode, Gone};
+use ::http2::{EndOfBody, ErrorCode, StreamEnded};
 use bytes::{Buf, Bytes};
 use tokio::time::{Instant, timeout};
 
 use super::grpc::{HEADERS, TRAILERS, send_status};
 use super::methods::{LongAnswer, Part};
-use super::wire::Writer;
+use super::wire::StreamWriter;
 use admission::Pass;
 
 /// A client that others wait for is looked at so often. In this time it takes at least what its windows
@@ -49,10 +49,10 @@ const WANTED_BYTES_MIN: u64 = 5 << 19;
 /// Sends headers, the message and trailers, or a status alone if there will be no message. `stopped` returns
 /// when the member stops.
 pub(super) async fn send<L: LongAnswer>(
-    mut writer: Writer,
+    mut writer: StreamWriter,
     answer: L,
     stopped: impl Future<Output = ()>,
-) -> Result<(), Gone> {
+) -> Result<(), StreamEnded> {
     tokio::select! {
         biased;
         sent = send_whole(&mut writer, answer, PROGRESS_WITHIN) => sent,
@@ -64,17 +64,17 @@ pub(super) async fn send<L: LongAnswer>(
 }
 
 async fn send_whole<L: LongAnswer>(
-    writer: &mut Writer,
+    writer: &mut StreamWriter,
     mut answer: L,
     progress_within: Duration,
-) -> Result<(), Gone> {
+) -> Result<(), StreamEnded> {
     let begun = unless_reset(answer.begin(), writer).await?;
     let bytes = match begun {
         Ok(bytes) => bytes,
         Err(status) => return send_status(writer, status),
     };
-    writer.send_head(&HEADERS, End::More)?;
-    let mut progress = Progress::new(progress_within);
+    writer.send_head(&HEADERS, EndOfBody::More)?;
+    let mut progress = LongProgress::new(progress_within);
     while progress.sent < bytes {
         let Some(granted) = progress.room(writer, 1, &answer, None).await else {
             answer.unread();
@@ -97,10 +97,10 @@ async fn send_whole<L: LongAnswer>(
 }
 
 /// What `work` comes to, unless the client gives up first.
-async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut Writer) -> Result<T, Gone> {
+async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut StreamWriter) -> Result<T, StreamEnded> {
     let mut work = pin!(work);
     poll_fn(|context| match writer.poll_reset(context) {
-        Poll::Ready(()) => Poll::Ready(Err(Gone)),
+        Poll::Ready(()) => Poll::Ready(Err(StreamEnded)),
         Poll::Pending => work.as_mut().poll(context).map(Ok),
     })
     .await
@@ -108,11 +108,11 @@ async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut Writer) -> 
 
 /// Sends a part no faster than the client takes it, and as long as it does or its turn is not wanted.
 async fn send_part<L: LongAnswer>(
-    writer: &mut Writer,
+    writer: &mut StreamWriter,
     mut part: Part,
     answer: &L,
-    progress: &mut Progress,
-) -> Result<(), Gone> {
+    progress: &mut LongProgress,
+) -> Result<(), StreamEnded> {
     progress.begin_turn();
     while let Some(piece) = part.pieces.front_mut() {
         let wanted = piece.len();
@@ -128,7 +128,7 @@ async fn send_part<L: LongAnswer>(
             piece.advance(granted);
             sent
         };
-        writer.send_data(answer.counted(sent), End::More)?;
+        writer.send_data(answer.counted(sent), EndOfBody::More)?;
         progress.sent += granted as u64;
     }
     progress.turn_quantum = TURN_QUANTUM;
@@ -136,7 +136,7 @@ async fn send_part<L: LongAnswer>(
 }
 
 /// What a client has taken, and how fast.
-struct Progress {
+struct LongProgress {
     sent: u64,
     within: Duration,
     /// Where each period began: bytes sent until then, and when.
@@ -146,10 +146,10 @@ struct Progress {
     turn_quantum: Duration,
 }
 
-impl Progress {
-    fn new(within: Duration) -> Progress {
+impl LongProgress {
+    fn new(within: Duration) -> LongProgress {
         let begun = (0, Instant::now());
-        Progress { sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum: TURN_QUANTUM }
+        LongProgress { sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum: TURN_QUANTUM }
     }
 
     /// Takes a wait that the client is not to blame for out of all periods.
@@ -166,11 +166,11 @@ impl Progress {
     /// turn, if it holds one, or for any answer.
     async fn room<L: LongAnswer>(
         &mut self,
-        writer: &mut Writer,
+        writer: &mut StreamWriter,
         bytes: usize,
         answer: &L,
         turn: Option<&Pass>,
-    ) -> Option<Result<usize, Gone>> {
+    ) -> Option<Result<usize, StreamEnded>> {
         loop {
             if self.is_too_slow(answer) || turn.is_some_and(|turn| self.is_too_slow_for(turn)) {
                 return None;
@@ -216,7 +216,7 @@ impl Progress {
 }
 
 /// Waits until the client takes something, and says how many of `wanted` bytes.
-async fn room(writer: &mut Writer, wanted: usize) -> Result<usize, Gone> {
+async fn room(writer: &mut StreamWriter, wanted: usize) -> Result<usize, StreamEnded> {
     poll_fn(|context| writer.poll_room(wanted, context)).await
 }
 

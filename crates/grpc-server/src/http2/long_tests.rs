@@ -34,7 +34,7 @@ fn byte(position: u64) -> u8 {
 }
 
 /// A message of `bytes` in parts of `part_bytes`, and how many turns there are.
-struct Numbered {
+struct NumberedAnswer {
     bytes: u64,
     part_bytes: u64,
     /// Where it turns out to be damaged.
@@ -49,10 +49,10 @@ struct Numbered {
     counted: Arc<AtomicU64>,
 }
 
-impl Numbered {
+impl NumberedAnswer {
     fn new(bytes: u64, part_bytes: u64) -> Self {
         let (turns, asked) = (one_turn(), Arc::default());
-        Numbered {
+        NumberedAnswer {
             bytes,
             part_bytes,
             damaged_at: u64::MAX,
@@ -66,7 +66,7 @@ impl Numbered {
     }
 }
 
-impl LongAnswer for Numbered {
+impl LongAnswer for NumberedAnswer {
     async fn begin(&mut self) -> Result<u64, Status> {
         if self.damaged_at == 0 { Err(Status::internal("damaged")) } else { Ok(self.bytes) }
     }
@@ -103,13 +103,13 @@ impl LongAnswer for Numbered {
 
 /// A call that `answer` answers, as its client sees it. Headers that were not taken yet are lost with a
 /// reset.
-async fn call(answer: Numbered) -> Result<http::Response<RecvStream>, h2::Error> {
+async fn call(answer: NumberedAnswer) -> Result<http::Response<RecvStream>, h2::Error> {
     call_until(answer, std::future::pending()).await
 }
 
 /// The same of a member that stops.
 async fn call_until(
-    answer: Numbered,
+    answer: NumberedAnswer,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<http::Response<RecvStream>, h2::Error> {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
@@ -122,7 +122,7 @@ async fn call_until(
 }
 
 /// A call whose client has to take something within `progress_within`.
-async fn call_with_patience(answer: Numbered, progress_within: Duration) -> RecvStream {
+async fn call_with_patience(answer: NumberedAnswer, progress_within: Duration) -> RecvStream {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move { send_whole(&mut first_stream(ours).await, answer, progress_within).await });
     let (client, connection) = h2::client::handshake(theirs).await.unwrap();
@@ -134,7 +134,7 @@ async fn call_with_patience(answer: Numbered, progress_within: Duration) -> Recv
 
 #[tokio::test]
 async fn who_never_reads_is_reset_and_its_answer_released() {
-    let answer = Numbered::new(1_000_000, 1_000_000);
+    let answer = NumberedAnswer::new(1_000_000, 1_000_000);
     let (turns, asked, unread) =
         (Arc::clone(&answer.turns), Arc::clone(&answer.asked), Arc::clone(&answer.unread));
     let mut body = call_with_patience(answer, Duration::from_millis(100)).await;
@@ -167,7 +167,7 @@ async fn read(body: &mut RecvStream, position: &AtomicU64) -> Result<(), h2::Err
 #[tokio::test]
 async fn every_byte_comes_once_and_in_order() {
     for (bytes, part_bytes) in [(1, 10), (10, 10), (11, 10), (3_000_000, 700_001)] {
-        let mut body = call(Numbered::new(bytes, part_bytes)).await.unwrap().into_body();
+        let mut body = call(NumberedAnswer::new(bytes, part_bytes)).await.unwrap().into_body();
         let position = AtomicU64::new(0);
         read(&mut body, &position).await.unwrap();
         assert_eq!(position.into_inner(), bytes);
@@ -177,10 +177,10 @@ async fn every_byte_comes_once_and_in_order() {
 
 #[tokio::test]
 async fn damage_before_the_first_byte_is_a_status_and_after_it_the_end() {
-    let response = call(Numbered { damaged_at: 0, ..Numbered::new(1000, 100) }).await.unwrap();
+    let response = call(NumberedAnswer { damaged_at: 0, ..NumberedAnswer::new(1000, 100) }).await.unwrap();
     assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Internal);
     let position = AtomicU64::new(0);
-    let broken = match call(Numbered { damaged_at: 550, ..Numbered::new(1000, 100) }).await {
+    let broken = match call(NumberedAnswer { damaged_at: 550, ..NumberedAnswer::new(1000, 100) }).await {
         Ok(response) => read(&mut response.into_body(), &position).await.unwrap_err(),
         Err(error) => error,
     };
@@ -191,7 +191,7 @@ async fn damage_before_the_first_byte_is_a_status_and_after_it_the_end() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_holds_no_turn_and_goes_on_where_it_stopped() {
     // Far more than the client's window of 64 KiB.
-    let answer = Numbered::new(1_000_000, 1_000_000);
+    let answer = NumberedAnswer::new(1_000_000, 1_000_000);
     let (turns, asked) = (Arc::clone(&answer.turns), Arc::clone(&answer.asked));
     let mut body = call(answer).await.unwrap().into_body();
     // Its turn comes back although it has taken nothing.
@@ -208,7 +208,7 @@ async fn who_does_not_read_holds_no_turn_and_goes_on_where_it_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_gives_its_turn_back_at_once() {
-    let answer = Numbered::new(1_000_000, 1_000_000);
+    let answer = NumberedAnswer::new(1_000_000, 1_000_000);
     let (turns, asked) = (Arc::clone(&answer.turns), Arc::clone(&answer.asked));
     let body = call(answer).await.unwrap().into_body();
     while asked.lock().unwrap().is_empty() {
@@ -222,7 +222,7 @@ async fn who_goes_away_gives_its_turn_back_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_member_that_stops_ends_what_is_not_read() {
     let (stopper, stopped) = tokio::sync::oneshot::channel::<()>();
-    let answer = Numbered::new(1_000_000, 1_000_000);
+    let answer = NumberedAnswer::new(1_000_000, 1_000_000);
     let body = call_until(answer, async { drop(stopped.await) }).await.unwrap().into_body();
     drop(stopper);
     let (mut body, position) = (body, AtomicU64::new(0));
@@ -233,7 +233,7 @@ async fn a_member_that_stops_ends_what_is_not_read() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_slow_keeps_what_it_was_given_while_it_is_not_wanted() {
-    let answer = Numbered::new(10_000_000, 10_000_000);
+    let answer = NumberedAnswer::new(10_000_000, 10_000_000);
     let asked = Arc::clone(&answer.asked);
     let mut body = call(answer).await.unwrap().into_body();
     let mut read = 0;
@@ -250,7 +250,7 @@ async fn who_is_slow_keeps_what_it_was_given_while_it_is_not_wanted() {
 #[tokio::test(start_paused = true)]
 async fn who_is_slow_is_reset_if_others_want_what_its_answer_holds() {
     let wanted = Arc::new(AtomicBool::new(false));
-    let answer = Numbered { wanted: Arc::clone(&wanted), ..Numbered::new(30_000_000, 1_000_000) };
+    let answer = NumberedAnswer { wanted: Arc::clone(&wanted), ..NumberedAnswer::new(30_000_000, 1_000_000) };
     let unread = Arc::clone(&answer.unread);
     let mut body = call(answer).await.unwrap().into_body();
     let began = Instant::now();
@@ -281,7 +281,7 @@ async fn who_trickles_keeps_no_turn_that_its_own_connection_wants() {
 }
 
 async fn trickle_while_waiting(waits: ClientId) {
-    let answer = Numbered::new(10_000_000, 10_000_000);
+    let answer = NumberedAnswer::new(10_000_000, 10_000_000);
     let turns = Arc::clone(&answer.turns);
     let mut body = call(answer).await.unwrap().into_body();
     tokio::spawn(async move {
@@ -304,7 +304,7 @@ async fn trickle_while_waiting(waits: ClientId) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_of_a_large_answer_counts_as_unsent_and_waits_for_room() {
-    let answer = Numbered::new(1_000_000, 100_000);
+    let answer = NumberedAnswer::new(1_000_000, 100_000);
     let (account, asked) = (Arc::clone(&answer.account), Arc::clone(&answer.asked));
     let bytes_counted = Arc::clone(&answer.counted);
     // Answers of the same connection that its client does not read.
@@ -319,7 +319,7 @@ async fn what_is_sent_of_a_large_answer_counts_as_unsent_and_waits_for_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_ends_an_answer_that_waits_for_room() {
-    let answer = Numbered::new(1_000_000, 100_000);
+    let answer = NumberedAnswer::new(1_000_000, 100_000);
     let (account, asked) = (Arc::clone(&answer.account), Arc::clone(&answer.asked));
     let _unread = counted(&account, vec![0; 20 << 20].into());
     let body = call(answer).await.unwrap().into_body();

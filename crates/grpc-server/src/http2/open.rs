@@ -35,11 +35,11 @@ impl<F> OpenCall<F> {
 
 /// Open calls of one kind. An empty `FuturesUnordered` allocates room for one future, so it is created with
 /// the first call and dropped when the connection is idle.
-pub(super) struct Open<F>(Option<FuturesUnordered<F>>);
+pub(super) struct OpenCalls<F>(Option<FuturesUnordered<F>>);
 
-impl<F: Future> Open<F> {
-    pub(super) fn none() -> Open<F> {
-        Open(None)
+impl<F: Future> OpenCalls<F> {
+    pub(super) fn none() -> OpenCalls<F> {
+        OpenCalls(None)
     }
 
     pub(super) fn push(&mut self, future: F) {
@@ -67,7 +67,7 @@ impl<F: Future> Open<F> {
     }
 }
 
-impl<F> Open<OpenCall<F>> {
+impl<F> OpenCalls<OpenCall<F>> {
     /// Has all calls polled again.
     pub(super) fn wake_all(&mut self) {
         if let Some(calls) = &mut self.0 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http2::{End, ErrorCode, Gone};
+use ::http2::{EndOfBody, ErrorCode, StreamEnded};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
@@ -23,12 +23,12 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
-use super::account::{Account, Body as Counted, Relayed};
+use super::account::{Account, Body as Counted, RelayedCall};
 use super::grpc::send_status_after_headers;
 use super::sending::send_data;
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
-use super::wire::{Reader, RequestHead, Writer, response_block, trailers_block};
+use super::wire::{BodyReader, RequestHead, StreamWriter, response_block, trailers_block};
 
 /// Time for the rest of a request that has its answer. A reset that comes with the answer makes some clients
 /// forget the answer: curl 7.88 does in one of seven calls.
@@ -59,13 +59,13 @@ impl<S> GrpcService for S where
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
     head: &RequestHead,
-    reader: Reader,
-    mut writer: Writer,
+    reader: BodyReader,
+    mut writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let (services, relayed) = (services.clone(), Relayed::new(&shared.account));
+    let (services, relayed) = (services.clone(), RelayedCall::new(&shared.account));
     let stop = shared.stop.clone();
-    let request = head.request(Body::new(Incoming::new(reader, &relayed, stop.clone())));
+    let request = head.request(Body::new(RelayedBody::new(reader, &relayed, stop.clone())));
     tokio::spawn(async move {
         let answered = {
             let mut answering = pin!(services.oneshot(request));
@@ -88,7 +88,7 @@ pub(super) fn spawn<S: GrpcService>(
 }
 
 /// Keeps an answered stream open until its request ends, for [`REST_WITHIN`] or until `stop`.
-async fn wait_for_end(writer: &mut Writer, mut stop: watch::Receiver<bool>) {
+async fn wait_for_end(writer: &mut StreamWriter, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         biased;
         () = poll_fn(|context| writer.poll_request_end(context)) => {}
@@ -99,19 +99,19 @@ async fn wait_for_end(writer: &mut Writer, mut stop: watch::Receiver<bool>) {
 
 /// Sends the response as fast as the client takes it, until `stop`.
 async fn send(
-    writer: &mut Writer,
+    writer: &mut StreamWriter,
     response: Response<Body>,
-    relayed: &Relayed,
+    relayed: &RelayedCall,
     mut stop: watch::Receiver<bool>,
-) -> Result<(), Gone> {
+) -> Result<(), StreamEnded> {
     let (mut parts, body) = response.into_parts();
     // What the answer holds, such as admitted memory. Until it was sent.
     let _held = std::mem::take(&mut parts.extensions);
     let head = response_block(&Response::from_parts(parts, ()));
     if body.is_end_stream() {
-        return writer.send_head(&head, End::Stream);
+        return writer.send_head(&head, EndOfBody::Stream);
     }
-    writer.send_head(&head, End::More)?;
+    writer.send_head(&head, EndOfBody::More)?;
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|context| {
@@ -149,14 +149,14 @@ async fn send(
             Some(Err(status)) => {
                 return send_status_after_headers(writer, status);
             }
-            None => return writer.send_data(Bytes::new(), End::Stream),
+            None => return writer.send_data(Bytes::new(), EndOfBody::Stream),
         }
     }
 }
 
 /// A request body as the services expect it. Window is given back as the parts are taken.
-struct Incoming {
-    reader: Reader,
+struct RelayedBody {
+    reader: BodyReader,
     counted: Counted,
     stop: watch::Receiver<bool>,
     /// Runs while the body waits for more.
@@ -172,15 +172,15 @@ async fn too_late(account: Arc<Account>, stop: watch::Receiver<bool>) -> Status 
     }
 }
 
-impl Incoming {
-    fn new(mut reader: Reader, relayed: &Relayed, stop: watch::Receiver<bool>) -> Incoming {
+impl RelayedBody {
+    fn new(mut reader: BodyReader, relayed: &RelayedCall, stop: watch::Receiver<bool>) -> RelayedBody {
         reader.discard_when_dropped();
-        Incoming { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
+        RelayedBody { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
     }
 
     /// Pending, or an error once the body has taken too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
-        let Incoming { stop, deadline, counted, .. } = self;
+        let RelayedBody { stop, deadline, counted, .. } = self;
         let deadline =
             deadline.get_or_insert_with(|| Box::pin(too_late(Arc::clone(counted.account()), stop.clone())));
         let status = ready!(deadline.as_mut().poll(context));
@@ -188,7 +188,7 @@ impl Incoming {
     }
 }
 
-impl http_body::Body for Incoming {
+impl http_body::Body for RelayedBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -8,12 +8,12 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http2::{End, ErrorCode, Gone};
+use ::http2::{EndOfBody, ErrorCode, StreamEnded};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
 use super::account::{Account, counted};
-use super::wire::Writer;
+use super::wire::StreamWriter;
 
 /// A message of this size may wait even if the client's window is closed: not worth waiting for.
 pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
@@ -38,18 +38,22 @@ impl Speed {
 }
 
 /// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
-pub(super) async fn send_data(writer: &mut Writer, data: Bytes, account: &Arc<Account>) -> Result<(), Gone> {
+pub(super) async fn send_data(
+    writer: &mut StreamWriter,
+    data: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
     let (began, bytes) = (Instant::now(), data.len());
     let mut data = counted(account, data);
     while !data.is_empty() {
         let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
         if began.elapsed() > speed.allows(bytes) {
             writer.send_reset(ErrorCode::CANCEL);
-            return Err(Gone);
+            return Err(StreamEnded);
         }
         let wanted = data.len();
         if let Ok(granted) = timeout(LOOK_AGAIN, poll_fn(|context| writer.poll_room(wanted, context))).await {
-            writer.send_data(data.split_to(granted?), End::More)?;
+            writer.send_data(data.split_to(granted?), EndOfBody::More)?;
         }
     }
     Ok(())
@@ -77,9 +81,9 @@ mod tests {
         let _elsewhere = counted(&elsewhere, vec![0; unsent_elsewhere].into());
         tokio::spawn(async move {
             let mut writer = first_stream(ours).await;
-            writer.send_head(&HEADERS, End::More).unwrap();
+            writer.send_head(&HEADERS, EndOfBody::More).unwrap();
             if send_data(&mut writer, vec![0; bytes].into(), &account).await.is_ok() {
-                writer.send_data(Bytes::new(), End::Stream).unwrap();
+                writer.send_data(Bytes::new(), EndOfBody::Stream).unwrap();
             }
             assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");
         });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http2::{End, Gone};
+use ::http2::{EndOfBody, StreamEnded};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +22,7 @@ use super::long;
 use super::methods::{HotAnswer, HotMethods};
 use super::sending::{AT_ONCE_BYTES_MAX, send_data};
 use super::shared::{ConnectionShared, stopped_for_requests};
-use super::wire::{Begun, Reader, Wire, Writer};
+use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
 
 /// Time for a request to arrive as a whole: 2 MiB at 35 KB/s.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
 pub(super) fn answer_now<H: HotMethods>(
     hot: &H,
     call: &H::Call,
-    begun: &Begun,
+    begun: &BegunRequest,
     wire: &Wire,
     shared: &ConnectionShared,
 ) -> bool {
@@ -49,8 +49,8 @@ pub(super) fn answer_now<H: HotMethods>(
 pub(super) async fn answer<H: HotMethods>(
     hot: H,
     call: H::Call,
-    mut body: Reader,
-    mut writer: Writer,
+    mut body: BodyReader,
+    mut writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
     let read = read_in_time(&mut body, shared, (H::deadline(&call), H::user(&call))).await;
@@ -92,7 +92,7 @@ pub(super) async fn answer<H: HotMethods>(
 
 /// Ready when data follows the one message of a call, which is then dropped, and its stream with it: what
 /// follows would be kept for as long as the call waits.
-fn poll_excess(rest: &mut Option<Reader>, context: &mut Context<'_>) -> Poll<()> {
+fn poll_excess(rest: &mut Option<BodyReader>, context: &mut Context<'_>) -> Poll<()> {
     while let Some(body) = rest {
         match ready!(body.poll_data(context)) {
             Some(Ok(part)) if part.is_empty() => {}
@@ -104,7 +104,7 @@ fn poll_excess(rest: &mut Option<Reader>, context: &mut Context<'_>) -> Poll<()>
 }
 
 /// Whether the client has ended its stream. The end may have come in a separate frame, after the message.
-fn has_ended(body: &mut Reader) -> bool {
+fn has_ended(body: &mut BodyReader) -> bool {
     while !body.is_end() {
         match body.data().now_or_never() {
             Some(Some(Ok(part))) if part.is_empty() => {}
@@ -118,7 +118,7 @@ fn has_ended(body: &mut Reader) -> bool {
 
 /// Keeps an answered stream open until its client has ended it. A client may take the reset of a stream that
 /// it has not ended for a failure.
-async fn wait_for_end(mut rest: Reader, shared: &ConnectionShared) {
+async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
     let ended = async {
         // Data that follows the one message is no end: such a stream is reset.
         while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
@@ -135,7 +135,7 @@ async fn wait_for_end(mut rest: Reader, shared: &ConnectionShared) {
 ///
 /// The call is polled even if its client takes no answers: it may hold a place at a gate, which others wait
 /// for.
-async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &Writer) -> Option<F::Output> {
+async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &StreamWriter) -> Option<F::Output> {
     poll_fn(|context| {
         // Before the call goes on: while this process stood still, deadlines of the client may have passed.
         if writer.was_reset() {
@@ -155,10 +155,10 @@ enum ReadError {
 
 /// Reads the one message of a unary request, without its prefix, in its time.
 async fn read_in_time(
-    body: &mut Reader,
+    body: &mut BodyReader,
     shared: &ConnectionShared,
     (deadline, user): (Option<Instant>, Option<u64>),
-) -> Result<Message, ReadError> {
+) -> Result<UnaryMessage, ReadError> {
     let mut reading = pin!(read_message(body, shared, user));
     // A small request has arrived by now, and needs no timer.
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
@@ -172,10 +172,10 @@ async fn read_in_time(
 /// longer; without a user, until its caller is over its share.
 async fn read_before(
     deadline: Option<Instant>,
-    reading: impl Future<Output = Result<Message, ReadError>>,
+    reading: impl Future<Output = Result<UnaryMessage, ReadError>>,
     shared: &ConnectionShared,
     is_users: bool,
-) -> Result<Message, ReadError> {
+) -> Result<UnaryMessage, ReadError> {
     let latest = Instant::now() + BODY_WITHIN;
     let reading = async {
         tokio::select! {
@@ -197,16 +197,16 @@ async fn read_before(
 }
 
 /// A message, and its count against the bounds of `account`. One that came in one frame is not counted.
-type Message = (Bytes, Option<Body>);
+type UnaryMessage = (Bytes, Option<Body>);
 
 /// Reads the message and gives the window back as it arrives. What has arrived counts against the bounds of
 /// `account`, which flow control cannot replace: if the window were given back only for complete messages, a
 /// dozen large ones that arrive by turns would use it up, and none could be completed.
 async fn read_message(
-    body: &mut Reader,
+    body: &mut BodyReader,
     shared: &ConnectionShared,
     user: Option<u64>,
-) -> Result<Message, ReadError> {
+) -> Result<UnaryMessage, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;
@@ -255,13 +255,17 @@ fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError>
 }
 
 /// Sends headers, the prefixed message and trailers.
-async fn send_message(writer: &mut Writer, message: Bytes, account: &Arc<Account>) -> Result<(), Gone> {
+async fn send_message(
+    writer: &mut StreamWriter,
+    message: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
     if writer.send_at_once(&HEADERS, &message, &TRAILERS)? {
         return Ok(());
     }
-    writer.send_head(&HEADERS, End::More)?;
+    writer.send_head(&HEADERS, EndOfBody::More)?;
     if message.len() <= AT_ONCE_BYTES_MAX {
-        writer.send_data(counted(account, message), End::More)?;
+        writer.send_data(counted(account, message), EndOfBody::More)?;
     } else {
         Box::pin(send_data(writer, message, account)).await?;
     }

@@ -19,7 +19,7 @@ use crate::http2::{CallerTotals, ConnectionLimits, Methods, NoStreams, Room, Sen
 const LARGE_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Copy)]
-enum Method {
+enum TestMethod {
     /// Waits for room, and answers with `LARGE_BYTES`.
     Large,
     /// Waits for the signal, and says that it goes on.
@@ -32,31 +32,31 @@ enum Method {
 
 /// Methods that say on a channel what they have done.
 #[derive(Clone)]
-struct Scripted {
+struct ScriptedMethods {
     signal: Arc<Semaphore>,
     done: mpsc::UnboundedSender<&'static str>,
 }
 
-impl HotMethods for Scripted {
-    type Call = Method;
+impl HotMethods for ScriptedMethods {
+    type Call = TestMethod;
     type Long = Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<Method> {
+    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<TestMethod> {
         match path {
-            "/large" => Some(Method::Large),
-            "/holds" => Some(Method::Holds),
-            "/now" => Some(Method::Now),
+            "/large" => Some(TestMethod::Large),
+            "/holds" => Some(TestMethod::Holds),
+            "/now" => Some(TestMethod::Now),
             "/relayed" | "/unread" => None,
-            _ => Some(Method::Reads),
+            _ => Some(TestMethod::Reads),
         }
     }
 
-    fn deadline(call: &Method) -> Option<Instant> {
-        matches!(call, Method::Holds).then(|| Instant::now() + Duration::from_secs(2))
+    fn deadline(call: &TestMethod) -> Option<Instant> {
+        matches!(call, TestMethod::Holds).then(|| Instant::now() + Duration::from_secs(2))
     }
 
-    fn answer_now(&self, call: &Method, _: &Bytes, send: &mut SendNow<'_>) -> bool {
-        let is_answered = matches!(call, Method::Now) && send(&NOW);
+    fn answer_now(&self, call: &TestMethod, _: &Bytes, send: &mut SendNow<'_>) -> bool {
+        let is_answered = matches!(call, TestMethod::Now) && send(&NOW);
         if is_answered {
             self.done.send("now").unwrap();
         }
@@ -65,28 +65,28 @@ impl HotMethods for Scripted {
 
     async fn call(
         &self,
-        method: Method,
+        method: TestMethod,
         _message: Bytes,
         room: Room<'_>,
     ) -> Result<HotAnswer<Infallible>, Status> {
         let done = match method {
-            Method::Large => {
+            TestMethod::Large => {
                 room.wait().await;
                 self.done.send("large").unwrap();
                 return Ok(HotAnswer::Whole(vec![0; LARGE_BYTES].into()));
             }
-            Method::Holds => {
-                let ends = Ends(self.done.clone());
+            TestMethod::Holds => {
+                let ends = CallEnds(self.done.clone());
                 self.signal.acquire().await.unwrap().forget();
                 self.done.send("held").unwrap();
                 drop(ends);
                 return Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
             }
-            Method::Now => {
+            TestMethod::Now => {
                 self.done.send("called").unwrap();
                 return Ok(HotAnswer::Whole(Bytes::from_static(&NOW)));
             }
-            Method::Reads => {
+            TestMethod::Reads => {
                 self.signal.acquire().await.unwrap().forget();
                 room.wait().await;
                 "read"
@@ -101,15 +101,15 @@ impl HotMethods for Scripted {
 const NOW: [u8; PREFIX_BYTES + 1] = [0, 0, 0, 0, 1, 7];
 
 /// Says that a call has ended, by its answer or by a reset.
-struct Ends(mpsc::UnboundedSender<&'static str>);
+struct CallEnds(mpsc::UnboundedSender<&'static str>);
 
-impl Drop for Ends {
+impl Drop for CallEnds {
     fn drop(&mut self) {
         let _test_has_ended = self.0.send("ended");
     }
 }
 
-async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<CallerTotals>) {
+async fn serve_scripted(io: DuplexStream, hot: ScriptedMethods, totals: Arc<CallerTotals>) {
     let (_stops, stop) = watch::channel(false);
     serve_until(stop, io, hot, totals).await;
 }
@@ -117,7 +117,7 @@ async fn serve_scripted(io: DuplexStream, hot: Scripted, totals: Arc<CallerTotal
 async fn serve_until(
     stop: watch::Receiver<bool>,
     io: DuplexStream,
-    hot: Scripted,
+    hot: ScriptedMethods,
     totals: Arc<CallerTotals>,
 ) {
     let limits = ConnectionLimits::for_tests(1 << 20);
@@ -133,7 +133,7 @@ async fn serve_until(
 }
 
 /// A client of a connection that serves [`Scripted`].
-struct Client {
+struct TestClient {
     requests: SendRequest<Bytes>,
     pings: PingPong,
     /// Lets one call go on with each permit.
@@ -141,17 +141,17 @@ struct Client {
     events: mpsc::UnboundedReceiver<&'static str>,
 }
 
-impl Client {
+impl TestClient {
     /// `totals` counts what other connections hold as well.
-    async fn new(totals: Arc<CallerTotals>) -> Client {
+    async fn new(totals: Arc<CallerTotals>) -> TestClient {
         let (ours, theirs) = duplex(1 << 20);
         let (signal, (done, events)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
-        let hot = Scripted { signal: Arc::clone(&signal), done };
+        let hot = ScriptedMethods { signal: Arc::clone(&signal), done };
         tokio::spawn(serve_scripted(ours, hot, totals));
         let (requests, mut connection) = h2::client::handshake(theirs).await.unwrap();
         let pings = connection.ping_pong().unwrap();
         tokio::spawn(connection);
-        Client { requests, pings, signal, events }
+        TestClient { requests, pings, signal, events }
     }
 
     /// Sends the headers of a request.
@@ -182,7 +182,7 @@ impl Client {
 
 #[tokio::test]
 async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_room() {
-    let mut client = Client::new(Arc::default()).await;
+    let mut client = TestClient::new(Arc::default()).await;
     let mut calls = vec![client.send("/reads").await, client.send("/holds").await];
     for _ in 0..12 {
         calls.push(client.send("/large").await);
@@ -218,7 +218,7 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
 
 #[tokio::test]
 async fn a_call_is_answered_at_once_if_its_message_is_whole_and_its_client_takes_the_answer() {
-    let mut client = Client::new(Arc::default()).await;
+    let mut client = TestClient::new(Arc::default()).await;
     let answer = async |response: ResponseFuture| {
         let mut body = response.await.unwrap().into_body();
         let data = body.data().await.unwrap().unwrap();
@@ -249,7 +249,7 @@ async fn a_call_is_answered_at_once_if_its_message_is_whole_and_its_client_takes
 
 #[tokio::test]
 async fn a_waiting_call_ends_when_its_client_resets_it() {
-    let mut client = Client::new(Arc::default()).await;
+    let mut client = TestClient::new(Arc::default()).await;
     let mut calls = Vec::new();
     for _ in 0..3 {
         let (response, mut body) = client.call("/holds").await;
@@ -276,7 +276,7 @@ async fn a_read_that_waits_for_other_connections_goes_on_when_they_have_taken_th
 /// `is_busy`: this connection gets an event after the others have taken their answers.
 async fn go_on_after_other_connections(is_busy: bool) {
     let elsewhere = Arc::new(Account::new(Arc::default()));
-    let mut client = Client::new(elsewhere.totals()).await;
+    let mut client = TestClient::new(elsewhere.totals()).await;
     let mut calls = vec![client.send("/reads").await, client.send("/large").await];
     assert_eq!(client.event().await, Some("large"), "its client does not take it");
     let unread_elsewhere = counted(&elsewhere, vec![0; 130 << 20].into());
@@ -297,7 +297,7 @@ async fn go_on_after_other_connections(is_busy: bool) {
 
 #[tokio::test]
 async fn large_messages_count_against_their_bound_until_their_calls_end() {
-    let mut client = Client::new(Arc::default()).await;
+    let mut client = TestClient::new(Arc::default()).await;
     let length = (1 << 20) - PREFIX_BYTES as u32;
     let mut message = vec![0; 1 << 20];
     message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -344,7 +344,7 @@ fn connections_that_hold_requests_leave_some_bytes_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_of_a_call_covers_its_body() {
-    let client = Client::new(Arc::default()).await;
+    let client = TestClient::new(Arc::default()).await;
     for (path, seconds, status) in [("/holds", 2, "4"), ("/reads", 60, "4")] {
         let (response, mut body) = client.call(path).await;
         body.send_data(Bytes::from_static(&[0; PREFIX_BYTES - 1]), false).unwrap();
@@ -361,7 +361,7 @@ async fn the_deadline_of_a_call_covers_its_body() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
     for (parts, ends) in [(0, true), (1, true), (100, true), (0, false), (100, false)] {
-        let client = Client::new(Arc::default()).await;
+        let client = TestClient::new(Arc::default()).await;
         let (response, mut body) = client.call("/unread").await;
         let response = response.await.unwrap();
         assert_eq!(response.status(), 200);
@@ -406,7 +406,7 @@ async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
     for path in ["/holds", "/relayed"] {
         let (ours, mut client) = duplex(1 << 16);
         let (stops, stop) = watch::channel(false);
-        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
+        let hot = ScriptedMethods { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };
         let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
         client.write_all(&[hello, opening(1, path)].concat()).await.unwrap();
@@ -432,7 +432,7 @@ async fn an_answer_that_was_given_before_a_stop_is_written() {
         let (ours, mut client) = duplex(1 << 12);
         let (stops, stop) = watch::channel(false);
         let (done, mut seen) = mpsc::unbounded_channel();
-        let hot = Scripted { signal: Arc::new(Semaphore::new(0)), done };
+        let hot = ScriptedMethods { signal: Arc::new(Semaphore::new(0)), done };
         let serving = tokio::spawn(serve_until(stop, ours, hot, Arc::default()));
         // Windows of 16 MiB, of streams and of the connection.
         let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0];

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use crate::harness::{Deadlines, Handler, serve as drive};
-use http2::{Connection, End, Event, HeaderBlock, Limits, Sent, StreamId};
+use http2::{Connection, EndOfBody, Event, HeaderBlock, Limits, SendResult, StreamId};
 use tokio::net::TcpStream;
 
 struct Fixed {
@@ -14,9 +14,9 @@ struct Fixed {
 impl Fixed {
     fn answer(&self, connection: &mut Connection, stream: StreamId) {
         // A stream that was reset meanwhile needs no answer.
-        if let Ok(Sent::Part) = connection.answer(stream, &self.head, &crate::MESSAGE, &self.trailers) {
-            let sent = connection.send_data(stream, &mut crate::MESSAGE.to_vec().into(), End::More);
-            assert!(sent != Ok(Sent::Part), "the limits on unsent bytes are larger");
+        if let Ok(SendResult::Part) = connection.answer(stream, &self.head, &crate::MESSAGE, &self.trailers) {
+            let sent = connection.send_data(stream, &mut crate::MESSAGE.to_vec().into(), EndOfBody::More);
+            assert!(sent != Ok(SendResult::Part), "the limits on unsent bytes are larger");
             let _ = connection.send_trailers(stream, &self.trailers);
         }
     }

@@ -54,7 +54,7 @@ pub enum ResetOrigin {
 
 /// Why [`crate::Connection::process`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProcessResult {
     /// All frames were handled.
     NeedBytes,
     /// The work of one round is done. Call again, after other connections.

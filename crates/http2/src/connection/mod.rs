@@ -23,7 +23,7 @@ mod send; // answers of the owner
 mod state; // everything a connection knows
 mod waits; // what the connection waits for, and what it holds
 
-pub use event::{Event, Progress, ResetOrigin, StreamId};
-pub use send::{End, Gone, Sent};
+pub use event::{Event, ProcessResult, ResetOrigin, StreamId};
+pub use send::{EndOfBody, SendResult, StreamEnded};
 pub use state::Connection;
 pub use waits::{Memory, PeerWait, Wait};

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::event::Progress;
+use super::event::ProcessResult;
 use super::state::{Connection, ConnectionPhase};
 use crate::error::{Violation, frame_size, protocol};
 use crate::frame::{FrameHeader, FrameKind, HEADER_BYTES, flags};
@@ -51,7 +51,7 @@ impl Connection {
     }
 
     /// Handles what has been read, for one round.
-    pub fn process(&mut self, now: Tick) -> Progress {
+    pub fn process(&mut self, now: Tick) -> ProcessResult {
         self.tick(now);
         if self.input.len() >= self.input_bytes_full {
             self.read_room = (4 * self.read_room).min(self.limits.read_bytes);
@@ -67,7 +67,7 @@ impl Connection {
                 drop(mem::take(&mut frames));
                 at = 0;
                 match self.whole_frames() {
-                    Ok(whole) if whole.is_empty() => break Progress::NeedBytes,
+                    Ok(whole) if whole.is_empty() => break ProcessResult::NeedBytes,
                     Ok(whole) => frames = whole,
                     Err(violation) => {
                         self.violated(violation);
@@ -86,7 +86,7 @@ impl Connection {
             }
             work += mem::take(&mut self.decoded_bytes);
         };
-        if at < frames.len() && !matches!(progress, Progress::Failed { .. }) {
+        if at < frames.len() && !matches!(progress, ProcessResult::Failed { .. }) {
             frames.advance(at);
             self.frames = frames;
         }
@@ -95,19 +95,20 @@ impl Connection {
     }
 
     /// Why no further frame is handled now.
-    fn stop(&mut self, work: usize) -> Option<Progress> {
+    fn stop(&mut self, work: usize) -> Option<ProcessResult> {
         if let ConnectionPhase::Failed(code, reason) = self.phase {
-            return Some(Progress::Failed { code, reason });
+            return Some(ProcessResult::Failed { code, reason });
         }
         if self.output.len() > self.limits.output_bytes_max {
-            return Some(Progress::OutputFull);
+            return Some(ProcessResult::OutputFull);
         }
         let now = self.now;
         let rates = [&mut self.controls, &mut self.resets, &mut self.window_changes];
         if let Some(until) = rates.into_iter().find_map(|rate| rate.paused_until(now)) {
-            return Some(Progress::Paused { until });
+            return Some(ProcessResult::Paused { until });
         }
-        (work >= self.limits.round_bytes_max || self.events.len() >= EVENTS_MAX).then_some(Progress::More)
+        (work >= self.limits.round_bytes_max || self.events.len() >= EVENTS_MAX)
+            .then_some(ProcessResult::More)
     }
 
     /// Takes all whole frames off the input. An error in a later frame waits until those before it are

@@ -14,14 +14,14 @@ use crate::stream::{CloseReason, Local, PendingEnd};
 
 /// Whether something follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum EndOfBody {
     More,
     Stream,
 }
 
 /// How much of a body was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendResult {
     Whole,
     /// The limits on unsent bytes are reached. [`crate::Event::Writable`] follows when there is room again.
     Part,
@@ -30,7 +30,7 @@ pub enum Sent {
 /// The stream was reset or has ended, or the call does not fit its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is gone")]
-pub struct Gone;
+pub struct StreamEnded;
 
 /// Body bytes of an answer that is written at once, ahead of streams that wait for their turn. A larger one
 /// is sent by the calls that let the owner pace it.
@@ -48,9 +48,9 @@ impl Connection {
         head: &HeaderBlock,
         body: &[u8],
         trailers: &HeaderBlock,
-    ) -> Result<Sent, Gone> {
+    ) -> Result<SendResult, StreamEnded> {
         if self.answer_at_once(id, head, body, trailers)? {
-            return Ok(Sent::Whole);
+            return Ok(SendResult::Whole);
         }
         self.answer_in_parts(id, head, body, trailers)
     }
@@ -63,11 +63,12 @@ impl Connection {
         head: &HeaderBlock,
         body: &[u8],
         trailers: &HeaderBlock,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, StreamEnded> {
         let output_room = self.limits.output_bytes_max.checked_sub(self.output.len());
         let frame_bytes_max = AT_ONCE_BYTES_MAX.min(self.peer.frame_bytes_max as usize);
         let room = self.send.room().min(frame_bytes_max);
-        let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
+        let stream =
+            self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
         let room = room.min(stream.send.room());
         if output_room.is_none_or(|output_room| body.len() > room.min(output_room)) {
             return Ok(false);
@@ -89,42 +90,48 @@ impl Connection {
         head: &HeaderBlock,
         body: &[u8],
         trailers: &HeaderBlock,
-    ) -> Result<Sent, Gone> {
-        self.send_head(id, head, End::More)?;
+    ) -> Result<SendResult, StreamEnded> {
+        self.send_head(id, head, EndOfBody::More)?;
         if body.len() > self.room(id.0) {
-            return Ok(Sent::Part);
+            return Ok(SendResult::Part);
         }
-        self.send_data(id, &mut Bytes::copy_from_slice(body), End::More)?;
+        self.send_data(id, &mut Bytes::copy_from_slice(body), EndOfBody::More)?;
         self.send_trailers(id, trailers)?;
-        Ok(Sent::Whole)
+        Ok(SendResult::Whole)
     }
 
     /// Sends the head of an answer. Sent once.
-    pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: End) -> Result<(), Gone> {
-        let stream = self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(Gone)?;
-        stream.local = if end == End::Stream { Local::Ended } else { Local::Answering };
-        self.write_headers(id.0, head, end == End::Stream);
-        if end == End::Stream {
+    pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: EndOfBody) -> Result<(), StreamEnded> {
+        let stream =
+            self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
+        stream.local = if end == EndOfBody::Stream { Local::Ended } else { Local::Answering };
+        self.write_headers(id.0, head, end == EndOfBody::Stream);
+        if end == EndOfBody::Stream {
             self.finish(id.0);
         }
         Ok(())
     }
 
     /// Sends body bytes after the head. Takes as much off `data` as the limits on unsent bytes allow.
-    pub fn send_data(&mut self, id: StreamId, data: &mut Bytes, end: End) -> Result<Sent, Gone> {
+    pub fn send_data(
+        &mut self,
+        id: StreamId,
+        data: &mut Bytes,
+        end: EndOfBody,
+    ) -> Result<SendResult, StreamEnded> {
         self.answering(id.0)?;
         loop {
             let room = self.room(id.0);
             if room == 0 && !data.is_empty() {
                 self.want_room(id.0);
-                return Ok(Sent::Part);
+                return Ok(SendResult::Part);
             }
             let taken = data.split_to(data.len().min(room));
             let whole = data.is_empty();
-            self.push(id, taken, whole && end == End::Stream);
+            self.push(id, taken, whole && end == EndOfBody::Stream);
             if whole {
                 self.pass_turn(id.0);
-                return Ok(Sent::Whole);
+                return Ok(SendResult::Whole);
             }
         }
     }
@@ -132,7 +139,7 @@ impl Connection {
     /// Body bytes of an answer that would go to the output buffer at once: nothing is pending before them,
     /// and both windows and the buffer have room. If there are none, [`crate::Event::Writable`] follows when
     /// there are some. For an owner that makes its answer as the peer takes it, and leaves nothing pending.
-    pub fn window(&mut self, id: StreamId) -> Result<usize, Gone> {
+    pub fn window(&mut self, id: StreamId) -> Result<usize, StreamEnded> {
         let output = self.limits.output_bytes_max.saturating_sub(self.output.len());
         let connection = self.send.room().min(output);
         let stream = self.answering(id.0)?;
@@ -176,7 +183,7 @@ impl Connection {
     }
 
     /// Ends the answer with trailers.
-    pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), Gone> {
+    pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), StreamEnded> {
         let stream = self.answering(id.0)?;
         stream.local = Local::Ended;
         if stream.pending.bytes == 0 {
@@ -228,8 +235,8 @@ impl Connection {
         self.pump();
     }
 
-    fn answering(&mut self, id: u32) -> Result<&mut crate::stream::StreamState, Gone> {
-        self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(Gone)
+    fn answering(&mut self, id: u32) -> Result<&mut crate::stream::StreamState, StreamEnded> {
+        self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(StreamEnded)
     }
 
     /// Body bytes that the limits on unsent bytes allow to take.

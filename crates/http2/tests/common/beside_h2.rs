@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use http2::{Connection, Event, Head, Limits, PeerWait, Progress, Varying};
+use http2::{Connection, Event, Head, Limits, PeerWait, ProcessResult, Varying};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Streams that may be open, on both sides.
@@ -116,9 +116,9 @@ impl Ours {
             }
             self.side.read_output(&crate::common::take_output(&mut self.connection));
             match progress {
-                Progress::More | Progress::OutputFull => {}
-                Progress::NeedBytes | Progress::Failed { .. } => return,
-                Progress::Paused { .. } => panic!("so many frames are no input"),
+                ProcessResult::More | ProcessResult::OutputFull => {}
+                ProcessResult::NeedBytes | ProcessResult::Failed { .. } => return,
+                ProcessResult::Paused { .. } => panic!("so many frames are no input"),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::Handler;
 use bytes::Bytes;
-use http2::{Connection, End, Event, Field, Head, HeaderBlock, Sent, StreamId};
+use http2::{Connection, EndOfBody, Event, Field, Head, HeaderBlock, SendResult, StreamId};
 
 /// Heads and trailers, by the value of the field `id`.
 pub type Requests = Arc<Mutex<BTreeMap<String, (Arc<Head>, Option<Vec<Field>>)>>>;
@@ -38,12 +38,12 @@ impl Echo {
             return;
         }
         let before = bytes.len();
-        let sent = connection.send_data(stream, &mut bytes, End::More);
+        let sent = connection.send_data(stream, &mut bytes, EndOfBody::More);
         connection.release(stream, before - bytes.len());
         match sent {
-            Ok(Sent::Whole) if end => drop(connection.send_trailers(stream, &self.trailers)),
-            Ok(Sent::Part) => drop(self.waiting.insert(stream, (bytes, end))),
-            Ok(Sent::Whole) | Err(_) => {}
+            Ok(SendResult::Whole) if end => drop(connection.send_trailers(stream, &self.trailers)),
+            Ok(SendResult::Part) => drop(self.waiting.insert(stream, (bytes, end))),
+            Ok(SendResult::Whole) | Err(_) => {}
         }
     }
 }
@@ -56,7 +56,7 @@ impl Handler for Echo {
                     let name = head.get("id").map_or(String::new(), |id| String::from_utf8_lossy(id).into());
                     self.requests.lock().unwrap().insert(name.clone(), (head, None));
                     self.names.insert(stream, name);
-                    connection.send_head(stream, &self.head, End::More).unwrap();
+                    connection.send_head(stream, &self.head, EndOfBody::More).unwrap();
                     self.send(connection, stream, body, end);
                 }
                 Event::Data { stream, bytes, end } => self.send(connection, stream, bytes, end),

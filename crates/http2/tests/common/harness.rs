@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::io::poll_read_buf;
 
-use http2::{Connection, ErrorCode, Limits, PeerWait, Progress, StreamId, Tick};
+use http2::{Connection, ErrorCode, Limits, PeerWait, ProcessResult, StreamId, Tick};
 
 /// What answers the requests of a connection. It is dropped when the connection ends, and with it what it
 /// had begun.
@@ -81,7 +81,7 @@ where
         stopping_since: None,
     };
     let mut shutdown = pin!(shutdown);
-    let mut progress = Progress::NeedBytes;
+    let mut progress = ProcessResult::NeedBytes;
     loop {
         match poll_fn(|context| task.poll_next(context, progress, shutdown.as_mut())).await? {
             Next::Round => {}
@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         self.started.elapsed().as_millis() as Tick
     }
 
-    fn round(&mut self) -> Progress {
+    fn round(&mut self) -> ProcessResult {
         let progress = self.connection.process(self.now());
         self.handler.round(&mut self.connection);
         progress
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
     fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-        progress: Progress,
+        progress: ProcessResult,
         shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Poll<io::Result<Next>> {
         if self.stopping_since.is_none() && shutdown.poll(context).is_ready() {
@@ -160,17 +160,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
             return Poll::Ready(Ok(Next::Close));
         }
         match progress {
-            Progress::Failed { .. } => {
+            ProcessResult::Failed { .. } => {
                 ready!(written);
                 return Poll::Ready(Ok(Next::Close));
             }
-            Progress::More => return Poll::Ready(Ok(Next::Yield)),
-            Progress::OutputFull if self.connection.output().len() <= self.output_bytes_max => {
+            ProcessResult::More => return Poll::Ready(Ok(Next::Yield)),
+            ProcessResult::OutputFull if self.connection.output().len() <= self.output_bytes_max => {
                 return Poll::Ready(Ok(Next::Yield));
             }
-            Progress::Paused { until } => self.arm(self.started + Duration::from_millis(until)),
-            Progress::OutputFull => {}
-            Progress::NeedBytes => {
+            ProcessResult::Paused { until } => self.arm(self.started + Duration::from_millis(until)),
+            ProcessResult::OutputFull => {}
+            ProcessResult::NeedBytes => {
                 if let Poll::Ready(next) = self.poll_read(context) {
                     return Poll::Ready(next);
                 }

@@ -5,7 +5,7 @@
 //! * Memory stays within what the limits add up to, for any answers of the owner.
 
 use bytes::Bytes;
-use http2::{Connection, End, ErrorCode, Event, HeaderBlock, Limits, Progress, Sent};
+use http2::{Connection, EndOfBody, ErrorCode, Event, HeaderBlock, Limits, ProcessResult, SendResult};
 
 /// Small, so that short inputs reach them.
 pub fn limits() -> Limits {
@@ -78,10 +78,10 @@ fn run<'a>(
             seen.output.extend_from_slice(connection.output());
             connection.written(connection.output().len());
             match progress {
-                Progress::NeedBytes => break,
-                Progress::More | Progress::OutputFull => {}
-                Progress::Paused { until } => now = until,
-                Progress::Failed { code, .. } => {
+                ProcessResult::NeedBytes => break,
+                ProcessResult::More | ProcessResult::OutputFull => {}
+                ProcessResult::Paused { until } => now = until,
+                ProcessResult::Failed { code, .. } => {
                     seen.failed = Some(code);
                     return seen;
                 }
@@ -105,20 +105,23 @@ fn answer(connection: &mut Connection, event: &Event) {
             match stream.number() % 8 {
                 1 => connection.reset(*stream, ErrorCode::CANCEL),
                 5 => {
-                    let _ = connection.send_head(*stream, &head, End::More);
+                    let _ = connection.send_head(*stream, &head, EndOfBody::More);
                     if let Ok(room @ 1..) = connection.window(*stream) {
-                        let sent =
-                            connection.send_data(*stream, &mut vec![3; room.min(size)].into(), End::More);
-                        assert_eq!(sent, Ok(Sent::Whole), "what the windows take does not wait");
+                        let sent = connection.send_data(
+                            *stream,
+                            &mut vec![3; room.min(size)].into(),
+                            EndOfBody::More,
+                        );
+                        assert_eq!(sent, Ok(SendResult::Whole), "what the windows take does not wait");
                     }
                 }
                 3 if *end => drop(connection.answer(*stream, &head, &vec![1; size], &trailers)),
                 _ => {
-                    let _ = connection.send_head(*stream, &head, End::More);
+                    let _ = connection.send_head(*stream, &head, EndOfBody::More);
                     let mut data = Bytes::from(vec![2; size]);
-                    match connection.send_data(*stream, &mut data, End::Stream) {
-                        Ok(Sent::Whole) => assert!(data.is_empty()),
-                        Ok(Sent::Part) => assert!(!data.is_empty()),
+                    match connection.send_data(*stream, &mut data, EndOfBody::Stream) {
+                        Ok(SendResult::Whole) => assert!(data.is_empty()),
+                        Ok(SendResult::Part) => assert!(!data.is_empty()),
                         Err(_) => {}
                     }
                 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use bytes::Bytes;
-use http2::{Connection, Event, HeaderBlock, Limits, Progress};
+use http2::{Connection, Event, HeaderBlock, Limits, ProcessResult};
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -73,7 +73,7 @@ pub fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
 pub fn open(limits: Limits) -> Connection {
     let mut connection = Connection::new(limits, 0);
     connection.receive(&hello());
-    assert_eq!(connection.process(0), Progress::NeedBytes);
+    assert_eq!(connection.process(0), ProcessResult::NeedBytes);
     take_output(&mut connection);
     connection
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use state_machine::Session;
 use tonic::{Code, Status};
 
-use super::queue::{AuditError, Queue, now};
-use super::subject::{Subject, start_of};
+use super::queue::{AuditError, AuditQueue, now};
+use super::subject::{AuditSubject, start_of};
 use auth::{Auth, Credential};
 use config::{AuditLevel, AuditSettings};
 use telemetry::metrics::AuditMetrics;
@@ -18,7 +18,7 @@ use telemetry::metrics::AuditMetrics;
 /// Where lines go, and which calls have one.
 #[derive(Debug)]
 pub struct AuditLog {
-    queue: Queue,
+    queue: AuditQueue,
     level: AuditLevel,
     auth: Arc<Auth>,
     /// A transaction with a longer list was refused, and is not read for its line.
@@ -36,7 +36,7 @@ pub struct Who {
 
 /// A call under way. Its line is made when it ends. One that is dropped before was given up by its client.
 #[derive(Debug)]
-pub struct Call {
+pub struct AuditedCall {
     log: Arc<AuditLog>,
     who: Who,
     /// Known at the begin: a call may end the token that it was made with.
@@ -45,7 +45,7 @@ pub struct Call {
     method: Method,
     request: Bytes,
     /// What the request names, if that is known already.
-    subject: Option<Subject>,
+    subject: Option<AuditSubject>,
     has_ended: bool,
 }
 
@@ -58,7 +58,7 @@ impl AuditLog {
         txn_ops_max: usize,
     ) -> Result<Option<Arc<AuditLog>>, AuditError> {
         let Some(AuditSettings { target, level }) = settings else { return Ok(None) };
-        let queue = Queue::start(target, metrics.clone())?;
+        let queue = AuditQueue::start(target, metrics.clone())?;
         Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth), txn_ops_max })))
     }
 
@@ -68,27 +68,27 @@ impl AuditLog {
     }
 
     /// A call begins.
-    pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> Call {
+    pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> AuditedCall {
         let caller = self.auth.user_of(&who.credential);
         let (user, is_root) = (caller.user().map(str::to_owned), caller.is_root());
         let (log, request) = (Arc::clone(self), Bytes::new());
-        Call { log, who, user, is_root, method, request, subject: None, has_ended: false }
+        AuditedCall { log, who, user, is_root, method, request, subject: None, has_ended: false }
     }
 }
 
-impl Call {
+impl AuditedCall {
     pub fn method(&self) -> Method {
         self.method
     }
 
     /// The request, encoded.
-    pub fn with_request(mut self, request: Bytes) -> Call {
+    pub fn with_request(mut self, request: Bytes) -> AuditedCall {
         self.request = request;
         self
     }
 
     /// The same of a request that is not kept.
-    pub fn with_subject(mut self, subject: Subject) -> Call {
+    pub fn with_subject(mut self, subject: AuditSubject) -> AuditedCall {
         self.subject = Some(subject);
         self
     }
@@ -99,7 +99,7 @@ impl Call {
     }
 
     /// As `end`, of a request that is not an encoded one.
-    pub fn end_of(self, subject: Subject, result: Result<Option<i64>, &Status>) {
+    pub fn end_of(self, subject: AuditSubject, result: Result<Option<i64>, &Status>) {
         self.with_subject(subject).end(result);
     }
 
@@ -113,7 +113,7 @@ impl Call {
             let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
             let refused_user = caller.filter(|caller| caller.user().is_some());
             let request = std::mem::take(&mut self.request);
-            Subject::of(self.method, request, refused_user, self.log.txn_ops_max)
+            AuditSubject::of(self.method, request, refused_user, self.log.txn_ops_max)
         });
         let is_logged = match self.log.level {
             AuditLevel::Refused => is_refused,
@@ -127,7 +127,7 @@ impl Call {
             // The token may have become known while the call was under way.
             self.log.auth.user_of(&self.who.credential).user().map(str::to_owned)
         });
-        let line = Line {
+        let line = AuditLine {
             ts: now(),
             user: user.as_deref().map(start_of),
             common_name: self.who.certificate.as_ref().map(|session| start_of(session.user())),
@@ -158,7 +158,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for AuditedCall {
     fn drop(&mut self) {
         if !self.has_ended {
             self.finish(Err(&Status::cancelled("the call was given up by its client")));
@@ -168,7 +168,7 @@ impl Drop for Call {
 
 /// One line, in the order in which its fields are written.
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     ts: String,
     user: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,7 +176,7 @@ struct Line<'a> {
     address: Option<SocketAddr>,
     method: &'static str,
     #[serde(flatten)]
-    subject: &'a Subject,
+    subject: &'a AuditSubject,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<i64>,
     refused: bool,
@@ -185,7 +185,7 @@ struct Line<'a> {
     error: Option<&'a str>,
 }
 
-impl Line<'_> {
+impl AuditLine<'_> {
     fn text(&self) -> String {
         serde_json::to_string(self).expect("strings and numbers are JSON")
     }
@@ -203,8 +203,8 @@ mod tests {
     use prost::Message;
 
     fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
-        let subject = Subject::of(method, request.encode_to_vec().into(), None, 128);
-        let line = Line {
+        let subject = AuditSubject::of(method, request.encode_to_vec().into(), None, 128);
+        let line = AuditLine {
             ts: "T".to_owned(),
             user: Some("alice\"\n"),
             common_name: None,
@@ -284,12 +284,12 @@ mod tests {
         let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
         let of = |op: RequestOp| {
             let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
-            Subject::of(Method::KvTxn, txn.encode_to_vec().into(), None, 128).is_change
+            AuditSubject::of(Method::KvTxn, txn.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!of(read) && of(write));
         let alarm = |action| {
             let request = AlarmRequest { action, ..AlarmRequest::default() };
-            Subject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None, 128).is_change
+            AuditSubject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None, 128).is_change
         };
         assert!(!alarm(0) && alarm(1) && alarm(2));
     }

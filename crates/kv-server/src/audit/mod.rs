@@ -16,6 +16,6 @@ mod subject; // what a request names
 
 mod call; // a call from its begin to its line
 
-pub(crate) use call::{AuditLog, Call, Who};
+pub(crate) use call::{AuditLog, AuditedCall, Who};
 pub(crate) use queue::AuditError;
-pub(crate) use subject::Subject;
+pub(crate) use subject::AuditSubject;

@@ -58,24 +58,24 @@ enum Item {
 
 /// Where lines are handed over.
 #[derive(Debug)]
-pub struct Queue {
+pub struct AuditQueue {
     items: SyncSender<Item>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingLines>,
     hasher: RandomState,
     metrics: AuditMetrics,
 }
 
 /// Lines in the queue, by the group of their address.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingLines {
     lines_max: usize,
     all: AtomicUsize,
     groups: [AtomicUsize; GROUPS],
 }
 
-impl Waiting {
-    fn new(lines_max: usize) -> Waiting {
-        Waiting { lines_max, all: AtomicUsize::new(0), groups: [const { AtomicUsize::new(0) }; GROUPS] }
+impl WaitingLines {
+    fn new(lines_max: usize) -> WaitingLines {
+        WaitingLines { lines_max, all: AtomicUsize::new(0), groups: [const { AtomicUsize::new(0) }; GROUPS] }
     }
 
     /// Counts a line of this group, if it may wait.
@@ -95,14 +95,14 @@ impl Waiting {
     }
 }
 
-impl Queue {
+impl AuditQueue {
     /// Opens the target and starts the thread. A file is appended to.
-    pub fn start(target: &AuditTarget, metrics: AuditMetrics) -> Result<Queue, AuditError> {
+    pub fn start(target: &AuditTarget, metrics: AuditMetrics) -> Result<AuditQueue, AuditError> {
         let to: Box<dyn Write + Send> = match target {
             AuditTarget::Stderr => Box::new(std::io::stderr()),
             AuditTarget::File(path) => {
                 let path_text = || path.display().to_string();
-                let target = Named::open(path.clone());
+                let target = NamedLog::open(path.clone());
                 Box::new(target.map_err(|source| AuditError::Open { path: path_text(), source })?)
             }
         };
@@ -144,15 +144,15 @@ impl Queue {
 }
 
 /// A file, by its name.
-struct Named {
+struct NamedLog {
     path: PathBuf,
     file: File,
 }
 
-impl Named {
-    fn open(path: PathBuf) -> std::io::Result<Named> {
+impl NamedLog {
+    fn open(path: PathBuf) -> std::io::Result<NamedLog> {
         let file = open(&path)?;
-        Ok(Named { path, file })
+        Ok(NamedLog { path, file })
     }
 
     /// Whether the name stands for another file than the open one, or for none.
@@ -167,7 +167,7 @@ impl Named {
     }
 }
 
-impl Write for Named {
+impl Write for NamedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.is_moved()? {
             self.file = open(&self.path)?;
@@ -191,9 +191,9 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 /// The lines in the order in which they came, to `to`.
-struct Writer<W> {
+struct LogWriter<W> {
     items: Receiver<Item>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingLines>,
     to: W,
     metrics: AuditMetrics,
     /// Lost lines that the log says were lost.
@@ -203,19 +203,19 @@ struct Writer<W> {
     is_failing: bool,
 }
 
-fn new<W: Write>(lines_max: usize, to: W, metrics: AuditMetrics) -> (Queue, Writer<W>) {
+fn new<W: Write>(lines_max: usize, to: W, metrics: AuditMetrics) -> (AuditQueue, LogWriter<W>) {
     let (sender, items) = sync_channel(lines_max);
-    let waiting = Arc::new(Waiting::new(lines_max));
-    let queue = Queue {
+    let waiting = Arc::new(WaitingLines::new(lines_max));
+    let queue = AuditQueue {
         items: sender,
         waiting: Arc::clone(&waiting),
         hasher: RandomState::new(),
         metrics: metrics.clone(),
     };
-    (queue, Writer { items, waiting, to, metrics, noted: 0, is_cut: false, is_failing: false })
+    (queue, LogWriter { items, waiting, to, metrics, noted: 0, is_cut: false, is_failing: false })
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> LogWriter<W> {
     /// Until the queue is gone.
     fn run(mut self) {
         while let Ok(first) = self.items.recv() {
@@ -401,7 +401,7 @@ mod tests {
     fn a_device_that_is_full_stops_nothing() {
         let target = AuditTarget::File("/dev/full".into());
         let metrics = AuditMetrics::default();
-        let queue = Queue::start(&target, metrics.clone()).unwrap();
+        let queue = AuditQueue::start(&target, metrics.clone()).unwrap();
         for line in ["a", "b", "c"] {
             queue.push(line.to_owned(), None);
         }
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_an_error() {
         let target = AuditTarget::File("/proc/nothing/audit.log".into());
-        let error = Queue::start(&target, AuditMetrics::default()).unwrap_err();
+        let error = AuditQueue::start(&target, AuditMetrics::default()).unwrap_err();
         assert_eq!(error.to_string(), "open the audit log /proc/nothing/audit.log");
     }
 
@@ -422,7 +422,7 @@ mod tests {
     fn a_file_that_is_moved_away_is_made_again() {
         let directory = tempfile::tempdir().unwrap();
         let [path, moved] = ["audit.log", "audit.log.1"].map(|name| directory.path().join(name));
-        let mut file = Named::open(path.clone()).unwrap();
+        let mut file = NamedLog::open(path.clone()).unwrap();
         write_whole(&mut file, b"one\n").1.unwrap();
         std::fs::rename(&path, &moved).unwrap();
         write_whole(&mut file, b"two\n").1.unwrap();
@@ -447,7 +447,7 @@ mod tests {
         let path = directory.path().join("pipe");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let target = AuditTarget::File(path.clone());
-        assert!(Queue::start(&target, AuditMetrics::default()).is_err());
+        assert!(AuditQueue::start(&target, AuditMetrics::default()).is_err());
         let at_once = OFlags::NONBLOCK.bits().cast_signed();
         let mut reader = File::options().read(true).custom_flags(at_once).open(&path).unwrap();
         let to = open(&path).unwrap();

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use mvcc::KeyRange;
 use prost::Message;
 use serde::Serialize;
-use state_machine::{Access, command};
+use state_machine::{KeyAccess, command};
 
 use auth::Caller;
 use grpc_server::methods::{self, Effect};
@@ -30,15 +30,15 @@ const KEY_BYTES_MAX: usize = 256;
 
 /// What a request names.
 #[derive(Debug, Default, Serialize)]
-pub struct Subject {
+pub struct AuditSubject {
     /// Whether the request may change something.
     #[serde(skip)]
     pub is_change: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    keys: Vec<Keys>,
+    keys: Vec<SubjectKeys>,
     /// What the caller may not do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    denied: Option<Keys>,
+    denied: Option<SubjectKeys>,
     /// To find `denied`.
     #[serde(skip)]
     refused_user: Option<Caller>,
@@ -58,7 +58,7 @@ pub struct Subject {
 
 /// Keys and what is to be done with them, in base64.
 #[derive(Debug, Serialize)]
-struct Keys {
+struct SubjectKeys {
     access: &'static str,
     key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,16 +71,21 @@ const DELETE: &str = "delete";
 /// Of a permission that is granted or revoked.
 const PERMISSION: &str = "permission";
 
-impl Subject {
+impl AuditSubject {
     /// The subject of an encoded request. One that cannot be decoded names nothing.
     ///
     /// `refused_user`: the user whom the request was refused to.
     /// `txn_ops_max`: a transaction with a longer list is one that cannot be decoded.
-    pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>, txn_ops_max: usize) -> Subject {
-        let mut subject = Subject {
+    pub fn of(
+        method: Method,
+        message: Bytes,
+        refused_user: Option<Caller>,
+        txn_ops_max: usize,
+    ) -> AuditSubject {
+        let mut subject = AuditSubject {
             is_change: methods::of(method).effect == Effect::Changes,
             refused_user,
-            ..Subject::default()
+            ..AuditSubject::default()
         };
         if method == Method::KvTxn {
             if let Ok(txn) = command::decode_txn(message, txn_ops_max) {
@@ -99,15 +104,15 @@ impl Subject {
     }
 
     /// A watcher, or an observer of an election.
-    pub fn read(key: &[u8], range_end: &[u8]) -> Subject {
-        let mut subject = Subject::default();
+    pub fn read(key: &[u8], range_end: &[u8]) -> AuditSubject {
+        let mut subject = AuditSubject::default();
         subject.add(READ, key, range_end);
         subject
     }
 
     /// The renewal of a lease.
-    pub fn renewal(lease: i64) -> Subject {
-        Subject { lease: Some(lease), ..Subject::default() }
+    pub fn renewal(lease: i64) -> AuditSubject {
+        AuditSubject { lease: Some(lease), ..AuditSubject::default() }
     }
 
     fn add(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) {
@@ -125,16 +130,16 @@ impl Subject {
         let Some(caller) = self.refused_user.as_ref().filter(|_| self.denied.is_none()) else { return };
         let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
         let keys = KeyRange::new(copy(key), copy(range_end));
-        let needed = if access == READ { Access::Read } else { Access::Write };
+        let needed = if access == READ { KeyAccess::Read } else { KeyAccess::Write };
         if !caller.may_use(needed, &keys) {
             self.denied = Some(self.keys(access, key, range_end));
         }
     }
 
-    fn keys(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) -> Keys {
+    fn keys(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) -> SubjectKeys {
         let key = self.base64(key);
         let range_end = if range_end.is_empty() { None } else { Some(self.base64(range_end)) };
-        Keys { access, key, range_end }
+        SubjectKeys { access, key, range_end }
     }
 
     fn base64(&mut self, bytes: &[u8]) -> String {

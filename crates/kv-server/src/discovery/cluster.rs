@@ -54,7 +54,7 @@ pub async fn join(
     config: &str,
 ) -> Result<String, JoinError> {
     let registry = Registry::new(cluster, dialer)?;
-    let mut ignored = Ignored::default();
+    let mut ignored = IgnoredMembers::default();
     let own = format!("{REGISTRY}/{}/members/{id:x}", cluster.token);
     // A member too many leaves no trace.
     let size = registry.size().await?;
@@ -108,9 +108,9 @@ fn is_member(config: &str) -> bool {
 
 /// Registrations that are no members, as they were logged. Holds what the last answer held.
 #[derive(Default)]
-struct Ignored(HashMap<String, String>);
+struct IgnoredMembers(HashMap<String, String>);
 
-impl Ignored {
+impl IgnoredMembers {
     /// The registrations of members. The others are logged if the last answer did not have them so.
     fn leave_out(&mut self, registrations: Vec<(String, String)>) -> Vec<(String, String)> {
         let (members, others) = registrations.into_iter().partition(|(_, config)| is_member(config));
@@ -254,7 +254,7 @@ mod tests {
             pair("x", "no member", 6),
             pair("b", "b=http://h:2", 8),
         ];
-        let known = Ignored::default().leave_out(registered(stored));
+        let known = IgnoredMembers::default().leave_out(registered(stored));
         assert_eq!(known.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
         for (own, size, wanted) in [
             ("a", 1, Ok(())),

@@ -24,14 +24,14 @@ const DATAGRAM_BYTES: usize = 4096;
 
 /// Where a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ServiceTarget {
     /// Without the dot at its end.
     pub host: String,
     pub port: u16,
 }
 
 /// The targets of `name`, at least one, in order of priority.
-pub fn lookup(name: &str) -> Result<Vec<Target>, String> {
+pub fn lookup(name: &str) -> Result<Vec<ServiceTarget>, String> {
     let configuration = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
     lookup_at(&servers(&configuration), name, ANSWER_WITHIN)
 }
@@ -47,14 +47,16 @@ fn servers(configuration: &str) -> Vec<SocketAddr> {
     if named.is_empty() { vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 53)] } else { named }
 }
 
-fn lookup_at(servers: &[SocketAddr], name: &str, within: Duration) -> Result<Vec<Target>, String> {
+fn lookup_at(servers: &[SocketAddr], name: &str, within: Duration) -> Result<Vec<ServiceTarget>, String> {
     let mut failure = format!("lookup {name}: no server");
     for server in (0..ATTEMPTS).flat_map(|_| servers) {
         match ask(*server, name, within) {
-            Ok(Said::Targets(targets)) => return Ok(targets),
+            Ok(DnsAnswer::Targets(targets)) => return Ok(targets),
             // Another server would say the same.
-            Ok(Said::NoSuchName) => return Err(format!("lookup {name} on {server}: no such host")),
-            Ok(Said::Failed(code)) => failure = format!("lookup {name} on {server}: server failure: {code}"),
+            Ok(DnsAnswer::NoSuchName) => return Err(format!("lookup {name} on {server}: no such host")),
+            Ok(DnsAnswer::Failed(code)) => {
+                failure = format!("lookup {name} on {server}: server failure: {code}")
+            }
             Err(error) => failure = format!("lookup {name} on {server}: {error}"),
         }
     }
@@ -62,13 +64,13 @@ fn lookup_at(servers: &[SocketAddr], name: &str, within: Duration) -> Result<Vec
 }
 
 /// What a server said.
-enum Said {
-    Targets(Vec<Target>),
+enum DnsAnswer {
+    Targets(Vec<ServiceTarget>),
     NoSuchName,
     Failed(String),
 }
 
-fn ask(server: SocketAddr, name: &str, within: Duration) -> io::Result<Said> {
+fn ask(server: SocketAddr, name: &str, within: Duration) -> io::Result<DnsAnswer> {
     let number = rand::random();
     let question = question(number, name)?;
     let until = Instant::now() + within;
@@ -146,7 +148,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 /// What the answer says; None if it was cut short. An error if it answers another question.
-fn said(answer: &[u8], number: u16, name: &str) -> io::Result<Option<Said>> {
+fn said(answer: &[u8], number: u16, name: &str) -> io::Result<Option<DnsAnswer>> {
     let packet = Packet::parse(answer).map_err(io::Error::other)?;
     let asked = packet.questions.first().map(|question| question.qname.to_string());
     let is_ours = packet.id() == number
@@ -164,7 +166,7 @@ fn said(answer: &[u8], number: u16, name: &str) -> io::Result<Option<Said>> {
         .filter_map(|record| match &record.rdata {
             RData::SRV(srv) => {
                 let host = srv.target.to_string().trim_end_matches('.').to_owned();
-                Some((srv.priority, Target { host, port: srv.port }))
+                Some((srv.priority, ServiceTarget { host, port: srv.port }))
             }
             _ => None,
         })
@@ -172,10 +174,10 @@ fn said(answer: &[u8], number: u16, name: &str) -> io::Result<Option<Said>> {
     targets.sort_by(|(a, left), (b, right)| (a, &left.host, left.port).cmp(&(b, &right.host, right.port)));
     Ok(Some(match packet.rcode() {
         RCODE::NoError if !targets.is_empty() => {
-            Said::Targets(targets.into_iter().map(|(_, target)| target).collect())
+            DnsAnswer::Targets(targets.into_iter().map(|(_, target)| target).collect())
         }
-        RCODE::NoError | RCODE::NameError => Said::NoSuchName,
-        code => Said::Failed(format!("{code:?}")),
+        RCODE::NoError | RCODE::NameError => DnsAnswer::NoSuchName,
+        code => DnsAnswer::Failed(format!("{code:?}")),
     }))
 }
 
@@ -219,7 +221,7 @@ mod tests {
         address
     }
 
-    fn shown(targets: Result<Vec<Target>, String>) -> Result<Vec<String>, String> {
+    fn shown(targets: Result<Vec<ServiceTarget>, String>) -> Result<Vec<String>, String> {
         targets
             .map(|targets| targets.iter().map(|target| format!("{}:{}", target.host, target.port)).collect())
     }

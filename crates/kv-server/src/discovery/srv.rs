@@ -7,7 +7,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use super::dns::Target;
+use super::dns::ServiceTarget;
 use config::{DiscoverySrv, Scheme, Urls};
 
 /// Texts of etcd.
@@ -20,10 +20,15 @@ pub enum SrvError {
 }
 
 /// Finds the records of a name.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<Vec<Target>, String>;
+pub type ServiceLookup<'a> = &'a dyn Fn(&str) -> Result<Vec<ServiceTarget>, String>;
 
 /// The members as `--initial-cluster` would name them; this one is `name` and advertises `urls`.
-pub fn members(srv: &DiscoverySrv, name: &str, urls: &Urls, lookup: Lookup<'_>) -> Result<String, SrvError> {
+pub fn members(
+    srv: &DiscoverySrv,
+    name: &str,
+    urls: &Urls,
+    lookup: ServiceLookup<'_>,
+) -> Result<String, SrvError> {
     let suffix = if srv.suffix.is_empty() { String::new() } else { format!("-{}", srv.suffix) };
     let (mut members, mut failures, mut is_partial) = (Vec::new(), Vec::new(), false);
     for (scheme, service) in [(Scheme::Https, "etcd-server-ssl"), (Scheme::Http, "etcd-server")] {
@@ -62,11 +67,11 @@ pub fn members(srv: &DiscoverySrv, name: &str, urls: &Urls, lookup: Lookup<'_>) 
 fn of_service(
     service: &str,
     scheme: Scheme,
-    targets: Vec<Target>,
+    targets: Vec<ServiceTarget>,
     (name, urls): (&str, &Urls),
 ) -> Result<Vec<String>, String> {
     let mut members = Vec::new();
-    for (number, Target { host, port }) in targets.into_iter().enumerate() {
+    for (number, ServiceTarget { host, port }) in targets.into_iter().enumerate() {
         let authority = format!("{host}:{port}");
         let address = resolve(&authority)?;
         let own = urls.iter().find(|url| resolve(&url.authority()).is_ok_and(|own| own == address));
@@ -98,7 +103,7 @@ mod tests {
     fn found(suffix: &str, own: &str, records: &[(&str, &[(&str, u16)])]) -> Result<String, String> {
         let lookup = |name: &str| {
             let targets = records.iter().find(|(known, _)| *known == name).map(|(_, targets)| *targets);
-            let target = |(host, port): &(&str, u16)| Target { host: (*host).to_owned(), port: *port };
+            let target = |(host, port): &(&str, u16)| ServiceTarget { host: (*host).to_owned(), port: *port };
             let targets = targets.map(|targets| targets.iter().map(target).collect());
             targets.ok_or_else(|| format!("lookup {name} on x: no such host"))
         };

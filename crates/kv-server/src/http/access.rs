@@ -24,32 +24,40 @@ use super::handler::refuse;
 
 /// Values that are let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Allowed {
+pub(crate) enum AllowedValues {
     Any,
     Only(Arc<BTreeSet<String>>),
 }
 
-impl Allowed {
+impl AllowedValues {
     /// Of a comma-separated list. `*` in it, or no value at all, allows any.
-    pub fn parse(list: &str) -> Allowed {
+    pub fn parse(list: &str) -> AllowedValues {
         let values: BTreeSet<String> =
             list.split(',').map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).collect();
-        if values.is_empty() || values.contains("*") { Allowed::Any } else { Allowed::Only(Arc::new(values)) }
+        if values.is_empty() || values.contains("*") {
+            AllowedValues::Any
+        } else {
+            AllowedValues::Only(Arc::new(values))
+        }
     }
 
     fn has(&self, value: &str) -> bool {
         match self {
-            Allowed::Any => true,
-            Allowed::Only(values) => values.contains(value),
+            AllowedValues::Any => true,
+            AllowedValues::Only(values) => values.contains(value),
         }
     }
 }
 
 /// Answers whether a script may come, and says so with every answer to one that may.
-pub(super) async fn across_origins(State(origins): State<Allowed>, request: Request, next: Next) -> Response {
+pub(super) async fn across_origins(
+    State(origins): State<AllowedValues>,
+    request: Request,
+    next: Next,
+) -> Response {
     let origin = match &origins {
-        Allowed::Any => Some(HeaderValue::from_static("*")),
-        Allowed::Only(_) => {
+        AllowedValues::Any => Some(HeaderValue::from_static("*")),
+        AllowedValues::Only(_) => {
             let origin = request.headers().get(ORIGIN);
             origin.filter(|origin| origin.to_str().is_ok_and(|origin| origins.has(origin))).cloned()
         }
@@ -75,7 +83,7 @@ pub(super) async fn across_origins(State(origins): State<Allowed>, request: Requ
 }
 
 /// Refuses a request to a host that is not listed.
-pub(super) async fn known_host(State(hosts): State<Allowed>, request: Request, next: Next) -> Response {
+pub(super) async fn known_host(State(hosts): State<AllowedValues>, request: Request, next: Next) -> Response {
     let host = host(request.headers());
     if hosts.has(host) {
         return next.run(request).await;
@@ -85,7 +93,7 @@ pub(super) async fn known_host(State(hosts): State<Allowed>, request: Request, n
 
 /// The same where probes come from: an address, or `localhost`, is known.
 pub(super) async fn known_host_or_address(
-    State(hosts): State<Allowed>,
+    State(hosts): State<AllowedValues>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -139,7 +147,7 @@ mod tests {
             ("a,*", "c", true),
             ("a", "", false),
         ] {
-            assert_eq!(Allowed::parse(list).has(value), wanted, "{list:?}, {value:?}");
+            assert_eq!(AllowedValues::parse(list).has(value), wanted, "{list:?}, {value:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode};
 
 use super::gateway::Gateway;
 use crate::member::Member;
-use crate::status::Source;
+use crate::status::StatusSource;
 use telemetry::metrics::Exposition;
 
 /// What the handlers share.
@@ -17,7 +17,7 @@ use telemetry::metrics::Exposition;
 pub struct Http {
     pub member: Arc<Member>,
     pub exposition: Arc<Exposition>,
-    pub status: Source,
+    pub status: StatusSource,
     /// `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
     /// Whether `/debug/pprof/` is served.

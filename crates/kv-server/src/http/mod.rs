@@ -17,7 +17,7 @@ mod access; // origins and hosts
 
 mod router; // paths and their handlers
 
-pub(crate) use access::Allowed;
+pub(crate) use access::AllowedValues;
 pub(crate) use gateway::Gateway;
 pub(crate) use handler::Http;
 pub(crate) use router::{for_hosts, for_probes_of, metrics_router, router};

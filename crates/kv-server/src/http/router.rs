@@ -9,7 +9,7 @@ use axum::routing::any;
 use http::header::{ALLOW, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 
-use super::access::{Allowed, across_origins, known_host, known_host_or_address};
+use super::access::{AllowedValues, across_origins, known_host, known_host_or_address};
 use super::checks::Checks;
 use super::debug;
 use super::gateway::Gateway;
@@ -19,7 +19,7 @@ use super::ui;
 use process::version;
 
 /// Everything on the client port that is not gRPC.
-pub fn router(http: Http, origins: &Allowed) -> Router {
+pub fn router(http: Http, origins: &AllowedValues) -> Router {
     let version = Router::new().route("/version", any(version_answer)).layer(middleware::from_fn(only_get));
     observation()
         .merge(version)
@@ -54,19 +54,19 @@ fn observation() -> Router<Http> {
 }
 
 /// `router`, for requests to `hosts` only.
-pub fn for_hosts(router: Router, hosts: &Allowed) -> Router {
+pub fn for_hosts(router: Router, hosts: &AllowedValues) -> Router {
     match hosts {
-        Allowed::Any => router,
-        Allowed::Only(_) => router.layer(middleware::from_fn_with_state(hosts.clone(), known_host)),
+        AllowedValues::Any => router,
+        AllowedValues::Only(_) => router.layer(middleware::from_fn_with_state(hosts.clone(), known_host)),
     }
 }
 
 /// `router`, for requests to `hosts`, to addresses and to `localhost` only. A probe names the address that it
 /// dials, and no name of a page can be made an address.
-pub fn for_probes_of(router: Router, hosts: &Allowed) -> Router {
+pub fn for_probes_of(router: Router, hosts: &AllowedValues) -> Router {
     match hosts {
-        Allowed::Any => router,
-        Allowed::Only(_) => {
+        AllowedValues::Any => router,
+        AllowedValues::Only(_) => {
             router.layer(middleware::from_fn_with_state(hosts.clone(), known_host_or_address))
         }
     }

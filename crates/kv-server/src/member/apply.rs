@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::checkpointer::Checkpoints;
 use super::fence::Fence;
-use super::lease_clock::Anchored;
-use super::received_snapshot::Incoming;
+use super::lease_clock::ClockAnchor;
+use super::received_snapshot::ReceivePlace;
 use data_dir::bootstrap::IMPORTED_AT;
 use telemetry::metrics::Metrics;
 
@@ -23,12 +23,12 @@ use telemetry::metrics::Metrics;
 pub struct Apply {
     machine: EtcdMachine,
     checkpoints: Checkpoints,
-    incoming: Incoming,
+    incoming: ReceivePlace,
     metrics: Arc<Metrics>,
     /// Newest compaction that was reported to the store thread.
     compacted: i64,
     /// The lease clock, which the last entries may have moved.
-    anchored: Arc<Anchored>,
+    anchored: Arc<ClockAnchor>,
     lease_clock: i64,
     /// This member, and its fence.
     fence: (u64, Arc<Fence>),
@@ -37,9 +37,9 @@ pub struct Apply {
 impl Apply {
     pub fn new(
         machine: EtcdMachine,
-        (checkpoints, incoming): (Checkpoints, Incoming),
+        (checkpoints, incoming): (Checkpoints, ReceivePlace),
         metrics: Arc<Metrics>,
-        anchored: Arc<Anchored>,
+        anchored: Arc<ClockAnchor>,
         fence: (u64, Arc<Fence>),
     ) -> Apply {
         fence.1.set(machine.is_corrupt(fence.0));
@@ -146,7 +146,7 @@ impl raft_node::StateMachine for Apply {
 /// What Raft needs from the rest of the member.
 pub struct RaftHost {
     pub checkpoints: Checkpoints,
-    pub incoming: Incoming,
+    pub incoming: ReceivePlace,
     /// Called when the machine's list of members may be another one.
     pub on_members: Box<dyn Fn() + Send + Sync>,
 }

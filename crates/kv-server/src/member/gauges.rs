@@ -15,7 +15,7 @@ use super::handle::Member;
 use config::FeatureGate;
 use process::version;
 use telemetry::metrics::show;
-use transport::tls::Shown;
+use transport::tls::ShownAddress;
 
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);
@@ -25,7 +25,7 @@ type Reading = (&'static str, &'static str, i64);
 pub struct Gauges {
     leases: LeaseTable,
     features: Vec<FeatureGate>,
-    member: Shared,
+    member: GaugedMember,
 }
 
 impl Gauges {
@@ -33,16 +33,16 @@ impl Gauges {
         member: Arc<Member>,
         leases: LeaseTable,
         features: Vec<FeatureGate>,
-        certificates: Shown,
+        certificates: ShownAddress,
     ) -> Gauges {
-        Gauges { leases, features, member: Shared(member, certificates) }
+        Gauges { leases, features, member: GaugedMember(member, certificates) }
     }
 }
 
 /// A member that prints nothing of itself, and its certificates.
-struct Shared(Arc<Member>, Shown);
+struct GaugedMember(Arc<Member>, ShownAddress);
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for GaugedMember {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Member")
     }

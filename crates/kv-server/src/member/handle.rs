@@ -27,7 +27,7 @@ use super::roster::{Reach, Roster};
 use super::watching::Watching;
 use crate::audit::AuditLog;
 use admission::Admission;
-use auth::{Auth, Caller, Credential, Unresolved};
+use auth::{Auth, Caller, CallerError, Credential};
 use config::{MemberLimits, Reconfiguration};
 use telemetry::metrics::{Metrics, Stage, timed};
 use telemetry::usage::Usage;
@@ -153,8 +153,8 @@ impl Member {
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
-            Err(Unresolved::Refused(error)) => Err(grpc_errors::refused(error)),
-            Err(Unresolved::Unknown { issued_at }) => {
+            Err(CallerError::Refused(error)) => Err(grpc_errors::refused(error)),
+            Err(CallerError::Unknown { issued_at }) => {
                 if issued_at.is_some_and(|index| LogIndex(index) > self.status().applied) {
                     // In a box: the future of every other call stays small.
                     Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;

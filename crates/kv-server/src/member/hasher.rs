@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mvcc::{KvHash, Meter, RecountSpan, Recounted, Store};
+use mvcc::{KvHash, Meter, RecountAnswer, RecountSpan, Store};
 use state_machine::Failure;
 use tonic::Status;
 
@@ -31,7 +31,7 @@ impl Hasher {
     /// The digest of a part of the state, and the CPU time that it took.
     ///
     /// Errors: no place in time; a store that cannot be read.
-    pub async fn recount(&self, span: RecountSpan) -> Result<(Recounted, Duration), Status> {
+    pub async fn recount(&self, span: RecountSpan) -> Result<(RecountAnswer, Duration), Status> {
         let store = self.store.clone();
         let recount = move |meter: &dyn Meter| {
             let began = thread_time();

@@ -36,14 +36,16 @@ pub(crate) use handle::{Ids, Member, ProposeError};
 pub(crate) use hasher::Hasher;
 pub(crate) use leader_loss::LeaderLoss;
 pub(crate) use lease_clock::{
-    Anchored, Answers, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, Renewed,
-    answer_here, run as run_lease_clock,
+    ClockAnchor, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, PendingRenewal,
+    RenewalAnswers, answer_here, run as run_lease_clock,
 };
 pub(crate) use raising::start as start_raising_level;
 #[cfg(test)]
 pub(crate) use received_snapshot::StagingPlace;
-pub(crate) use received_snapshot::{Incoming, ReceiveError, StagingDirectory};
-pub(crate) use roster::{Announced, Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount};
+pub(crate) use received_snapshot::{ReceiveError, ReceivePlace, StagingDirectory};
+pub(crate) use roster::{
+    AnnouncedMembers, AskedDigest, AskedHash, AskedLevels, AskedRecount, ProgressAnswer,
+};
 pub(crate) use roster::{Reach, Roster, Standing, entries};
 #[cfg(test)]
 pub(crate) use watching::Watching;

@@ -16,7 +16,7 @@ use state_machine::{CommandLevel, level};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::handle::{Member, ProposeError};
-use super::roster::{Announced, Reach};
+use super::roster::{AnnouncedMembers, Reach};
 use process::log::causes;
 use process::shutdown::Stop;
 
@@ -48,8 +48,12 @@ async fn look_at_intervals(member: &Member) -> Infallible {
         }
         // A list that cannot be read ends the member where it is read to apply.
         let Ok(members) = member.members() else { continue };
-        let look =
-            Look { own: member.ids.member, cluster: member.level.get(), members, reach: &*member.reach };
+        let look = RaiseCheck {
+            own: member.ids.member,
+            cluster: member.level.get(),
+            members,
+            reach: &*member.reach,
+        };
         let Some(raise) = look.next(&mut lagging_since).await else { continue };
         match member.propose_for_member(command::encode(raise)).await {
             Ok(_) => tracing::info!(to = member.level.get().0, "raised the cluster's level of commands"),
@@ -61,22 +65,22 @@ async fn look_at_intervals(member: &Member) -> Infallible {
 }
 
 /// What a leader sees of levels.
-struct Look<'a> {
+struct RaiseCheck<'a> {
     own: u64,
     cluster: CommandLevel,
     members: Vec<MemberEntry>,
     reach: &'a dyn Reach,
 }
 
-impl Look<'_> {
+impl RaiseCheck<'_> {
     async fn next(&self, lagging_since: &mut Option<Instant>) -> Option<Kind> {
-        let Look { cluster, members, .. } = self;
+        let RaiseCheck { cluster, members, .. } = self;
         let announced = |id| self.announced(id).map(|levels| levels.known);
         if *cluster < CommandLevel::OWN && level::raise(*cluster, members, announced).is_some() {
             let known = self.ask_all().await?;
             return level::raise(*cluster, members, |id| known.get(&id).copied());
         }
-        let lags = |levels: Announced| levels.cluster < *cluster;
+        let lags = |levels: AnnouncedMembers| levels.cluster < *cluster;
         let lagging = members.iter().find(|member| self.announced(member.id).is_some_and(lags));
         let Some(lagging) = lagging else {
             *lagging_since = None;
@@ -90,12 +94,12 @@ impl Look<'_> {
         still.then(|| level::raise_to(*cluster, members))
     }
 
-    fn announced(&self, id: u64) -> Option<Announced> {
+    fn announced(&self, id: u64) -> Option<AnnouncedMembers> {
         if id == self.own { Some(self.own_levels()) } else { self.reach.announced(id) }
     }
 
-    fn own_levels(&self) -> Announced {
-        Announced { known: CommandLevel::OWN, cluster: self.cluster }
+    fn own_levels(&self) -> AnnouncedMembers {
+        AnnouncedMembers { known: CommandLevel::OWN, cluster: self.cluster }
     }
 
     /// What each member knows now, if all answer.
@@ -114,16 +118,16 @@ impl Look<'_> {
 mod tests {
     use mvcc::{LogIndex, RecountSpan};
 
-    use super::super::roster::{Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount};
+    use super::super::roster::{AskedDigest, AskedHash, AskedLevels, AskedRecount, ProgressAnswer};
     use super::*;
 
     /// What the members 2 and 3 announced last, and what they answer now.
     struct Others([[Option<u32>; 2]; 2], CommandLevel);
 
     impl Others {
-        fn levels(&self, member: u64, at: usize) -> Option<Announced> {
+        fn levels(&self, member: u64, at: usize) -> Option<AnnouncedMembers> {
             let known = CommandLevel(self.0[member as usize - 2][at]?);
-            Some(Announced { known, cluster: self.1 })
+            Some(AnnouncedMembers { known, cluster: self.1 })
         }
     }
 
@@ -132,7 +136,7 @@ mod tests {
             unreachable!("a look asks for levels")
         }
 
-        fn announced(&self, member: u64) -> Option<Announced> {
+        fn announced(&self, member: u64) -> Option<AnnouncedMembers> {
             self.levels(member, 0)
         }
 
@@ -140,7 +144,7 @@ mod tests {
             Box::pin(async move { self.levels(member, 1) })
         }
 
-        fn ask_progress(&self, _: u64, _: u64) -> Asked<'_> {
+        fn ask_progress(&self, _: u64, _: u64) -> ProgressAnswer<'_> {
             unreachable!("a look asks for levels")
         }
 
@@ -157,9 +161,9 @@ mod tests {
         }
     }
 
-    fn look(cluster: CommandLevel, reach: &Others) -> Look<'_> {
+    fn look(cluster: CommandLevel, reach: &Others) -> RaiseCheck<'_> {
         let members = [1, 2, 3].map(|id| MemberEntry { id, ..MemberEntry::default() }).to_vec();
-        Look { own: 1, cluster, members, reach }
+        RaiseCheck { own: 1, cluster, members, reach }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::etcdserverpb::Member as MemberEntry;
-use mvcc::{KvHash, LogIndex, RecountSpan, Recounted, SpanDigest};
+use mvcc::{KvHash, LogIndex, RecountAnswer, RecountSpan, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
 use state_machine::CommandLevel;
@@ -39,7 +39,7 @@ pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
 
 /// Levels of commands, as another member announces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announced {
+pub struct AnnouncedMembers {
     /// What its version understands.
     pub known: CommandLevel,
     /// The cluster's, as it has applied it.
@@ -47,10 +47,10 @@ pub struct Announced {
 }
 
 /// The future of a question for levels.
-pub type AskedLevels<'a> = Pin<Box<dyn Future<Output = Option<Announced>> + Send + 'a>>;
+pub type AskedLevels<'a> = Pin<Box<dyn Future<Output = Option<AnnouncedMembers>> + Send + 'a>>;
 
 /// The future of a question to the leader.
-pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
+pub type ProgressAnswer<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
 
 /// The future of a question for a hash. The error says why there is none.
 pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + Send + 'a>>;
@@ -59,18 +59,18 @@ pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + S
 pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String>> + Send + 'a>>;
 
 /// The future of a question for a part of the state. The error says why there is no answer.
-pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<Recounted, String>> + Send + 'a>>;
+pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<RecountAnswer, String>> + Send + 'a>>;
 
 /// What is known of the ways to other members.
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
     fn active_since(&self, member: u64) -> Option<Instant>;
     /// What the member announced last, while it answers.
-    fn announced(&self, member: u64) -> Option<Announced>;
+    fn announced(&self, member: u64) -> Option<AnnouncedMembers>;
     /// What the member announces now: it may have been replaced by another version since.
     fn ask_levels(&self, member: u64) -> AskedLevels<'_>;
     /// What the leader says of a member's log and state. None if it cannot be asked, or does not lead.
-    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_>;
+    fn ask_progress(&self, leader: u64, member: u64) -> ProgressAnswer<'_>;
     /// A member's digest of what the entries above `after` and up to `to` changed.
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_>;
     /// A member's digest of a part of its state.

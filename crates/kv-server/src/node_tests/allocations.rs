@@ -11,7 +11,7 @@ use super::*;
 const CALLS: usize = 10;
 const ROUNDS: usize = 300;
 
-impl Connection {
+impl PolledConnection {
     /// Calls, as one read, that the task answers. How often it allocated.
     fn round(&mut self, head: &HeaderBlock, body: &[u8]) -> u64 {
         for _ in 0..CALLS {
@@ -51,7 +51,7 @@ fn a_range_from_memory_allocates_nothing_and_other_hot_calls_little() {
     // A call that takes long is written to the log, with what it asked for.
     let alone = start(directory.path(), &["--warning-unary-request-duration=1h"]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     let put =
         PutRequest { key: b"foo".as_slice().into(), value: vec![7; 256].into(), ..PutRequest::default() };
     let range = |serializable| RangeRequest {

@@ -29,7 +29,7 @@ pub(super) enum Way {
     InParts,
 }
 
-impl Connection {
+impl PolledConnection {
     /// Sends one request, and returns the answer.
     pub(super) fn exchange(&mut self, way: Way, head: &HeaderBlock, body: &[u8]) -> Answer {
         let stream = self.stream;
@@ -150,10 +150,10 @@ fn bodies() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-type Fields = &'static [(&'static str, &'static [u8])];
+type HeadFields = &'static [(&'static str, &'static [u8])];
 
 /// Fields of the head, and what is answered with a message.
-const HEADS: [(Fields, bool); 13] = [
+const HEADS: [(HeadFields, bool); 13] = [
     (&[], true),
     (&[("grpc-timeout", b"1H")], true),
     (&[("grpc-timeout", b"0n")], false),
@@ -169,7 +169,7 @@ const HEADS: [(Fields, bool); 13] = [
     (&[("token", b"nonsense.1"), ("authorization", b"nonsense")], true),
 ];
 
-fn fill(connection: &mut Connection) {
+fn fill(connection: &mut PolledConnection) {
     let put = |key: &str, bytes: usize| PutRequest {
         key: key.to_owned().into(),
         value: vec![b'v'; bytes].into(),
@@ -202,7 +202,7 @@ fn fill(connection: &mut Connection) {
 /// The answer to one request, which has the same bytes and is counted alike however it arrives.
 fn checked(
     alone: &Alone,
-    connection: &mut Connection,
+    connection: &mut PolledConnection,
     (name, head, body): (&str, &HeaderBlock, &[u8]),
 ) -> Answer {
     let mut step = |way| {
@@ -227,7 +227,7 @@ fn an_answer_has_the_same_bytes_and_is_counted_alike_however_its_request_arrives
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     for (name, body) in bodies() {
         checked(&alone, &mut connection, (name, &head(RANGE, &[]), &body));
@@ -247,7 +247,7 @@ fn permissions_and_tokens_are_those_of_the_moment() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let (mut connection, mut root) = (Connection::open(&alone), Connection::open(&alone));
+    let (mut connection, mut root) = (PolledConnection::open(&alone), PolledConnection::open(&alone));
     fill(&mut root);
     let permission =
         Permission { perm_type: 0, key: b"a".as_slice().into(), range_end: b"b".as_slice().into() };
@@ -320,7 +320,7 @@ fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     let body = prefixed(&range("a").encode_to_vec());
     assert!(is_answered(&checked(&alone, &mut connection, ("intact", &head(RANGE, &[]), &body))));
@@ -333,7 +333,7 @@ fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {
 }
 
 /// Requests that come with one read.
-fn requests(connection: &mut Connection, count: usize, key: &str) -> Vec<u8> {
+fn requests(connection: &mut PolledConnection, count: usize, key: &str) -> Vec<u8> {
     let (head, body) = (head(RANGE, &[]), prefixed(&range(key).encode_to_vec()));
     let request = |_| {
         let stream = connection.stream;
@@ -351,7 +351,7 @@ fn a_burst_is_answered_in_bounded_rounds_and_held_within_bounds() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     for (key, bytes_max) in [("a", 2 << 20), ("16k", 18 << 20)] {
         let bytes = requests(&mut connection, REQUESTS, key);
@@ -387,7 +387,7 @@ fn a_request_that_is_reset_with_the_same_read_is_not_made_and_others_are() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     let before = counted(&alone)[0];
     let stream = connection.stream;
@@ -406,7 +406,7 @@ fn an_answer_that_its_window_does_not_take_is_sent_later_and_counted_once() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     let at_once = connection.exchange(Way::Whole, &head(RANGE, &[]), &prefixed(&range("a").encode_to_vec()));
     let before = counted(&alone);
@@ -415,7 +415,7 @@ fn an_answer_that_its_window_does_not_take_is_sent_later_and_counted_once() {
     let request = requests(&mut connection, 1, "a");
     connection.send(&request);
     (0..10).for_each(|_| connection.poll());
-    let has_data = |connection: &Connection| {
+    let has_data = |connection: &PolledConnection| {
         connection.received().iter().any(|frame| (frame.0, frame.2) == (DATA, stream))
     };
     assert!(!has_data(&connection));

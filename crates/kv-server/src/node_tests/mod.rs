@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::listeners::ClientServices;
 use auth::Origin;
-use config::flags::{self, Parsed};
+use config::flags::{self, ParsedFlags};
 use grpc_server::Ends;
 use grpc_server::client_port::PerConnection;
 use grpc_server::http2::{Methods, serve};
@@ -77,7 +77,7 @@ struct Alone {
 impl Alone {
     fn services(&self) -> ClientServices {
         let Running { member, leases, settings, .. } = &self.running;
-        let http = listeners::http(member, leases, settings, Shown::default());
+        let http = listeners::http(member, leases, settings, ShownAddress::default());
         listeners::services(http, leases, settings, &self.stop)
     }
 
@@ -91,7 +91,7 @@ impl Alone {
 fn start(path: &Path, flags: &[&str]) -> Alone {
     let arguments = [OsString::from("--data-dir"), path.as_os_str().to_owned()];
     let arguments = arguments.into_iter().chain(flags.iter().map(OsString::from));
-    let Ok(Parsed::Flags(flags, _)) = flags::parse(arguments, []) else { panic!("flags") };
+    let Ok(ParsedFlags::Flags(flags, _)) = flags::parse(arguments, []) else { panic!("flags") };
     let settings = Settings::from_flags(&flags).unwrap();
     let directory = Directory::open(&settings.data_dir, None).unwrap();
     let runtimes = Runtimes::build(TlsOf { clients: false, peers: false }).unwrap();
@@ -135,15 +135,15 @@ struct Pipe {
 }
 
 #[derive(Clone, Default)]
-struct Socket(Arc<Mutex<Pipe>>);
+struct TestSocket(Arc<Mutex<Pipe>>);
 
-impl Ends for Socket {
+impl Ends for TestSocket {
     fn has_ended(&self) -> bool {
         false
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for TestSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut TaskContext<'_>,
@@ -159,7 +159,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for TestSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut TaskContext<'_>,
@@ -183,15 +183,15 @@ impl AsyncWrite for Socket {
 }
 
 /// A connection whose task is polled here.
-struct Connection {
-    socket: Socket,
+struct PolledConnection {
+    socket: TestSocket,
     task: Pin<Box<dyn Future<Output = ()>>>,
     /// Of the next call.
     stream: u32,
 }
 
-impl Connection {
-    fn open(alone: &Alone) -> Connection {
+impl PolledConnection {
+    fn open(alone: &Alone) -> PolledConnection {
         let services = alone.services();
         let origin = Origin::default();
         let methods = Methods {
@@ -199,7 +199,7 @@ impl Connection {
             streams: services.streams.of(&origin),
             services: services.grpc.of(&origin),
         };
-        let socket = Socket::default();
+        let socket = TestSocket::default();
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {
             let (_stops, stop) = watch::channel(false);
@@ -210,7 +210,7 @@ impl Connection {
             pipe.sent.reserve(1 << 20);
             pipe.received.reserve(1 << 20);
         }
-        let connection = Connection { socket, task, stream: 1 };
+        let connection = PolledConnection { socket, task, stream: 1 };
         connection.send(&hello());
         connection
     }

@@ -20,7 +20,7 @@ fn a_call_without_a_token_writes_no_entry() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);
     let inside = alone.runtimes.clients.enter();
-    let mut connection = Connection::open(&alone);
+    let mut connection = PolledConnection::open(&alone);
     let root = || "root".to_owned();
     let user = AuthUserAddRequest { name: root(), password: "p".to_owned(), ..Default::default() };
     let _: Nothing = connection.call("/etcdserverpb.Auth/UserAdd", b"", &user);

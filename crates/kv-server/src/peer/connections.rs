@@ -42,30 +42,30 @@ const STRANGER_BYTES_MAX: usize = 64 << 10;
 
 /// All open connections of the peer port. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Connections(Arc<Mutex<Open>>);
+pub(super) struct Connections(Arc<Mutex<OpenConnection>>);
 
 #[derive(Default)]
-struct Open {
+struct OpenConnection {
     strangers_max: usize,
     next_number: u64,
     /// By number, so that the first is the oldest.
-    strangers: BTreeMap<u64, Arc<Shared>>,
-    members: HashMap<u64, BTreeMap<u64, Arc<Shared>>>,
+    strangers: BTreeMap<u64, Arc<SocketShared>>,
+    members: HashMap<u64, BTreeMap<u64, Arc<SocketShared>>>,
 }
 
 /// What the connection's task, its reader and its requests share.
 #[derive(Default)]
-struct Shared {
+struct SocketShared {
     has_greeted: AtomicBool,
     displaced: Notify,
     reader: AtomicWaker,
 }
 
 /// One open connection; counted until it is dropped.
-pub(super) struct Connection {
+pub(super) struct PeerSocket {
     all: Connections,
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SocketShared>,
     source: Option<IpAddr>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Connection {
 pub(super) struct Greeter {
     all: Connections,
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SocketShared>,
     source: Option<IpAddr>,
 }
 
@@ -83,23 +83,23 @@ impl Connections {
     pub(super) fn new(connections_max: u32) -> Connections {
         let (part, of) = STRANGERS_PART;
         let strangers_max = (connections_max as usize * part / of).max(1);
-        Connections(Arc::new(Mutex::new(Open { strangers_max, ..Open::default() })))
+        Connections(Arc::new(Mutex::new(OpenConnection { strangers_max, ..OpenConnection::default() })))
     }
 
     /// Counts a new stranger and closes the oldest one if there are too many.
-    pub(super) fn open(&self, source: Option<IpAddr>) -> Connection {
-        let shared = Arc::new(Shared::default());
+    pub(super) fn open(&self, source: Option<IpAddr>) -> PeerSocket {
+        let shared = Arc::new(SocketShared::default());
         let mut open = self.0.lock();
         let number = open.next_number;
         open.next_number += 1;
         open.strangers.insert(number, Arc::clone(&shared));
         let strangers_max = open.strangers_max;
         displace_oldest(&mut open.strangers, strangers_max);
-        Connection { all: self.clone(), number, shared, source }
+        PeerSocket { all: self.clone(), number, shared, source }
     }
 }
 
-fn displace_oldest(connections: &mut BTreeMap<u64, Arc<Shared>>, count_max: usize) {
+fn displace_oldest(connections: &mut BTreeMap<u64, Arc<SocketShared>>, count_max: usize) {
     if connections.len() > count_max
         && let Some((_, oldest)) = connections.pop_first()
     {
@@ -107,9 +107,9 @@ fn displace_oldest(connections: &mut BTreeMap<u64, Arc<Shared>>, count_max: usiz
     }
 }
 
-impl Connection {
+impl PeerSocket {
     pub(super) fn greeter(&self) -> Greeter {
-        let Connection { all, number, shared, source } = self;
+        let PeerSocket { all, number, shared, source } = self;
         Greeter { all: all.clone(), number: *number, shared: Arc::clone(shared), source: *source }
     }
 
@@ -133,7 +133,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for PeerSocket {
     fn drop(&mut self) {
         let mut open = self.all.0.lock();
         if open.strangers.remove(&self.number).is_none() {
@@ -167,7 +167,7 @@ impl Greeter {
 /// A socket that delivers no more than [`STRANGER_BYTES_MAX`] bytes before the hello is accepted.
 pub(super) struct Gate<I> {
     io: I,
-    shared: Arc<Shared>,
+    shared: Arc<SocketShared>,
     stranger_bytes: usize,
 }
 

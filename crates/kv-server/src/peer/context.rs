@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use state_machine::{ClusterLevel, CommandLevel, level};
 
 use super::introduction::claim;
-use crate::member::{Announced, Fence, Roster, Standing};
+use crate::member::{AnnouncedMembers, Fence, Roster, Standing};
 use data_dir::Identity;
 use telemetry::metrics::Metrics;
 use transport::tls::Dialer;
@@ -50,7 +50,7 @@ pub struct Context {
 pub struct Levels {
     pub(super) cluster: ClusterLevel,
     /// Of listed members.
-    announced: Arc<Mutex<HashMap<u64, Announced>>>,
+    announced: Arc<Mutex<HashMap<u64, AnnouncedMembers>>>,
 }
 
 impl Levels {
@@ -58,7 +58,7 @@ impl Levels {
         Levels { cluster, announced: Arc::default() }
     }
 
-    pub(super) fn announced(&self, member: u64) -> Option<Announced> {
+    pub(super) fn announced(&self, member: u64) -> Option<AnnouncedMembers> {
         self.announced.lock().get(&member).copied()
     }
 
@@ -126,7 +126,7 @@ impl Context {
         let refusal = self.levels.refusal(hello);
         if refusal.is_none() && self.standing(hello.from) == Standing::Member {
             let [known, cluster] = [hello.command_level, hello.cluster_level].map(CommandLevel);
-            self.levels.announced.lock().insert(hello.from, Announced { known, cluster });
+            self.levels.announced.lock().insert(hello.from, AnnouncedMembers { known, cluster });
         }
         refusal
     }
@@ -202,7 +202,7 @@ mod tests {
         let context = Context { levels, ..context };
         let own = CommandLevel::OWN;
         let hello = |from, command_level| Hello { from, command_level, encoding: 1, ..Hello::default() };
-        let announced = Some(Announced { known: own, cluster: CommandLevel(0) });
+        let announced = Some(AnnouncedMembers { known: own, cluster: CommandLevel(0) });
         for (hello, of_two) in [
             (hello(9, own.0), None),
             (hello(2, 0), None),

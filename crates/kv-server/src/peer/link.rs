@@ -35,7 +35,7 @@ use super::backoff::Backoff;
 use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
 use super::introduction::Addresses;
-use super::queue::Queue;
+use super::queue::LaneQueue;
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
 use process::log::causes;
@@ -66,7 +66,7 @@ pub struct Route {
 pub struct Link {
     context: Context,
     route: Route,
-    queue: Arc<Queue>,
+    queue: Arc<LaneQueue>,
     inbox: Arc<dyn Inbox>,
     active_since: ActiveSince,
     /// What was last said about this link, so that it is said once.
@@ -77,7 +77,7 @@ pub struct Link {
 pub type ActiveSince = Arc<Mutex<Option<Instant>>>;
 
 /// Why a stream is no more.
-enum Broken {
+enum LinkEnd {
     /// It never came to be.
     Unreachable(String),
     /// It was open; messages may have been lost.
@@ -90,7 +90,7 @@ impl Link {
     pub fn new(
         context: Context,
         route: Route,
-        (queue, active_since): (Arc<Queue>, ActiveSince),
+        (queue, active_since): (Arc<LaneQueue>, ActiveSince),
         inbox: Arc<dyn Inbox>,
     ) -> Link {
         Link { context, route, queue, inbox, active_since, said: None }
@@ -104,7 +104,7 @@ impl Link {
         loop {
             let urls = addresses.borrow_and_update().all();
             let broken = match urls.get(attempt % urls.len().max(1)) {
-                None => Broken::Unreachable("the peer has no address".to_owned()),
+                None => LinkEnd::Unreachable("the peer has no address".to_owned()),
                 Some(url) => tokio::select! {
                     broken = self.carry(url) => {
                         self.note(&broken, url);
@@ -115,12 +115,12 @@ impl Link {
             };
             self.give_up_what_waits();
             match broken {
-                Broken::Moved => {
+                LinkEnd::Moved => {
                     attempt = 0;
                     continue;
                 }
-                Broken::Lost(_) => backoff.reset(),
-                Broken::Unreachable(_) => {}
+                LinkEnd::Lost(_) => backoff.reset(),
+                LinkEnd::Unreachable(_) => {}
             }
             attempt += 1;
             if self.route.lane == Lane::Urgent {
@@ -137,13 +137,13 @@ impl Link {
     }
 
     /// Opens a stream and feeds it until it breaks.
-    async fn carry(&mut self, url: &String) -> Broken {
+    async fn carry(&mut self, url: &String) -> LinkEnd {
         let dialer = &self.context.dialer;
         let is_of_list = self.route.addresses.borrow().is_of_list(url);
         let dialed = if is_of_list { dial(dialer, url).await } else { dial(&dialer.to_claimed(), url).await };
         let mut client = match dialed {
             Ok(client) => client,
-            Err(error) => return Broken::Unreachable(error),
+            Err(error) => return LinkEnd::Unreachable(error),
         };
         let active = self.context.metrics.peers.active.get_or_create(&self.labels()).clone();
         let hello = self.context.hello(self.route.to);
@@ -161,14 +161,14 @@ impl Link {
         active.dec();
         self.context.metrics.peers.disconnected.get_or_create(&self.labels()).inc();
         match ended {
-            None => Broken::Moved,
-            Some(Ok(())) => Broken::Lost("the peer ended the stream".to_owned()),
+            None => LinkEnd::Moved,
+            Some(Ok(())) => LinkEnd::Lost("the peer ended the stream".to_owned()),
             // The peer said why it will not listen; it will say so again.
-            Some(Err(status)) if self.says_removed(&status, url) => Broken::Unreachable(REMOVED.to_owned()),
+            Some(Err(status)) if self.says_removed(&status, url) => LinkEnd::Unreachable(REMOVED.to_owned()),
             Some(Err(status)) if status.code() == Code::FailedPrecondition => {
-                Broken::Unreachable(status.message().to_owned())
+                LinkEnd::Unreachable(status.message().to_owned())
             }
-            Some(Err(status)) => Broken::Lost(causes(&status)),
+            Some(Err(status)) => LinkEnd::Lost(causes(&status)),
         }
     }
 
@@ -209,13 +209,13 @@ impl Link {
     }
 
     /// Says what is wrong, once per change. A peer that is only introduced writes no lines into the log.
-    fn note(&mut self, broken: &Broken, url: &String) {
+    fn note(&mut self, broken: &LinkEnd, url: &String) {
         let (is_noted, reason) = {
             let addresses = self.route.addresses.borrow();
             match broken {
-                Broken::Unreachable(reason) => (addresses.listed().contains(url), reason),
-                Broken::Lost(reason) => (addresses.is_of_list(url), reason),
-                Broken::Moved => return,
+                LinkEnd::Unreachable(reason) => (addresses.listed().contains(url), reason),
+                LinkEnd::Lost(reason) => (addresses.is_of_list(url), reason),
+                LinkEnd::Moved => return,
             }
         };
         if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) && is_noted {
@@ -273,14 +273,18 @@ async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &S
 }
 
 /// A peer that can be called.
-pub(super) type Client = PeerClient<Channel>;
+pub(super) type PeerConnection = PeerClient<Channel>;
 
-pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<Client, String> {
+pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<PeerConnection, String> {
     dial_with(dialer, url, WINDOW_BYTES).await
 }
 
 /// A connection that has at most `window_bytes` under way.
-pub(super) async fn dial_with(dialer: &Dialer, url: &str, window_bytes: u32) -> Result<Client, String> {
+pub(super) async fn dial_with(
+    dialer: &Dialer,
+    url: &str,
+    window_bytes: u32,
+) -> Result<PeerConnection, String> {
     let limit = |endpoint: Endpoint| {
         endpoint
             .connect_timeout(CONNECT_WITHIN)
@@ -298,7 +302,7 @@ pub(super) async fn dial_with(dialer: &Dialer, url: &str, window_bytes: u32) -> 
 
 /// The outgoing stream: a hello, then messages as soon as they are queued.
 struct Batches {
-    queue: Arc<Queue>,
+    queue: Arc<LaneQueue>,
     hello: Option<Hello>,
     /// Bytes of the messages, without what their framing adds: as the receiver counts them.
     sent: Counter,

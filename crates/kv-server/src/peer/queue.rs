@@ -10,13 +10,13 @@ use super::context::BATCH_BYTES_MAX;
 
 /// Messages in the order in which they were sent. One side pushes from any thread, one task takes.
 #[derive(Debug)]
-pub struct Queue {
-    state: Mutex<State>,
+pub struct LaneQueue {
+    state: Mutex<LaneState>,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LaneState {
     messages: VecDeque<Bytes>,
     bytes: usize,
     taker: Option<Waker>,
@@ -24,21 +24,21 @@ struct State {
 
 /// Whether a message was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushResult {
     Queued,
     Full,
 }
 
-impl Queue {
+impl LaneQueue {
     /// A queue of at most `bytes_max`; a single larger message passes when nothing else waits.
-    pub fn new(bytes_max: usize) -> Queue {
-        Queue { state: Mutex::default(), bytes_max }
+    pub fn new(bytes_max: usize) -> LaneQueue {
+        LaneQueue { state: Mutex::default(), bytes_max }
     }
 
-    pub fn push(&self, message: Bytes) -> Pushed {
+    pub fn push(&self, message: Bytes) -> PushResult {
         let mut state = self.state.lock();
         if !state.messages.is_empty() && state.bytes + message.len() > self.bytes_max {
-            return Pushed::Full;
+            return PushResult::Full;
         }
         state.bytes += message.len();
         state.messages.push_back(message);
@@ -47,7 +47,7 @@ impl Queue {
         if let Some(taker) = taker {
             taker.wake();
         }
-        Pushed::Queued
+        PushResult::Queued
     }
 
     /// Everything that waits, up to a batch; at least one message.
@@ -82,7 +82,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn take(queue: &Queue) -> Option<Vec<usize>> {
+    fn take(queue: &LaneQueue) -> Option<Vec<usize>> {
         match queue.poll_batch(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(batch) => Some(batch.iter().map(Bytes::len).collect()),
             Poll::Pending => None,
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn what_waits_leaves_together_and_in_order() {
-        let queue = Queue::new(100);
+        let queue = LaneQueue::new(100);
         assert_eq!(take(&queue), None);
         for bytes in [1, 2, 3] {
-            assert_eq!(queue.push(message(bytes)), Pushed::Queued);
+            assert_eq!(queue.push(message(bytes)), PushResult::Queued);
         }
         assert_eq!(take(&queue), Some(vec![1, 2, 3]));
         assert_eq!(take(&queue), None);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_batch_ends_before_it_grows_too_large() {
-        let queue = Queue::new(usize::MAX);
+        let queue = LaneQueue::new(usize::MAX);
         for bytes in [BATCH_BYTES_MAX - 1, 1, 1, 2 * BATCH_BYTES_MAX, 1] {
             queue.push(message(bytes));
         }
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_but_never_for_a_lone_message() {
-        let queue = Queue::new(10);
-        assert_eq!(queue.push(message(20)), Pushed::Queued);
-        assert_eq!(queue.push(message(1)), Pushed::Full);
+        let queue = LaneQueue::new(10);
+        assert_eq!(queue.push(message(20)), PushResult::Queued);
+        assert_eq!(queue.push(message(1)), PushResult::Full);
         assert_eq!(queue.clear(), 1);
-        assert_eq!(queue.push(message(10)), Pushed::Queued);
-        assert_eq!(queue.push(message(0)), Pushed::Queued);
+        assert_eq!(queue.push(message(10)), PushResult::Queued);
+        assert_eq!(queue.push(message(0)), PushResult::Queued);
         assert_eq!(take(&queue), Some(vec![10, 0]));
-        assert_eq!(queue.push(message(10)), Pushed::Queued);
+        assert_eq!(queue.push(message(10)), PushResult::Queued);
     }
 }

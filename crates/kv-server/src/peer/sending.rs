@@ -55,7 +55,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
 /// The Raft message for a checkpoint that reaches this far.
-pub type Message = Box<dyn FnOnce(LogPosition) -> Bytes + Send>;
+pub type BuildMessage = Box<dyn FnOnce(LogPosition) -> Bytes + Send>;
 
 /// Everything that is sent at present.
 pub struct Senders {
@@ -73,7 +73,7 @@ struct SnapshotSend {
     turns: Arc<Semaphore>,
     to: u64,
     urls: Vec<String>,
-    message: Message,
+    message: BuildMessage,
 }
 
 impl Senders {
@@ -88,7 +88,14 @@ impl Senders {
 
     /// Begins a stream and returns at once. `inbox` hears of its outcome, unless a newer stream takes its
     /// place.
-    pub fn send(&self, to: u64, urls: Vec<String>, message: Message, inbox: &Arc<dyn Inbox>, stop: &Stop) {
+    pub fn send(
+        &self,
+        to: u64,
+        urls: Vec<String>,
+        message: BuildMessage,
+        inbox: &Arc<dyn Inbox>,
+        stop: &Stop,
+    ) {
         let (stopper, replaced) = shutdown::stop();
         if let Some(older) = self.running.lock().insert(to, stopper) {
             older.stop();
@@ -170,7 +177,7 @@ impl SnapshotSend {
         let mut client = self.dial().await?;
         let message = (self.message)(applied);
         let began = Instant::now();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(FollowerProgress::default());
         let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress)));
         let ended = tokio::select! {
             ended = streaming => ended.map(drop).map_err(|status| causes(&status)),
@@ -184,7 +191,7 @@ impl SnapshotSend {
         ended.map(|()| (applied, bytes))
     }
 
-    async fn dial(&self) -> Result<super::link::Client, String> {
+    async fn dial(&self) -> Result<super::link::PeerConnection, String> {
         let mut last = Err("the peer has no address".to_owned());
         for url in &self.urls {
             last = dial_with(&self.context.dialer, url, WINDOW_BYTES).await;
@@ -198,12 +205,12 @@ impl SnapshotSend {
 
 /// What the stream's reader reports to its owner.
 #[derive(Default)]
-struct Progress {
+struct FollowerProgress {
     chunks: AtomicU64,
     error: Mutex<Option<mvcc::Error>>,
 }
 
-impl Progress {
+impl FollowerProgress {
     /// Returns when nothing was taken for a long time.
     async fn stalled(&self) {
         loop {
@@ -222,7 +229,7 @@ fn parts(
     export: Export,
     hello: Hello,
     message: Bytes,
-    progress: Arc<Progress>,
+    progress: Arc<FollowerProgress>,
 ) -> impl Stream<Item = SnapshotPart> + Send + 'static {
     let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new() };
     let chunks =

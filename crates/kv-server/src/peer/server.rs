@@ -28,7 +28,7 @@ use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases, recounts};
 use super::transport::Peers;
-use crate::member::{Hasher, Incoming, LeaderLeases, ReceiveError, Standing, answer_here};
+use crate::member::{Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};
 use process::log::causes;
 use telemetry::metrics::{From, UnderWay};
 
@@ -51,12 +51,12 @@ pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
 pub struct PeerServer {
     peers: Arc<Peers>,
     inbox: Arc<dyn Inbox>,
-    incoming: Incoming,
+    incoming: ReceivePlace,
     members: Members,
     /// The leases of this member, once they are served.
     leases: Option<Arc<LeaderLeases>>,
     hasher: Option<Hasher>,
-    refused: Arc<Mutex<Refusals>>,
+    refused: Arc<Mutex<RefusalLines>>,
     /// The connection that the requests of this clone come from. None before there is one.
     greeter: Option<Greeter>,
     pub(super) connections_max: u32,
@@ -69,7 +69,7 @@ const REFUSAL_EVERY: Duration = Duration::from_secs(1);
 
 /// What was logged of refused greetings.
 #[derive(Default)]
-struct Refusals {
+struct RefusalLines {
     /// The last reason per claimed sender, so that it is logged once. Bounded by [`REFUSALS_MAX`].
     said: HashMap<u64, String>,
     logged: Option<Instant>,
@@ -77,7 +77,7 @@ struct Refusals {
     unlogged: u64,
 }
 
-impl Refusals {
+impl RefusalLines {
     /// Whether to log this refusal, and how many others were not.
     fn note(&mut self, from: u64, reason: &str, now: Instant) -> Option<u64> {
         if self.said.get(&from).is_some_and(|said| said == reason) {
@@ -105,13 +105,13 @@ const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 const SLOW_FOR: Duration = Duration::from_secs(120);
 
 /// What a stream has delivered, against what it may take and must give.
-struct Received {
+struct ReceivedBatches {
     began: Instant,
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Received {
+impl ReceivedBatches {
     fn add(&mut self, bytes: usize, now: Instant) -> Result<(), ReceiveError> {
         self.bytes += bytes as u64;
         if self.bytes > self.bytes_max {
@@ -126,7 +126,12 @@ impl Received {
 }
 
 impl PeerServer {
-    pub fn new(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, incoming: Incoming, members: Members) -> PeerServer {
+    pub fn new(
+        peers: Arc<Peers>,
+        inbox: Arc<dyn Inbox>,
+        incoming: ReceivePlace,
+        members: Members,
+    ) -> PeerServer {
         PeerServer {
             peers,
             inbox,
@@ -236,7 +241,7 @@ impl PeerServer {
     ) -> Result<LogPosition, Status> {
         let mut reception = self.incoming.begin().await.map_err(|error| not_received(&error))?;
         let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
-        let mut received = Received { began, bytes: 0, bytes_max };
+        let mut received = ReceivedBatches { began, bytes: 0, bytes_max };
         let mut chunk = first;
         loop {
             received.add(chunk.len(), Instant::now()).map_err(|error| not_received(&error))?;
@@ -439,7 +444,7 @@ fn not_received(error: &ReceiveError) -> Status {
 
 /// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft
 /// does hear of, it installs or says that it does not want it.
-async fn settle(incoming: Incoming, inbox: Arc<dyn Inbox>, at: LogPosition) {
+async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) {
     for _ in 0..UNHEARD_MAX {
         tokio::time::sleep(SETTLE_EVERY).await;
         if !incoming.holds(at) || inbox.commit() >= at.index {
@@ -471,7 +476,7 @@ mod tests {
 
     #[test]
     fn refusals_are_logged_once_per_reason_and_once_per_second() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (RefusalLines::default(), Instant::now());
         assert_eq!(refusals.note(1, "a", now), Some(0));
         let logged = (0..1000u64).filter_map(|i| refusals.note(i, &format!("cluster {i}"), now)).count();
         assert_eq!((logged, refusals.unlogged), (0, 1000));
@@ -482,7 +487,7 @@ mod tests {
     #[test]
     fn a_stream_is_bounded_in_bytes_and_in_time() {
         let began = Instant::now();
-        let received = || Received { began, bytes: 0, bytes_max: 100 << 20 };
+        let received = || ReceivedBatches { began, bytes: 0, bytes_max: 100 << 20 };
         let mut endless = received();
         let taken = (0..).find(|_| endless.add(1 << 20, began).is_err());
         assert_eq!(taken, Some(100));

@@ -24,8 +24,8 @@ use tonic::Code;
 use super::context::{ENCODING, MESSAGE_BYTES_MAX};
 use super::server::Members;
 use super::*;
-use crate::member::{Announced, Reach, Roster, StoreThread};
-use crate::member::{Incoming, StagingPlace};
+use crate::member::{AnnouncedMembers, Reach, Roster, StoreThread};
+use crate::member::{ReceivePlace, StagingPlace};
 use ::transport::tls::Dialer;
 use ::transport::wire::Listener;
 use config::Urls;
@@ -37,7 +37,7 @@ use telemetry::metrics::{From, To};
 
 /// What reached a member's Raft.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum RaftCall {
     Message(u64, Bytes),
     Unreachable(u64),
     Snapshot(u64, SnapshotOutcome),
@@ -45,19 +45,19 @@ enum Seen {
     PeerMembership(Membership),
 }
 
-struct Recorder(Mutex<mpsc::UnboundedSender<Seen>>);
+struct Recorder(Mutex<mpsc::UnboundedSender<RaftCall>>);
 
 impl Inbox for Recorder {
     fn receive(&self, from: u64, message: Bytes) {
-        drop(self.0.lock().unwrap().send(Seen::Message(from, message)));
+        drop(self.0.lock().unwrap().send(RaftCall::Message(from, message)));
     }
 
     fn report_unreachable(&self, peer: u64) {
-        drop(self.0.lock().unwrap().send(Seen::Unreachable(peer)));
+        drop(self.0.lock().unwrap().send(RaftCall::Unreachable(peer)));
     }
 
     fn report_snapshot(&self, peer: u64, outcome: SnapshotOutcome) {
-        drop(self.0.lock().unwrap().send(Seen::Snapshot(peer, outcome)));
+        drop(self.0.lock().unwrap().send(RaftCall::Snapshot(peer, outcome)));
     }
 
     fn commit(&self) -> LogIndex {
@@ -88,19 +88,19 @@ impl Inbox for Recorder {
     }
 
     fn confirm(&self, confirmation: Confirmation) {
-        drop(self.0.lock().unwrap().send(Seen::Confirmed(confirmation)));
+        drop(self.0.lock().unwrap().send(RaftCall::Confirmed(confirmation)));
     }
 
     fn peer_membership(&self, membership: Membership) {
-        drop(self.0.lock().unwrap().send(Seen::PeerMembership(membership)));
+        drop(self.0.lock().unwrap().send(RaftCall::PeerMembership(membership)));
     }
 }
 
 struct TestMember {
     peers: Arc<Peers>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<RaftCall>,
     server: PeerServer,
-    incoming: Incoming,
+    incoming: ReceivePlace,
     inbox: Arc<dyn Inbox>,
     store_thread: StoreThread,
     stop: Stop,
@@ -160,10 +160,10 @@ fn member_advertising(
 }
 
 /// A store with some megabytes in a checkpoint, and a staging place.
-fn store() -> (StoreThread, Incoming) {
+fn store() -> (StoreThread, ReceivePlace) {
     let home = MemoryBackend::new();
     let (mut writer, store, mut maintainer) =
-        mvcc::open(Box::new(home.clone()), mvcc::Options::default()).unwrap();
+        mvcc::open(Box::new(home.clone()), mvcc::StoreOptions::default()).unwrap();
     for index in 1..=ENTRIES {
         let mut revision = writer.begin();
         // Nothing that could be compressed: the stream shall take its time.
@@ -175,7 +175,7 @@ fn store() -> (StoreThread, Incoming) {
     }
     maintainer.persist().unwrap();
     let thread = StoreThread::start(maintainer, store, 1000, Arc::default(), |_| ()).unwrap();
-    (thread, Incoming::new(Box::new(NextTo(home)), Arc::default(), Arc::new(|_| ())))
+    (thread, ReceivePlace::new(Box::new(NextTo(home)), Arc::default(), Arc::new(|_| ())))
 }
 
 const ENTRIES: u64 = 30;
@@ -217,7 +217,8 @@ impl TestMember {
     async fn next_message(&mut self) -> (u64, Bytes) {
         loop {
             let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
-            if let Seen::Message(from, message) = seen.expect("nothing came").expect("the recorder lives") {
+            if let RaftCall::Message(from, message) = seen.expect("nothing came").expect("the recorder lives")
+            {
                 return (from, message);
             }
         }
@@ -237,7 +238,9 @@ impl TestMember {
     async fn next_report(&mut self) -> (u64, SnapshotOutcome) {
         loop {
             let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
-            if let Seen::Snapshot(peer, outcome) = seen.expect("nothing came").expect("the recorder lives") {
+            if let RaftCall::Snapshot(peer, outcome) =
+                seen.expect("nothing came").expect("the recorder lives")
+            {
                 return (peer, outcome);
             }
         }
@@ -296,7 +299,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     serve(vec![(third, None)], &three.server, &three.stop);
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
     let until = LogPosition::new(1, 4);
-    let wanted = Seen::Confirmed(Confirmation::CatchUp { until });
+    let wanted = RaftCall::Confirmed(Confirmation::CatchUp { until });
     while one.seen.recv().await.expect("the recorder lives") != wanted {}
 }
 
@@ -321,7 +324,7 @@ async fn a_peer_that_was_away_is_found_again() {
     one.reach(&mut two, 2, "before").await;
     two.stopper.stop();
     let away = tokio::time::timeout(PATIENCE, async {
-        while one.seen.recv().await != Some(Seen::Unreachable(2)) {}
+        while one.seen.recv().await != Some(RaftCall::Unreachable(2)) {}
     });
     away.await.expect("the peer was not reported as unreachable");
     let mut again = member(2, &ports);
@@ -409,7 +412,7 @@ async fn what_a_member_announced_is_forgotten_when_its_link_breaks() {
     serve(vec![(listener, None)], &one.server, &one.stop);
     let two = member(2, &ports);
     serve(vec![(listener_of_two, None)], &two.server, &two.stop);
-    let own = Announced { known: CommandLevel::OWN, cluster: CommandLevel(0) };
+    let own = AnnouncedMembers { known: CommandLevel::OWN, cluster: CommandLevel(0) };
     while one.peers.announced(2) != Some(own) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -494,7 +497,7 @@ async fn a_link_stays_where_a_member_was_until_it_answers_where_the_list_has_it(
     assert!(one.peers.ask_progress(2, 3).await.is_some(), "asked where it is");
     // The connection breaks, and the member is still where it was.
     two.stopper.stop();
-    while one.seen.recv().await != Some(Seen::Unreachable(2)) {}
+    while one.seen.recv().await != Some(RaftCall::Unreachable(2)) {}
     let mut again = member(2, &ports);
     let address = Urls::parse(&url(port)).unwrap();
     serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
@@ -910,7 +913,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
     let refused = client.messages(tokio_stream::iter([first, flood])).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a batch of too many messages"));
     while let Ok(seen) = two.seen.try_recv() {
-        assert!(matches!(seen, Seen::Unreachable(_)), "{seen:?}");
+        assert!(matches!(seen, RaftCall::Unreachable(_)), "{seen:?}");
     }
 }
 

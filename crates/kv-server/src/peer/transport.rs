@@ -19,9 +19,11 @@ use super::inbox::Inbox;
 use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
 use super::questions::{hashes, recounts};
-use super::queue::{Pushed, Queue};
+use super::queue::{LaneQueue, PushResult};
 use super::sending::Senders;
-use crate::member::{Announced, Asked, AskedDigest, AskedHash, AskedLevels, AskedRecount, Checkpoints};
+use crate::member::{
+    AnnouncedMembers, AskedDigest, AskedHash, AskedLevels, AskedRecount, Checkpoints, ProgressAnswer,
+};
 use crate::member::{Reach, Standing};
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
@@ -44,11 +46,11 @@ pub struct Peers {
     introductions: Mutex<Introductions>,
     senders: Senders,
     /// Raft starts with its transport in hand, so it comes to know us before we know it.
-    connected: OnceLock<Connected>,
+    connected: OnceLock<RaftConnection>,
 }
 
 /// What is known once Raft runs.
-struct Connected {
+struct RaftConnection {
     inbox: Arc<dyn Inbox>,
     stop: Stop,
     /// Where links run: members are added by the thread that applies.
@@ -56,8 +58,8 @@ struct Connected {
 }
 
 struct Lanes {
-    urgent: Arc<Queue>,
-    bulk: Arc<Queue>,
+    urgent: Arc<LaneQueue>,
+    bulk: Arc<LaneQueue>,
     addresses: Arc<watch::Sender<Addresses>>,
     /// The peer was heard: dial now rather than later.
     heard: Arc<Notify>,
@@ -69,8 +71,8 @@ struct Lanes {
 impl Lanes {
     fn new(addresses: Addresses) -> Lanes {
         Lanes {
-            urgent: Arc::new(Queue::new(URGENT_BYTES_MAX)),
-            bulk: Arc::new(Queue::new(BULK_BYTES_MAX)),
+            urgent: Arc::new(LaneQueue::new(URGENT_BYTES_MAX)),
+            bulk: Arc::new(LaneQueue::new(BULK_BYTES_MAX)),
             addresses: Arc::new(watch::Sender::new(addresses)),
             heard: Arc::new(Notify::new()),
             active_since: ActiveSince::default(),
@@ -97,7 +99,7 @@ impl Peers {
     /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
         let lanes = self.lanes.write(); // No member is added meanwhile.
-        let connected = Connected { inbox, stop: stop.clone(), runtime: Handle::current() };
+        let connected = RaftConnection { inbox, stop: stop.clone(), runtime: Handle::current() };
         if self.connected.set(connected).is_err() {
             panic!("the links of a member are started once");
         }
@@ -106,7 +108,7 @@ impl Peers {
 
     /// Keeps the links to a member open, if Raft runs.
     fn dial(&self, to: u64, lanes: &Lanes) {
-        let Some(Connected { inbox, stop, runtime }) = self.connected.get() else { return };
+        let Some(RaftConnection { inbox, stop, runtime }) = self.connected.get() else { return };
         for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
             let route = Route { to, lane, addresses: Arc::clone(&lanes.addresses) };
             let place = (Arc::clone(queue), Arc::clone(&lanes.active_since));
@@ -187,7 +189,7 @@ impl Peers {
         if self.lanes.read().get(&id).is_some_and(is_fine) {
             return;
         }
-        let Some(Connected { stop, runtime, .. }) = self.connected.get() else { return };
+        let Some(RaftConnection { stop, runtime, .. }) = self.connected.get() else { return };
         let begun = self.introductions.lock().begin(id, &urls, source);
         let Some(Ticket { number, displaced }) = begun else { return };
         let (peers, stop) = (Arc::clone(self), stop.clone());
@@ -300,7 +302,7 @@ impl Reach for Peers {
         *self.lanes.read().get(&member)?.active_since.lock()
     }
 
-    fn announced(&self, member: u64) -> Option<Announced> {
+    fn announced(&self, member: u64) -> Option<AnnouncedMembers> {
         self.active_since(member).and_then(|_| self.context.levels.announced(member))
     }
 
@@ -309,11 +311,11 @@ impl Reach for Peers {
         Box::pin(async move {
             let answer = answer_of(&self.context.dialer, &urls, hello).await?;
             let [known, cluster] = [answer.command_level, answer.cluster_level].map(CommandLevel);
-            Some(Announced { known, cluster })
+            Some(AnnouncedMembers { known, cluster })
         })
     }
 
-    fn ask_progress(&self, leader: u64, member: u64) -> Asked<'_> {
+    fn ask_progress(&self, leader: u64, member: u64) -> ProgressAnswer<'_> {
         Box::pin(self.progress(leader, member))
     }
 
@@ -349,7 +351,7 @@ impl Transport for Peers {
             Lane::Urgent => &lanes.urgent,
             Lane::Bulk => &lanes.bulk,
         };
-        if queue.push(message) == Pushed::Full {
+        if queue.push(message) == PushResult::Full {
             self.context.metrics.peers.send_failures.get_or_create(&To { To: self.context.label(to) }).inc();
             if let Some(connected) = self.connected.get() {
                 connected.inbox.report_unreachable(to);
@@ -359,7 +361,7 @@ impl Transport for Peers {
 
     fn send_snapshot(&self, offer: SnapshotOffer) {
         // Before that there is no Raft to report to, and a leader that was just elected offers again.
-        let Some(Connected { inbox, stop, .. }) = self.connected.get() else { return };
+        let Some(RaftConnection { inbox, stop, .. }) = self.connected.get() else { return };
         let to = offer.to;
         let urls = self.urls(to);
         if urls.is_empty() {

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::metadata::Known;
+use super::metadata::KnownFields;
 
 /// gRPC allows eight digits and a unit.
 const TEXT_BYTES_MAX: usize = 9;
@@ -29,7 +29,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// When the call must have ended.
 pub fn of(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
-    of_field(Known::of(headers).timeout)
+    of_field(KnownFields::of(headers).timeout)
 }
 
 /// As `of`, of a field that was found already.
@@ -105,16 +105,16 @@ pub fn limited(body: Body, deadline: Option<Instant>) -> Body {
 
 /// The body of an answer that ends with a status as soon as there is one.
 pub fn ended_by(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Body {
-    Body::new(Limited { body, end: Some(Box::pin(end)) })
+    Body::new(DeadlineBody { body, end: Some(Box::pin(end)) })
 }
 
-struct Limited {
+struct DeadlineBody {
     body: Body,
     /// None once it has ended the body.
     end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
-impl http_body::Body for Limited {
+impl http_body::Body for DeadlineBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -8,12 +8,12 @@ use http::HeaderMap;
 use state_machine::Session;
 use tonic::{Request, Status};
 
-use super::metadata::Known;
-use crate::audit::{Call, Who};
+use super::metadata::KnownFields;
+use crate::audit::{AuditedCall, Who};
 use crate::member::Member;
 use admission::ClientId;
 use auth::{Caller, Credential, Origin};
-use grpc_server::methods::{self, Access, State};
+use grpc_server::methods::{self, Access, IntactRule};
 
 /// Who makes a call: the connection that it came on, its address, and the token in its headers or its
 /// certificate.
@@ -28,7 +28,7 @@ pub struct Asker {
 
 impl Asker {
     /// Of a call with these headers.
-    pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &Known<'_>) -> Asker {
+    pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &KnownFields<'_>) -> Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
         let client = member.auth.client(origin.client, &credential);
@@ -41,7 +41,7 @@ impl Asker {
     }
 
     /// The call for the audit log, if there is one.
-    pub fn audited(&self, member: &Member, method: Method) -> Option<Call> {
+    pub fn audited(&self, member: &Member, method: Method) -> Option<AuditedCall> {
         let log = member.audit.as_ref()?;
         let Asker { address, credential, certificate, .. } = self;
         let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
@@ -74,11 +74,11 @@ pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Stat
 
 /// Refuses a call whose metadata this member cannot satisfy, and any call to a learner.
 pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
-    check_known(member, &Known::of(metadata))
+    check_known(member, &KnownFields::of(metadata))
 }
 
 /// As `check`, of fields that were found already.
-pub fn check_known(member: &Member, known: &Known<'_>) -> Result<(), Error> {
+pub fn check_known(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
     check_any(member, known)?;
     check_voter(member)
 }
@@ -89,7 +89,7 @@ pub fn check_voter(member: &Member) -> Result<(), Error> {
 }
 
 /// As `check_known`, for calls that learners answer as well.
-pub fn check_any(member: &Member, known: &Known<'_>) -> Result<(), Error> {
+pub fn check_any(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
 }
 
@@ -105,7 +105,7 @@ pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result
 
 /// Refuses what a member with a corrupt state must not answer.
 pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
-    if member.fence.is_up() && methods::of(method).state == State::Intact {
+    if member.fence.is_up() && methods::of(method).state == IntactRule::Intact {
         Err(Error::Corrupt)
     } else {
         Ok(())
@@ -113,11 +113,11 @@ pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
 }
 
 /// Whether the client wants no answer from a member without a leader.
-pub fn needs_leader(known: &Known<'_>) -> bool {
+pub fn needs_leader(known: &KnownFields<'_>) -> bool {
     known.has_leader.is_some_and(|value| value == "true")
 }
 
-fn check_against(known: &Known<'_>, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
+fn check_against(known: &KnownFields<'_>, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
     if known.client_version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
         return Err(Error::InvalidClientAPIVersion);
     }
@@ -143,8 +143,11 @@ mod tests {
         ] {
             let version = version.map(|version| HeaderValue::from_bytes(version).unwrap());
             let asked = has_leader_asked.map(HeaderValue::from_static);
-            let known =
-                Known { client_version: version.as_ref(), has_leader: asked.as_ref(), ..Known::default() };
+            let known = KnownFields {
+                client_version: version.as_ref(),
+                has_leader: asked.as_ref(),
+                ..KnownFields::default()
+            };
             assert_eq!(check_against(&known, || has_leader), wanted, "{version:?}, {asked:?}");
         }
     }

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue};
 /// The fields that each call looks for, found in one pass. Of a field that comes more than once, the first
 /// value.
 #[derive(Default)]
-pub struct Known<'h> {
+pub struct KnownFields<'h> {
     /// `grpc-encoding`: how the message is compressed.
     pub encoding: Option<&'h HeaderValue>,
     /// `grpc-timeout`.
@@ -20,9 +20,9 @@ pub struct Known<'h> {
     pub authorization: Option<&'h HeaderValue>,
 }
 
-impl<'h> Known<'h> {
-    pub fn of(headers: &'h HeaderMap) -> Known<'h> {
-        let mut known = Known::default();
+impl<'h> KnownFields<'h> {
+    pub fn of(headers: &'h HeaderMap) -> KnownFields<'h> {
+        let mut known = KnownFields::default();
         for (name, value) in headers {
             let field = match name.as_str() {
                 "grpc-encoding" => &mut known.encoding,
@@ -56,7 +56,7 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let Known { encoding, timeout, client_version, has_leader, .. } = Known::of(&headers);
+        let KnownFields { encoding, timeout, client_version, has_leader, .. } = KnownFields::of(&headers);
         let found = [encoding, timeout, client_version, has_leader].map(|value| value?.to_str().ok());
         assert_eq!(found, [Some("gzip"), Some("1S"), None, Some("true")]);
     }

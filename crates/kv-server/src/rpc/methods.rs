@@ -1,6 +1,6 @@
 //! The method that a path names, or the refusal of what is none.
 
-use api::{Kind, Method};
+use api::{CallKind, Method};
 use tonic::Status;
 
 use grpc_errors::RequestForm;
@@ -25,8 +25,8 @@ fn unknown(path: &str) -> Status {
 /// A method that answers with a stream reads its request as one message of a stream.
 pub fn reading(method: Method) -> RequestForm {
     match method.kind() {
-        Kind::Unary => RequestForm::Unary,
-        Kind::ClientStream | Kind::ServerStream | Kind::BidiStream => RequestForm::Stream,
+        CallKind::Unary => RequestForm::Unary,
+        CallKind::ClientStream | CallKind::ServerStream | CallKind::BidiStream => RequestForm::Stream,
     }
 }
 

@@ -12,7 +12,7 @@ use api::kvserver::{ReseedRequest, ReseedResponse};
 use tonic::{Request, Response, Status};
 
 use super::guard;
-use super::metadata::Known;
+use super::metadata::KnownFields;
 use crate::member::{Member, give_up_leadership};
 
 /// The methods as tonic calls them.
@@ -22,7 +22,8 @@ pub struct Repair(pub Arc<Member>);
 impl RepairMethods for Repair {
     async fn reseed(&self, request: Request<ReseedRequest>) -> Result<Response<ReseedResponse>, Status> {
         let member = &self.0;
-        guard::check_any(member, &Known::of(request.metadata().as_ref())).map_err(grpc_errors::refused)?;
+        guard::check_any(member, &KnownFields::of(request.metadata().as_ref()))
+            .map_err(grpc_errors::refused)?;
         let wanted = request.get_ref().member_id;
         if wanted != member.ids.member {
             return Err(grpc_errors::not_this_member(member.ids.member, wanted));

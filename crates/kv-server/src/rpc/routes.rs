@@ -14,7 +14,7 @@ use api::health::health_server::HealthServer;
 use api::kvserver::repair_server::RepairServer;
 use api::v3electionpb::election_server::ElectionServer;
 use api::v3lockpb::lock_server::LockServer;
-use api::{Error, Kind};
+use api::{CallKind, Error};
 use http::{HeaderMap, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
@@ -22,7 +22,7 @@ use tonic::service::Routes;
 use tower::Service;
 
 use super::guard::{self, Asker};
-use super::metadata::Known;
+use super::metadata::KnownFields;
 use super::{audited, auth, cluster, concurrency, deadline, health, kv, lease, maintenance, methods, repair};
 use crate::member::{LeaderLoss, LeaseService, Member};
 use ::auth::Origin;
@@ -51,13 +51,13 @@ impl Grpc {
         let kv = KvServer::new(kv::Kv(Arc::clone(&member))).max_decoding_message_size(bytes_max);
         let maintenance = maintenance::Maintenance(Arc::clone(&member));
         let maintenance = MaintenanceServer::new(maintenance).max_decoding_message_size(bytes_max);
-        let lease = LeaseServer::new(lease::Lease { member: Arc::clone(&member), leases });
-        let auth = auth::Auth { member: Arc::clone(&member) };
+        let lease = LeaseServer::new(lease::LeaseCalls { member: Arc::clone(&member), leases });
+        let auth = auth::AuthCalls { member: Arc::clone(&member) };
         let auth = AuthServer::new(auth).max_decoding_message_size(bytes_max);
-        let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(&member)));
+        let cluster = ClusterServer::new(cluster::ClusterCalls(Arc::clone(&member)));
         let health =
             HealthServer::new(health::Health(Arc::clone(&member))).max_decoding_message_size(bytes_max);
-        let waiting = concurrency::Waiting::new(stop);
+        let waiting = concurrency::WaitingPlaces::new(stop);
         let lock = concurrency::Lock::new(Arc::clone(&member), waiting.clone());
         let lock = LockServer::new(lock).max_decoding_message_size(bytes_max);
         let election = concurrency::Election::new(Arc::clone(&member), waiting);
@@ -93,8 +93,8 @@ impl Service<Request<Body>> for Grpc {
             Ok(deadline) => deadline,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        let known = Known::of(request.headers());
-        let needs_leader = method.kind() != Kind::Unary && guard::needs_leader(&known);
+        let known = KnownFields::of(request.headers());
+        let needs_leader = method.kind() != CallKind::Unary && guard::needs_leader(&known);
         let leader_loss = needs_leader.then(|| self.member.leader_loss.clone());
         let asker = Asker::new(&self.member, &self.origin, request.headers(), &known);
         request.extensions_mut().insert(asker.clone());

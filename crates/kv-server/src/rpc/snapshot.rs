@@ -51,12 +51,12 @@ struct Sending {
     sent: u64,
     hasher: Sha256,
     began: Instant,
-    progress: Progress,
+    progress: SnapshotProgress,
     _pass: Pass,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum SnapshotProgress {
     File,
     Hash,
     Ended,
@@ -80,7 +80,7 @@ pub async fn stream(
         sent: 0,
         hasher: Sha256::new(),
         began: Instant::now(),
-        progress: Progress::File,
+        progress: SnapshotProgress::File,
         _pass: pass,
         client,
         member,
@@ -108,17 +108,17 @@ fn failure(error: ExportError) -> Failure {
 impl Sending {
     async fn next(&mut self) -> Result<Option<SnapshotResponse>, Status> {
         // Only the last message of the file is shorter.
-        while self.progress == Progress::File && self.part.len() < MESSAGE_BYTES {
+        while self.progress == SnapshotProgress::File && self.part.len() < MESSAGE_BYTES {
             self.make_part().await?;
         }
         let blob = match self.progress {
-            Progress::File => self.take(MESSAGE_BYTES),
-            Progress::Hash if !self.part.is_empty() => self.take(self.part.len().min(MESSAGE_BYTES)),
-            Progress::Hash => {
-                self.progress = Progress::Ended;
+            SnapshotProgress::File => self.take(MESSAGE_BYTES),
+            SnapshotProgress::Hash if !self.part.is_empty() => self.take(self.part.len().min(MESSAGE_BYTES)),
+            SnapshotProgress::Hash => {
+                self.progress = SnapshotProgress::Ended;
                 Bytes::copy_from_slice(&self.hasher.finalize_reset())
             }
-            Progress::Ended => {
+            SnapshotProgress::Ended => {
                 let (bytes, took) = (self.sent, self.began.elapsed());
                 self.member.metrics.disk.backend_snapshot_seconds.observe(took.as_secs_f64());
                 tracing::info!(bytes, ?took, "successfully sent database snapshot to client");
@@ -161,7 +161,7 @@ impl Sending {
             Some(part) => self.part = [&self.part[..], &part[..]].concat().into(),
             None => {
                 assert_eq!(self.remaining, self.part.len() as u64, "the file has the size that was planned");
-                self.progress = Progress::Hash;
+                self.progress = SnapshotProgress::Hash;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::guard::Asker;
-use super::metadata::Known;
+use super::metadata::KnownFields;
 use super::{deadline, guard, lease, watch};
 use crate::member::{LeaseService, Member};
 use auth::Origin;
@@ -58,7 +58,7 @@ struct Terms {
 }
 
 impl Terms {
-    fn of(member: &Member, known: &Known<'_>) -> Result<Terms, Status> {
+    fn of(member: &Member, known: &KnownFields<'_>) -> Result<Terms, Status> {
         let deadline = deadline::of_field(known.timeout)?;
         if let Some(encoding) = known.encoding.filter(|encoding| *encoding != "identity") {
             return Err(grpc_errors::compressed(encoding.to_str().unwrap_or_default()));
@@ -75,7 +75,7 @@ impl StreamMethods for Streams {
         let called = Method::of_path(path)?;
         let row = methods::of(called);
         let Serving::Stream(method) = row.serving else { return None };
-        let known = Known::of(headers);
+        let known = KnownFields::of(headers);
         let asker = Asker::new(&self.member, &self.origin, headers, &known);
         let terms = Terms::of(&self.member, &known).map_err(Box::new);
         Some(StreamCall { method, terms, asker, access: row.access })

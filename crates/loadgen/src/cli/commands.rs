@@ -14,7 +14,7 @@ use super::{access, agents, measure, plans, report, steps, verify, ycsb};
 use crate::agents::AgentPlace;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::run::Plan;
+use crate::run::LoadPlan;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -171,7 +171,7 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
 async fn load(
     global: &Global,
     sending: &Sending,
-    plan: Plan,
+    plan: LoadPlan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
@@ -194,7 +194,7 @@ async fn load(
 }
 
 /// Runs a plan of a command without several rates.
-async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<ExitCode, ExitReason> {
+async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
     if reporting.dry_run {

@@ -20,7 +20,7 @@ use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
-use crate::run::{ActiveRun, Plan};
+use crate::run::{ActiveRun, LoadPlan};
 use crate::server::{self, Probe, ServerFigures};
 use bench_report::compose;
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
@@ -67,7 +67,7 @@ pub struct Wants<'a> {
 /// Runs a plan at one rate and reports it.
 pub async fn run(
     global: &Global,
-    plan: Plan,
+    plan: LoadPlan,
     cluster: &admin::ClusterView,
     wants: Wants<'_>,
     background: impl Future<Output = String>,
@@ -127,7 +127,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 
 /// What identifies the run, as a report without figures.
 fn described(
-    plan: &Plan,
+    plan: &LoadPlan,
     cluster: &admin::ClusterView,
     title: &str,
     warm_up: Duration,
@@ -191,8 +191,8 @@ async fn shown(
 }
 
 /// Sends the load for a while without counting it.
-async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), ExitReason> {
-    let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
+async fn warm_up(plan: &LoadPlan, duration: Duration) -> Result<(), ExitReason> {
+    let plan = LoadPlan { total: LoadPlan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
     let warmed = progress::run(progress::prepared(plan).await?.begin(), std::future::pending()).await;
     match warmed.map_err(|error| chain(&error))?.partial {
         Some(reason) if reason == progress::INTERRUPTED => {

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Update};
 use crate::block::{Block, BlockFiles, BlockSource, codec};
 use crate::error::Result;
 use crate::store::PendingCheckpoint;
-use crate::types::Written;
+use crate::types::BytesWritten;
 
 /// The durable state of a store.
 pub(crate) struct DurableState {
@@ -20,7 +20,7 @@ pub(crate) struct DurableState {
     /// The items of the durable checkpoint. Shared with exports: changing them during an export copies the
     /// map.
     pub items: Arc<BTreeMap<Bytes, StoredItem>>,
-    pub written: Written,
+    pub written: BytesWritten,
 }
 
 /// An item in the catalogue.

@@ -23,7 +23,7 @@ use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
 use crate::store::StoreData;
-use crate::types::Options;
+use crate::types::StoreOptions;
 
 /// A store that was read back: its durable part and its state.
 pub(crate) struct RecoveredStore {
@@ -35,7 +35,11 @@ pub(crate) struct RecoveredStore {
 }
 
 /// Reads a store. `generation`: stores that this process installed before.
-pub(crate) fn load(backend: &mut dyn Backend, options: &Options, generation: u64) -> Result<RecoveredStore> {
+pub(crate) fn load(
+    backend: &mut dyn Backend,
+    options: &StoreOptions,
+    generation: u64,
+) -> Result<RecoveredStore> {
     let CheckedCatalogue { is_new, marks, blocks, items } = read_catalogue(backend)?;
     if is_new && !backend.files()?.is_empty() {
         // A new store writes its marks first. So block files without a catalogue mean that the catalogue was

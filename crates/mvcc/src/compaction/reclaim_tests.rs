@@ -1,18 +1,18 @@
 //! Which file is emptied, when, and what happens to its blocks.
 
 use super::*;
-use crate::types::{CompactProgress, LogPosition, Options};
+use crate::types::{CompactProgress, LogPosition, StoreOptions};
 use crate::{KeyRange, Maintainer, MemoryBackend, Previous, RangeOptions, Store, Writer};
 
-fn options() -> Options {
-    Options {
+fn options() -> StoreOptions {
+    StoreOptions {
         block_bytes: 512,
         block_file_bytes: 4096,
         cache_bytes: 4096,
         checkpoint_due_bytes: 1 << 20,
         checkpoint_full_bytes: 4 << 20,
         dropped_max: 1000,
-        ..Options::default()
+        ..StoreOptions::default()
     }
 }
 

@@ -52,7 +52,7 @@ pub struct RecountSpan {
 
 /// What a member says to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recounted {
+pub enum RecountAnswer {
     Digest(u64),
     /// The last revision or the compact revision is not applied yet.
     NotYet,
@@ -101,12 +101,12 @@ impl Store {
     /// them: a span of another member may have any number of blocks here.
     ///
     /// Errors: a block cannot be read, but is not known to be damaged. `Interrupted` from the meter.
-    pub fn recount(&self, span: &RecountSpan, meter: &dyn Meter) -> Result<Recounted> {
+    pub fn recount(&self, span: &RecountSpan, meter: &dyn Meter) -> Result<RecountAnswer> {
         let generation = {
             let state = self.shared.state.read(LockPurpose::Hash);
             // What is visible at a compact revision is known once that revision is reached.
             if state.revision < span.to.main.max(span.compacted) {
-                return Ok(Recounted::NotYet);
+                return Ok(RecountAnswer::NotYet);
             }
             state.generation
         };
@@ -115,7 +115,7 @@ impl Store {
             meter.check()?;
             digest = match self.add_block(digest, &block, next, span) {
                 Ok(digest) => digest,
-                Err(error) if error.is_damage() => return Ok(Recounted::Damaged),
+                Err(error) if error.is_damage() => return Ok(RecountAnswer::Damaged),
                 Err(error) => return Err(error),
             };
             assert!(block.identity.last >= next, "a recount goes forward");
@@ -124,9 +124,9 @@ impl Store {
         let state = self.shared.state.read(LockPurpose::Hash);
         let moved = state.compact_revision > span.compacted && !base::mutant("recount-any-compaction");
         Ok(if moved || state.generation != generation {
-            Recounted::Compacted
+            RecountAnswer::Compacted
         } else {
-            Recounted::Digest(digest)
+            RecountAnswer::Digest(digest)
         })
     }
 

@@ -299,7 +299,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{MemoryBackend, Options};
+    use crate::{MemoryBackend, StoreOptions};
 
     /// Runs `work` on another thread and returns its result. It must not need the lock that this thread
     /// holds: then it times out.
@@ -310,13 +310,13 @@ mod tests {
         answers.recv_timeout(Duration::from_secs(20)).ok()
     }
 
-    fn open(options: Options) -> (crate::Writer, Store, crate::Maintainer) {
+    fn open(options: StoreOptions) -> (crate::Writer, Store, crate::Maintainer) {
         crate::open(Box::new(MemoryBackend::new()), options).unwrap()
     }
 
     #[test]
     fn published_stats_are_read_while_a_writer_holds_the_lock() {
-        let (mut writer, store, _maintainer) = open(Options::default());
+        let (mut writer, store, _maintainer) = open(StoreOptions::default());
         writer.begin().put(b"key", &[7; 1000], 0);
         writer.compact(2).unwrap();
         let held = store.shared.state.write(LockPurpose::Change);
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn readers_continue_during_a_large_request() {
-        let (mut writer, store, _maintainer) = open(Options::default());
+        let (mut writer, store, _maintainer) = open(StoreOptions::default());
         let mut request = writer.begin();
-        let changes = Options::default().changes_per_hold as u64;
+        let changes = StoreOptions::default().changes_per_hold as u64;
         for key in 0..3 * changes {
             request.put(&key.to_be_bytes(), b"value", 0);
         }
@@ -354,7 +354,8 @@ mod tests {
     fn large_operations_take_the_lock_in_bounded_steps() {
         const KEYS: u64 = 20_000;
         let clock = Some((|| Duration::ZERO) as fn() -> Duration);
-        let (mut writer, store, mut maintainer) = open(Options { lock_clock: clock, ..Options::default() });
+        let (mut writer, store, mut maintainer) =
+            open(StoreOptions { lock_clock: clock, ..StoreOptions::default() });
         for key in 0..KEYS {
             writer.begin().put(&key.to_be_bytes(), b"value", 0);
         }
@@ -378,7 +379,7 @@ mod tests {
             "a request reads its own changes under one hold"
         );
         let (changes, before) =
-            (KEYS / Options::default().changes_per_hold as u64, lock_stats(LockPurpose::Change));
+            (KEYS / StoreOptions::default().changes_per_hold as u64, lock_stats(LockPurpose::Change));
         let deleted = request.delete_range(&KeyRange::all(), crate::Previous::Skip).unwrap();
         assert_eq!(deleted.count as u64, KEYS + 1);
         assert!(lock_stats(LockPurpose::Change) >= before + changes, "a large delete under one hold");
@@ -407,7 +408,7 @@ mod tests {
     #[test]
     fn pages_at_one_revision_do_not_count_the_rest_again() {
         const KEYS: u64 = 100_000;
-        let (mut writer, store, _maintainer) = open(Options::default());
+        let (mut writer, store, _maintainer) = open(StoreOptions::default());
         let mut request = writer.begin();
         for key in 0..KEYS {
             request.put(&key.to_be_bytes(), b"value", 0);
@@ -440,7 +441,7 @@ mod tests {
     /// A compaction during a range read does not restart its walk.
     #[test]
     fn a_compaction_waits_for_the_reads_that_it_overtakes() {
-        let (mut writer, store, mut maintainer) = open(Options::default());
+        let (mut writer, store, mut maintainer) = open(StoreOptions::default());
         let put_all = |writer: &mut crate::Writer| {
             for key in 0..3000u64 {
                 writer.begin().put(&key.to_be_bytes(), b"value", 0);

@@ -12,7 +12,7 @@ use super::counts::CountCache;
 use super::lock::StateLock;
 use super::pins::Pins;
 use crate::block::BlockCache;
-use crate::types::{KvHash, Options};
+use crate::types::{KvHash, StoreOptions};
 
 /// State that all handles share.
 pub(crate) struct StoreShared {
@@ -26,7 +26,7 @@ pub(crate) struct StoreShared {
     pub pins: Pins,
     /// Called when an entry has published a revision. Set at most once.
     pub wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
-    pub options: Options,
+    pub options: StoreOptions,
 }
 
 impl StoreShared {

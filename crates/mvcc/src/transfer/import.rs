@@ -18,7 +18,7 @@ use crate::checkpoint::{Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::{REVISION_MAX, Revision};
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
-use crate::types::{LogPosition, Options};
+use crate::types::{LogPosition, StoreOptions};
 
 /// Bytes of catalogue entries in one update.
 const UPDATE_BYTES: usize = 1 << 20;
@@ -53,7 +53,7 @@ impl Import {
     /// Begins to fill `backend`, which must be empty.
     ///
     /// Errors: `Refused` if it is not empty, or those of the backend.
-    pub fn begin(mut backend: Box<dyn Backend>, options: &Options) -> Result<Self> {
+    pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
             return Err(Error::Refused { attempt: "import a store", reason: "its place is not empty" });
         }

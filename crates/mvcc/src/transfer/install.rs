@@ -13,7 +13,7 @@
 
 use std::mem;
 
-use super::staging::Staged;
+use super::staging::StagedStore;
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::maintainer::Maintainer;
@@ -28,12 +28,12 @@ impl Maintainer {
     ///
     /// Errors: `Refused` if the received store is older than the present state; then nothing was changed.
     /// Other errors poison the maintainer: the process stops, and the next start finds one of the two stores.
-    pub fn install(&mut self, staged: Staged) -> Result<LogPosition> {
+    pub fn install(&mut self, staged: StagedStore) -> Result<LogPosition> {
         self.install_over(staged, Present::Right)
     }
 
     /// As `install`, over a present state that may be wrong.
-    pub fn install_over(&mut self, staged: Staged, present: Present) -> Result<LogPosition> {
+    pub fn install_over(&mut self, staged: StagedStore, present: Present) -> Result<LogPosition> {
         if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer), present) {
             let reason = "it is older than the present state";
             return Err(Error::Refused { attempt: "install a received store", reason });
@@ -41,7 +41,7 @@ impl Maintainer {
         self.guarded(|maintainer| maintainer.try_install(staged, present))
     }
 
-    fn try_install(&mut self, staged: Staged, present: Present) -> Result<LogPosition> {
+    fn try_install(&mut self, staged: StagedStore, present: Present) -> Result<LogPosition> {
         let generation = self.checkpoints.shared.state.read(LockPurpose::Transfer).generation + 1;
         self.checkpoints.durable.backend.replace(staged.backend)?;
         // The interrupted compaction was one of the old store. That of the new one is resumed from its marks.
@@ -84,7 +84,7 @@ pub enum Present {
 }
 
 /// Whether the install would revert something that readers have seen and may rely on.
-fn is_behind(staged: &Staged, state: &StoreData, present: Present) -> bool {
+fn is_behind(staged: &StagedStore, state: &StoreData, present: Present) -> bool {
     let goes_back =
         || staged.revision() < state.revision || staged.compact_revision() < state.compact_revision;
     staged.applied() < state.applied || (present == Present::Right && goes_back())

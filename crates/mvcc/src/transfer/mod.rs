@@ -15,4 +15,4 @@ pub use export::Export;
 pub use history::{History, HistoryPart};
 pub use import::{Import, ImportedState};
 pub use install::Present;
-pub use staging::{Staged, Staging};
+pub use staging::{StagedStore, Staging};

@@ -16,7 +16,7 @@ use crate::block::{Block, BlockFiles, BlockSource, codec};
 use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
-use crate::types::{LogPosition, Options};
+use crate::types::{LogPosition, StoreOptions};
 
 /// Bytes of catalogue entries in one update: few syncs, and little memory.
 const UPDATE_BYTES: usize = 1 << 20;
@@ -52,14 +52,14 @@ struct Digests {
 }
 
 /// A store that was received completely, checked and synced, and can be installed.
-pub struct Staged {
+pub struct StagedStore {
     pub(crate) backend: Box<dyn Backend>,
     applied: LogPosition,
     revision: i64,
     compact_revision: i64,
 }
 
-impl Staged {
+impl StagedStore {
     /// Its position in the log.
     pub fn applied(&self) -> LogPosition {
         self.applied
@@ -79,7 +79,7 @@ impl Staging {
     /// Begins to receive into `backend`, which must be empty.
     ///
     /// Errors: `Refused` if it is not empty, or those of the backend.
-    pub fn begin(mut backend: Box<dyn Backend>, options: &Options) -> Result<Self> {
+    pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
             return Err(Error::Refused { attempt: "receive a store", reason: "its place is not empty" });
         }
@@ -115,7 +115,7 @@ impl Staging {
     /// Checks the whole after the last chunk, makes everything durable, and writes the completion marker.
     ///
     /// Errors: as `add`; a stream that has not ended is `Corrupt`.
-    pub fn finish(mut self) -> Result<Staged> {
+    pub fn finish(mut self) -> Result<StagedStore> {
         if self.has_failed {
             return Err(Error::Poisoned);
         }
@@ -137,7 +137,7 @@ impl Staging {
         self.backend.update(Update { puts: vec![marks.entry()], removals: Vec::new() })?;
         self.backend.complete(marks.applied)?;
         let Marks { applied, revision, compact_revision, .. } = marks;
-        Ok(Staged { backend: self.backend, applied, revision, compact_revision })
+        Ok(StagedStore { backend: self.backend, applied, revision, compact_revision })
     }
 
     /// `add` without its handling of errors.

@@ -82,15 +82,15 @@ impl TestStream {
     }
 
     /// The result of receiving it.
-    fn received(self) -> Result<Staged> {
+    fn received(self) -> Result<StagedStore> {
         let marks = self.marks();
         received(&self.part(PartKind::End, RawEntry::default(), &[]).chunks(marks))
     }
 }
 
-fn received(chunks: &[Bytes]) -> Result<Staged> {
+fn received(chunks: &[Bytes]) -> Result<StagedStore> {
     let backend = MemoryBackend::new().incoming();
-    let mut staging = Staging::begin(Box::new(backend.clone()), &Options::default())?;
+    let mut staging = Staging::begin(Box::new(backend.clone()), &StoreOptions::default())?;
     let outcome = chunks.iter().try_for_each(|chunk| staging.add(chunk)).and_then(|()| staging.finish());
     assert_eq!(backend.staged().unwrap().is_some(), outcome.is_ok(), "complete is what was accepted");
     outcome
@@ -104,7 +104,7 @@ fn whole() -> TestStream {
 fn a_stream_in_order_is_a_store() {
     let staged = whole().received().unwrap();
     assert_eq!((staged.applied().index.0, staged.revision(), staged.compact_revision()), (90, 50, -1));
-    let (_, store, _) = crate::open(staged.backend, Options::default()).unwrap();
+    let (_, store, _) = crate::open(staged.backend, StoreOptions::default()).unwrap();
     assert_eq!((store.revision(), store.items(b"").len()), (50, 2));
     let all = store.range(&crate::KeyRange::all(), 0, &crate::RangeOptions::default()).unwrap();
     assert_eq!(all.count, 8 - 2 + 20 + 7 - 1, "dead records stay dead");
@@ -206,7 +206,8 @@ fn many_entries_are_written_as_they_come_and_not_kept() {
     }
     let marks = stream.marks();
     let chunks = stream.part(PartKind::End, RawEntry::default(), &[]).chunks(marks);
-    let mut staging = Staging::begin(Box::new(MemoryBackend::new().incoming()), &Options::default()).unwrap();
+    let mut staging =
+        Staging::begin(Box::new(MemoryBackend::new().incoming()), &StoreOptions::default()).unwrap();
     for chunk in &chunks {
         staging.add(chunk).unwrap();
         assert!(staging.update_bytes <= UPDATE_BYTES + 100_000, "{} bytes are held", staging.update_bytes);

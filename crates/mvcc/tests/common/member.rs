@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use mvcc::{
-    CompactProgress, Error, Export, LogPosition, Maintainer, MemoryBackend, Staged, Staging, Store, Writer,
+    CompactProgress, Error, Export, LogPosition, Maintainer, MemoryBackend, StagedStore, Staging, Store,
+    Writer,
 };
 
 use super::location::Location;
@@ -79,7 +80,7 @@ pub fn chunks(mut export: Export, bytes_max: usize) -> Vec<Bytes> {
     std::iter::from_fn(|| export.next(bytes_max).unwrap()).collect()
 }
 
-pub fn receive(home: &Location, chunks: &[Bytes]) -> Result<Staged, Error> {
+pub fn receive(home: &Location, chunks: &[Bytes]) -> Result<StagedStore, Error> {
     let mut staging = Staging::begin(home.incoming(), &tiny_options())?;
     for chunk in chunks {
         staging.add(chunk)?;

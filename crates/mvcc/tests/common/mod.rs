@@ -9,11 +9,11 @@ pub mod member;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use mvcc::{Error, Fetch, KeyRange, KeyValue, LogPosition, Options, RangeOptions, Store};
+use mvcc::{Error, Fetch, KeyRange, KeyValue, LogPosition, RangeOptions, Store, StoreOptions};
 
 /// Small, so that a few keys make several leaves of history, blocks and files.
-pub fn tiny_options() -> Options {
-    Options {
+pub fn tiny_options() -> StoreOptions {
+    StoreOptions {
         block_bytes: 256,
         block_file_bytes: 2048,
         cache_bytes: 1024,
@@ -21,7 +21,7 @@ pub fn tiny_options() -> Options {
         checkpoint_full_bytes: 4 << 20,
         dropped_max: 5,
         changes_per_hold: 1,
-        ..Options::default()
+        ..StoreOptions::default()
     }
 }
 

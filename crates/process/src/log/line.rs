@@ -36,13 +36,13 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = LineFields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
         let time = now();
         let caller = caller(metadata.file(), metadata.line());
         let level = level_name(*metadata.level());
-        let Fields { message, rest } = fields;
+        let LineFields { message, rest } = fields;
         match self.0 {
             LogFormat::Json => {
                 let message = Json(&message);
@@ -100,12 +100,12 @@ fn caller(file: Option<&str>, line: Option<u32>) -> String {
 
 /// An event's fields as the inside of a JSON object, each with its comma before it.
 #[derive(Default)]
-struct Fields {
+struct LineFields {
     message: String,
     rest: String,
 }
 
-impl Fields {
+impl LineFields {
     fn push(&mut self, field: &Field, value: impl fmt::Display) {
         // Names as etcd writes them: with dashes.
         let name = field.name().replace('_', "-");
@@ -113,7 +113,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LineFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let text = format!("{value:?}");
         if field.name() == "message" {

@@ -30,7 +30,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use line::Format;
-use outlet::{Line, Outlet, Sink};
+use outlet::{Outlet, QueuedLine, Sink};
 use sinks::{Journal, LogFile, Standard, Whole};
 
 pub use base::causes;
@@ -194,7 +194,7 @@ impl<'a> MakeWriter<'a> for ToOutlets {
 impl io::Write for LineWriter<'_> {
     /// One call has one line: so the formatter writes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let line = Line { level: self.level, text: String::from_utf8_lossy(bytes).into() };
+        let line = QueuedLine { level: self.level, text: String::from_utf8_lossy(bytes).into() };
         for outlet in self.outlets {
             outlet.push(line.clone());
         }

@@ -25,7 +25,7 @@ pub fn lost_lines() -> u64 {
 
 /// One line with its line break.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct QueuedLine {
     pub level: Level,
     pub text: Arc<str>,
 }
@@ -36,7 +36,7 @@ pub struct Unwritten(pub usize);
 
 /// What lines are written to. May block: it has a thread.
 pub trait Sink: Send {
-    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten>;
+    fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten>;
 
     /// Opens a file again by its name, after another program has moved it.
     fn reopen(&mut self) {}
@@ -44,11 +44,11 @@ pub trait Sink: Send {
 
 /// Hands lines over. Cheap to clone.
 #[derive(Clone)]
-pub struct Outlet(Arc<Shared>);
+pub struct Outlet(Arc<OutletShared>);
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct OutletShared {
+    queue: Mutex<LineQueue>,
     /// Something waits.
     filled: Condvar,
     /// All was written.
@@ -56,8 +56,8 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Queue {
-    lines: Vec<Line>,
+struct LineQueue {
+    lines: Vec<QueuedLine>,
     bytes: usize,
     lost: u64,
     wants_reopen: bool,
@@ -67,14 +67,14 @@ struct Queue {
 impl Outlet {
     /// Starts the thread of an output. `lost` makes the line that counts lost ones.
     pub fn start(sink: Box<dyn Sink>, lost: impl Fn(u64) -> String + Send + 'static) -> io::Result<Outlet> {
-        let shared = Arc::new(Shared::default());
-        let writer = Writer { shared: Arc::clone(&shared), sink, lost: Box::new(lost) };
+        let shared = Arc::new(OutletShared::default());
+        let writer = OutletWriter { shared: Arc::clone(&shared), sink, lost: Box::new(lost) };
         // It ends with the process.
         std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run())?;
         Ok(Outlet(shared))
     }
 
-    pub fn push(&self, line: Line) {
+    pub fn push(&self, line: QueuedLine) {
         let mut queue = self.0.queue.lock();
         if queue.bytes + line.text.len() > BYTES_MAX {
             queue.lost += 1;
@@ -89,7 +89,7 @@ impl Outlet {
     /// Waits until the lines before were written, for `within` at most. Blocks.
     pub fn flush(&self, within: Duration) {
         let mut queue = self.0.queue.lock();
-        let is_busy = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty();
+        let is_busy = |queue: &mut LineQueue| queue.is_writing || !queue.lines.is_empty();
         self.0.drained.wait_while_for(&mut queue, is_busy, within);
     }
 
@@ -99,13 +99,13 @@ impl Outlet {
     }
 }
 
-struct Writer {
-    shared: Arc<Shared>,
+struct OutletWriter {
+    shared: Arc<OutletShared>,
     sink: Box<dyn Sink>,
     lost: Box<dyn Fn(u64) -> String + Send>,
 }
 
-impl Writer {
+impl OutletWriter {
     fn run(mut self) {
         loop {
             let (lines, lost, wants_reopen) = self.next();
@@ -115,7 +115,7 @@ impl Writer {
             let mut again = 0;
             if lost > 0 {
                 let text = (self.lost)(lost).into();
-                let said = self.sink.write(&[Line { level: Level::WARN, text }]);
+                let said = self.sink.write(&[QueuedLine { level: Level::WARN, text }]);
                 // The line that counts is made again.
                 again = if said.is_ok() { 0 } else { lost };
             }
@@ -130,7 +130,7 @@ impl Writer {
     }
 
     /// What waits, once something does. Losses are said with the next line.
-    fn next(&self) -> (Vec<Line>, u64, bool) {
+    fn next(&self) -> (Vec<QueuedLine>, u64, bool) {
         let mut queue = self.shared.queue.lock();
         self.shared.filled.wait_while(&mut queue, |queue| queue.lines.is_empty() && !queue.wants_reopen);
         queue.is_writing = true;
@@ -146,15 +146,15 @@ mod tests {
 
     use super::*;
 
-    fn line(text: &str) -> Line {
-        Line { level: Level::INFO, text: text.into() }
+    fn line(text: &str) -> QueuedLine {
+        QueuedLine { level: Level::INFO, text: text.into() }
     }
 
     /// Sends each batch, and waits for leave to end its write: Err fails it.
     struct Slow(SyncSender<Vec<String>>, Receiver<Result<(), Unwritten>>);
 
     impl Sink for Slow {
-        fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
+        fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten> {
             self.0.send(lines.iter().map(|line| line.text.to_string()).collect()).unwrap();
             self.1.recv().unwrap()
         }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tracing::Level;
 
-use super::outlet::{Line, Sink, Unwritten};
+use super::outlet::{QueuedLine, Sink, Unwritten};
 use super::rotation::{self, Rotation};
 
 /// Bytes in one write to an output.
@@ -25,7 +25,7 @@ const JOURNAL: &str = "/run/systemd/journal/socket";
 pub struct Standard<W>(pub Whole<W>);
 
 impl<W: Write + Send> Sink for Standard<W> {
-    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
+    fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten> {
         let mut lines = lines;
         while !lines.is_empty() {
             let (text, rest) = joined(lines, u64::MAX);
@@ -37,7 +37,7 @@ impl<W: Write + Send> Sink for Standard<W> {
 }
 
 /// The first lines as one text, of at most `bytes` if there is more than one, and the others.
-fn joined(lines: &[Line], bytes: u64) -> (String, &[Line]) {
+fn joined(lines: &[QueuedLine], bytes: u64) -> (String, &[QueuedLine]) {
     let mut text = String::new();
     let mut count = 0;
     for line in lines {
@@ -119,7 +119,7 @@ impl LogFile {
     }
 
     /// Writes as many lines as fit, at least one, and returns the others.
-    fn write_first<'a>(&mut self, lines: &'a [Line]) -> io::Result<&'a [Line]> {
+    fn write_first<'a>(&mut self, lines: &'a [QueuedLine]) -> io::Result<&'a [QueuedLine]> {
         let length = self.current()?.1;
         let first_bytes = lines.first().map_or(0, |line| line.text.len() as u64);
         let mut left = u64::MAX;
@@ -148,7 +148,7 @@ impl LogFile {
 }
 
 impl Sink for LogFile {
-    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
+    fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten> {
         let mut lines = lines;
         while !lines.is_empty() {
             lines = self.write_first(lines).map_err(|_| Unwritten(lines.len()))?;
@@ -238,13 +238,13 @@ fn is_too_large(error: &io::Error) -> bool {
 }
 
 impl Sink for Journal {
-    fn write(&mut self, lines: &[Line]) -> Result<(), Unwritten> {
+    fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten> {
         let unsent = lines.iter().filter(|line| self.send(&datagram(line)).is_err()).count();
         if unsent == 0 { Ok(()) } else { Err(Unwritten(unsent)) }
     }
 }
 
-fn datagram(line: &Line) -> Vec<u8> {
+fn datagram(line: &QueuedLine) -> Vec<u8> {
     let priority = match line.level {
         Level::ERROR => 3,
         Level::WARN => 4,
@@ -270,8 +270,8 @@ mod tests {
 
     use super::*;
 
-    fn lines(texts: &[&str]) -> Vec<Line> {
-        texts.iter().map(|text| Line { level: Level::INFO, text: (*text).into() }).collect()
+    fn lines(texts: &[&str]) -> Vec<QueuedLine> {
+        texts.iter().map(|text| QueuedLine { level: Level::INFO, text: (*text).into() }).collect()
     }
 
     /// Takes as many bytes as there is room for.
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn the_journal_gets_the_level_and_the_length_of_a_line() {
-        let line = Line { level: Level::WARN, text: "a\nb\n".into() };
+        let line = QueuedLine { level: Level::WARN, text: "a\nb\n".into() };
         let wanted = b"PRIORITY=4\nSYSLOG_IDENTIFIER=kv-server\nMESSAGE\n\x03\0\0\0\0\0\0\0a\nb\n";
         assert_eq!(datagram(&line), wanted);
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use wal::testing::SimFs;
-use wal::{Options, Wal};
+use wal::{Wal, WalOptions};
 
 use super::Core;
 use super::event::{CoreSetup, CoreTurn, Effects, Event};
@@ -68,7 +68,7 @@ impl CoreUnderTest {
             change_check: ChangeCheck::default(),
             membership: None,
         };
-        let options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
+        let options = WalOptions { segment_bytes: 8 << 10, salt: [7; 16] };
         let start = wal::LogPosition::default();
         let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options)
             .expect("a simulated disk without faults");

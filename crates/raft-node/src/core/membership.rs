@@ -316,7 +316,7 @@ impl Core {
 
     /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it
     /// stands by its ticks, when its machine has applied that.
-    pub(in crate::core) fn campaign_alone(&mut self) {
+    pub(crate) fn campaign_alone(&mut self) {
         loop {
             let examined = self.examined;
             if !self.change_is_ahead() {

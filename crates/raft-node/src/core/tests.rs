@@ -3,7 +3,7 @@ use std::path::Path;
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, Message, MessageType};
 use wal::testing::SimFs;
-use wal::{Options, Wal};
+use wal::{Wal, WalOptions};
 
 use super::event::{CoreTurn, Effects};
 use super::*;
@@ -23,7 +23,7 @@ pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> CoreBench {
 
 pub(super) fn bench_of(voters: &[u64], setup: &CoreSetup, cache_bytes_max: usize) -> CoreBench {
     let start = wal::LogPosition::default();
-    let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
+    let options = WalOptions { segment_bytes: 1 << 20, salt: [7; 16] };
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
     let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };

@@ -64,12 +64,12 @@ mod tests {
     use std::path::Path;
 
     use wal::testing::{Crash, Fault, SimFs};
-    use wal::{LogIndex, LogPosition, Options};
+    use wal::{LogIndex, LogPosition, WalOptions};
 
     use super::*;
     use crate::inspect::{EntrySeen, read_entry, read_state};
 
-    const OPTIONS: Options = Options { segment_bytes: 1 << 16, salt: [7; 16] };
+    const OPTIONS: WalOptions = WalOptions { segment_bytes: 1 << 16, salt: [7; 16] };
 
     /// A log of three entries, the last of which is not known to be committed.
     fn log(fs: &SimFs) {

@@ -186,13 +186,13 @@ mod tests {
     use std::path::Path;
 
     use bytes::Bytes;
-    use wal::Options;
+    use wal::WalOptions;
     use wal::testing::{Crash, Fault, SimFs};
 
     use super::*;
     use crate::Lane;
 
-    const OPTIONS: Options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
+    const OPTIONS: WalOptions = WalOptions { segment_bytes: 1 << 20, salt: [7; 16] };
 
     fn log() -> (SimFs, Wal<SimFs>) {
         let disk = SimFs::new();
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn segments_are_released_after_the_sync_that_allows_it() {
         let disk = SimFs::new();
-        let options = Options { segment_bytes: 8 << 10, ..OPTIONS };
+        let options = WalOptions { segment_bytes: 8 << 10, ..OPTIONS };
         let dir = Path::new("/log");
         let mut wal = Wal::create(disk.clone(), dir, b"", wal::LogPosition::default(), options).unwrap();
         for number in 1..=20 {

@@ -18,4 +18,4 @@ pub use entrance::{Entrance, Permit, RequestOrigin};
 pub use handle::Handle;
 pub use replies::Pump;
 pub use shared::Status;
-pub use start::{Log, Started, Threads, start};
+pub use start::{Log, StartedMember, Threads, start};

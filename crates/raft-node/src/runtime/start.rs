@@ -64,7 +64,7 @@ impl Threads {
 }
 
 /// A member that runs as soon as its two tasks are spawned.
-pub struct Started<O> {
+pub struct StartedMember<O> {
     /// Its face.
     pub handle: Handle<O>,
     /// To be run where peers are served.
@@ -86,7 +86,7 @@ pub fn start<S: StateMachine, F: Fs>(
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     host: Arc<dyn Host>,
     observer: Arc<dyn Observer>,
-) -> Result<Started<S::Outcome>, StartError> {
+) -> Result<StartedMember<S::Outcome>, StartError> {
     check(&config)?;
     let config = Config { limits: config.limits.clone().within_log(), ..config };
     // What the machine holds must come from this log: replay begins right after it.
@@ -125,7 +125,7 @@ pub fn start<S: StateMachine, F: Fs>(
     threads.spawn("raft-log", move || run_log(wal, &jobs.0, &for_log, &*transport))?;
     threads.spawn("raft-apply", move || run_apply(&applying, &jobs.1, &for_apply))?;
     let handles = threads.handles;
-    Ok(Started { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
+    Ok(StartedMember { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
 }
 
 /// Starts threads that report how they end.

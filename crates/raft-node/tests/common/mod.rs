@@ -15,7 +15,7 @@ use raft_node::{
     Role, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, persist,
 };
 use wal::testing::{Crash, SimFs};
-use wal::{Options, Wal};
+use wal::{Wal, WalOptions};
 
 /// Applies a command by writing it down.
 #[derive(Clone, Default, Debug)]
@@ -104,7 +104,7 @@ pub struct Cluster {
 }
 
 /// Small, so that a few commands fill a segment.
-const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: 8 << 10, salt: [7; 16] };
 pub const REQUEST_TIMEOUT_TICKS: u64 = 70;
 const DIR: &str = "/log";
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use raft_node::{
     Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Lane, Log, LogIndex, LogPosition,
-    LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome, Started,
-    StateMachine, StoreState, Threads, Transport, start,
+    LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome,
+    StartedMember, StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
-use wal::{Fs, Options, RealFs, Wal};
+use wal::{Fs, RealFs, Wal, WalOptions};
 
-pub const OPTIONS: Options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
+pub const OPTIONS: WalOptions = WalOptions { segment_bytes: 1 << 20, salt: [7; 16] };
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -226,7 +226,7 @@ pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
     let id = config.id;
     let reported = fatal.clone();
     let on_fatal = Box::new(move |fatal| reported.set(fatal).expect("reported once"));
-    let Started { handle, driver, pump, threads } =
+    let StartedMember { handle, driver, pump, threads } =
         start(config, log, book, Arc::new(wire), on_fatal, counts.clone(), counts.clone())
             .expect("the member starts");
     tokio::spawn(pump.run());

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use wal::{Content, Finding, inspect};
+use wal::{Finding, FrameContent, inspect};
 
 use super::site::SimMember;
 use super::start::LOG;
@@ -48,7 +48,7 @@ impl SimMember {
                         offset: frame.offset,
                         bytes: frame.bytes,
                         group: frame.group,
-                        is_entry: matches!(frame.content, Content::Entry { .. }),
+                        is_entry: matches!(frame.content, FrameContent::Entry { .. }),
                     });
                 }
             }

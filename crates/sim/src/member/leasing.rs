@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use raft_node::Term;
-use state_machine::{Anchor, LeaseTable, LedTerm, Turns};
+use state_machine::{Anchor, LeaderTurns, LeaseTable, LedTerm};
 
 use crate::chance::Chance;
 use crate::oracle::DRIFT;
@@ -39,7 +39,7 @@ pub(crate) struct Leasing {
     /// The newest term for which turns are planned.
     pub planned: Option<Term>,
     /// The turns of the term that it leads, once it has had one.
-    pub turns: Option<Turns>,
+    pub turns: Option<LeaderTurns>,
 }
 
 impl Leasing {
@@ -73,9 +73,9 @@ impl Leasing {
     }
 
     /// The turns of the term that was begun last.
-    pub fn turns(&mut self) -> &mut Turns {
+    pub fn turns(&mut self) -> &mut LeaderTurns {
         let table = &self.table;
-        self.turns.get_or_insert_with(|| Turns::new(table))
+        self.turns.get_or_insert_with(|| LeaderTurns::new(table))
     }
 
     /// It does not lead any more.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use mvcc::{Maintainer, Pressure, Staged, Store};
+use mvcc::{Maintainer, Pressure, StagedStore, Store};
 use raft_node::{Answer, Cost, Fatal, LogPosition, Membership, ReceiveSlot};
 use state_machine::{AuthTable, ClusterLevel, CommandLevel, LeaseTable, Outcome};
 
@@ -25,7 +25,7 @@ pub(crate) struct StoreOwner {
     pub maintainer: Maintainer,
     /// The store that is being received, or waits for its install; the bytes of a partial one are with the
     /// member.
-    pub slot: ReceiveSlot<(), Staged>,
+    pub slot: ReceiveSlot<(), StagedStore>,
 }
 
 pub(crate) type SharedStoreOwner = Arc<Mutex<StoreOwner>>;

@@ -107,7 +107,7 @@ impl SimMember {
     ) -> Result<(Wal<SimFs>, RecoveredLog<SimFs>), MemberError> {
         let failed = |error: wal::Error| self.log_trouble("open the log", &error);
         let (fs, dir) = (self.disk.clone(), Path::new(LOG));
-        let options = wal::Options { segment_bytes: self.config.segment_bytes, salt: [self.id as u8; 16] };
+        let options = wal::WalOptions { segment_bytes: self.config.segment_bytes, salt: [self.id as u8; 16] };
         if !Wal::exists(&fs, dir).map_err(failed)? {
             if self.synced.is_some() {
                 return Err("a log that was there is gone".into());
@@ -216,15 +216,15 @@ impl SimMember {
         Ok((machine, store, store_owner))
     }
 
-    pub fn store_options(&self) -> mvcc::Options {
-        mvcc::Options {
+    pub fn store_options(&self) -> mvcc::StoreOptions {
+        mvcc::StoreOptions {
             block_bytes: self.config.block_bytes,
             block_file_bytes: 16 << 10,
             cache_bytes: 16 << 10,
             checkpoint_due_bytes: self.config.checkpoint_due_bytes,
             checkpoint_full_bytes: 4 * self.config.checkpoint_due_bytes,
             dropped_max: 50,
-            ..mvcc::Options::default()
+            ..mvcc::StoreOptions::default()
         }
     }
 

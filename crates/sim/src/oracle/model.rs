@@ -57,14 +57,14 @@ pub(crate) struct WatchedChange {
     pub key: Bytes,
     pub main: i64,
     /// `None`: the key was deleted.
-    pub put: Option<Pair>,
+    pub put: Option<KeyPair>,
     /// The key just before.
-    pub previous: Option<Pair>,
+    pub previous: Option<KeyPair>,
 }
 
 /// What a key held after a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct KeyPair {
     pub value: Bytes,
     pub create: i64,
     pub main: i64,
@@ -250,8 +250,8 @@ impl Model {
         &self.changes[from..to.max(from)]
     }
 
-    fn note_change(&mut self, key: &Bytes, main: i64, put: Option<Pair>) {
-        let pair = |found: &Version| Pair {
+    fn note_change(&mut self, key: &Bytes, main: i64, put: Option<KeyPair>) {
+        let pair = |found: &Version| KeyPair {
             value: found.value.clone(),
             create: found.create,
             main: found.main,
@@ -267,7 +267,7 @@ impl Model {
         let (create, version) =
             self.newest(key).map_or((main, 1), |newest| (newest.create, newest.version + 1));
         let written = Version { main, create, version, value: value.clone(), lease: *lease };
-        let pair = Pair { value: value.clone(), create, main, version, lease: *lease };
+        let pair = KeyPair { value: value.clone(), create, main, version, lease: *lease };
         self.note_change(key, main, Some(pair));
         self.keys.entry(key.clone()).or_default().push(written);
     }

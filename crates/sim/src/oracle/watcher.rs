@@ -6,7 +6,7 @@ use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
 
-use super::model::{Model, Pair, WatchedChange};
+use super::model::{KeyPair, Model, WatchedChange};
 
 /// What a watcher asked for.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl WatcherModel {
     }
 }
 
-fn key_value(key: &Bytes, pair: &Pair) -> KeyValue {
+fn key_value(key: &Bytes, pair: &KeyPair) -> KeyValue {
     KeyValue {
         key: key.clone(),
         value: pair.value.clone(),

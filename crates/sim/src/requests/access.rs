@@ -29,7 +29,7 @@ impl UserView {
         truth: &Truth,
     ) -> Result<bool, Breach> {
         let keys = KeyRange::new(range.key.clone(), range.range_end.clone());
-        let need = Need::Keys(state_machine::Access::Read, keys);
+        let need = Need::Keys(state_machine::KeyAccess::Read, keys);
         let grants = self.table.grants_of(user);
         let is_permitted = !self.table.is_enabled()
             || grants.grants().is_some_and(|grants| grants.check(need, store).is_ok());

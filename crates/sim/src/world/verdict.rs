@@ -5,7 +5,7 @@
 //! other law, and no test would find it.
 
 use bytes::Bytes;
-use mvcc::{Flip, KeyRange, RangeOptions, RecountBounds, RecountSpan, Recounted, Store};
+use mvcc::{Flip, KeyRange, RangeOptions, RecountAnswer, RecountBounds, RecountSpan, Store};
 use raft_node::LogPosition;
 
 use super::event::FaultPhase;
@@ -80,9 +80,9 @@ impl World {
         };
         // A disk may refuse; then there is no digest. No disk of a store forgets or changes what it holds.
         let digest = |id: u64, store: &Store| match store.recount(&span, &()) {
-            Ok(Recounted::Digest(digest)) => Ok(Some(digest)),
-            Ok(Recounted::Damaged) => Err(format!("member {id}: the recount of {span:?} finds damage")),
-            Ok(Recounted::NotYet | Recounted::Compacted) | Err(_) => Ok(None),
+            Ok(RecountAnswer::Digest(digest)) => Ok(Some(digest)),
+            Ok(RecountAnswer::Damaged) => Err(format!("member {id}: the recount of {span:?} finds damage")),
+            Ok(RecountAnswer::NotYet | RecountAnswer::Compacted) | Err(_) => Ok(None),
         };
         let mut compared = 0;
         if let Some(wanted) = digest(asking, store)? {

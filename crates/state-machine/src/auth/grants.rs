@@ -8,7 +8,7 @@ use api::authpb::permission::Type;
 use bytes::{BufMut, Bytes, BytesMut};
 use mvcc::{KeyRange, Store};
 
-use super::needs::{Access, Need};
+use super::needs::{KeyAccess, Need};
 
 /// The permissions of one user.
 #[derive(Debug, Default)]
@@ -48,20 +48,20 @@ impl Grants {
     }
 
     /// Whether every key of the range may be used so. No lock, no allocation.
-    pub fn permits(&self, access: Access, keys: &KeyRange) -> bool {
+    pub fn permits(&self, access: KeyAccess, keys: &KeyRange) -> bool {
         self.is_root || self.granted(access).cover(keys)
     }
 
-    fn granted(&self, access: Access) -> &Intervals {
+    fn granted(&self, access: KeyAccess) -> &Intervals {
         match access {
-            Access::Read => &self.read,
-            Access::Write => &self.write,
+            KeyAccess::Read => &self.read,
+            KeyAccess::Write => &self.write,
         }
     }
 
     /// Whether every key that is attached to a lease may be used so. One look into the index of leases for
     /// each granted interval that has such a key, however many keys there are.
-    fn permits_lease(&self, access: Access, store: &Store, lease: i64) -> bool {
+    fn permits_lease(&self, access: KeyAccess, store: &Store, lease: i64) -> bool {
         let mut from = Bytes::new();
         while let Some(key) = store.first_key_of_lease(lease, &from) {
             match self.granted(access).of_key(&key) {
@@ -220,24 +220,24 @@ mod tests {
         ];
         let grants = Grants::of(granted.iter());
         for (access, key, range_end, is_permitted) in [
-            (Access::Read, "a", "", true),
-            (Access::Read, "a\0", "", false),
-            (Access::Read, "a", "b", false),
-            (Access::Read, "b", "f", true),
-            (Access::Read, "b", "f\0", false),
-            (Access::Read, "b", "\0", false),
-            (Access::Read, "f", "", false),
-            (Access::Read, "c", "e", true),
-            (Access::Read, "x", "", false),
-            (Access::Write, "c", "", false),
-            (Access::Write, "d", "f", true),
-            (Access::Write, "x", "\0", true),
-            (Access::Write, "y", "\0", true),
-            (Access::Write, "z", "", true),
-            (Access::Write, "w", "\0", false),
+            (KeyAccess::Read, "a", "", true),
+            (KeyAccess::Read, "a\0", "", false),
+            (KeyAccess::Read, "a", "b", false),
+            (KeyAccess::Read, "b", "f", true),
+            (KeyAccess::Read, "b", "f\0", false),
+            (KeyAccess::Read, "b", "\0", false),
+            (KeyAccess::Read, "f", "", false),
+            (KeyAccess::Read, "c", "e", true),
+            (KeyAccess::Read, "x", "", false),
+            (KeyAccess::Write, "c", "", false),
+            (KeyAccess::Write, "d", "f", true),
+            (KeyAccess::Write, "x", "\0", true),
+            (KeyAccess::Write, "y", "\0", true),
+            (KeyAccess::Write, "z", "", true),
+            (KeyAccess::Write, "w", "\0", false),
             // No key is in it.
-            (Access::Write, "e", "a", true),
-            (Access::Write, "g", "a", false),
+            (KeyAccess::Write, "e", "a", true),
+            (KeyAccess::Write, "g", "a", false),
         ] {
             assert_eq!(
                 grants.permits(access, &keys(key, range_end)),
@@ -250,7 +250,9 @@ mod tests {
     #[test]
     fn an_unknown_type_gives_nothing() {
         let grants = Grants::of([permission(7, "a", "\0")].iter());
-        assert!(![Access::Read, Access::Write].iter().any(|access| grants.permits(*access, &keys("b", ""))));
+        assert!(
+            ![KeyAccess::Read, KeyAccess::Write].iter().any(|access| grants.permits(*access, &keys("b", "")))
+        );
     }
 
     /// Short keys, and such that differ after more than eight bytes. Bytes at the ends of the alphabet
@@ -304,7 +306,7 @@ mod tests {
             let is_covered = |point: &[u8]| granted.iter().any(|(key, end)| inside(&range(key, end), point));
             for point in &points {
                 let one = KeyRange::one(point.clone().into());
-                prop_assert_eq!(grants.permits(Access::Read, &one), is_covered(point), "{:?}", point);
+                prop_assert_eq!(grants.permits(KeyAccess::Read, &one), is_covered(point), "{:?}", point);
             }
             let wanted = if asked_range.is_empty() {
                 is_covered(&asked.0)
@@ -313,7 +315,7 @@ mod tests {
                 points.iter().chain([&last]).filter(|point| inside(&asked_range, point)).all(|point| is_covered(point))
             };
             // An empty range above its end is judged by its start alone.
-            prop_assert_eq!(grants.permits(Access::Read, &asked_range), wanted);
+            prop_assert_eq!(grants.permits(KeyAccess::Read, &asked_range), wanted);
         }
     }
 }

@@ -37,7 +37,7 @@ use mvcc::{LogIndex, Store, Writer};
 use self::change::VoidedTokens;
 pub use self::grants::Grants;
 pub(crate) use self::needs::of_command;
-pub use self::needs::{Access, Need, of_delete_range, of_lease_keys, of_put, of_range, of_txn};
+pub use self::needs::{KeyAccess, Need, of_delete_range, of_lease_keys, of_put, of_range, of_txn};
 pub use self::state::{AuthState, ROOT, USER_NAME_BYTES_MAX, items as auth_items, read_in as auth_in};
 pub use self::table::{AuthTable, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGrants};
 use crate::command::{AuthChange, Caller, Kind};

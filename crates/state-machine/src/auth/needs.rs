@@ -20,7 +20,7 @@ use crate::command::Kind;
 /// How a request uses keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "etcd's terms")]
-pub enum Access {
+pub enum KeyAccess {
     Read,
     Write,
 }
@@ -29,9 +29,9 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// To use each key of a range.
-    Keys(Access, KeyRange),
+    Keys(KeyAccess, KeyRange),
     /// To use each key that is attached to a lease.
-    KeysOfLease(Access, i64),
+    KeysOfLease(KeyAccess, i64),
 }
 
 /// Receives each need. The first error ends the walk.
@@ -39,31 +39,31 @@ pub type Visit<'a> = dyn FnMut(Need) -> Result<(), Error> + 'a;
 
 /// The needs of a range.
 pub fn of_range(request: &RangeRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
-    visit(Need::Keys(Access::Read, KeyRange::new(request.key.clone(), request.range_end.clone())))
+    visit(Need::Keys(KeyAccess::Read, KeyRange::new(request.key.clone(), request.range_end.clone())))
 }
 
 /// The needs of a put.
 pub fn of_put(request: &PutRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     let key = || KeyRange::one(request.key.clone());
-    visit(Need::Keys(Access::Write, key()))?;
+    visit(Need::Keys(KeyAccess::Write, key()))?;
     if request.prev_kv && !base::mutant("unchecked-previous") {
-        visit(Need::Keys(Access::Read, key()))?;
+        visit(Need::Keys(KeyAccess::Read, key()))?;
     }
-    if request.lease != 0 { visit(Need::KeysOfLease(Access::Write, request.lease)) } else { Ok(()) }
+    if request.lease != 0 { visit(Need::KeysOfLease(KeyAccess::Write, request.lease)) } else { Ok(()) }
 }
 
 /// The needs of a delete.
 pub fn of_delete_range(request: &DeleteRangeRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     let keys = || KeyRange::new(request.key.clone(), request.range_end.clone());
-    visit(Need::Keys(Access::Write, keys()))?;
-    if request.prev_kv { visit(Need::Keys(Access::Read, keys())) } else { Ok(()) }
+    visit(Need::Keys(KeyAccess::Write, keys()))?;
+    if request.prev_kv { visit(Need::Keys(KeyAccess::Read, keys())) } else { Ok(()) }
 }
 
 /// The needs of a transaction, whichever branch it takes.
 pub fn of_txn(request: &TxnRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     for compare in &request.compare {
         let keys = KeyRange::new(compare.key.clone(), compare.range_end.clone());
-        visit(Need::Keys(Access::Read, keys))?;
+        visit(Need::Keys(KeyAccess::Read, keys))?;
     }
     for op in request.success.iter().chain(&request.failure) {
         match &op.request {
@@ -79,7 +79,7 @@ pub fn of_txn(request: &TxnRequest, visit: &mut Visit<'_>) -> Result<(), Error> 
 }
 
 /// The needs of a use of all keys of a lease.
-pub fn of_lease_keys(access: Access, lease: i64, visit: &mut Visit<'_>) -> Result<(), Error> {
+pub fn of_lease_keys(access: KeyAccess, lease: i64, visit: &mut Visit<'_>) -> Result<(), Error> {
     visit(Need::KeysOfLease(access, lease))
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn of_command(kind: &Kind, visit: &mut Visit<'_>) -> Result<(), Error
         Kind::Put(request) => of_put(request, visit),
         Kind::DeleteRange(request) => of_delete_range(request, visit),
         Kind::Txn(request) => of_txn(request, visit),
-        Kind::LeaseRevoke(request) => of_lease_keys(Access::Write, request.id, visit),
+        Kind::LeaseRevoke(request) => of_lease_keys(KeyAccess::Write, request.id, visit),
         Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseGrant(_) => Ok(()),
         Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::Auth(_) | Kind::MemberChange(_) => Ok(()),
         Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => Ok(()),

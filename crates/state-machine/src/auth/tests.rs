@@ -433,10 +433,10 @@ fn tokens_end_with_their_user_with_a_new_password_and_unused() {
     assert!(u_session.is_void() && table.session(&u).is_none() && !x_session.is_void());
     world.all([add_role("y"), permit("y", 0, "y", ""), grant_role("x", "y")]);
     let grants = x_session.grants(&table);
-    assert!(grants.grants().unwrap().permits(Access::Read, &mvcc::KeyRange::one("y".into())));
+    assert!(grants.grants().unwrap().permits(KeyAccess::Read, &mvcc::KeyRange::one("y".into())));
     world.all([delete_role("y")]);
     let grants = x_session.grants(&table);
-    assert!(!grants.grants().unwrap().permits(Access::Read, &mvcc::KeyRange::one("y".into())));
+    assert!(!grants.grants().unwrap().permits(KeyAccess::Read, &mvcc::KeyRange::one("y".into())));
     world.all([delete_user("x")]);
     assert!(x_session.is_void() && table.session(&x).is_none());
     let (w, w_session) = login(&mut world, "w");

@@ -131,18 +131,18 @@ pub(super) fn command(bytes: Bytes) -> Result<(Kind, Option<Caller>), DecodeErro
 /// A transaction as a client sends it, of at most `ops_max` operations in a list. Its byte fields are slices
 /// of `bytes`.
 pub(super) fn txn(bytes: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
-    nested(Field { tag: 0, first: bytes, more: Vec::new() }, TxnBounds::of_txn(ops_max))
+    nested(CommandField { tag: 0, first: bytes, more: Vec::new() }, TxnBounds::of_txn(ops_max))
 }
 
 /// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
 /// order.
-struct Field {
+struct CommandField {
     tag: u32,
     first: Bytes,
     more: Vec<Bytes>,
 }
 
-impl Field {
+impl CommandField {
     /// The message, of a type that is not recursive.
     fn message<M: Message + Default>(self) -> Result<M, prost::DecodeError> {
         let mut message = M::decode(self.first)?;
@@ -158,8 +158,8 @@ fn last_field(
     tag_max: u32,
     bounds: &mut TxnBounds,
     mut select: impl FnMut(u32, Bytes) -> Result<Option<Bytes>, prost::DecodeError>,
-) -> Result<Option<Field>, DecodeError> {
-    let mut last: Option<Field> = None;
+) -> Result<Option<CommandField>, DecodeError> {
+    let mut last: Option<CommandField> = None;
     while !bytes.is_empty() {
         bounds.count_field()?;
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -170,7 +170,7 @@ fn last_field(
         let Some(part) = select(tag, message_bytes(&mut bytes, wire_type)?)? else { continue };
         match &mut last {
             Some(field) if field.tag == tag => field.more.push(part),
-            Some(_) | None => last = Some(Field { tag, first: part, more: Vec::new() }),
+            Some(_) | None => last = Some(CommandField { tag, first: part, more: Vec::new() }),
         }
     }
     Ok(last)
@@ -209,13 +209,13 @@ struct TxnLevel {
 /// The next field of a transaction.
 enum TxnField {
     Op(Branch, RequestOp),
-    Enter(Branch, Field),
+    Enter(Branch, CommandField),
     Nothing,
     End,
 }
 
 impl TxnLevel {
-    fn new(field: Field, of: Branch) -> TxnLevel {
+    fn new(field: CommandField, of: Branch) -> TxnLevel {
         TxnLevel { txn: TxnRequest::default(), rest: field.first, parts: field.more.into_iter(), of }
     }
 
@@ -264,7 +264,7 @@ fn op(branch: Branch, bytes: Bytes, bounds: &mut TxnBounds) -> Result<TxnField, 
 }
 
 /// Reads a transaction and everything in it, with a stack on the heap.
-fn nested(field: Field, mut bounds: TxnBounds) -> Result<TxnRequest, DecodeError> {
+fn nested(field: CommandField, mut bounds: TxnBounds) -> Result<TxnRequest, DecodeError> {
     let mut around: Vec<TxnLevel> = Vec::new();
     let mut level = TxnLevel::new(field, Branch::Success);
     loop {

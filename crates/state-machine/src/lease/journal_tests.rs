@@ -1,5 +1,5 @@
 use base::Term;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 
 use super::*;
 use crate::lease::Leases;
@@ -12,7 +12,7 @@ struct JournalFixture {
 
 impl JournalFixture {
     fn new() -> Self {
-        let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
         let leases = Leases::load(&mut writer).unwrap();
         JournalFixture { writer, leases }
     }

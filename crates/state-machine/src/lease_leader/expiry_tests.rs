@@ -1,6 +1,6 @@
 use crate::command::{self, Kind, LeaseRenew};
 use crate::{Answer, EtcdMachine, Genesis};
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 
@@ -14,7 +14,7 @@ struct ExpiryFixture {
 
 impl ExpiryFixture {
     fn new() -> Self {
-        let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
         ExpiryFixture { machine: EtcdMachine::new(writer, &Genesis::default()).unwrap(), index: 0 }
     }
 

@@ -22,4 +22,4 @@ mod turns; // what the leader records and expires
 pub use anchor::{Anchor, LedTerm};
 pub use chosen::Chosen;
 pub use renewal::{Remaining, RenewalBatch, RenewalStep, remaining};
-pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, TurnWork, Turns};
+pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, TurnWork};

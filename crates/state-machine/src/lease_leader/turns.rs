@@ -25,7 +25,7 @@ const RETRY_MS: i64 = 1_000;
 
 /// The turns of a leader in one term.
 #[derive(Debug)]
-pub struct Turns {
+pub struct LeaderTurns {
     queue: ExpiryQueue,
     is_recording: bool,
     /// Whether something was handed out to be recorded.
@@ -43,11 +43,11 @@ pub struct TurnWork {
     pub has_more: bool,
 }
 
-impl Turns {
+impl LeaderTurns {
     /// The turns of a term that begins.
-    pub fn new(table: &LeaseTable) -> Turns {
+    pub fn new(table: &LeaseTable) -> LeaderTurns {
         table.list_granted();
-        Turns { queue: ExpiryQueue::new(), is_recording: false, has_recorded: false }
+        LeaderTurns { queue: ExpiryQueue::new(), is_recording: false, has_recorded: false }
     }
 
     /// One turn at `now`.

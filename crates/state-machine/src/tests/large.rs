@@ -3,7 +3,7 @@
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
 use mvcc::{
-    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Store, Writer,
+    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous, Store, StoreOptions, Writer,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -40,14 +40,14 @@ enum Act {
 
 impl Tiny {
     fn new() -> Self {
-        let options = Options {
+        let options = StoreOptions {
             block_bytes: 256,
             block_file_bytes: 2048,
             cache_bytes: 1024,
             checkpoint_due_bytes: 1 << 20,
             checkpoint_full_bytes: 4 << 20,
             dropped_max: 1000,
-            ..Options::default()
+            ..StoreOptions::default()
         };
         let (writer, store, maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
         Tiny { writer, store, maintainer, index: 0 }

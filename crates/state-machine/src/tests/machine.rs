@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use api::etcdserverpb::{Member, PutRequest, RequestOp, TxnRequest, request_op::Request};
 use bytes::Bytes;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 
 use super::World;
 use super::world::machine;
@@ -126,7 +126,7 @@ fn what_validation_would_refuse_is_refused_by_apply_as_well() {
 #[test]
 fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
     let backend = MemoryBackend::new();
-    let open = || mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+    let open = || mvcc::open(Box::new(backend.clone()), StoreOptions::default()).unwrap();
     let (writer, _, mut maintainer) = open();
     let mut machine = EtcdMachine::new(writer, &genesis()).unwrap();
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 2 };
@@ -151,7 +151,8 @@ fn a_restart_goes_on_from_the_checkpoint_and_arrives_at_the_same_bytes() {
 #[test]
 fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     // The leader's store has an alarm and more.
-    let (writer, _, mut sender) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    let (writer, _, mut sender) =
+        mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     let mut leader = EtcdMachine::new(writer, &genesis()).unwrap();
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
     apply(&mut leader, &[put("a"), put("b"), command::encode(Kind::Alarm(alarm)), put("b")]);
@@ -159,10 +160,10 @@ fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
 
     // The follower has another history: other members, and no alarm.
     let disk = MemoryBackend::new();
-    let (writer, _, mut receiver) = mvcc::open(Box::new(disk.clone()), Options::default()).unwrap();
+    let (writer, _, mut receiver) = mvcc::open(Box::new(disk.clone()), StoreOptions::default()).unwrap();
     let mut follower = EtcdMachine::new(writer, &Genesis { members: vec![member(1)] }).unwrap();
     apply(&mut follower, &[put("a")]);
-    let mut staging = mvcc::Staging::begin(Box::new(disk.incoming()), &Options::default()).unwrap();
+    let mut staging = mvcc::Staging::begin(Box::new(disk.incoming()), &StoreOptions::default()).unwrap();
     let mut export = sender.export();
     while let Some(chunk) = export.next(1000).unwrap() {
         staging.add(&chunk).unwrap();
@@ -192,7 +193,7 @@ fn a_record_of_ours_that_cannot_be_read_is_named() {
         (b"member/12345678", b"\xff", "not a member"),
         (b"member/12345678", b"", "holds another member than its name says"),
     ] {
-        let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+        let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
         writer.set_item(item, Some(value));
         let fatal = EtcdMachine::new(writer, &Genesis::default()).err().expect("a damaged record");
         assert!(fatal.to_string().ends_with(reason), "{fatal}");
@@ -249,7 +250,7 @@ fn a_member_that_missed_the_raise_changes_the_same_as_the_others_at_the_next_one
 fn a_version_neither_applies_a_level_that_it_does_not_know_nor_opens_it() {
     let backend = MemoryBackend::new();
     let open = |known| {
-        let (writer, _, maintainer) = mvcc::open(Box::new(backend.clone()), Options::default()).unwrap();
+        let (writer, _, maintainer) = mvcc::open(Box::new(backend.clone()), StoreOptions::default()).unwrap();
         (EtcdMachine::of_level(writer, &genesis(), CommandLevel(known)), maintainer)
     };
     let at = LogPosition::new(1, 1);

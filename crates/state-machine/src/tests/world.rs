@@ -12,7 +12,7 @@ use api::etcdserverpb::response_op;
 use api::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
-use mvcc::{Import, ImportedState, LogPosition, MemoryBackend, Options};
+use mvcc::{Import, ImportedState, LogPosition, MemoryBackend, StoreOptions};
 
 use super::script::{ScriptStep, read};
 use crate::command::{self, Kind};
@@ -35,7 +35,7 @@ pub fn machine(genesis: &Genesis) -> EtcdMachine {
 }
 
 fn opened(backend: MemoryBackend, genesis: &Genesis) -> EtcdMachine {
-    let (writer, _, _) = mvcc::open(Box::new(backend), Options::default()).unwrap();
+    let (writer, _, _) = mvcc::open(Box::new(backend), StoreOptions::default()).unwrap();
     EtcdMachine::new(writer, genesis).unwrap()
 }
 
@@ -53,7 +53,7 @@ impl World {
         let at = LogPosition::new(1, 1);
         let machine = || {
             let backend = MemoryBackend::new();
-            let mut import = Import::begin(Box::new(backend.clone()), &Options::default()).unwrap();
+            let mut import = Import::begin(Box::new(backend.clone()), &StoreOptions::default()).unwrap();
             for (item, value) in crate::auth_items(auth).unwrap() {
                 import.item(&item, &value).unwrap();
             }

@@ -54,12 +54,12 @@ impl Stage {
 
 tokio::task_local! {
     /// Of the call that is polled.
-    static SPENT: Spent;
+    static SPENT: CallTimes;
 }
 
 /// Where the time of one call went.
 #[derive(Default)]
-struct Spent {
+struct CallTimes {
     /// By stage.
     times: [Cell<Duration>; Stage::ALL.len()],
     /// If the call is traced.
@@ -95,12 +95,12 @@ impl Drop for InStage {
 pub struct SlowCalls {
     /// What is longer is reported.
     limit: Duration,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<LoggedLines>>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct LoggedLines {
     /// When the running second began, and its lines.
     second: Option<Instant>,
     lines: u32,
@@ -122,8 +122,8 @@ impl SlowCalls {
         span: Option<Arc<CallSpan>>,
         call: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        let watched = Watched { slow: self.clone(), method, request_bytes, began: Instant::now() };
-        SPENT.scope(Spent { span, ..Spent::default() }, async move {
+        let watched = TimedCall { slow: self.clone(), method, request_bytes, began: Instant::now() };
+        SPENT.scope(CallTimes { span, ..CallTimes::default() }, async move {
             // Dropped inside the scope, also when the call is not polled to its end.
             let _reported_at_the_end = watched;
             call.await
@@ -160,14 +160,14 @@ impl SlowCalls {
 }
 
 /// A call under way.
-struct Watched {
+struct TimedCall {
     slow: SlowCalls,
     method: Method,
     request_bytes: Option<usize>,
     began: Instant,
 }
 
-impl Drop for Watched {
+impl Drop for TimedCall {
     fn drop(&mut self) {
         self.slow.ended(self.method, self.request_bytes, self.began.elapsed());
     }
@@ -189,7 +189,7 @@ fn in_words(took: Duration, spent: &[Duration; Stage::ALL.len()]) -> (&'static s
     (longest.0, all)
 }
 
-impl Said {
+impl LoggedLines {
     /// Whether to log, and how many others were not.
     fn note(&mut self, now: Instant) -> Option<u64> {
         if self.second.is_none_or(|second| now >= second + Duration::from_secs(1)) {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn lines_are_bounded_and_those_left_out_are_counted() {
-        let (mut said, now) = (Said::default(), Instant::now());
+        let (mut said, now) = (LoggedLines::default(), Instant::now());
         let logged = (0..LINES_PER_SECOND_MAX + 5).filter_map(|_| said.note(now)).count();
         assert_eq!(logged, LINES_PER_SECOND_MAX as usize);
         assert_eq!(said.note(now + Duration::from_secs(1)), Some(5));

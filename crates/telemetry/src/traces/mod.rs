@@ -102,7 +102,8 @@ impl Traces {
     /// The span of a call that begins with these headers, if it is traced.
     pub fn begin(&self, method: Method, headers: &HeaderMap) -> Option<Arc<CallSpan>> {
         let exporting = self.0.as_ref()?;
-        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(headers));
+        let parent =
+            TraceContextPropagator::new().extract_with_context(&Context::new(), &TraceHeaders(headers));
         let is_sampled = {
             let span = parent.span();
             let parent = span.span_context();
@@ -132,9 +133,9 @@ impl Traces {
 }
 
 /// The fields of a call's headers that a trace is continued by.
-struct Fields<'h>(&'h HeaderMap);
+struct TraceHeaders<'h>(&'h HeaderMap);
 
-impl Extractor for Fields<'_> {
+impl Extractor for TraceHeaders<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         let value = self.0.get(name)?;
         let bytes_max = if name == "tracestate" { STATE_BYTES_MAX } else { PARENT_BYTES_MAX };
@@ -219,7 +220,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("traceparent", parent.parse().unwrap());
             headers.insert("tracestate", state.parse().unwrap());
-            let context = TraceContextPropagator::new().extract(&Fields(&headers));
+            let context = TraceContextPropagator::new().extract(&TraceHeaders(&headers));
             let span = context.span();
             let span = span.span_context();
             (span.is_valid(), span.trace_state().header())

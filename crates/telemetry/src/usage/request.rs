@@ -22,10 +22,10 @@ const PAIRS_MAX: u64 = 4096;
 const FRAME_HEAD_BYTES: usize = 5;
 
 /// A key of a request, and the bytes of the pair that is written to it.
-pub(super) type Named = (Bytes, u64);
+pub(super) type NamedKey = (Bytes, u64);
 
 /// Keys of a request, at most [`OPERATIONS_MAX`]. One that cannot be decoded names none.
-pub(super) fn named(method: Method, message: Bytes) -> Vec<Named> {
+pub(super) fn named(method: Method, message: Bytes) -> Vec<NamedKey> {
     let mut named = Vec::new();
     match method {
         Method::KvRange => named.extend(RangeRequest::decode(message).ok().map(|range| (range.key, 0))),
@@ -39,13 +39,13 @@ pub(super) fn named(method: Method, message: Bytes) -> Vec<Named> {
     named
 }
 
-fn put(put: PutRequest) -> Named {
+fn put(put: PutRequest) -> NamedKey {
     let bytes = (put.key.len() + put.value.len()) as u64;
     (put.key, bytes)
 }
 
 /// Both branches: which one was taken is not known here.
-fn of_txn(txn: &TxnRequest, named: &mut Vec<Named>) {
+fn of_txn(txn: &TxnRequest, named: &mut Vec<NamedKey>) {
     for op in txn.success.iter().chain(&txn.failure).filter_map(|op| op.request.as_ref()) {
         if named.len() == OPERATIONS_MAX {
             return;

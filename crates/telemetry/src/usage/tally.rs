@@ -90,7 +90,7 @@ pub struct Usage {
 
 /// A call that is looked at when it has ended.
 #[derive(Debug)]
-pub struct Sample {
+pub struct SampledCall {
     usage: Arc<Usage>,
     method: Method,
     message: Bytes,
@@ -138,8 +138,8 @@ impl Usage {
     }
 
     /// A call begins: its sample, if it is one.
-    pub fn sample(self: &Arc<Usage>, method: Method, message: &Bytes) -> Option<Sample> {
-        is_due().then(|| Sample { usage: Arc::clone(self), method, message: message.clone() })
+    pub fn sample(self: &Arc<Usage>, method: Method, message: &Bytes) -> Option<SampledCall> {
+        is_due().then(|| SampledCall { usage: Arc::clone(self), method, message: message.clone() })
     }
 
     /// The figures of the last full window.
@@ -206,10 +206,10 @@ fn shown(name: &[u8]) -> String {
     text
 }
 
-impl Sample {
+impl SampledCall {
     /// The call has ended, with this framed answer if it was answered whole.
     pub fn end(self, client: &str, frame: Option<&Bytes>) {
-        let Sample { usage, method, message } = self;
+        let SampledCall { usage, method, message } = self;
         let bytes = message.len() + frame.map_or(0, Bytes::len);
         let named = named(method, message);
         let keys = keys_of(method, named.len(), frame);
@@ -254,8 +254,11 @@ mod tests {
         let usage = Usage::new(NAMES).unwrap();
         let put = |key: String| {
             let put = PutRequest { key: key.into(), value: "v".into(), ..PutRequest::default() };
-            let sample =
-                Sample { usage: usage.clone(), method: Method::KvPut, message: put.encode_to_vec().into() };
+            let sample = SampledCall {
+                usage: usage.clone(),
+                method: Method::KvPut,
+                message: put.encode_to_vec().into(),
+            };
             sample.end("10.0.0.1", None);
         };
         for number in 0..20_000 {

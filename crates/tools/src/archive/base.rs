@@ -11,7 +11,7 @@ use mvcc::Change;
 use super::inventory::{BASES, Base, milliseconds};
 use super::place::{ArchivePlace, PlaceError};
 use crate::import::{CheckedFile, HashCheck, ImportError};
-use crate::live_import::{CopyError, Digests, Progress, SEAM_REVISIONS, Session, copy};
+use crate::live_import::{CopyError, Digests, ImportProgress, SEAM_REVISIONS, Session, copy};
 
 /// Why there is no base.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum BaseError {
 }
 
 /// A base that was made, its bytes, and the digests of its newest revisions.
-pub struct Made {
+pub struct BaseResult {
     pub base: Base,
     pub bytes: u64,
     pub digests: Digests,
@@ -33,19 +33,19 @@ pub struct Made {
 
 /// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
 /// back: it counts from `from_ms` or later.
-pub async fn make(session: Session, place: Arc<ArchivePlace>, from_ms: i64) -> Result<Made, BaseError> {
+pub async fn make(session: Session, place: Arc<ArchivePlace>, from_ms: i64) -> Result<BaseResult, BaseError> {
     let draft = place.draft(&format!("{BASES}/incoming"))?;
-    let taken = copy(&session, &draft.path, &mut Progress::default()).await?;
+    let taken = copy(&session, &draft.path, &mut ImportProgress::default()).await?;
     tokio::task::block_in_place(|| adopt(&place, &draft.path, milliseconds(taken).max(from_ms)))
 }
 
-fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<Made, BaseError> {
+fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<BaseResult, BaseError> {
     let file = CheckedFile::open(draft, HashCheck::Required)?;
     let base = Base { revision: file.revision()?, time_ms, is_taken: true };
     let digests = newest_digests(&file)?;
     let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());
     place.adopt(draft, &base.name())?;
-    Ok(Made { base, bytes, digests })
+    Ok(BaseResult { base, bytes, digests })
 }
 
 /// Digests of the newest revisions of a base that is in the archive.

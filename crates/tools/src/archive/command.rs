@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use super::follow::{Archiver, FollowError, Options};
-use super::metrics::{self, Metrics};
+use super::follow::{Archiver, FollowError, FollowOptions};
+use super::metrics::{self, ArchiveMetrics};
 use super::place::{ArchivePlace, PlaceError};
 use crate::live_import::say;
 use crate::operator::{ClientFlags, ClientFlagsError};
@@ -28,7 +28,7 @@ pub const COMMAND: &str = "archive";
              a bucket. `kv-server restore --from DIR --revision N` makes a data directory of one of them. SIGINT or SIGTERM \
              ends it; run again, it goes on where it was."
 )]
-struct Arguments {
+struct ArchiveArguments {
     /// Client URLs of the cluster.
     #[arg(long, value_delimiter = ',', required = true)]
     endpoints: Vec<String>,
@@ -73,31 +73,31 @@ enum ArchiveError {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    ArchiveArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that
 /// was received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server archive", arguments, |arguments: &Arguments| {
+    run_command("kv-server archive", arguments, |arguments: &ArchiveArguments| {
         try_run(arguments).map(|revision| say(&format!("archived up to revision {revision}")))
     })
 }
 
-fn try_run(arguments: &Arguments) -> Result<i64, ArchiveError> {
+fn try_run(arguments: &ArchiveArguments) -> Result<i64, ArchiveError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(ArchiveError::Runtime)?;
     let place = ArchivePlace::take(&arguments.to, runtime.handle())?;
     runtime.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
-        let figures = Arc::new(Metrics::default());
+        let figures = Arc::new(ArchiveMetrics::default());
         if let Some(address) = arguments.listen_metrics {
             let served = metrics::serve(figures.clone(), address).await;
             let bound = served.map_err(|error| ArchiveError::Metrics(address, error))?;
             say(&format!("metrics at http://{bound}/metrics"));
         }
-        let options = Options {
+        let options = FollowOptions {
             base_every: arguments.base_every,
             segment_every: arguments.segment_every,
             segment_bytes: arguments.segment_bytes as usize,

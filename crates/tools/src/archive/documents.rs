@@ -18,7 +18,7 @@ pub struct Identity {
 
 /// The contents of `head.json`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Reached {
+pub struct ReachedRevision {
     pub revision: i64,
     /// All that was received up to then is archived, in milliseconds since 1970.
     pub time_ms: i64,
@@ -45,7 +45,7 @@ pub fn identity(place: &ArchivePlace) -> Result<Option<Identity>, DocumentError>
 }
 
 /// `None`: the archive has nothing yet.
-pub fn reached(place: &ArchivePlace) -> Result<Option<Reached>, DocumentError> {
+pub fn reached(place: &ArchivePlace) -> Result<Option<ReachedRevision>, DocumentError> {
     read(place, HEAD)
 }
 

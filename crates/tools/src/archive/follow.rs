@@ -13,18 +13,18 @@ use api::etcdserverpb::WatchResponse;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::base::{self, BaseError, Made};
-use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, Reached};
+use super::base::{self, BaseError, BaseResult};
+use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, ReachedRevision};
 use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
-use super::metrics::Metrics;
+use super::metrics::ArchiveMetrics;
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Pairs, Seam, SeamError};
-use super::segment::{Lease, Record, Writer};
+use super::segment::{Lease, Record, SegmentWriter};
 use crate::live_import::{
-    self, EventRevisions, Events, EventsError, Head, News, Refused, Session, WholeRevision, cluster_name,
-    first_signal, say,
+    self, EventRevisions, Events, EventsError, Head, News, Session, SourceRefusal, WholeRevision,
+    cluster_name, first_signal, say,
 };
-use crate::operator::Client;
+use crate::operator::OperatorClient;
 use process::log::causes;
 
 /// Between two connections, and two attempts to write.
@@ -38,7 +38,7 @@ const LEASES_KNOWN_MAX: usize = 2_000_000;
 
 /// When objects are made and removed.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct FollowOptions {
     pub base_every: Duration,
     pub segment_every: Duration,
     pub segment_bytes: usize,
@@ -64,21 +64,21 @@ pub enum FollowError {
     )]
     Older { head: i64, revision: i64 },
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] SourceRefusal),
 }
 
-type Broken = live_import::Broken<FollowError>;
+type ArchiveBroken = live_import::Broken<FollowError>;
 
 pub struct Archiver {
-    client: Client,
+    client: OperatorClient,
     place: Arc<ArchivePlace>,
-    options: Options,
+    options: FollowOptions,
     signalled: watch::Receiver<bool>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ArchiveMetrics>,
     inventory: Inventory,
     /// None before the first answer to an empty archive.
     cluster: Option<String>,
-    segment: Writer,
+    segment: SegmentWriter,
     segment_since: Instant,
     seam: Seam,
     /// The last revision that was received; 0: a base has to come first.
@@ -89,7 +89,7 @@ pub struct Archiver {
     known: HashSet<i64>,
     unknown: HashSet<i64>,
     auth_revision: u64,
-    base: Option<JoinHandle<Result<Made, BaseError>>>,
+    base: Option<JoinHandle<Result<BaseResult, BaseError>>>,
     base_after: Instant,
     whole_at: Instant,
     said: Option<Instant>,
@@ -98,11 +98,11 @@ pub struct Archiver {
 impl Archiver {
     /// Reads what the place has.
     pub fn open(
-        client: Client,
+        client: OperatorClient,
         place: ArchivePlace,
-        options: Options,
+        options: FollowOptions,
         signalled: watch::Receiver<bool>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ArchiveMetrics>,
     ) -> Result<Archiver, FollowError> {
         let (identity, reached) = (documents::identity(&place)?, documents::reached(&place)?);
         let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
@@ -119,7 +119,7 @@ impl Archiver {
             signalled,
             metrics,
             cluster: identity.map(|identity| identity.cluster_id),
-            segment: Writer::new(),
+            segment: SegmentWriter::new(),
             segment_since: now,
             seam: Seam::load(&place, &inventory, last)?,
             last,
@@ -142,8 +142,8 @@ impl Archiver {
         loop {
             match self.connection().await {
                 Ok(()) => return Ok(self.last),
-                Err(Broken::Fatal(error)) => return Err(error),
-                Err(Broken::Lost(reason)) => self.fail(&reason),
+                Err(ArchiveBroken::Fatal(error)) => return Err(error),
+                Err(ArchiveBroken::Lost(reason)) => self.fail(&reason),
             }
             if let Some(base) = self.base.take() {
                 base.abort();
@@ -168,7 +168,7 @@ impl Archiver {
     }
 
     /// Follows over one connection until a signal.
-    async fn connection(&mut self) -> Result<(), Broken> {
+    async fn connection(&mut self) -> Result<(), ArchiveBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
         self.check(head)?;
@@ -216,7 +216,7 @@ impl Archiver {
     }
 
     /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
-    async fn compare_pairs(&mut self, session: &Session) -> Result<(), Broken> {
+    async fn compare_pairs(&mut self, session: &Session) -> Result<(), ArchiveBroken> {
         self.write(None).await?;
         let compared = seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?;
         match compared.map_err(FollowError::from)? {
@@ -247,14 +247,14 @@ impl Archiver {
         }
     }
 
-    fn take_base(&mut self, made: Result<Made, BaseError>) -> Result<(), Broken> {
-        let Made { base, bytes, digests } = match made {
+    fn take_base(&mut self, made: Result<BaseResult, BaseError>) -> Result<(), ArchiveBroken> {
+        let BaseResult { base, bytes, digests } = match made {
             Ok(made) => made,
             Err(error) => {
                 self.base_after = Instant::now() + BASE_PAUSE;
                 let reason = format!("no base: {}", causes(&error));
                 if self.last == 0 {
-                    return Err(Broken::Lost(reason));
+                    return Err(ArchiveBroken::Lost(reason));
                 }
                 self.fail(&reason);
                 return Ok(());
@@ -289,7 +289,7 @@ impl Archiver {
         Ok(())
     }
 
-    async fn observe(&mut self, head: Head, session: &Session) -> Result<(), Broken> {
+    async fn observe(&mut self, head: Head, session: &Session) -> Result<(), ArchiveBroken> {
         self.metrics.head.set(head.revision);
         if !self.seam.is_confirmed(self.last) {
             return Ok(());
@@ -321,7 +321,7 @@ impl Archiver {
         response: WatchResponse,
         revisions: &mut EventRevisions,
         session: &Session,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ArchiveBroken> {
         let mut gap = None;
         revisions.take(response, |whole| {
             self.seam.take(&whole, self.last)?;
@@ -362,7 +362,7 @@ impl Archiver {
 
     /// Revisions after the last one are lost: the next connection goes on after a base that is newer, or
     /// makes one.
-    async fn skip(&mut self, to: i64, session: &Session) -> Result<Broken, FollowError> {
+    async fn skip(&mut self, to: i64, session: &Session) -> Result<ArchiveBroken, FollowError> {
         self.write(Some(session)).await?;
         let reason = match to > self.last {
             true => format!("the cluster no longer has the revisions after {}, up to {to}", self.last),
@@ -374,7 +374,7 @@ impl Archiver {
             self.metrics.revision.set(self.last);
         }
         self.metrics.gaps.inc();
-        Ok(Broken::Lost(reason))
+        Ok(ArchiveBroken::Lost(reason))
     }
 
     /// Writes what was received, and up to when that is all. Without a session no TTLs are asked for.
@@ -384,7 +384,7 @@ impl Archiver {
                 self.add_leases(session).await;
             }
             let segment = Segment { first, last, time_ms };
-            let bytes = std::mem::replace(&mut self.segment, Writer::new()).finish();
+            let bytes = std::mem::replace(&mut self.segment, SegmentWriter::new()).finish();
             self.put(&segment.name(), &bytes, false).await?;
             self.inventory.segments.push(segment);
             self.metrics.segments.inc();
@@ -397,7 +397,7 @@ impl Archiver {
         }
         self.last_ms = self.last_ms.max(now_ms());
         let Archiver { last: revision, last_ms: time_ms, auth_revision, .. } = *self;
-        let head = Reached { revision, time_ms, auth_revision };
+        let head = ReachedRevision { revision, time_ms, auth_revision };
         let head = serde_json::to_vec(&head).expect("numbers are JSON");
         self.put(HEAD, &head, true).await
     }
@@ -441,7 +441,9 @@ impl Archiver {
 }
 
 /// The base that is being made; never, if none is.
-async fn finished(base: &mut Option<JoinHandle<Result<Made, BaseError>>>) -> Result<Made, BaseError> {
+async fn finished(
+    base: &mut Option<JoinHandle<Result<BaseResult, BaseError>>>,
+) -> Result<BaseResult, BaseError> {
     match base {
         Some(base) => match base.await {
             Ok(made) => made,

@@ -16,7 +16,7 @@ type Seconds = Gauge<f64, AtomicU64>;
 
 telemetry::declare_metrics! {
     /// Counters and gauges of one archiver.
-    pub struct Metrics {
+    pub struct ArchiveMetrics {
         /// Durable at the place.
         revision: Gauge<i64, AtomicI64> => "revision", "Newest archived revision";
         /// Of the cluster, when it last answered.
@@ -36,7 +36,7 @@ telemetry::declare_metrics! {
     }
 }
 
-impl Metrics {
+impl ArchiveMetrics {
     pub fn text(&self) -> String {
         let (mut registry, mut text) = (Registry::with_prefix("kv_archive"), String::new());
         self.register(&mut registry);
@@ -46,7 +46,7 @@ impl Metrics {
 }
 
 /// Serves `/metrics` at the address, as long as the runtime runs. Returns where.
-pub async fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
+pub async fn serve(metrics: Arc<ArchiveMetrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
     let router = Router::new().route("/metrics", get(move || async move { metrics.text() }));

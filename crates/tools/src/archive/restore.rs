@@ -15,7 +15,7 @@ use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Newest};
 use super::segment::{self, Record, SegmentError};
 use crate::import::{CheckedFile, HashCheck, ImportError, check_empty};
-use crate::live_import::{Digests, Target, TargetError, WholeRevision, say};
+use crate::live_import::{Digests, ImportTarget, TargetError, WholeRevision, say};
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
 use data_dir::{Directory, DirectoryError};
@@ -62,7 +62,7 @@ pub enum RestoreError {
 
 /// What to go back to.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub enum RestoreTarget {
     Newest,
     Revision(i64),
     /// The newest revision that was received by then, in milliseconds since 1970.
@@ -71,7 +71,7 @@ pub enum Wanted {
 
 /// What was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreResult {
     pub revision: i64,
     pub base: i64,
     pub leases: usize,
@@ -80,13 +80,17 @@ pub struct Restored {
 }
 
 /// Makes the data directory of `settings` from the archive.
-pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Result<Restored, RestoreError> {
+pub fn restore(
+    place: &ArchivePlace,
+    wanted: RestoreTarget,
+    settings: &Settings,
+) -> Result<RestoreResult, RestoreError> {
     documents::identity(place)?.ok_or(RestoreError::NoArchive)?;
     let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
     let revision = match wanted {
-        Wanted::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
-        Wanted::Revision(revision) => revision,
-        Wanted::Time(time_ms) => revision_at(place, &inventory, time_ms)?,
+        RestoreTarget::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
+        RestoreTarget::Revision(revision) => revision,
+        RestoreTarget::Time(time_ms) => revision_at(place, &inventory, time_ms)?,
     };
     let plan = inventory.plan(revision).ok_or_else(|| {
         let range = |(first, last): &(i64, i64)| format!("{first} to {last}");
@@ -107,7 +111,7 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
     if imported.revision != plan.base.revision {
         return Err(RestoreError::OtherBase { name: base_name, found: imported.revision });
     }
-    let mut target = Target::open(&directory.store_dir())?;
+    let mut target = ImportTarget::open(&directory.store_dir())?;
     compare(place, &inventory, &plan.base, &target)?;
     let ttls = apply(place, &plan, revision, &mut target)?;
     let leases: Vec<(i64, i64)> = target
@@ -122,7 +126,7 @@ pub fn restore(place: &ArchivePlace, wanted: Wanted, settings: &Settings) -> Res
     target.persist()?;
     drop(target);
     bootstrap::establish_after_import(&identity, &directory)?;
-    Ok(Restored { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
+    Ok(RestoreResult { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
 }
 
 /// Compares the base with the segments that have its revision.
@@ -130,7 +134,7 @@ fn compare(
     place: &ArchivePlace,
     inventory: &Inventory,
     base: &Base,
-    target: &Target,
+    target: &ImportTarget,
 ) -> Result<(), RestoreError> {
     for segment in inventory.segments_of(base) {
         let (mut known, mut newest) = (Digests::default(), Newest::default());
@@ -163,7 +167,7 @@ fn apply(
     place: &ArchivePlace,
     plan: &Plan,
     revision: i64,
-    target: &mut Target,
+    target: &mut ImportTarget,
 ) -> Result<HashMap<i64, i64>, RestoreError> {
     let mut ttls: HashMap<i64, i64> = target.leases()?.into_iter().collect();
     for segment in &plan.segments {
@@ -197,20 +201,20 @@ fn each(
     mut take: impl FnMut(Record) -> Result<bool, RestoreError>,
 ) -> Result<(), RestoreError> {
     /// Errors of reading, and those of taking.
-    enum Ended {
+    enum RestoreEnd {
         Read(SegmentError),
         Taken(RestoreError),
     }
-    impl From<SegmentError> for Ended {
-        fn from(error: SegmentError) -> Ended {
-            Ended::Read(error)
+    impl From<SegmentError> for RestoreEnd {
+        fn from(error: SegmentError) -> RestoreEnd {
+            RestoreEnd::Read(error)
         }
     }
     let name = segment.name();
     let Some(bytes) = place.get(&name)? else { return Err(RestoreError::Gone { name }) };
-    segment::read(&bytes, |record| take(record).map_err(Ended::Taken)).map_err(|ended| match ended {
-        Ended::Read(source) => RestoreError::Segment { name, source },
-        Ended::Taken(error) => error,
+    segment::read(&bytes, |record| take(record).map_err(RestoreEnd::Taken)).map_err(|ended| match ended {
+        RestoreEnd::Read(source) => RestoreError::Segment { name, source },
+        RestoreEnd::Taken(error) => error,
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{CommandFactory, Parser};
 
 use super::place::{ArchivePlace, PlaceError, is_bucket};
-use super::restore::{RestoreError, Restored, Wanted, restore};
+use super::restore::{RestoreError, RestoreResult, RestoreTarget, restore};
 use crate::import::{MemberFlags, MemberFlagsError};
 use process::arguments::run as run_command;
 
@@ -19,7 +19,7 @@ use process::arguments::run as run_command;
     name = "kv-server restore",
     about = "Makes the data directory of a new member from an archive of `kv-server archive`, at one revision."
 )]
-struct Arguments {
+struct RestoreArguments {
     /// The directory of the archive, or s3://BUCKET/PREFIX.
     #[arg(long)]
     from: String,
@@ -36,7 +36,7 @@ struct Arguments {
 
 /// Why nothing was restored.
 #[derive(Debug, thiserror::Error)]
-enum CommandError {
+enum RestoreCommandError {
     #[error(transparent)]
     Flags(#[from] MemberFlagsError),
     #[error(
@@ -65,25 +65,25 @@ pub fn is_wanted(arguments: &[OsString]) -> bool {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    RestoreArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
 /// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server restore", arguments, |arguments: &Arguments| {
-        let Restored { revision, base, leases, without_ttl } = try_run(arguments)?;
+    run_command("kv-server restore", arguments, |arguments: &RestoreArguments| {
+        let RestoreResult { revision, base, leases, without_ttl } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),
             "restored into {}: revision {revision}, from the base at {base}, with {leases} leases, of which \
              {without_ttl} have no TTL in the archive",
             arguments.member.data_dir
         );
-        Ok::<(), CommandError>(())
+        Ok::<(), RestoreCommandError>(())
     })
 }
 
-fn try_run(arguments: &Arguments) -> Result<Restored, CommandError> {
+fn try_run(arguments: &RestoreArguments) -> Result<RestoreResult, RestoreCommandError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let settings = arguments.member.settings()?;
     let milliseconds = |time: SystemTime| {
@@ -92,13 +92,13 @@ fn try_run(arguments: &Arguments) -> Result<Restored, CommandError> {
     };
     let is_alone = arguments.member.initial_cluster.as_ref().is_none_or(|members| !members.contains(','));
     let wanted = match (arguments.revision, arguments.time) {
-        (Some(revision), _) => Wanted::Revision(revision),
-        (None, Some(time)) => Wanted::Time(milliseconds(time)),
-        (None, None) if is_alone => Wanted::Newest,
-        (None, None) => return Err(CommandError::Several),
+        (Some(revision), _) => RestoreTarget::Revision(revision),
+        (None, Some(time)) => RestoreTarget::Time(milliseconds(time)),
+        (None, None) if is_alone => RestoreTarget::Newest,
+        (None, None) => return Err(RestoreCommandError::Several),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(CommandError::Runtime)?;
+    let runtime = runtime.map_err(RestoreCommandError::Runtime)?;
     Ok(restore(&ArchivePlace::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
 }
 

@@ -24,7 +24,7 @@ use super::base::{self, BaseError};
 use super::inventory::{Inventory, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
-use crate::live_import::{Digests, Known, SEAM_REVISIONS, Session, WholeRevision};
+use crate::live_import::{Digests, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
 
 /// Of the revisions that are compared, digests in each segment: 512 bytes.
 const BEFORE_MAX: usize = 64;
@@ -143,7 +143,7 @@ fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
 /// What a segment says of revisions, those before it included.
 pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
     for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()) {
-        digests.insert(revision, Known::digest(*digest));
+        digests.insert(revision, KnownDigests::digest(*digest));
     }
     if record.revision > 0 {
         let whole = WholeRevision { revision: record.revision, events: record.events.clone() };
@@ -237,8 +237,8 @@ mod tests {
     #[test]
     fn few_revisions_are_read_again_where_they_are_large() {
         let known = |bytes: Option<usize>| match bytes {
-            Some(bytes) => Known { bytes, ..Known::digest(1) },
-            None => Known::digest(1), // As segments have them of revisions before their own.
+            Some(bytes) => KnownDigests { bytes, ..KnownDigests::digest(1) },
+            None => KnownDigests::digest(1), // As segments have them of revisions before their own.
         };
         for (bytes, first) in [
             (Some(10), 1977),

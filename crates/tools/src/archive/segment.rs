@@ -66,16 +66,16 @@ pub enum SegmentError {
 
 /// A segment in the making.
 #[derive(Debug)]
-pub struct Writer {
+pub struct SegmentWriter {
     packed: Vec<u8>,
     block: Vec<u8>,
     /// The first and the last revision, and the time of the last one.
     span: Option<(i64, i64, i64)>,
 }
 
-impl Writer {
-    pub fn new() -> Writer {
-        Writer { packed: MAGIC.to_vec(), block: Vec::new(), span: None }
+impl SegmentWriter {
+    pub fn new() -> SegmentWriter {
+        SegmentWriter { packed: MAGIC.to_vec(), block: Vec::new(), span: None }
     }
 
     /// Adds a record. Revisions come in order, without gaps.
@@ -208,18 +208,18 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let mut writer = Writer::new();
+        let mut writer = SegmentWriter::new();
         let mut written: Vec<Record> = (5..9).map(|revision| record(revision, 100 << 10)).collect();
         written.push(Record { leases: vec![Lease { id: -3, ttl: 9 }], ..Record::default() });
         written.iter().for_each(|record| writer.push(record));
         assert_eq!(writer.span(), Some((5, 8, 8000)));
         assert_eq!(records(&writer.finish()), Ok(written));
-        assert_eq!(records(&Writer::new().finish()), Ok(Vec::new()));
+        assert_eq!(records(&SegmentWriter::new().finish()), Ok(Vec::new()));
     }
 
     /// An object with one record, as it was not written by an archiver.
     fn forged(record: &[u8]) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = SegmentWriter::new();
         prost::encode_length_delimiter(record.len(), &mut writer.block).unwrap();
         writer.block.extend_from_slice(record);
         writer.finish()
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn damaged_objects_are_refused() {
-        let mut writer = Writer::new();
+        let mut writer = SegmentWriter::new();
         writer.push(&record(2, 10));
         let object = writer.finish();
         for at in 0..object.len() {

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Arg, Command};
 
-use super::report::Report;
+use super::report::ConfigReport;
 use super::risks;
-use config::flags::{self, Effective, FlagError, Notice, Parsed};
+use config::flags::{self, Effective, FlagError, Notice, ParsedFlags};
 use config::{Flags, Settings, log_settings, read_file};
 use process::log::causes;
 use transport::tls;
@@ -48,7 +48,7 @@ pub fn run(
             say(HELP);
             return ExitCode::SUCCESS;
         }
-        Err(error) => Report { error: Some(error), ..Report::default() },
+        Err(error) => ConfigReport { error: Some(error), ..ConfigReport::default() },
     };
     say(&if is_json { report.json() } else { report.text() });
     if report.error.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -75,10 +75,13 @@ fn output_of(arguments: Vec<OsString>) -> (bool, Vec<OsString>) {
 }
 
 /// None where help is wanted; an error says why no member would start.
-fn checked(arguments: &[OsString], environment: &[(OsString, OsString)]) -> Result<Option<Report>, String> {
+fn checked(
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> Result<Option<ConfigReport>, String> {
     let refused = |error: FlagError| causes(&error);
     let parsed = flags::parse(arguments.to_vec(), environment.to_vec()).map_err(refused)?;
-    let Parsed::Flags(given, notices) = parsed else { return Ok(None) };
+    let ParsedFlags::Flags(given, notices) = parsed else { return Ok(None) };
     let file = match given.config_file.as_deref().filter(|path| !path.is_empty()) {
         Some(path) => Some(read_file(path).map_err(refused)?),
         None => None,
@@ -96,8 +99,8 @@ fn checked(arguments: &[OsString], environment: &[(OsString, OsString)]) -> Resu
     Ok(Some(report))
 }
 
-fn report_of(settings: Vec<Effective>, notices: &[Notice]) -> Report {
-    let mut report = Report { settings, ..Report::default() };
+fn report_of(settings: Vec<Effective>, notices: &[Notice]) -> ConfigReport {
+    let mut report = ConfigReport { settings, ..ConfigReport::default() };
     for notice in notices {
         match notice {
             Notice::NoEffect { name, reason } => {

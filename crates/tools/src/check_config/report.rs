@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use config::flags::{Effective, Source};
+use config::flags::{Effective, ValueSource};
 use config::shown;
 use process::visible::{visible, visible_json};
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ConfigReport {
     pub settings: Vec<Effective>,
     /// Flags, each with why it has no effect.
     pub without_effect: Vec<(String, String)>,
@@ -17,7 +17,7 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-impl Report {
+impl ConfigReport {
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut section = |title: &str, lines: Vec<String>| {
@@ -27,7 +27,8 @@ impl Report {
             }
         };
         let of = |is_given: bool| {
-            let rows = self.settings.iter().filter(move |row| (row.source != Source::Default) == is_given);
+            let rows =
+                self.settings.iter().filter(move |row| (row.source != ValueSource::Default) == is_given);
             rows.map(|row| format!("--{}={} ({})", row.name, value(row), source(row))).collect()
         };
         section("given", of(true));
@@ -63,9 +64,9 @@ fn value(row: &Effective) -> String {
 
 fn source(row: &Effective) -> &'static str {
     match row.source {
-        Source::Default => "default",
-        Source::Flag => "flag",
-        Source::Variable => "environment",
-        Source::File => "file",
+        ValueSource::Default => "default",
+        ValueSource::Flag => "flag",
+        ValueSource::Variable => "environment",
+        ValueSource::File => "file",
     }
 }

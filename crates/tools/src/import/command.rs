@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use super::file::{HashCheck, ImportError, import};
 use super::member_flags::{MemberFlags, MemberFlagsError};
 use process::arguments::run as run_command;
-use snapshot_file::{BUMPED_REVISION_MAX, Imported, Revisions};
+use snapshot_file::{BUMPED_REVISION_MAX, ImportResult, Revisions};
 
 /// The first arguments that lead here.
 pub const COMMANDS: [&str; 2] = ["import", "restore"];
@@ -24,7 +24,7 @@ pub const COMMANDS: [&str; 2] = ["import", "restore"];
     after_help = "With --live ENDPOINTS in place of --from, it copies a running cluster and follows it: \
                   `kv-server import --live --help`."
 )]
-struct Arguments {
+struct ImportArguments {
     /// The file, saved from etcd 3.5 to 3.7 or from kv-server.
     #[arg(long)]
     from: PathBuf,
@@ -44,7 +44,7 @@ struct Arguments {
 
 /// Why nothing was imported.
 #[derive(Debug, thiserror::Error)]
-enum CommandError {
+enum ImportCommandError {
     #[error(transparent)]
     Flags(#[from] MemberFlagsError),
     #[error(transparent)]
@@ -53,25 +53,25 @@ enum CommandError {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    ImportArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
 /// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server import", arguments, |arguments: &Arguments| {
-        let Imported { revision, compact_revision, changes, leases } = try_run(arguments)?;
+    run_command("kv-server import", arguments, |arguments: &ImportArguments| {
+        let ImportResult { revision, compact_revision, changes, leases } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),
             "imported {changes} changes and {leases} leases into {}: revision {revision}, compact revision \
              {compact_revision}",
             arguments.member.data_dir
         );
-        Ok::<(), CommandError>(())
+        Ok::<(), ImportCommandError>(())
     })
 }
 
-fn try_run(arguments: &Arguments) -> Result<Imported, CommandError> {
+fn try_run(arguments: &ImportArguments) -> Result<ImportResult, ImportCommandError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let settings = arguments.member.settings()?;
     let hash_check = match arguments.skip_hash_check {

@@ -17,14 +17,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bbolt::Database;
-use mvcc::{Change, Options, SledBackend};
+use mvcc::{Change, SledBackend, StoreOptions};
 
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
 use data_dir::genesis;
 use data_dir::{Directory, DirectoryError, Identity};
 use snapshot_file::trailer::{self, Trailer};
-use snapshot_file::{Imported, ReadError, Revisions, read};
+use snapshot_file::{ImportResult, Revisions, SnapshotReadError, read};
 
 /// Why there is no data directory.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum ImportError {
     #[error("{} does not have the SHA-256 that it has at its end: it is damaged or cut", .0.display())]
     OtherHash(PathBuf),
     #[error("read {}", path.display())]
-    Read { path: PathBuf, source: ReadError },
+    Read { path: PathBuf, source: SnapshotReadError },
     #[error("data directory {} is not empty", .0.display())]
     NotEmpty(PathBuf),
     #[error(transparent)]
@@ -63,7 +63,7 @@ pub fn import(
     hash_check: HashCheck,
     revisions: Revisions,
     settings: &Settings,
-) -> Result<Imported, ImportError> {
+) -> Result<ImportResult, ImportError> {
     // Flags and file are checked before anything is made.
     let identity = bootstrap::first_identity(settings)?;
     let file = CheckedFile::open(path, hash_check)?;
@@ -72,7 +72,7 @@ pub fn import(
     let imported = file.into_store(&directory.store_dir(), revisions, &identity)?;
     // The start checks the same, but a damaged file is better refused here.
     let backend = SledBackend::open(&directory.store_dir()).map_err(ImportError::Opened)?;
-    drop(mvcc::open(Box::new(backend), Options::default()).map_err(ImportError::Opened)?);
+    drop(mvcc::open(Box::new(backend), StoreOptions::default()).map_err(ImportError::Opened)?);
     bootstrap::establish_after_import(&identity, &directory)?;
     Ok(imported)
 }
@@ -117,7 +117,7 @@ impl CheckedFile {
         store_dir: &Path,
         revisions: Revisions,
         identity: &Identity,
-    ) -> Result<Imported, ImportError> {
+    ) -> Result<ImportResult, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         let backend = SledBackend::open(store_dir).map_err(|error| read_error(error.into()))?;
         read::import(&self.database, Box::new(backend), revisions, &genesis(identity), bootstrap::IMPORTED_AT)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use config::flags::{self, FlagError, Parsed};
+use config::flags::{self, FlagError, ParsedFlags};
 use config::{Settings, SettingsError};
 
 /// A member that does not exist yet.
@@ -52,8 +52,8 @@ impl MemberFlags {
         given.extend(self.initial_cluster.iter().map(|cluster| format!("--initial-cluster={cluster}")));
         // The environment is that of the server, and not meant for this command.
         match flags::parse(given.into_iter().map(OsString::from), std::iter::empty())? {
-            Parsed::Flags(flags, _notices) => Ok(Settings::from_flags(&flags)?),
-            Parsed::Help(_) => unreachable!("no flag asks for help"),
+            ParsedFlags::Flags(flags, _notices) => Ok(Settings::from_flags(&flags)?),
+            ParsedFlags::Help(_) => unreachable!("no flag asks for help"),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::error::InspectError;
-use super::report::Report;
+use super::report::InspectReport;
 use super::{store, wal};
 use data_dir::Directory;
 use process::arguments::run as run_command;
@@ -19,7 +19,7 @@ pub const COMMAND: &str = "inspect";
 /// What was asked for.
 #[derive(Debug, Parser)]
 #[command(name = "kv-server inspect", about = "Shows and checks what lies in a data directory.")]
-struct Arguments {
+struct InspectArguments {
     /// What to look at.
     what: What,
     /// The data directory.
@@ -48,14 +48,14 @@ enum What {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    InspectArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
 /// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server inspect", arguments, |arguments: &Arguments| {
-        let mut report = Report::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
+    run_command("kv-server inspect", arguments, |arguments: &InspectArguments| {
+        let mut report = InspectReport::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
         match show(arguments, &mut report).and_then(|()| Ok(report.finish()?)) {
             Ok(0) => Ok(ExitCode::SUCCESS),
             Ok(_damages) => Ok(ExitCode::FAILURE),
@@ -68,7 +68,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn show<W: Write>(arguments: &Arguments, report: &mut Report<W>) -> Result<(), InspectError> {
+fn show<W: Write>(arguments: &InspectArguments, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     let data_dir = &arguments.data_dir;
     if !data_dir.is_dir() {
         return Err(InspectError::Missing(data_dir.clone()));

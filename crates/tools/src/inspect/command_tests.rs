@@ -1,6 +1,6 @@
 use std::fs;
 
-use ::wal::{Entry, LogIndex, LogPosition, Options, RealFs, Term, Wal};
+use ::wal::{Entry, LogIndex, LogPosition, RealFs, Term, Wal, WalOptions};
 use api::etcdserverpb::PutRequest;
 use mvcc::SledBackend;
 use state_machine::command::{self, Kind};
@@ -13,9 +13,9 @@ use process::log::causes;
 /// What the command prints for `line`, and whether it found damage.
 fn inspect(line: &str, dir: &Path) -> (String, u64) {
     let named = format!("inspect {line} --data-dir {}", dir.display());
-    let arguments = Arguments::try_parse_from(named.split_whitespace()).unwrap();
+    let arguments = InspectArguments::try_parse_from(named.split_whitespace()).unwrap();
     let mut out = Vec::new();
-    let mut report = Report::new(&mut out, arguments.json);
+    let mut report = InspectReport::new(&mut out, arguments.json);
     show(&arguments, &mut report).unwrap();
     let damages = report.finish().unwrap();
     (String::from_utf8(out).unwrap(), damages)
@@ -39,7 +39,7 @@ fn batch(key: &str, value: &str) -> Vec<u8> {
 /// A data directory with a log of three entries and a store of two.
 fn data_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
+    let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let identity = [5u64.to_be_bytes(), 6u64.to_be_bytes()].concat();
     let mut log =
         Wal::create(RealFs, &dir.path().join("wal"), &identity, LogPosition::default(), options).unwrap();
@@ -55,7 +55,8 @@ fn data_dir() -> tempfile::TempDir {
     log.put_state(&[1, 1, 6, 2, 1, 6, 0, 0, 0, 0]);
     log.sync().unwrap();
     let backend = SledBackend::open(&dir.path().join("store")).unwrap();
-    let (mut writer, _, mut maintainer) = mvcc::open(Box::new(backend), mvcc::Options::default()).unwrap();
+    let (mut writer, _, mut maintainer) =
+        mvcc::open(Box::new(backend), mvcc::StoreOptions::default()).unwrap();
     for index in 2..=3 {
         let mut revision = writer.begin();
         revision.put(format!("k{index}").as_bytes(), b"v", 0);
@@ -152,10 +153,10 @@ fn a_damaged_log_is_shown_to_its_end() {
 #[test]
 fn what_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let mut report = Report::new(Vec::new(), false);
+    let mut report = InspectReport::new(Vec::new(), false);
     for what in ["wal", "store"] {
         let line = format!("inspect {what} --data-dir {}", dir.path().display());
-        let arguments = Arguments::try_parse_from(line.split_whitespace()).unwrap();
+        let arguments = InspectArguments::try_parse_from(line.split_whitespace()).unwrap();
         let error = causes(&show(&arguments, &mut report).unwrap_err());
         assert!(error.contains(&dir.path().join(what).display().to_string()), "{error}");
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Longer texts are cut where people read them; programs get them whole.
 const TEXT_MAX: usize = 120;
 
-pub struct Report<W> {
+pub struct InspectReport<W> {
     out: W,
     json: bool,
     damages: u64,
@@ -17,24 +17,24 @@ pub struct Report<W> {
 
 /// One thing that was seen.
 #[derive(Debug)]
-pub struct Line {
+pub struct ReportLine {
     kind: &'static str,
     /// In the order in which they are said.
     fields: Vec<(String, Value)>,
 }
 
-impl Line {
-    pub fn new(kind: &'static str) -> Line {
-        Line { kind, fields: Vec::new() }
+impl ReportLine {
+    pub fn new(kind: &'static str) -> ReportLine {
+        ReportLine { kind, fields: Vec::new() }
     }
 
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Line {
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> ReportLine {
         self.fields.push((name.to_owned(), value.into()));
         self
     }
 
     /// Only if there is something to say.
-    pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Line {
+    pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> ReportLine {
         match value {
             Some(value) => self.with(name, value),
             None => self,
@@ -52,12 +52,12 @@ pub fn id(id: u64) -> String {
     format!("{id:x}")
 }
 
-impl<W: Write> Report<W> {
-    pub fn new(out: W, json: bool) -> Report<W> {
-        Report { out, json, damages: 0, failed: None }
+impl<W: Write> InspectReport<W> {
+    pub fn new(out: W, json: bool) -> InspectReport<W> {
+        InspectReport { out, json, damages: 0, failed: None }
     }
 
-    pub fn line(&mut self, line: Line) {
+    pub fn line(&mut self, line: ReportLine) {
         if self.failed.is_none()
             && let Err(error) = self.write(line)
         {
@@ -68,7 +68,7 @@ impl<W: Write> Report<W> {
     /// Something that is not as it was written.
     pub fn damage(&mut self, file: &str, offset: u64, what: &str) {
         self.damages += 1;
-        self.line(Line::new("damage").with("file", file).with("offset", offset).with("what", what));
+        self.line(ReportLine::new("damage").with("file", file).with("offset", offset).with("what", what));
     }
 
     /// Flushes, and says how much damage there was.
@@ -79,7 +79,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    fn write(&mut self, line: Line) -> io::Result<()> {
+    fn write(&mut self, line: ReportLine) -> io::Result<()> {
         if self.json {
             let mut object = Map::new();
             object.insert("kind".to_owned(), line.kind.into());

@@ -8,7 +8,7 @@ use mvcc::inspect::{BlockSeen, FileSeen, Inspector, RecordSeen};
 use prost::Message;
 
 use super::error::InspectError;
-use super::report::{Line, Report, text};
+use super::report::{InspectReport, ReportLine, text};
 use process::log::causes;
 use process::scratch::Scratch;
 
@@ -21,16 +21,22 @@ enum Detail {
 }
 
 /// Shows the store in `dir`.
-pub fn show<W: Write>(dir: &Path, records: bool, report: &mut Report<W>) -> Result<(), InspectError> {
+pub fn show<W: Write>(dir: &Path, records: bool, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     look(dir, if records { Detail::Records } else { Detail::Blocks }, report)
 }
 
 /// Shows how far each store of a data directory reaches: what this member would send as a snapshot, what it
 /// is receiving, and what was set aside.
-pub fn show_all<W: Write>(data_dir: &Path, store: &Path, report: &mut Report<W>) -> Result<(), InspectError> {
+pub fn show_all<W: Write>(
+    data_dir: &Path,
+    store: &Path,
+    report: &mut InspectReport<W>,
+) -> Result<(), InspectError> {
     match mvcc::staged_at(store) {
         Ok(Some(applied)) => report.line(
-            Line::new("received").with("applied_index", applied.index.0).with("applied_term", applied.term.0),
+            ReportLine::new("received")
+                .with("applied_index", applied.index.0)
+                .with("applied_term", applied.term.0),
         ),
         Ok(None) => {}
         Err(error) => report.damage(&data_dir.display().to_string(), 0, &causes(&error)),
@@ -46,7 +52,7 @@ pub fn show_all<W: Write>(data_dir: &Path, store: &Path, report: &mut Report<W>)
     Ok(())
 }
 
-fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<(), InspectError> {
+fn look<W: Write>(dir: &Path, detail: Detail, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     let scratch = Scratch::new().map_err(InspectError::Scratch)?;
     scratch.remove_at_signal().map_err(InspectError::Scratch)?;
     let inspector = Inspector::open(dir, scratch.path())?;
@@ -54,7 +60,7 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
     let store = dir.display().to_string();
     match inspector.marks() {
         Some(marks) => report.line(
-            Line::new("marks")
+            ReportLine::new("marks")
                 .with("store", store)
                 .with("applied_index", marks.applied.index.0)
                 .with("applied_term", marks.applied.term.0)
@@ -64,14 +70,14 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut Report<W>) -> Result<
                 .with("blocks", marks.blocks)
                 .with("items", marks.items),
         ),
-        None => report.line(Line::new("marks").with("store", store).with("readable", false)),
+        None => report.line(ReportLine::new("marks").with("store", store).with("readable", false)),
     }
     for fault in inspector.faults() {
         report.damage(&fault.file, fault.offset, &fault.what);
     }
     if detail != Detail::Marks {
         for (key, value) in inspector.items() {
-            report.line(Line::new("item").with("key", text(key)).with("value", item_value(key, value)));
+            report.line(ReportLine::new("item").with("key", text(key)).with("value", item_value(key, value)));
         }
         show_leases(&inspector, report);
     }
@@ -90,12 +96,12 @@ fn item_value(key: &[u8], value: &[u8]) -> String {
 }
 
 /// The leases of the checkpoint, which are separate items.
-fn show_leases<W: Write>(inspector: &Inspector, report: &mut Report<W>) {
+fn show_leases<W: Write>(inspector: &Inspector, report: &mut InspectReport<W>) {
     let items = inspector.items().map(|(key, value)| (key.clone(), value.clone()));
     match state_machine::leases(items) {
         Ok(leases) => {
             for (id, lease) in leases {
-                let line = Line::new("lease").with("lease", id).with("ttl", lease.ttl);
+                let line = ReportLine::new("lease").with("lease", id).with("ttl", lease.ttl);
                 report.line(line.with_some("deadline", lease.deadline));
             }
         }
@@ -107,11 +113,11 @@ fn show_file<W: Write>(
     inspector: &Inspector,
     file: &FileSeen,
     detail: Detail,
-    report: &mut Report<W>,
+    report: &mut InspectReport<W>,
 ) -> Result<(), InspectError> {
     let path = file.path.display().to_string();
     if detail != Detail::Marks {
-        report.line(Line::new("file").with("file", path.as_str()).with("bytes", file.bytes));
+        report.line(ReportLine::new("file").with("file", path.as_str()).with("bytes", file.bytes));
     }
     if let Some(fault) = file.fault {
         report.damage(&path, 0, fault);
@@ -126,12 +132,12 @@ fn show_block<W: Write>(
     inspector: &Inspector,
     block: &BlockSeen,
     detail: Detail,
-    report: &mut Report<W>,
+    report: &mut InspectReport<W>,
 ) -> Result<(), InspectError> {
     if detail != Detail::Marks {
         let content = block.content;
         report.line(
-            Line::new("block")
+            ReportLine::new("block")
                 .with("offset", block.offset)
                 .with("stored_bytes", block.stored_bytes)
                 .with("is_named", block.is_named)
@@ -157,8 +163,8 @@ fn show_block<W: Write>(
     Ok(())
 }
 
-fn show_record(record: &RecordSeen) -> Line {
-    let line = Line::new(if record.put.is_some() { "put" } else { "tombstone" })
+fn show_record(record: &RecordSeen) -> ReportLine {
+    let line = ReportLine::new(if record.put.is_some() { "put" } else { "tombstone" })
         .with("revision", record.revision.to_string())
         .with("is_dead", record.is_dead)
         .with("key", text(&record.key));

@@ -6,17 +6,17 @@ use std::path::Path;
 use bytes::Bytes;
 use raft_node::inspect::{BatchSeen, EntrySeen, read_entry, read_state};
 use serde_json::Value;
-use wal::{Content, Finding, FrameFound, ReadOnlyFs};
+use wal::{Finding, FrameContent, FrameFound, ReadOnlyFs};
 
 use super::error::InspectError;
-use super::report::{Line, Report, id};
+use super::report::{InspectReport, ReportLine, id};
 use super::requests;
 use process::log::causes;
 
 /// Shows every segment and frame of the log in `dir`, then whether a start would take it.
-pub fn show<W: Write>(dir: &Path, report: &mut Report<W>) -> Result<(), InspectError> {
+pub fn show<W: Write>(dir: &Path, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     let inspection = wal::inspect(&ReadOnlyFs, dir, &mut |finding| show_finding(finding, report))?;
-    let summary = Line::new("log")
+    let summary = ReportLine::new("log")
         .with("segments", inspection.segments)
         .with("frames", inspection.frames)
         .with("damages", inspection.damages);
@@ -42,10 +42,10 @@ pub fn show<W: Write>(dir: &Path, report: &mut Report<W>) -> Result<(), InspectE
     Ok(())
 }
 
-fn show_finding<W: Write>(finding: Finding<'_>, report: &mut Report<W>) {
+fn show_finding<W: Write>(finding: Finding<'_>, report: &mut InspectReport<W>) {
     match finding {
         Finding::Segment(segment) => {
-            let line = Line::new("segment")
+            let line = ReportLine::new("segment")
                 .with("file", segment.file.display().to_string())
                 .with("sequence", segment.sequence)
                 .with("bytes", segment.bytes)
@@ -64,7 +64,7 @@ fn show_finding<W: Write>(finding: Finding<'_>, report: &mut Report<W>) {
             report.damage(&file.display().to_string(), offset, &what);
         }
         Finding::Torn { file, offset, bytes } => report.line(
-            Line::new("torn")
+            ReportLine::new("torn")
                 .with("file", file.display().to_string())
                 .with("offset", offset)
                 .with("bytes", bytes)
@@ -79,10 +79,10 @@ fn whose(identity: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_be_bytes(*cluster), u64::from_be_bytes(member.try_into().ok()?)))
 }
 
-fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
-    let line = |kind| Line::new(kind).with("offset", frame.offset).with("bytes", frame.bytes);
+fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut InspectReport<W>) {
+    let line = |kind| ReportLine::new(kind).with("offset", frame.offset).with("bytes", frame.bytes);
     match frame.content {
-        Content::Entry { position, kind, payload } => {
+        FrameContent::Entry { position, kind, payload } => {
             let line = line("entry").with("index", position.index.0).with("term", position.term.0);
             match read_entry(kind, Bytes::copy_from_slice(payload)) {
                 Ok(seen) => report.line(entry(line, seen)),
@@ -93,7 +93,7 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
                 }
             }
         }
-        Content::State(bytes) => match read_state(bytes) {
+        FrameContent::State(bytes) => match read_state(bytes) {
             Ok(state) => {
                 let ids = |ids: Vec<u64>| ids.into_iter().map(id).collect::<Vec<_>>();
                 report.line(
@@ -107,7 +107,7 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
             }
             Err(reason) => report.damage(&frame.file.display().to_string(), frame.offset, &reason),
         },
-        Content::Mark => report.line(line("mark")),
+        FrameContent::Mark => report.line(line("mark")),
     }
     if !frame.is_chained {
         let file = frame.file.display().to_string();
@@ -115,7 +115,7 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut Report<W>) {
     }
 }
 
-fn entry(line: Line, seen: EntrySeen) -> Line {
+fn entry(line: ReportLine, seen: EntrySeen) -> ReportLine {
     match seen {
         EntrySeen::Empty => line.with("holds", "nothing"),
         EntrySeen::Membership(batch) => with_batch(line.with("holds", "membership"), &batch),
@@ -123,7 +123,7 @@ fn entry(line: Line, seen: EntrySeen) -> Line {
     }
 }
 
-fn with_batch(line: Line, batch: &BatchSeen) -> Line {
+fn with_batch(line: ReportLine, batch: &BatchSeen) -> ReportLine {
     let described = |command| match requests::describe(command) {
         Ok(value) => value,
         Err(reason) => Value::from(format!("not a command: {reason}")),

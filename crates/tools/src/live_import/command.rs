@@ -12,11 +12,11 @@ use tonic::Status;
 use super::copy::{CopyError, copy};
 use super::follow::{FollowError, Follower, Proof, Until, cluster_name, first_signal};
 use super::place::{Begin, ImportPlace, PlaceError};
-use super::progress::{Progress, say};
+use super::progress::{ImportProgress, say};
 use super::source::{Session, may_pass};
-use super::target::{Target, TargetError};
+use super::target::{ImportTarget, TargetError};
 use crate::import::{CheckedFile, HashCheck, ImportError, MemberFlags, MemberFlagsError};
-use crate::operator::{Client, ClientFlags, ClientFlagsError};
+use crate::operator::{ClientFlags, ClientFlagsError, OperatorClient};
 use config::Settings;
 use process::arguments::run as run_command;
 use process::log::causes;
@@ -38,7 +38,7 @@ const COPIES_MAX: u32 = 10;
              revision, and follows it. SIGINT or SIGTERM ends it: it then catches up with the source, \
              compares the hashes and finishes the directory. Run again, it goes on where it was."
 )]
-struct Arguments {
+struct LiveImportArguments {
     /// Client URLs of the cluster to copy.
     #[arg(long, value_delimiter = ',', required = true, value_name = "ENDPOINTS")]
     live: Vec<String>,
@@ -102,13 +102,13 @@ pub fn is_wanted(arguments: &[OsString]) -> bool {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    LiveImportArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was
 /// finished, 1 if not, 2 for a command line that makes no sense, 130 after a second signal.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server import", arguments, |arguments: &Arguments| {
+    run_command("kv-server import", arguments, |arguments: &LiveImportArguments| {
         let Proof { revision, compact_revision, hash, leases, source_revision } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),
@@ -125,7 +125,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn try_run(arguments: &Arguments) -> Result<Proof, LiveError> {
+fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let settings = arguments.member.settings()?;
     let others = others(&arguments.member, &arguments.other_data_dir)?;
@@ -177,7 +177,7 @@ fn others(member: &MemberFlags, given: &[String]) -> Result<Vec<Settings>, LiveE
 }
 
 struct Importing {
-    client: Client,
+    client: OperatorClient,
     signalled: watch::Receiver<bool>,
     until: Until,
     patience: Duration,
@@ -193,7 +193,7 @@ impl Importing {
             self.make_store(&mut place).await?;
         }
         let begun = Instant::now();
-        let target = Target::open(&place.store_dir())?;
+        let target = ImportTarget::open(&place.store_dir())?;
         let members: Vec<u64> = place.identity().members.iter().map(|member| member.id).collect();
         if target.members()? != members {
             return Err(LiveError::OtherMembers);
@@ -218,7 +218,7 @@ impl Importing {
     /// Phase 1: the store at the revision of a snapshot.
     async fn make_store(&mut self, place: &mut ImportPlace) -> Result<(), LiveError> {
         let path = place.file_path();
-        let (mut progress, begun) = (Progress::default(), Instant::now());
+        let (mut progress, begun) = (ImportProgress::default(), Instant::now());
         let (mut answered, mut cut) = (begun, 0);
         let head = loop {
             let mut signalled = self.signalled.clone();

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tonic::Status;
 
-use super::progress::Progress;
+use super::progress::ImportProgress;
 use super::source::Session;
 use process::files;
 
@@ -31,7 +31,11 @@ pub enum CopyError {
 
 /// Writes the file at `path`, in place of one that an earlier run left. Returns when its first part came: at
 /// that time the source had its revision.
-pub async fn copy(session: &Session, path: &Path, progress: &mut Progress) -> Result<SystemTime, CopyError> {
+pub async fn copy(
+    session: &Session,
+    path: &Path,
+    progress: &mut ImportProgress,
+) -> Result<SystemTime, CopyError> {
     let failed = |attempt| move |source| CopyError::File { attempt, path: path.to_owned(), source };
     let mut file = files::create(path).map_err(failed("make"))?;
     let mut stream = within(session.snapshot()).await?;

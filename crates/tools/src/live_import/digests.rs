@@ -24,19 +24,19 @@ const UNKNOWN_BYTES: usize = 1 << 20;
 /// Digests of revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    by_revision: BTreeMap<i64, Known>,
+    by_revision: BTreeMap<i64, KnownDigests>,
 }
 
 /// What is known of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDigests {
     pub digest: u64,
     pub bytes: usize,
 }
 
-impl Known {
-    pub fn digest(digest: u64) -> Known {
-        Known { digest, bytes: UNKNOWN_BYTES }
+impl KnownDigests {
+    pub fn digest(digest: u64) -> KnownDigests {
+        KnownDigests { digest, bytes: UNKNOWN_BYTES }
     }
 }
 
@@ -52,7 +52,7 @@ impl Digests {
         changes(whole).for_each(|change| self.add(&change));
     }
 
-    pub fn insert(&mut self, revision: i64, known: Known) {
+    pub fn insert(&mut self, revision: i64, known: KnownDigests) {
         self.by_revision.insert(revision, known);
     }
 
@@ -79,7 +79,7 @@ impl Digests {
         self.by_revision.last_key_value().map(|(revision, _)| *revision)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (i64, Known)> {
+    pub fn iter(&self) -> impl Iterator<Item = (i64, KnownDigests)> {
         self.by_revision.iter().map(|(revision, known)| (*revision, *known))
     }
 

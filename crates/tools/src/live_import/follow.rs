@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 use super::digests::Digests;
 use super::events::{Events, News};
-use super::progress::{Progress, say};
+use super::progress::{ImportProgress, say};
 use super::revisions::{EventsError, Revisions, WholeRevision};
-use super::source::{self, Head, Refused, Session};
-use super::target::{Target, TargetError};
-use crate::operator::Client;
+use super::source::{self, Head, Session, SourceRefusal};
+use super::target::{ImportTarget, TargetError};
+use crate::operator::OperatorClient;
 
 /// Between two connections, and between two looks at something that has to settle.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -56,7 +56,7 @@ pub enum FollowError {
     )]
     HashDiffers { revision: i64, theirs: (u32, i64), ours: (u32, i64) },
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] SourceRefusal),
     #[error(
         "no answer of the source for {seconds} s ({reason}). The copy is kept at revision {revision}: run again \
          to go on"
@@ -66,11 +66,11 @@ pub enum FollowError {
     Unsettled { seconds: u64, reason: String, revision: i64 },
 }
 
-type Broken = source::Broken<FollowError>;
+type ImportBroken = source::Broken<FollowError>;
 
-impl From<TargetError> for Broken {
-    fn from(error: TargetError) -> Broken {
-        Broken::Fatal(error.into())
+impl From<TargetError> for ImportBroken {
+    fn from(error: TargetError) -> ImportBroken {
+        ImportBroken::Fatal(error.into())
     }
 }
 
@@ -103,9 +103,9 @@ struct Seam {
 }
 
 pub struct Follower {
-    client: Client,
-    target: Target,
-    progress: Progress,
+    client: OperatorClient,
+    target: ImportTarget,
+    progress: ImportProgress,
     /// The cluster that is copied.
     source: String,
     /// Without an answer for so long, the command ends.
@@ -123,13 +123,13 @@ pub struct Follower {
 impl Follower {
     /// `source`: as [`cluster_name`] of the cluster that was copied.
     pub fn new(
-        client: Client,
-        target: Target,
+        client: OperatorClient,
+        target: ImportTarget,
         source: String,
         patience: Duration,
         (signalled, until): (watch::Receiver<bool>, Until),
     ) -> Follower {
-        let (progress, now) = (Progress::default(), Instant::now());
+        let (progress, now) = (ImportProgress::default(), Instant::now());
         Follower {
             client,
             target,
@@ -159,8 +159,8 @@ impl Follower {
         loop {
             let reason = match self.connection().await {
                 Ok(proof) => return Ok(proof),
-                Err(Broken::Fatal(error)) => return Err(error),
-                Err(Broken::Lost(reason)) => reason,
+                Err(ImportBroken::Fatal(error)) => return Err(error),
+                Err(ImportBroken::Lost(reason)) => reason,
             };
             let patience = match *self.signalled.borrow() {
                 true => self.patience.min(ANSWER_AFTER_SIGNAL),
@@ -177,7 +177,7 @@ impl Follower {
     }
 
     /// Follows over one connection. Its end is an error, unless the copy has ended.
-    async fn connection(&mut self) -> Result<Proof, Broken> {
+    async fn connection(&mut self) -> Result<Proof, ImportBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
         self.check(head)?;
@@ -253,7 +253,7 @@ impl Follower {
     }
 
     /// Compares the copy with the source. `None`: something has to settle, and the copy goes on.
-    async fn end(&mut self, session: &Session) -> Result<Option<Proof>, Broken> {
+    async fn end(&mut self, session: &Session) -> Result<Option<Proof>, ImportBroken> {
         let revision = self.target.revision();
         let leases = session.leases().await?;
         if let Err(lease) = self.target.set_leases(&leases)? {
@@ -283,7 +283,7 @@ impl Follower {
     }
 
     /// Sets another goal: where the source is now.
-    async fn go_on(&mut self, session: &Session, reason: String) -> Result<Option<Proof>, Broken> {
+    async fn go_on(&mut self, session: &Session, reason: String) -> Result<Option<Proof>, ImportBroken> {
         let since = *self.ending.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.patience {
             let (seconds, revision) = (self.patience.as_secs(), self.target.revision());

@@ -38,12 +38,12 @@ mod command; // the command line
 
 pub use command::{described, is_wanted, run};
 pub use copy::{CopyError, copy};
-pub use digests::{Digests, Known, SEAM_REVISIONS};
+pub use digests::{Digests, KnownDigests, SEAM_REVISIONS};
 pub use events::{Events, News};
 pub use follow::{cluster_name, first_signal};
-pub use progress::{Progress, say};
+pub use progress::{ImportProgress, say};
 pub use revisions::{
     EVENT_BYTES, EventsError, REVISION_BYTES_MAX, Revisions as EventRevisions, WholeRevision,
 };
-pub use source::{Broken, Head, Refused, Session};
-pub use target::{Target, TargetError};
+pub use source::{Broken, Head, Session, SourceRefusal};
+pub use target::{ImportTarget, TargetError};

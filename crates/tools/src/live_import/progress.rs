@@ -11,7 +11,7 @@ const OBSERVED_MAX: usize = 2048;
 
 /// What was seen and said.
 #[derive(Default)]
-pub struct Progress {
+pub struct ImportProgress {
     said: Option<Instant>,
     /// When the source was at which revision, oldest first: those that the copy has not reached.
     ahead: VecDeque<(Instant, i64)>,
@@ -19,7 +19,7 @@ pub struct Progress {
     reached: Option<Instant>,
 }
 
-impl Progress {
+impl ImportProgress {
     /// Bytes of the file so far, and still to come.
     pub fn copied(&mut self, bytes: u64, remaining: u64) {
         if self.is_due() {

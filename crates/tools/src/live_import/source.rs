@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::revisions::REVISION_BYTES_MAX;
-use crate::operator::Client;
+use crate::operator::OperatorClient;
 
 /// For an answer that a member gives without long work.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub struct Hash {
 
 impl Session {
     /// A connection to the first endpoint that takes one and has a leader.
-    pub async fn open(client: &mut Client) -> Result<Session, Status> {
+    pub async fn open(client: &mut OperatorClient) -> Result<Session, Status> {
         let channel = client.reached().await?;
         Ok(Session { channel, token: client.token().cloned() })
     }
@@ -191,7 +191,7 @@ pub enum Broken<E> {
 /// What every member answers.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster refuses: {0}")]
-pub struct Refused(String);
+pub struct SourceRefusal(String);
 
 impl<E> From<E> for Broken<E> {
     fn from(error: E) -> Broken<E> {
@@ -199,10 +199,10 @@ impl<E> From<E> for Broken<E> {
     }
 }
 
-impl<E: From<Refused>> From<Status> for Broken<E> {
+impl<E: From<SourceRefusal>> From<Status> for Broken<E> {
     fn from(status: Status) -> Broken<E> {
         let reason = status.message().to_owned();
-        if may_pass(&status) { Broken::Lost(reason) } else { Broken::Fatal(Refused(reason).into()) }
+        if may_pass(&status) { Broken::Lost(reason) } else { Broken::Fatal(SourceRefusal(reason).into()) }
     }
 }
 

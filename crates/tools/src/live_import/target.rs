@@ -35,18 +35,18 @@ pub enum TargetError {
 /// Bytes of changes that are compared at a time.
 const CHANGES_BYTES: usize = 1 << 20;
 
-pub struct Target {
+pub struct ImportTarget {
     writer: Writer,
     store: Store,
     maintainer: Maintainer,
 }
 
-impl Target {
+impl ImportTarget {
     /// Opens the store in `dir`, which was made by an import.
-    pub fn open(dir: &Path) -> Result<Target, TargetError> {
+    pub fn open(dir: &Path) -> Result<ImportTarget, TargetError> {
         let backend = SledBackend::open(dir)?;
-        let (writer, store, maintainer) = mvcc::open(Box::new(backend), mvcc::Options::default())?;
-        Ok(Target { writer, store, maintainer })
+        let (writer, store, maintainer) = mvcc::open(Box::new(backend), mvcc::StoreOptions::default())?;
+        Ok(ImportTarget { writer, store, maintainer })
     }
 
     pub fn revision(&self) -> i64 {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn few_revisions_are_compared_again_where_they_are_large() {
         let dir = tempfile::tempdir().unwrap();
-        let mut target = Target::open(dir.path()).unwrap();
+        let mut target = ImportTarget::open(dir.path()).unwrap();
         let mut put = |revisions: std::ops::RangeInclusive<i64>, value_bytes: usize| {
             for revision in revisions {
                 let mut whole = whole(revision, &format!("put {revision} {revision} 1"));
@@ -284,7 +284,7 @@ mod tests {
             (vec![(2, "delete a")], "the source has deleted it, the copy did not have it"),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let mut target = Target::open(dir.path()).unwrap();
+            let mut target = ImportTarget::open(dir.path()).unwrap();
             let applied = revisions.iter().try_for_each(|(at, text)| target.apply(&whole(*at, text)));
             let found = applied.map_or_else(|error| error.to_string(), |()| String::new());
             assert!(
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn leases_are_those_of_the_source_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let mut target = Target::open(dir.path()).unwrap();
+        let mut target = ImportTarget::open(dir.path()).unwrap();
         target.apply(&whole(2, "put a 2 1 7, put b 2 1 -9")).unwrap();
         for (leases, wanted) in [
             (vec![(7, 60)], Err(-9)),
@@ -310,7 +310,7 @@ mod tests {
         }
         target.persist().unwrap();
         drop(target);
-        let target = Target::open(dir.path()).unwrap();
+        let target = ImportTarget::open(dir.path()).unwrap();
         let leases = state_machine::leases(target.store.items(b"")).unwrap();
         let found: Vec<(i64, i64)> = leases.into_iter().map(|(id, lease)| (id, lease.ttl)).collect();
         assert_eq!((found, target.revision()), (vec![(-9, 10), (7, 61)], 2));

@@ -29,7 +29,7 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(20);
 const NOT_ENABLED: &str = "authentication is not enabled";
 
 /// How the members are reached.
-pub struct Client {
+pub struct OperatorClient {
     endpoints: Vec<String>,
     dialer: Dialer,
     user: Option<(String, String)>,
@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 /// What the cluster looks like.
-pub struct Look {
+pub struct ClusterLook {
     pub members: Vec<Member>,
     /// Members that answer.
     pub answering: Vec<u64>,
@@ -45,17 +45,17 @@ pub struct Look {
     pub leader: u64,
 }
 
-impl Client {
+impl OperatorClient {
     /// `tls`: files of the connections inside TLS. The system's authorities, if it names none.
     pub fn new(
         endpoints: Vec<String>,
         tls: &PortTls,
         user: Option<(String, String)>,
-    ) -> Result<Client, TlsError> {
+    ) -> Result<OperatorClient, TlsError> {
         // A machine without authorities can still use plain connections.
         let is_secure = endpoints.iter().any(|url| url.starts_with("https:") || url.starts_with("unixs:"));
         let dialer = if is_secure { Dialer::to_servers(tls, &Handle::current())? } else { Dialer::default() };
-        Ok(Client { endpoints, dialer, user, token: None })
+        Ok(OperatorClient { endpoints, dialer, user, token: None })
     }
 
     /// Linearizable.
@@ -70,7 +70,7 @@ impl Client {
     ///
     /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that
     /// applies nothing has a leader, and answers no linearizable read.
-    pub async fn look(&mut self) -> Result<Look, Status> {
+    pub async fn look(&mut self) -> Result<ClusterLook, Status> {
         let members = match self.members().await {
             Ok(members) => members,
             Err(status) => {
@@ -86,7 +86,7 @@ impl Client {
                 leader = if status.leader == 0 { leader } else { status.leader };
             }
         }
-        Ok(Look { members, answering, leader })
+        Ok(ClusterLook { members, answering, leader })
     }
 
     /// Adds a learner. Returns its id.

@@ -9,11 +9,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tokio::runtime::Runtime;
 
 use super::flags::{ClientFlags, ClientFlagsError};
-use super::plan::{Refusal, Replacement};
+use super::plan::{ReplaceRefusal, Replacement};
 use super::progress::RunError;
 use super::replace::Replacing;
 use super::reseed::Reseeding;
-use super::reseed_plan::Refusal as ReseedRefusal;
+use super::reseed_plan::ReseedRefusal;
 use config::{UrlError, Urls};
 use process::arguments::parse;
 use process::log::causes;
@@ -23,7 +23,7 @@ pub const COMMAND: &str = "member";
 
 #[derive(Debug, Parser)]
 #[command(name = "kv-server member", about = "Changes the members of a running cluster.")]
-struct Arguments {
+struct OperatorArguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -35,11 +35,11 @@ enum Command {
     Replace(Replace),
     /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps
     /// its log, its votes and its data directory. Run again after an interruption, it goes on where it was.
-    Reseed(Reseed),
+    Reseed(ReseedArguments),
 }
 
 #[derive(Debug, clap::Args)]
-struct Reseed {
+struct ReseedArguments {
     /// Name or id of the member.
     member: String,
     /// Client URLs of the cluster.
@@ -84,14 +84,14 @@ enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientFlagsError),
     #[error(transparent)]
-    Replace(#[from] RunError<Refusal>),
+    Replace(#[from] RunError<ReplaceRefusal>),
     #[error(transparent)]
     Reseed(#[from] RunError<ReseedRefusal>),
 }
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    OperatorArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 when the new member is in
@@ -99,7 +99,7 @@ pub fn described() -> clap::Command {
 /// no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let command = match parse("kv-server member", arguments) {
-        Ok(Arguments { command }) => command,
+        Ok(OperatorArguments { command }) => command,
         Err(status) => return status,
     };
     let (name, ended) = match &command {
@@ -124,7 +124,7 @@ fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
     })
 }
 
-fn try_reseed(arguments: &Reseed) -> Result<(), CommandError> {
+fn try_reseed(arguments: &ReseedArguments) -> Result<(), CommandError> {
     runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let (wanted, patience) = (arguments.member.clone(), Duration::from_secs(arguments.timeout));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::client::Client;
+use super::client::OperatorClient;
 use config::{KeyPair, PortTls};
 use transport::tls::TlsError;
 
@@ -74,8 +74,8 @@ impl ClientTlsFlags {
 
 impl ClientFlags {
     /// A client of the cluster at `endpoints`. To be called on a runtime.
-    pub fn client(&self, endpoints: &[String]) -> Result<Client, ClientFlagsError> {
-        Ok(Client::new(self.tls.with_schemes(endpoints), &self.tls.port(), self.user()?)?)
+    pub fn client(&self, endpoints: &[String]) -> Result<OperatorClient, ClientFlagsError> {
+        Ok(OperatorClient::new(self.tls.with_schemes(endpoints), &self.tls.port(), self.user()?)?)
     }
 
     fn user(&self) -> Result<Option<(String, String)>, ClientFlagsError> {
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct FlagLine {
         #[command(flatten)]
         flags: ClientFlags,
     }
 
     fn flags(line: &str) -> ClientFlags {
-        Line::try_parse_from(std::iter::once("test").chain(line.split_whitespace())).unwrap().flags
+        FlagLine::try_parse_from(std::iter::once("test").chain(line.split_whitespace())).unwrap().flags
     }
 
     #[test]

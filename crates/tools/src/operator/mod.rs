@@ -25,7 +25,7 @@ mod reseed; // the steps of a re-seeding
 
 mod command; // the command line
 
-pub use client::Client;
+pub use client::OperatorClient;
 pub use flags::{ClientFlags, ClientFlagsError, ClientTlsFlags};
 
 pub use command::{COMMAND, described, run};

@@ -20,7 +20,7 @@ pub struct Replacement {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ReplaceStep {
     /// Add the new member as a learner.
     Add,
     /// The new member is added and has not started.
@@ -40,7 +40,7 @@ pub enum Step {
 
 /// Why a replacement cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ReplaceRefusal {
     #[error(
         "{old} is not a member of the cluster, and no member has the URL {urls}. If {old} was removed by an earlier \
          run, run again with --removed"
@@ -65,27 +65,27 @@ pub fn next(
     members: &[Member],
     wanted: &Replacement,
     answers: &dyn Fn(u64) -> bool,
-) -> Result<Step, Refusal> {
+) -> Result<ReplaceStep, ReplaceRefusal> {
     let new = members.iter().find(|member| has_urls(member, &wanted.new_urls));
     let old = old(members, wanted)?;
-    let view = View { members, answers };
+    let view = OperatorView { members, answers };
     match (new, old) {
-        (None, None) if wanted.is_old_removed => Ok(Step::Add),
+        (None, None) if wanted.is_old_removed => Ok(ReplaceStep::Add),
         (None, None) => {
-            Err(Refusal::NoSuchMember { old: wanted.old.clone(), urls: wanted.new_urls.join(",") })
+            Err(ReplaceRefusal::NoSuchMember { old: wanted.old.clone(), urls: wanted.new_urls.join(",") })
         }
-        (None, Some(old)) if old.is_learner => Err(Refusal::Learner { old: wanted.old.clone() }),
-        (None, Some(old)) if answers(old.id) => view.after_addition(old).map(|()| Step::Add),
-        (None, Some(old)) => view.without(old).map(|()| Step::Remove { id: old.id }),
-        (Some(new), _) if new.name.is_empty() => Ok(Step::AwaitStart { id: new.id }),
-        (Some(new), _) if new.name != wanted.new_name => Err(Refusal::OtherName {
+        (None, Some(old)) if old.is_learner => Err(ReplaceRefusal::Learner { old: wanted.old.clone() }),
+        (None, Some(old)) if answers(old.id) => view.after_addition(old).map(|()| ReplaceStep::Add),
+        (None, Some(old)) => view.without(old).map(|()| ReplaceStep::Remove { id: old.id }),
+        (Some(new), _) if new.name.is_empty() => Ok(ReplaceStep::AwaitStart { id: new.id }),
+        (Some(new), _) if new.name != wanted.new_name => Err(ReplaceRefusal::OtherName {
             urls: wanted.new_urls.join(","),
             name: new.name.clone(),
             wanted: wanted.new_name.clone(),
         }),
-        (Some(new), _) if new.is_learner => Ok(Step::Promote { id: new.id }),
-        (Some(_), Some(old)) => view.without(old).map(|()| Step::Remove { id: old.id }),
-        (Some(_), None) => Ok(Step::Done),
+        (Some(new), _) if new.is_learner => Ok(ReplaceStep::Promote { id: new.id }),
+        (Some(_), Some(old)) => view.without(old).map(|()| ReplaceStep::Remove { id: old.id }),
+        (Some(_), None) => Ok(ReplaceStep::Done),
     }
 }
 
@@ -96,12 +96,12 @@ fn has_urls(member: &Member, sorted: &[String]) -> bool {
 }
 
 /// The member to replace, if it is still one. The new member may have its name.
-fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, Refusal> {
+fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, ReplaceRefusal> {
     let text = wanted.old.trim_start_matches("0x");
     let by_id = u64::from_str_radix(text, 16).ok().and_then(|id| members.iter().find(|it| it.id == id));
     if let Some(old) = by_id {
         let is_new = has_urls(old, &wanted.new_urls);
-        let same = || Refusal::SameUrl { old: wanted.old.clone(), urls: wanted.new_urls.join(",") };
+        let same = || ReplaceRefusal::SameUrl { old: wanted.old.clone(), urls: wanted.new_urls.join(",") };
         return if is_new { Err(same()) } else { Ok(Some(old)) };
     }
     let named: Vec<&Member> = members
@@ -111,7 +111,7 @@ fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Mem
     match named[..] {
         [] => Ok(None),
         [old] => Ok(Some(old)),
-        _ => Err(Refusal::Ambiguous { old: wanted.old.clone(), count: named.len() }),
+        _ => Err(ReplaceRefusal::Ambiguous { old: wanted.old.clone(), count: named.len() }),
     }
 }
 
@@ -119,19 +119,19 @@ fn quorum(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-struct View<'a> {
+struct OperatorView<'a> {
     members: &'a [Member],
     answers: &'a dyn Fn(u64) -> bool,
 }
 
-impl View<'_> {
+impl OperatorView<'_> {
     fn voters(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
     /// The new member, once it votes, must make a quorum with those that answer, before and after the
     /// removal.
-    fn after_addition(&self, old: &Member) -> Result<(), Refusal> {
+    fn after_addition(&self, old: &Member) -> Result<(), ReplaceRefusal> {
         let (voters, answering) = self.count(None);
         let without_old = self.count(Some(old.id)).1;
         let is_kept = answering >= quorum(voters)
@@ -141,7 +141,7 @@ impl View<'_> {
     }
 
     /// There must be a quorum to decide it, and those that stay must be a quorum of themselves.
-    fn without(&self, old: &Member) -> Result<(), Refusal> {
+    fn without(&self, old: &Member) -> Result<(), ReplaceRefusal> {
         let ((voters, all_answering), (rest, answering)) = (self.count(None), self.count(Some(old.id)));
         let is_kept = all_answering >= quorum(voters) && rest > 0 && answering >= quorum(rest);
         if is_kept { Ok(()) } else { Err(self.refusal("the removal of the old member")) }
@@ -153,14 +153,14 @@ impl View<'_> {
         (counted().count(), counted().filter(|member| (self.answers)(member.id)).count())
     }
 
-    fn refusal(&self, step: &'static str) -> Refusal {
+    fn refusal(&self, step: &'static str) -> ReplaceRefusal {
         let (voters, answering) = self.count(None);
         let silent: Vec<&str> = self
             .voters()
             .filter(|member| !(self.answers)(member.id))
             .map(|member| member.name.as_str())
             .collect();
-        Refusal::Quorum { step, answering, voters, silent: silent.join(", ") }
+        ReplaceRefusal::Quorum { step, answering, voters, silent: silent.join(", ") }
     }
 }
 

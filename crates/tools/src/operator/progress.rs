@@ -15,7 +15,7 @@ const STEP_EVERY: Duration = Duration::from_millis(500);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// What a look at the cluster led to.
-pub enum Stepped {
+pub enum StepReport {
     /// A step was taken, or a member has come so far: progress, if the line is another one than before.
     Moved(String),
     /// Nothing could be done yet.
@@ -37,17 +37,17 @@ pub enum RunError<R: Error + 'static> {
 /// Takes steps until one says that all is done, or until nothing was progress for `patience`.
 pub async fn run<R: Error + 'static>(
     patience: Duration,
-    mut step: impl AsyncFnMut() -> Result<Stepped, RunError<R>>,
+    mut step: impl AsyncFnMut() -> Result<StepReport, RunError<R>>,
 ) -> Result<(), RunError<R>> {
-    let mut said = Said::new();
+    let mut said = PrintedLine::new();
     loop {
         match step().await? {
-            Stepped::Done(line) => {
+            StepReport::Done(line) => {
                 say(&line);
                 return Ok(());
             }
-            Stepped::Moved(line) => said.line(line, true),
-            Stepped::Waits(line) => said.line(line, false),
+            StepReport::Moved(line) => said.line(line, true),
+            StepReport::Waits(line) => said.line(line, false),
         }
         if said.moved.elapsed() >= patience {
             return Err(RunError::Stuck { seconds: patience.as_secs(), reason: said.line });
@@ -57,9 +57,9 @@ pub async fn run<R: Error + 'static>(
 }
 
 /// The line of a call that may succeed later; otherwise the end.
-pub fn later<R: Error + 'static>(status: &Status, action: &str) -> Result<Stepped, RunError<R>> {
+pub fn later<R: Error + 'static>(status: &Status, action: &str) -> Result<StepReport, RunError<R>> {
     let line = format!("{action}: {}", status.message());
-    if may_pass(status) { Ok(Stepped::Waits(line)) } else { Err(RunError::Call(line)) }
+    if may_pass(status) { Ok(StepReport::Waits(line)) } else { Err(RunError::Call(line)) }
 }
 
 pub fn say(line: &str) {
@@ -67,17 +67,17 @@ pub fn say(line: &str) {
 }
 
 /// What was printed last, and when.
-struct Said {
+struct PrintedLine {
     line: String,
     at: Instant,
     /// The last progress.
     moved: Instant,
 }
 
-impl Said {
-    fn new() -> Said {
+impl PrintedLine {
+    fn new() -> PrintedLine {
         let now = Instant::now();
-        Said { line: String::new(), at: now, moved: now }
+        PrintedLine { line: String::new(), at: now, moved: now }
     }
 
     fn line(&mut self, line: String, is_progress: bool) {

@@ -5,48 +5,50 @@ use std::time::Duration;
 use api::etcdserverpb::Member;
 use tonic::Status;
 
-use super::client::{Client, Look};
-use super::plan::{self, Refusal, Replacement, Step};
-use super::progress::{self, RunError, Stepped, later, say};
+use super::client::{ClusterLook, OperatorClient};
+use super::plan::{self, ReplaceRefusal, ReplaceStep, Replacement};
+use super::progress::{self, RunError, StepReport, later, say};
 
 pub struct Replacing {
-    pub client: Client,
+    pub client: OperatorClient,
     pub wanted: Replacement,
 }
 
 impl Replacing {
-    pub async fn run(mut self, patience: Duration) -> Result<(), RunError<Refusal>> {
+    pub async fn run(mut self, patience: Duration) -> Result<(), RunError<ReplaceRefusal>> {
         progress::run(patience, async || self.step().await).await
     }
 
     /// Looks at the members and takes the next step.
-    async fn step(&mut self) -> Result<Stepped, RunError<Refusal>> {
-        let Look { members, answering, .. } = match self.client.look().await {
+    async fn step(&mut self) -> Result<StepReport, RunError<ReplaceRefusal>> {
+        let ClusterLook { members, answering, .. } = match self.client.look().await {
             Ok(look) => look,
             Err(status) => return later(&status, "list the members"),
         };
         let name = self.wanted.new_name.clone();
         let next = plan::next(&members, &self.wanted, &|id| answering.contains(&id));
         match next.map_err(RunError::Refused)? {
-            Step::Done => Ok(Stepped::Done(format!("{name} is in the place of {}", self.wanted.old))),
-            Step::Add => match self.client.add_learner(&self.wanted.new_urls).await {
+            ReplaceStep::Done => {
+                Ok(StepReport::Done(format!("{name} is in the place of {}", self.wanted.old)))
+            }
+            ReplaceStep::Add => match self.client.add_learner(&self.wanted.new_urls).await {
                 Ok(id) => {
                     self.start_line(&members, id);
-                    Ok(Stepped::Moved(format!("added {name} as a learner with id {id:x}")))
+                    Ok(StepReport::Moved(format!("added {name} as a learner with id {id:x}")))
                 }
                 Err(status) => later(&status, "add the new member"),
             },
-            Step::AwaitStart { id } => {
-                Ok(Stepped::Waits(format!("waiting for {name} ({id:x}) to be started")))
+            ReplaceStep::AwaitStart { id } => {
+                Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to be started")))
             }
-            Step::Promote { id } => match self.client.promote(id).await {
-                Ok(()) => Ok(Stepped::Moved(format!("promoted {name} ({id:x})"))),
+            ReplaceStep::Promote { id } => match self.client.promote(id).await {
+                Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
                 Err(status) => self.not_in_sync(&members, id, &status).await,
             },
-            Step::Remove { id } => match self.client.remove(id).await {
+            ReplaceStep::Remove { id } => match self.client.remove(id).await {
                 Ok(()) => {
                     self.wanted.is_old_removed = true;
-                    Ok(Stepped::Moved(format!("removed {} ({id:x})", self.wanted.old)))
+                    Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old)))
                 }
                 Err(status) => later(&status, "remove the old member"),
             },
@@ -59,8 +61,8 @@ impl Replacing {
         members: &[Member],
         id: u64,
         status: &Status,
-    ) -> Result<Stepped, RunError<Refusal>> {
-        let waits = later::<Refusal>(status, "promote the new member")?;
+    ) -> Result<StepReport, RunError<ReplaceRefusal>> {
+        let waits = later::<ReplaceRefusal>(status, "promote the new member")?;
         let Some(learner) = members.iter().find(|member| member.id == id) else { return Ok(waits) };
         let Some(learner) = self.client.status(learner).await else { return Ok(waits) };
         let Some(leader) = members.iter().find(|member| member.id == learner.leader) else {
@@ -69,7 +71,7 @@ impl Replacing {
         let Some(leader) = self.client.status(leader).await else { return Ok(waits) };
         let (has, of) = (learner.raft_applied_index, leader.raft_index);
         let line = format!("waiting for {} to be in sync: entry {has} of {of}", self.wanted.new_name);
-        Ok(Stepped::Moved(line))
+        Ok(StepReport::Moved(line))
     }
 
     /// Says how the new member is started.

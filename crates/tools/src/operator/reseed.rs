@@ -5,23 +5,23 @@ use std::time::Duration;
 use api::etcdserverpb::Member;
 use tonic::Code;
 
-use super::client::{Client, Look};
-use super::progress::{self, RunError, Stepped, later};
-use super::reseed_plan::{self, Cluster, Refusal, Step};
+use super::client::{ClusterLook, OperatorClient};
+use super::progress::{self, RunError, StepReport, later};
+use super::reseed_plan::{self, KnownCluster, ReseedRefusal, ReseedStep};
 
 pub struct Reseeding {
-    pub client: Client,
+    pub client: OperatorClient,
     /// Name or id of the member.
     pub wanted: String,
 }
 
 impl Reseeding {
-    pub async fn run(mut self, patience: Duration) -> Result<(), RunError<Refusal>> {
+    pub async fn run(mut self, patience: Duration) -> Result<(), RunError<ReseedRefusal>> {
         progress::run(patience, async || self.step().await).await
     }
 
-    async fn step(&mut self) -> Result<Stepped, RunError<Refusal>> {
-        let Look { members, answering, leader } = match self.client.look().await {
+    async fn step(&mut self) -> Result<StepReport, RunError<ReseedRefusal>> {
+        let ClusterLook { members, answering, leader } = match self.client.look().await {
             Ok(look) => look,
             Err(status) => return later(&status, "list the members"),
         };
@@ -29,32 +29,35 @@ impl Reseeding {
             Ok(alarms) => alarms,
             Err(status) => return later(&status, "list the alarms"),
         };
-        let view = Cluster { members: &members, alarms: &alarms, answering: &answering, leader };
+        let view = KnownCluster { members: &members, alarms: &alarms, answering: &answering, leader };
         match reseed_plan::next(&view, &self.wanted).map_err(RunError::Refused)? {
-            Step::Nothing => {
-                Ok(Stepped::Done(format!("no alarm CORRUPT names {}: there is nothing to do", self.wanted)))
+            ReseedStep::Nothing => Ok(StepReport::Done(format!(
+                "no alarm CORRUPT names {}: there is nothing to do",
+                self.wanted
+            ))),
+            ReseedStep::AwaitAnswer => {
+                Ok(StepReport::Waits(format!("waiting for {} to answer", self.wanted)))
             }
-            Step::AwaitAnswer => Ok(Stepped::Waits(format!("waiting for {} to answer", self.wanted))),
-            Step::AwaitLeader { leader } => Ok(Stepped::Waits(format!(
+            ReseedStep::AwaitLeader { leader } => Ok(StepReport::Waits(format!(
                 "waiting for the leader {leader:x} to hand over: an alarm CORRUPT names it too"
             ))),
-            Step::Reseed(member) => self.reseed(member).await,
+            ReseedStep::Reseed(member) => self.reseed(member).await,
         }
     }
 
     /// Asks the member to take over the leader's state, and clears the alarm once it has.
-    async fn reseed(&mut self, member: &Member) -> Result<Stepped, RunError<Refusal>> {
+    async fn reseed(&mut self, member: &Member) -> Result<StepReport, RunError<ReseedRefusal>> {
         let (name, id) = (&self.wanted, member.id);
         // What the cluster is asked meanwhile is asked of others: this member applies nothing.
         self.client.avoid(member);
         match self.client.reseed(member).await {
-            Ok(0) => Ok(Stepped::Waits(format!("waiting for {name} ({id:x}) to get the leader's state"))),
+            Ok(0) => Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to get the leader's state"))),
             Ok(installed) => match self.client.disarm_corrupt(id).await {
                 Ok(()) => {
                     let line = format!(
                         "{name} ({id:x}) has the leader's state up to entry {installed}, and serves again"
                     );
-                    Ok(Stepped::Done(line))
+                    Ok(StepReport::Done(line))
                 }
                 Err(status) => later(&status, "clear the alarm"),
             },
@@ -65,7 +68,7 @@ impl Reseeding {
             }
             // The alarm is known here and not there yet, or is cleared by another run.
             Err(status) if status.code() == Code::FailedPrecondition => {
-                Ok(Stepped::Moved(status.message().to_owned()))
+                Ok(StepReport::Moved(status.message().to_owned()))
             }
             Err(status) => later(&status, &format!("re-seed {name}")),
         }

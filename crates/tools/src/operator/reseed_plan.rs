@@ -3,7 +3,7 @@
 use api::etcdserverpb::{AlarmMember, AlarmType, Member};
 
 /// What is known of a cluster.
-pub struct Cluster<'a> {
+pub struct KnownCluster<'a> {
     pub members: &'a [Member],
     pub alarms: &'a [AlarmMember],
     /// Members that answer calls of clients.
@@ -13,7 +13,7 @@ pub struct Cluster<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step<'a> {
+pub enum ReseedStep<'a> {
     /// No alarm names the member.
     Nothing,
     /// It does not answer.
@@ -27,7 +27,7 @@ pub enum Step<'a> {
 
 /// Why a member is not re-seeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ReseedRefusal {
     #[error("{0} is not a member of the cluster")]
     NoSuchMember(String),
     #[error("{name} is the name of {count} members: give the id of one of them")]
@@ -44,7 +44,7 @@ pub enum Refusal {
     Quorum { name: String, answering: usize, voters: usize, silent: String },
 }
 
-impl Cluster<'_> {
+impl KnownCluster<'_> {
     /// Whether an alarm CORRUPT names a member, or none for 0.
     fn is_corrupt(&self, member_id: u64) -> bool {
         self.alarms.contains(&AlarmMember { member_id, alarm: AlarmType::Corrupt as i32 })
@@ -55,21 +55,21 @@ impl Cluster<'_> {
     }
 
     /// The member with a name, or with an id in hexadecimal digits.
-    fn member(&self, wanted: &str) -> Result<&Member, Refusal> {
+    fn member(&self, wanted: &str) -> Result<&Member, ReseedRefusal> {
         let id = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
         if let Some(member) = self.members.iter().find(|member| Some(member.id) == id) {
             return Ok(member);
         }
         let named: Vec<&Member> = self.members.iter().filter(|member| member.name == wanted).collect();
         match named[..] {
-            [] => Err(Refusal::NoSuchMember(wanted.to_owned())),
+            [] => Err(ReseedRefusal::NoSuchMember(wanted.to_owned())),
             [member] => Ok(member),
-            _ => Err(Refusal::Ambiguous { name: wanted.to_owned(), count: named.len() }),
+            _ => Err(ReseedRefusal::Ambiguous { name: wanted.to_owned(), count: named.len() }),
         }
     }
 
     /// The voters besides `member` must be a quorum.
-    fn check_quorum(&self, member: &Member, name: &str) -> Result<(), Refusal> {
+    fn check_quorum(&self, member: &Member, name: &str) -> Result<(), ReseedRefusal> {
         let voters: Vec<&Member> = self.members.iter().filter(|member| !member.is_learner).collect();
         let others = || voters.iter().filter(|voter| voter.id != member.id);
         let answering = others().filter(|voter| self.answers(voter)).count();
@@ -79,21 +79,21 @@ impl Cluster<'_> {
         let silent: Vec<&str> =
             others().filter(|voter| !self.answers(voter)).map(|voter| voter.name.as_str()).collect();
         let silent = if silent.is_empty() { "none".to_owned() } else { silent.join(", ") };
-        Err(Refusal::Quorum { name: name.to_owned(), answering, voters: voters.len(), silent })
+        Err(ReseedRefusal::Quorum { name: name.to_owned(), answering, voters: voters.len(), silent })
     }
 }
 
 /// The next step for the member with a name or an id.
-pub fn next<'a>(cluster: &'a Cluster<'_>, wanted: &str) -> Result<Step<'a>, Refusal> {
+pub fn next<'a>(cluster: &'a KnownCluster<'_>, wanted: &str) -> Result<ReseedStep<'a>, ReseedRefusal> {
     let member = cluster.member(wanted)?;
     if !cluster.is_corrupt(member.id) {
-        return if cluster.is_corrupt(0) { Err(Refusal::NoMajority) } else { Ok(Step::Nothing) };
+        return if cluster.is_corrupt(0) { Err(ReseedRefusal::NoMajority) } else { Ok(ReseedStep::Nothing) };
     }
     if cluster.leader != member.id && cluster.leader != 0 && cluster.is_corrupt(cluster.leader) {
-        return Ok(Step::AwaitLeader { leader: cluster.leader });
+        return Ok(ReseedStep::AwaitLeader { leader: cluster.leader });
     }
     cluster.check_quorum(member, wanted)?;
-    Ok(if cluster.answers(member) { Step::Reseed(member) } else { Step::AwaitAnswer })
+    Ok(if cluster.answers(member) { ReseedStep::Reseed(member) } else { ReseedStep::AwaitAnswer })
 }
 
 #[cfg(test)]
@@ -121,12 +121,12 @@ mod tests {
             }
             members.push(Member { id, name, is_learner: word.contains('~'), ..Member::default() });
         }
-        let cluster = Cluster { members: &members, alarms: &alarms, answering: &answering, leader };
+        let cluster = KnownCluster { members: &members, alarms: &alarms, answering: &answering, leader };
         match next(&cluster, wanted) {
-            Ok(Step::Nothing) => "nothing".to_owned(),
-            Ok(Step::AwaitAnswer) => "await".to_owned(),
-            Ok(Step::AwaitLeader { leader }) => format!("await another leader than {leader:x}"),
-            Ok(Step::Reseed(member)) => format!("reseed {}", member.name),
+            Ok(ReseedStep::Nothing) => "nothing".to_owned(),
+            Ok(ReseedStep::AwaitAnswer) => "await".to_owned(),
+            Ok(ReseedStep::AwaitLeader { leader }) => format!("await another leader than {leader:x}"),
+            Ok(ReseedStep::Reseed(member)) => format!("reseed {}", member.name),
             Err(refusal) => refusal.to_string(),
         }
     }

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::figures::{AddressError, Cluster, Source};
-use super::show::{self, HEIGHT_MIN, State, Theme, View, WIDTH_MIN, draw, draw_all};
+use super::figures::{AddressError, ClusterFigures, DocumentSource};
+use super::show::{self, HEIGHT_MIN, ScreenState, ScreenView, Theme, WIDTH_MIN, draw, draw_all};
 use super::terminal;
 use crate::operator::ClientTlsFlags;
 use process::arguments::parse;
@@ -52,7 +52,7 @@ Example:
 
 #[derive(Debug, Parser)]
 #[command(name = "kv-server top", about = ABOUT, after_long_help = MORE)]
-struct Arguments {
+struct TopArguments {
     /// Metrics listeners of the members, as HOST:PORT or with http:// or https://.
     #[arg(long, value_delimiter = ',', required = true, value_name = "HOST:PORT")]
     endpoints: Vec<String>,
@@ -63,7 +63,7 @@ struct Arguments {
     interval: Duration,
     /// View to begin with. With --once, the only one.
     #[arg(long, value_enum)]
-    view: Option<View>,
+    view: Option<ScreenView>,
     /// Print the figures of one interval as text and end. So it is if standard output is no terminal.
     #[arg(long)]
     once: bool,
@@ -105,12 +105,12 @@ enum TopError {
 
 /// The command line, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
-    Arguments::command()
+    TopArguments::command()
 }
 
 /// The whole of the command; `arguments` are those after its name.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Arguments = match parse("kv-server top", arguments) {
+    let arguments: TopArguments = match parse("kv-server top", arguments) {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
@@ -128,7 +128,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn try_run(arguments: &Arguments) -> Result<(), TopError> {
+fn try_run(arguments: &TopArguments) -> Result<(), TopError> {
     if arguments.endpoints.len() > ENDPOINTS_MAX {
         return Err(TopError::Endpoints(arguments.endpoints.len()));
     }
@@ -146,8 +146,8 @@ fn try_run(arguments: &Arguments) -> Result<(), TopError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(TopError::Runtime)?.block_on(async {
         let sources = sources(arguments)?;
-        let mut cluster = Cluster::new(sources.iter().map(Source::address));
-        let mut state = State::new(arguments.view.unwrap_or_default());
+        let mut cluster = ClusterFigures::new(sources.iter().map(DocumentSource::address));
+        let mut state = ScreenState::new(arguments.view.unwrap_or_default());
         if arguments.once || !is_terminal {
             return print_once(arguments, &sources, &mut cluster, &state, theme).await;
         }
@@ -157,7 +157,7 @@ fn try_run(arguments: &Arguments) -> Result<(), TopError> {
 }
 
 /// To be called on a runtime.
-fn sources(arguments: &Arguments) -> Result<Vec<Source>, TopError> {
+fn sources(arguments: &TopArguments) -> Result<Vec<DocumentSource>, TopError> {
     let urls = arguments.tls.with_schemes(&arguments.endpoints);
     let is_secure = urls.iter().any(|url| url.starts_with("https:"));
     // A machine without authorities can still use plain connections.
@@ -165,17 +165,17 @@ fn sources(arguments: &Arguments) -> Result<Vec<Source>, TopError> {
         true => Dialer::to_servers(&arguments.tls.port(), &tokio::runtime::Handle::current())?.to_http1(),
         false => Dialer::default(),
     };
-    let sources: Result<Vec<Source>, AddressError> =
-        urls.iter().map(|url| Source::new(url, &dialer)).collect();
+    let sources: Result<Vec<DocumentSource>, AddressError> =
+        urls.iter().map(|url| DocumentSource::new(url, &dialer)).collect();
     Ok(sources?)
 }
 
 /// Rates need two documents of each member.
 async fn print_once(
-    arguments: &Arguments,
-    sources: &[Source],
-    cluster: &mut Cluster,
-    state: &State,
+    arguments: &TopArguments,
+    sources: &[DocumentSource],
+    cluster: &mut ClusterFigures,
+    state: &ScreenState,
     theme: Theme,
 ) -> Result<(), TopError> {
     let first = tokio::time::Instant::now();
@@ -206,8 +206,8 @@ async fn print_once(
 }
 
 /// Asks all endpoints at the same time.
-async fn look(sources: &[Source], cluster: &mut Cluster) {
-    let answers = join_all(sources.iter().map(Source::document)).await;
+async fn look(sources: &[DocumentSource], cluster: &mut ClusterFigures) {
+    let answers = join_all(sources.iter().map(DocumentSource::document)).await;
     for (endpoint, answer) in cluster.endpoints.iter_mut().zip(answers) {
         endpoint.record(answer);
     }

@@ -11,8 +11,8 @@ use futures_util::stream::FuturesUnordered;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
-use super::figures::{Cluster, Source};
-use super::show::{Next, State, Theme, draw};
+use super::figures::{ClusterFigures, DocumentSource};
+use super::show::{Next, ScreenState, Theme, draw};
 use process::shutdown;
 
 /// Raw mode and the second screen, until it is dropped.
@@ -52,9 +52,9 @@ fn restore_before_panics() {
 
 /// Asks every endpoint again and again, and shows the answers until a key or a signal.
 pub async fn run(
-    sources: &[Source],
-    cluster: &mut Cluster,
-    state: &mut State,
+    sources: &[DocumentSource],
+    cluster: &mut ClusterFigures,
+    state: &mut ScreenState,
     every: Duration,
     theme: Theme,
 ) -> io::Result<()> {
@@ -98,8 +98,8 @@ pub async fn run(
 
 fn show(
     terminal: &mut Terminal<CrosstermBackend<Stdout>>,
-    cluster: &Cluster,
-    state: &State,
+    cluster: &ClusterFigures,
+    state: &ScreenState,
     theme: Theme,
 ) -> io::Result<usize> {
     let mut scroll_max = 0;

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ServerConfig, server};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::handshakes::Handshakes;
-use super::refusals::{Failure, Refusals, reason};
+use super::refusals::{Failure, RefusedHandshakes, reason};
 use super::setup::{Live, Lookups, PortKind};
 use super::stream::Stream;
 use crate::wire::Wire;
@@ -33,7 +33,7 @@ pub struct Acceptor {
     live: Arc<Live>,
     threads: Handle,
     handshakes: Handshakes,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusedHandshakes>,
     lookups: Lookups,
     port: PortKind,
     protocols: Protocols,

@@ -29,14 +29,14 @@ const SOCKET_ENDPOINT: &str = "http://localhost";
 
 /// Where a `unix` or `unixs` URL leads.
 #[derive(Clone)]
-struct Socket {
+struct UnixAddress {
     path: PathBuf,
     is_secure: bool,
 }
 
-fn socket_of(url: &str) -> Option<Socket> {
+fn socket_of(url: &str) -> Option<UnixAddress> {
     let url = Url::parse(url).ok()?;
-    Some(Socket { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
+    Some(UnixAddress { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
 }
 
 /// What is spoken inside TLS.
@@ -98,13 +98,13 @@ impl Dialer {
         self.open(endpoint, None).await
     }
 
-    async fn open(&self, endpoint: &Endpoint, socket: Option<Socket>) -> Result<Channel, String> {
+    async fn open(&self, endpoint: &Endpoint, socket: Option<UnixAddress>) -> Result<Channel, String> {
         let dialer = self.clone();
         let connect = tower::service_fn(move |uri| {
             let (dialer, socket) = (dialer.clone(), socket.clone());
             async move {
                 let connected = match socket {
-                    Some(Socket { path, is_secure }) => dialer.connect_unix(&path, is_secure).await,
+                    Some(UnixAddress { path, is_secure }) => dialer.connect_unix(&path, is_secure).await,
                     None => dialer.connect(uri).await,
                 };
                 connected.map(TokioIo::new)

@@ -31,6 +31,6 @@ mod ports; // both ports of a member
 pub use acceptor::Acceptor;
 pub use certificates::date;
 pub use dialer::Dialer;
-pub use ports::{HandshakeThreads, Port, Shown, Tls, check_files};
+pub use ports::{HandshakeThreads, Port, ShownAddress, Tls, check_files};
 pub use setup::TlsError;
 pub use stream::Stream;

@@ -27,15 +27,15 @@ pub struct Tls {
     clients: Option<Acceptor>,
     peers: Option<Acceptor>,
     dialer: Dialer,
-    shown: Shown,
+    shown: ShownAddress,
     reloads: Vec<Reload>,
 }
 
 /// Certificates that are shown, as they are now. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Shown(Vec<Arc<Live>>);
+pub struct ShownAddress(Vec<Arc<Live>>);
 
-impl Shown {
+impl ShownAddress {
     /// Ports, each with when the first certificate that is shown there ends, in seconds since 1970.
     pub fn ends(&self) -> Vec<(&'static str, i64)> {
         let ends = self.0.iter().filter_map(|live| live.certificate_end());
@@ -50,7 +50,7 @@ impl Tls {
         data_dir: &Path,
         threads: HandshakeThreads<'_>,
     ) -> Result<Tls, TlsError> {
-        let (dialer, shown) = (Dialer::default(), Shown::default());
+        let (dialer, shown) = (Dialer::default(), ShownAddress::default());
         let mut tls = Tls { clients: None, peers: None, dialer, shown, reloads: Vec::new() };
         let years = settings.tls.self_signed_years;
         if let Some(port) = &settings.tls.client {
@@ -74,7 +74,7 @@ impl Tls {
         Ok(tls)
     }
 
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> ShownAddress {
         self.shown.clone()
     }
 

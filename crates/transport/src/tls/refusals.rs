@@ -21,9 +21,9 @@ pub struct Failure {
 
 /// What was logged, and what was not.
 #[derive(Default)]
-pub struct Refusals(Mutex<Pace>);
+pub struct RefusedHandshakes(Mutex<Pace>);
 
-impl Refusals {
+impl RefusedHandshakes {
     pub fn note(&self, port: PortKind, remote: SocketAddr, failure: &Failure) {
         let Some(unlogged) = self.0.lock().next(Instant::now()) else { return };
         let (remote_addr, Failure { server_name, reason }) = (remote.to_string(), failure);

@@ -34,18 +34,18 @@ pub(super) enum Origin {
     Claimed,
 }
 
-type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
-type Key = (Origin, String, u16);
+type AddressLookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+type OriginKey = (Origin, String, u16);
 /// The error is text: it is shared, and an `io::Error` cannot be cloned.
 type SharedLookup = Shared<Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>>;
 
 /// Looks hosts up. Cheap to clone; clones share the bounds.
 #[derive(Clone)]
-pub(super) struct Resolver(Arc<State>);
+pub(super) struct Resolver(Arc<ResolverState>);
 
-struct State {
-    lookup: Lookup,
-    under_way: Mutex<HashMap<Key, SharedLookup>>,
+struct ResolverState {
+    lookup: AddressLookup,
+    under_way: Mutex<HashMap<OriginKey, SharedLookup>>,
     listed: Arc<Semaphore>,
     claimed: Arc<Semaphore>,
 }
@@ -57,8 +57,8 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    fn with(lookup: Lookup) -> Resolver {
-        Resolver(Arc::new(State {
+    fn with(lookup: AddressLookup) -> Resolver {
+        Resolver(Arc::new(ResolverState {
             lookup,
             under_way: Mutex::default(),
             listed: Arc::new(Semaphore::new(LISTED_MAX)),
@@ -75,7 +75,7 @@ impl Resolver {
         found.await.map_err(io::Error::other)
     }
 
-    fn begin(&self, key: Key) -> io::Result<SharedLookup> {
+    fn begin(&self, key: OriginKey) -> io::Result<SharedLookup> {
         let mut under_way = self.0.under_way.lock();
         if let Some(found) = under_way.get(&key) {
             return Ok(found.clone());

@@ -5,12 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use wal::testing::{Crash, SimFs};
-use wal::{Entry, Error, Fs, LogIndex, LogPosition, Options, OwnedEntry, Recovery, Result, Term, Wal};
+use wal::{Entry, Error, Fs, LogIndex, LogPosition, OwnedEntry, Recovery, Result, Term, Wal, WalOptions};
 
 pub const DIR: &str = "/wal";
 pub const IDENTITY: &[u8] = b"member 7";
 /// Small: cuts, spares and releases happen within a few operations.
-pub const OPTIONS: Options = Options { segment_bytes: 8192, salt: [7; 16] };
+pub const OPTIONS: WalOptions = WalOptions { segment_bytes: 8192, salt: [7; 16] };
 
 pub fn dir() -> &'static Path {
     Path::new(DIR)
@@ -62,7 +62,7 @@ pub fn entries<F: Fs>(wal: &Wal<F>) -> Result<Vec<OwnedEntry>> {
 /// Everything that a log says about itself when it is opened.
 pub type Contents = (Recovery, Vec<OwnedEntry>);
 
-pub fn contents(fs: &SimFs, options: Options) -> Result<Contents> {
+pub fn contents(fs: &SimFs, options: WalOptions) -> Result<Contents> {
     let (wal, recovery) = Wal::open(fs.clone(), dir(), options)?;
     let entries = entries(&wal)?;
     Ok((recovery, entries))

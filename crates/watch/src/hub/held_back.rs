@@ -15,7 +15,7 @@
 //!   has come, and not before: streams that wait would drop each other's events without end.
 //! * The owner ends streams that hold theirs, or their turn, for long while others wait.
 
-use base::{ClientId, Held};
+use base::{ClientId, ShareUse};
 
 use super::state::{Hub, HubStream};
 use crate::held_back::WaitingStream;
@@ -29,7 +29,8 @@ impl Hub {
         let held = self.owners.held(owner).min(outside);
         let by_caller = self.owners.held_by_caller(owner).min(outside);
         let all = outside + self.granted_bytes;
-        let held = Held { total: (all + bytes) as u64, connection: held as u64, caller: by_caller as u64 };
+        let held =
+            ShareUse { total: (all + bytes) as u64, connection: held as u64, caller: by_caller as u64 };
         all == 0 || held.leaves_enough(self.limits.handed_bytes_max as u64)
     }
 

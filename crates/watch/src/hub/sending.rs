@@ -9,7 +9,7 @@ use base::ClientId;
 use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
 use super::state::{CLOSED, Hub, HubStream, WatcherState};
 use crate::types::StreamId;
-use crate::wire::{Held, Parcel, ParcelContent};
+use crate::wire::{HeldBytes, Parcel, ParcelContent};
 
 /// The part of the interval that streams add, in units of 1/1024: up to a tenth, so that the notifications of
 /// all streams do not come at the same time.
@@ -133,7 +133,7 @@ impl Hub {
 
     /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`, or before a large one
     /// for which there is no room. Returns what is held of the large ones.
-    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> Vec<Held> {
+    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> Vec<HeldBytes> {
         let Some(slot) = self.slot(id) else { return Vec::new() };
         let (mut bytes, mut parcels, before) = (0, 0, self.streams[slot].outbox.sizes());
         let mut held = Vec::new();

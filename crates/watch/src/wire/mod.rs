@@ -10,5 +10,5 @@ mod encoder; // parcels as gRPC frames
 
 pub use encoder::Encoder;
 pub(crate) use event::put_event;
-pub use parcel::{Held, Parcel};
+pub use parcel::{HeldBytes, Parcel};
 pub(crate) use parcel::{MessagePart, ParcelContent};

@@ -53,9 +53,9 @@ pub(crate) enum ParcelContent {
 
 /// Large bytes of a parcel that a stream was handed.
 #[derive(Clone, Debug)]
-pub struct Held(Weak<ByteCount<[Arc<AtomicUsize>; 2]>>);
+pub struct HeldBytes(Weak<ByteCount<[Arc<AtomicUsize>; 2]>>);
 
-impl Held {
+impl HeldBytes {
     /// Whether the stream has dropped them all.
     pub fn is_dropped(&self) -> bool {
         self.0.strong_count() == 0
@@ -89,13 +89,13 @@ impl Parcel {
     }
 
     /// Has its events counted in these sums until they are dropped. `None` if it has none.
-    pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<Held> {
+    pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<HeldBytes> {
         let (ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. }) = &mut self.content
         else {
             return None;
         };
         let count = Arc::new(ByteCount::new(body.len(), sums));
-        let noticed = Held(Arc::downgrade(&count));
+        let noticed = HeldBytes(Arc::downgrade(&count));
         *body = counted(std::mem::take(body), count);
         Some(noticed)
     }

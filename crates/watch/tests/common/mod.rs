@@ -7,8 +7,8 @@ use api::etcdserverpb::WatchResponse;
 use api::grpc;
 use bytes::{Bytes, BytesMut};
 use mvcc::{
-    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Staging, Store,
-    Writer,
+    CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous, Staging, Store,
+    StoreOptions, Writer,
 };
 use prost::Message;
 use watch::{Encoder, Hub, StreamId, WatchLimits};
@@ -18,14 +18,14 @@ pub const MEMBER: u64 = 77;
 pub const TERM: u64 = 5;
 
 /// Sizes that make every bound matter after a few requests.
-pub fn tiny_options() -> Options {
-    Options {
+pub fn tiny_options() -> StoreOptions {
+    StoreOptions {
         block_bytes: 256,
         block_file_bytes: 4000,
         cache_bytes: 1000,
         checkpoint_due_bytes: 1 << 20,
         changes_per_hold: 2,
-        ..Options::default()
+        ..StoreOptions::default()
     }
 }
 

@@ -68,7 +68,7 @@ const IDLE_PING_SPACING: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// What the reader has seen, for the connection's task.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct ReaderFlags {
     /// Set by the task: no call is open.
     is_idle: AtomicBool,
     /// The client pings more often than the flags allow.
@@ -83,7 +83,7 @@ pub(super) struct Seen {
     reader: AtomicWaker,
 }
 
-impl Seen {
+impl ReaderFlags {
     /// True once, when the client has pinged too often.
     pub(super) fn take_pings_too_often(&self) -> bool {
         self.pings_too_often.load(Relaxed) && self.pings_too_often.swap(false, Relaxed)
@@ -120,24 +120,24 @@ impl Seen {
 }
 
 /// A socket whose frames are counted. What is written passes as it is.
-pub(super) struct Metered<I> {
+pub(super) struct MeteredIo<I> {
     io: I,
     frames: Frames,
-    pace: Pace,
+    pace: FramePace,
     pings: Pings,
-    seen: Arc<Seen>,
+    seen: Arc<ReaderFlags>,
     /// Runs while a header block is incomplete.
     headers_deadline: Option<Pin<Box<Sleep>>>,
     /// Runs while requests wait to be read.
     waiting_pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I: Ends> Metered<I> {
+impl<I: Ends> MeteredIo<I> {
     /// `ping_spacing_min`: etcd's `--grpc-keepalive-min-time`; zero allows any.
-    pub(super) fn new(io: I, ping_spacing_min: Duration, seen: Arc<Seen>) -> Self {
+    pub(super) fn new(io: I, ping_spacing_min: Duration, seen: Arc<ReaderFlags>) -> Self {
         let pings = Pings::new(ping_spacing_min);
-        let (frames, pace) = (Frames::default(), Pace::new());
-        Metered { io, frames, pace, pings, seen, headers_deadline: None, waiting_pause: None }
+        let (frames, pace) = (Frames::default(), FramePace::new());
+        MeteredIo { io, frames, pace, pings, seen, headers_deadline: None, waiting_pause: None }
     }
 
     /// Ready when the socket may be read as far as requests that wait are concerned.
@@ -159,7 +159,7 @@ impl<I: Ends> Metered<I> {
 
     /// Charges what was read.
     fn account(&mut self, bytes: &[u8]) {
-        let Metered { frames, pings, seen, .. } = self;
+        let MeteredIo { frames, pings, seen, .. } = self;
         let (mut tokens, mut small) = (0u32, 0u32);
         frames.feed(bytes, |frame| {
             tokens = tokens.saturating_add(frame.tokens());
@@ -198,7 +198,7 @@ impl<I: Ends> Metered<I> {
     }
 }
 
-impl<I: AsyncRead + Ends + Unpin> AsyncRead for Metered<I> {
+impl<I: AsyncRead + Ends + Unpin> AsyncRead for MeteredIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -230,7 +230,7 @@ impl<I: AsyncRead + Ends + Unpin> AsyncRead for Metered<I> {
     }
 }
 
-impl<I: AsyncWrite + Ends + Unpin> AsyncWrite for Metered<I> {
+impl<I: AsyncWrite + Ends + Unpin> AsyncWrite for MeteredIo<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -265,7 +265,7 @@ impl<I: AsyncWrite + Ends + Unpin> AsyncWrite for Metered<I> {
 }
 
 /// Tokens of one connection.
-struct Pace {
+struct FramePace {
     tokens: i64,
     /// When the passing of time was last counted. The clock is read only when tokens run out.
     counted_at: Instant,
@@ -277,10 +277,10 @@ struct Pace {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Pace {
-    fn new() -> Pace {
+impl FramePace {
+    fn new() -> FramePace {
         let (tokens, counted_at) = (TOKENS_AT_START, Instant::now());
-        Pace { tokens, counted_at, turn_tokens: 0, turn_small: 0, reads_little: false, pause: None }
+        FramePace { tokens, counted_at, turn_tokens: 0, turn_small: 0, reads_little: false, pause: None }
     }
 
     fn earn(&mut self, written: usize) {
@@ -364,7 +364,7 @@ impl Pings {
     }
 
     /// Counts a ping. True when there were too many.
-    fn is_too_early(&mut self, seen: &Seen) -> bool {
+    fn is_too_early(&mut self, seen: &ReaderFlags) -> bool {
         let now = Instant::now();
         let last = self.last.replace(now);
         if self.spacing_min.is_zero() {

@@ -69,7 +69,7 @@ async fn read_of_flood(flood: Vec<u8>, time: Duration) -> usize {
         drop(theirs.write_all(&[b'P'; PREFACE_BYTES]).await);
         while theirs.write_all(&flood).await.is_ok() {}
     });
-    let mut socket = Metered::new(ours, Duration::ZERO, Arc::default());
+    let mut socket = MeteredIo::new(ours, Duration::ZERO, Arc::default());
     let (mut buffer, mut total) = (vec![0; 1 << 12], 0);
     let reading = async {
         loop {
@@ -102,10 +102,10 @@ async fn a_flood_is_read_at_a_bounded_rate_and_requests_at_any() {
 async fn a_connection_whose_requests_wait_is_read_slowly_until_they_are_read() {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     theirs.write_all(&[7; 100 << 10]).await.unwrap();
-    let mut socket = Metered::new(ours, Duration::ZERO, Arc::default());
+    let mut socket = MeteredIo::new(ours, Duration::ZERO, Arc::default());
     let seen = Arc::clone(&socket.seen);
     let mut buffer = [0; 1 << 10];
-    let mut read = async |count: u64, socket: &mut Metered<_>| {
+    let mut read = async |count: u64, socket: &mut MeteredIo<_>| {
         let began = Instant::now();
         for _ in 0..count {
             socket.read_exact(&mut buffer).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_connection_whose_requests_wait_is_not_read_to_the_end_of_what_a_gone_
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     theirs.write_all(&[7; 100 << 10]).await.unwrap();
     let gone = Arc::new(AtomicBool::new(false));
-    let mut socket = Metered::new(Gone(ours, Arc::clone(&gone)), Duration::ZERO, Arc::default());
+    let mut socket = MeteredIo::new(Gone(ours, Arc::clone(&gone)), Duration::ZERO, Arc::default());
     socket.seen.change_waiting(0, WAITING_BYTES_MAX + 1);
     let mut buffer = [0; 1 << 10];
     socket.read_exact(&mut buffer).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_connection_whose_requests_wait_is_not_read_to_the_end_of_what_a_gone_
 
 #[tokio::test]
 async fn answers_pay_for_the_resets_of_a_busy_client() {
-    let mut pace = Pace::new();
+    let mut pace = FramePace::new();
     for _ in 0..60_000 {
         pace.earn(61);
     }
@@ -177,7 +177,7 @@ async fn answers_pay_for_the_resets_of_a_busy_client() {
 
 #[tokio::test]
 async fn pings_are_judged_as_etcd_judges_them() {
-    let seen = Seen::default();
+    let seen = ReaderFlags::default();
     let five_seconds = Duration::from_secs(5);
     let ping = Frame { kind: PING, flags: 0, length: 8 };
     let settings = Frame { kind: SETTINGS, flags: 0, length: 6 };

@@ -4,14 +4,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::http2::{End, ErrorCode};
+use ::http2::{EndOfBody, ErrorCode};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
 use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
-use super::super::wire::Writer;
+use super::super::wire::StreamWriter;
 use super::observer::MessageObserver;
 
 /// The client reset the stream, or the connection broke.
@@ -28,20 +28,20 @@ pub struct Replies {
 /// The sending half of a stream. Shared by the method and by what ends its call; never contended,
 /// since both run in one task.
 pub(super) struct Outgoing {
-    writer: Writer,
+    writer: StreamWriter,
     /// The headers were sent.
     is_open: bool,
     borders: Borders,
 }
 
 impl Outgoing {
-    pub(super) fn new(writer: Writer) -> Arc<Mutex<Outgoing>> {
+    pub(super) fn new(writer: StreamWriter) -> Arc<Mutex<Outgoing>> {
         Arc::new(Mutex::new(Outgoing { writer, is_open: false, borders: Borders::default() }))
     }
 
-    fn opened(&mut self) -> Result<&mut Writer, StreamGone> {
+    fn opened(&mut self) -> Result<&mut StreamWriter, StreamGone> {
         if !self.is_open {
-            self.writer.send_head(&HEADERS, End::More).map_err(|_| StreamGone)?;
+            self.writer.send_head(&HEADERS, EndOfBody::More).map_err(|_| StreamGone)?;
             self.is_open = true;
         }
         Ok(&mut self.writer)
@@ -101,7 +101,10 @@ impl Replies {
             self.account.note_sent_in_turn(part.len());
             let mut outgoing = self.outgoing.lock();
             let (messages, bytes) = outgoing.borders.pass(&part);
-            outgoing.opened()?.send_data(counted(&self.account, part), End::More).map_err(|_| StreamGone)?;
+            outgoing
+                .opened()?
+                .send_data(counted(&self.account, part), EndOfBody::More)
+                .map_err(|_| StreamGone)?;
             drop(outgoing);
             if let Some(observer) = &self.observer {
                 observer.sent(messages, bytes);

@@ -24,12 +24,12 @@ use tonic::Status;
 use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_WITHIN;
-use super::super::wire::Reader;
+use super::super::wire::BodyReader;
 use super::observer::MessageObserver;
 
 /// Reads the requests of one stream.
 pub struct Requests {
-    incoming: Arc<Mutex<Incoming>>,
+    incoming: Arc<Mutex<RequestStream>>,
     /// Runs while a message is incomplete.
     deadline: Option<Pin<Box<Sleep>>>,
     observer: Option<Arc<dyn MessageObserver>>,
@@ -37,8 +37,8 @@ pub struct Requests {
 
 /// The receiving half of a stream. Shared by the method and by what serves its call; never
 /// contended, since both run in one task.
-pub(super) struct Incoming {
-    body: Reader,
+pub(super) struct RequestStream {
+    body: BodyReader,
     bytes_max: usize,
     /// What has arrived and was not read.
     bytes: BytesMut,
@@ -57,10 +57,15 @@ enum End {
     Gone,
 }
 
-impl Incoming {
-    pub(super) fn new(body: Reader, account: &Arc<Account>, bytes_max: usize) -> Arc<Mutex<Incoming>> {
+impl RequestStream {
+    pub(super) fn new(
+        body: BodyReader,
+        account: &Arc<Account>,
+        bytes_max: usize,
+    ) -> Arc<Mutex<RequestStream>> {
         let unread = Unread::new(account);
-        let incoming = Incoming { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
+        let incoming =
+            RequestStream { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
         Arc::new(Mutex::new(incoming))
     }
 
@@ -117,7 +122,7 @@ impl Incoming {
 }
 
 impl Requests {
-    pub(super) fn new(incoming: &Arc<Mutex<Incoming>>) -> Requests {
+    pub(super) fn new(incoming: &Arc<Mutex<RequestStream>>) -> Requests {
         Requests { incoming: Arc::clone(incoming), deadline: None, observer: None }
     }
 
@@ -185,7 +190,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let (reader, _writer) = first_call(ours).await;
-        let incoming = Incoming::new(reader, &Arc::new(Account::new(Arc::default())), 100);
+        let incoming = RequestStream::new(reader, &Arc::new(Account::new(Arc::default())), 100);
         assert!(Requests::new(&incoming).next().await.is_none());
         assert!(incoming.lock().body.take_trailers().is_none());
         client.abort();

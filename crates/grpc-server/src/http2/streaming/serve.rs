@@ -9,9 +9,9 @@ use http::HeaderMap;
 use tonic::Status;
 
 use super::super::shared::ConnectionShared;
-use super::super::wire::{Reader, Writer};
+use super::super::wire::{BodyReader, StreamWriter};
 use super::replies::{Outgoing, Replies};
-use super::requests::{Incoming, Requests};
+use super::requests::{RequestStream, Requests};
 
 /// The methods whose calls are streams in both directions.
 pub trait StreamMethods: Clone + Send + 'static {
@@ -32,14 +32,14 @@ pub trait StreamMethods: Clone + Send + 'static {
 }
 
 /// Serves one call.
-pub(in super::super) async fn serve<T: StreamMethods>(
+pub(crate) async fn serve<T: StreamMethods>(
     methods: T,
     call: T::Call,
-    body: Reader,
-    writer: Writer,
+    body: BodyReader,
+    writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let incoming = Incoming::new(body, &shared.account, shared.limits.message_bytes_max);
+    let incoming = RequestStream::new(body, &shared.account, shared.limits.message_bytes_max);
     let requests = Requests::new(&incoming);
     let outgoing = Outgoing::new(writer);
     let replies = Replies::new(&outgoing, &shared.account);

@@ -32,7 +32,7 @@ impl StreamMethods for EchoStreams {
     }
 
     async fn serve(&self, call: String, mut requests: Requests, mut replies: Replies) -> Status {
-        let _ends = Ends(self.0.clone());
+        let _ends = StreamEnds(self.0.clone());
         while let Some(request) = requests.next().await {
             let request = match request {
                 Ok(request) => request,
@@ -53,22 +53,22 @@ impl StreamMethods for EchoStreams {
     }
 }
 
-struct Ends(mpsc::UnboundedSender<String>);
+struct StreamEnds(mpsc::UnboundedSender<String>);
 
-impl Drop for Ends {
+impl Drop for StreamEnds {
     fn drop(&mut self) {
         let _test_has_ended = self.0.send("ended".to_owned());
     }
 }
 
-struct Bench {
+struct StreamBench {
     client: SendRequest<Bytes>,
     events: mpsc::UnboundedReceiver<String>,
     stop: watch::Sender<bool>,
 }
 
-impl Bench {
-    async fn new() -> Bench {
+impl StreamBench {
+    async fn new() -> StreamBench {
         let (ours, theirs) = duplex(1 << 20);
         let (done, events) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
@@ -78,7 +78,7 @@ impl Bench {
         let client = client.data_frame_budget(64 << 20).handshake(theirs);
         let (client, connection) = client.await.unwrap();
         tokio::spawn(connection);
-        Bench { client, events, stop }
+        StreamBench { client, events, stop }
     }
 
     async fn open(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
@@ -138,7 +138,7 @@ async fn end(response: ResponseFuture) -> (String, String) {
 #[tokio::test(start_paused = true)]
 async fn a_stream_stays_open_while_it_is_idle_and_after_its_requests_have_ended() {
     for path in ["/echo", "/relayed"] {
-        let mut bench = Bench::new().await;
+        let mut bench = StreamBench::new().await;
         let (response, mut requests) = bench.open(path).await;
         requests.send_data(message(10), false).unwrap();
         let mut body = response.await.unwrap().into_body();
@@ -158,7 +158,7 @@ async fn a_stream_stays_open_while_it_is_idle_and_after_its_requests_have_ended(
 #[tokio::test]
 async fn messages_are_cut_at_their_borders_however_they_arrive() {
     for parts in [1, 2, 3, 7, 1000] {
-        let mut bench = Bench::new().await;
+        let mut bench = StreamBench::new().await;
         let (response, mut requests) = bench.open("/echo").await;
         let sizes = [0, 1, 100, 0, 40_000, 3];
         let bytes: Vec<u8> = sizes.iter().flat_map(|size| message(*size)).collect();
@@ -185,13 +185,13 @@ async fn a_wrong_message_ends_the_call_in_the_words_of_grpc_go() {
         (vec![1, 0, 0, 0, 0], "13", "grpc: compressed flag set with identity or empty encoding".to_owned()),
     ];
     for (bytes, code, text) in cases {
-        let bench = Bench::new().await;
+        let bench = StreamBench::new().await;
         let (response, mut requests) = bench.open("/echo").await;
         requests.send_data(message(3), false).unwrap();
         requests.send_data(bytes.into(), false).unwrap();
         assert_eq!(end(response).await, (code.to_owned(), text));
     }
-    let bench = Bench::new().await;
+    let bench = StreamBench::new().await;
     let (response, mut requests) = bench.open("/echo").await;
     requests.send_data(message(100).slice(..50), true).unwrap();
     assert_eq!(end(response).await, ("13".to_owned(), "unexpected EOF".to_owned()));
@@ -199,7 +199,7 @@ async fn a_wrong_message_ends_the_call_in_the_words_of_grpc_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_has_begun_has_to_arrive_in_its_time() {
-    let bench = Bench::new().await;
+    let bench = StreamBench::new().await;
     let (response, mut requests) = bench.open("/echo").await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     let began = Instant::now();
@@ -210,7 +210,7 @@ async fn a_message_that_has_begun_has_to_arrive_in_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_costs_what_its_window_holds() {
-    let mut bench = Bench::new().await;
+    let mut bench = StreamBench::new().await;
     let (response, mut requests) = bench.open("/flood").await;
     requests.send_data(message(10_000), false).unwrap();
     let mut sent = 0;
@@ -225,7 +225,7 @@ async fn a_client_that_does_not_read_costs_what_its_window_holds() {
 #[tokio::test(start_paused = true)]
 async fn requests_wait_while_the_client_does_not_read_and_none_is_lost() {
     const REQUESTS: usize = 60_000;
-    let bench = Bench::new().await;
+    let bench = StreamBench::new().await;
     let (response, mut requests) = bench.open("/echo").await;
     for _ in 0..REQUESTS {
         requests.send_data(message(10), false).unwrap();
@@ -239,7 +239,7 @@ async fn requests_wait_while_the_client_does_not_read_and_none_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_ends_the_call_whatever_it_waits_for() {
     for (path, half_closes) in [("/echo", false), ("/echo", true), ("/flood", false)] {
-        let mut bench = Bench::new().await;
+        let mut bench = StreamBench::new().await;
         let (_response, mut requests) = bench.open(path).await;
         requests.send_data(message(10_000), half_closes).unwrap();
         while timeout(Duration::from_secs(1), bench.events.recv()).await.is_ok() {}
@@ -251,7 +251,7 @@ async fn a_reset_ends_the_call_whatever_it_waits_for() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_streams_at_once() {
     for path in ["/echo", "/relayed"] {
-        let bench = Bench::new().await;
+        let bench = StreamBench::new().await;
         let (response, mut requests) = bench.open(path).await;
         requests.send_data(message(10), false).unwrap();
         let response = response.await.unwrap();

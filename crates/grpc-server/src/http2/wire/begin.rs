@@ -8,23 +8,23 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::heads::RequestHead;
-use super::reader::Reader;
-use super::state::{Begun, Wire};
-use super::writer::Writer;
+use super::reader::BodyReader;
+use super::state::{BegunRequest, Wire};
+use super::writer::StreamWriter;
 
-impl Begun {
+impl BegunRequest {
     /// The head, without the field that [`Begun::varying`] has.
-    pub(in super::super) fn head(&self) -> &RequestHead {
+    pub(crate) fn head(&self) -> &RequestHead {
         &self.head
     }
 
     /// The value of the field that varies, if the head is without it.
-    pub(in super::super) fn varying(&self) -> Option<&[u8]> {
+    pub(crate) fn varying(&self) -> Option<&[u8]> {
         self.varying.as_ref().map(Varying::as_bytes)
     }
 
     /// The head as it was sent, with the field that varies by its name.
-    pub(in super::super) fn whole_head(&self, varying: &'static str) -> Cow<'_, RequestHead> {
+    pub(crate) fn whole_head(&self, varying: &'static str) -> Cow<'_, RequestHead> {
         match self.varying().and_then(|value| HeaderValue::from_bytes(value).ok()) {
             Some(value) => Cow::Owned(self.head.with(HeaderName::from_static(varying), value)),
             None => Cow::Borrowed(&self.head),
@@ -32,18 +32,18 @@ impl Begun {
     }
 
     /// The body, if it is complete.
-    pub(in super::super) fn whole(&self) -> Option<&Bytes> {
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
         self.whole.as_ref()
     }
 
     /// Both halves of the stream.
-    pub(in super::super) fn open(mut self, wire: &Arc<Wire>) -> (Reader, Writer) {
+    pub(crate) fn open(mut self, wire: &Arc<Wire>) -> (BodyReader, StreamWriter) {
         self.keep();
         let has_entry = self.whole.is_none();
         let reader = match self.whole {
-            Some(whole) => Reader::whole(whole),
-            None => Reader::arriving(wire, self.stream),
+            Some(whole) => BodyReader::whole(whole),
+            None => BodyReader::arriving(wire, self.stream),
         };
-        (reader, Writer::new(wire, self.stream, has_entry))
+        (reader, StreamWriter::new(wire, self.stream, has_entry))
     }
 }

@@ -11,13 +11,13 @@ use bytes::{Bytes, BytesMut};
 const WHOLE_FRAME_BYTES_MIN: usize = 1 << 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingFrames {
     frames: VecDeque<Bytes>,
     /// Small frames that came after them.
     small: BytesMut,
 }
 
-impl Waiting {
+impl WaitingFrames {
     pub(super) fn push(&mut self, frame: Bytes) {
         if frame.len() < WHOLE_FRAME_BYTES_MIN {
             self.small.extend_from_slice(&frame);
@@ -55,7 +55,7 @@ mod tests {
         let sizes = [1, 2, 1024, 3, 4, 5000, 6, 7];
         let frames: Vec<Bytes> =
             sizes.iter().zip(0..).map(|(size, value)| vec![value; *size].into()).collect();
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingFrames::default();
         frames.iter().for_each(|frame| waiting.push(frame.clone()));
         let read: Vec<Bytes> = std::iter::from_fn(|| waiting.pop()).collect();
         assert_eq!(read.iter().map(Bytes::len).collect::<Vec<_>>(), [3, 1024, 7, 5000, 13]);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http2::{Limits, Progress, Tick};
+use ::http2::{Limits, ProcessResult, Tick};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::account::Account;
-use super::state::{Begun, State, Wire};
+use super::state::{BegunRequest, Wire, WireState};
 
 /// A connection that has read and written nothing for so long gives back memory that it does not need.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ const TURN_READ_BYTES: usize = 128 << 10;
 const FIRST_READ_BYTES: usize = 1024;
 
 /// What the connection's task does next.
-pub(in super::super) enum Turn {
-    Call(Begun),
+pub(crate) enum Turn {
+    Call(BegunRequest),
     /// Streams were reset.
     Resets,
     /// Nothing was read or written for [`IDLE_AFTER`].
@@ -44,13 +44,13 @@ pub(in super::super) enum Turn {
 }
 
 /// Moves bytes between the socket and the state machine. Dropped, it ends the connection.
-pub(in super::super) struct Driven<I> {
+pub(crate) struct WireDriver<I> {
     io: I,
     wire: Arc<Wire>,
     account: Arc<Account>,
     output_bytes_max: usize,
     started: Instant,
-    progress: Progress,
+    progress: ProcessResult,
     needs_flush: bool,
     /// Output that the socket did not take, as it was counted.
     unwritten: usize,
@@ -73,20 +73,20 @@ pub(in super::super) struct Driven<I> {
 }
 
 /// What one step came to.
-enum Step {
+enum DriveStep {
     GoOn,
     Closed,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
-    pub(in super::super) fn new(io: I, limits: Limits, account: Arc<Account>) -> Driven<I> {
-        Driven {
+impl<I: AsyncRead + AsyncWrite + Unpin> WireDriver<I> {
+    pub(crate) fn new(io: I, limits: Limits, account: Arc<Account>) -> WireDriver<I> {
+        WireDriver {
             io,
             output_bytes_max: limits.output_bytes_max,
             wire: Wire::new(limits),
             account,
             started: Instant::now(),
-            progress: Progress::NeedBytes,
+            progress: ProcessResult::NeedBytes,
             needs_flush: false,
             unwritten: 0,
             timer: Box::pin(sleep(IDLE_AFTER)),
@@ -101,27 +101,27 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         }
     }
 
-    pub(in super::super) fn wire(&self) -> &Arc<Wire> {
+    pub(crate) fn wire(&self) -> &Arc<Wire> {
         &self.wire
     }
 
     /// Ready with true when the client's preface and first SETTINGS have come, with false when the connection
     /// has ended before.
-    pub(in super::super) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+    pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
         loop {
             if state.connection.is_open() {
                 return Poll::Ready(true);
             }
-            if let Step::Closed = ready!(self.poll_step(&mut state, context)) {
+            if let DriveStep::Closed = ready!(self.poll_step(&mut state, context)) {
                 return Poll::Ready(false);
             }
         }
     }
 
     /// Reads and writes, until there is a request, if requests are accepted, or streams were reset.
-    pub(in super::super) fn poll_turn(&mut self, accepts: bool, context: &mut Context<'_>) -> Poll<Turn> {
+    pub(crate) fn poll_turn(&mut self, accepts: bool, context: &mut Context<'_>) -> Poll<Turn> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
         state.note_awake();
@@ -131,8 +131,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
                 return Poll::Ready(Turn::Call(begun));
             }
             match self.poll_step(&mut state, context) {
-                Poll::Ready(Step::GoOn) => {}
-                Poll::Ready(Step::Closed) => return Poll::Ready(Turn::Closed),
+                Poll::Ready(DriveStep::GoOn) => {}
+                Poll::Ready(DriveStep::Closed) => return Poll::Ready(Turn::Closed),
                 Poll::Pending if state.take_new_resets() => return Poll::Ready(Turn::Resets),
                 Poll::Pending if std::mem::take(&mut self.became_idle) => return Poll::Ready(Turn::Idle),
                 Poll::Pending => return Poll::Pending,
@@ -141,45 +141,47 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     }
 
     /// The next request that was read already.
-    pub(in super::super) fn next_begun(&self) -> Option<Begun> {
+    pub(crate) fn next_begun(&self) -> Option<BegunRequest> {
         self.wire.state.lock().next_begun()
     }
 
-    fn poll_step(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<Step> {
+    fn poll_step(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<DriveStep> {
         let written = self.poll_write(state, context);
         state.is_blocked = written.is_pending();
         self.count_unwritten(if state.is_blocked { state.connection.output().len() } else { 0 });
         if let Poll::Ready(Err(_)) = written {
-            return Poll::Ready(Step::Closed);
+            return Poll::Ready(DriveStep::Closed);
         }
         if std::mem::take(&mut state.was_closed) {
             self.process(state);
         }
-        if state.connection.is_drained() || matches!(self.progress, Progress::Failed { .. }) {
+        if state.connection.is_drained() || matches!(self.progress, ProcessResult::Failed { .. }) {
             let _nothing_waits = ready!(written);
-            return self.poll_close(context).map(|()| Step::Closed);
+            return self.poll_close(context).map(|()| DriveStep::Closed);
         }
         match self.progress {
-            Progress::More => self.process(state),
-            Progress::OutputFull if state.connection.output().len() <= self.output_bytes_max => {
+            ProcessResult::More => self.process(state),
+            ProcessResult::OutputFull if state.connection.output().len() <= self.output_bytes_max => {
                 self.process(state);
             }
-            Progress::Paused { until } if self.now() >= until => self.process(state),
-            Progress::Paused { until } => {
+            ProcessResult::Paused { until } if self.now() >= until => self.process(state),
+            ProcessResult::Paused { until } => {
                 self.set_timer(self.started + Duration::from_millis(until));
                 return self.poll_timer(state, context);
             }
-            Progress::NeedBytes => match self.poll_read(state, context) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Step::Closed),
+            ProcessResult::NeedBytes => match self.poll_read(state, context) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(DriveStep::Closed),
                 Poll::Ready(Ok(_)) => self.process(state),
                 Poll::Pending => return self.poll_timer(state, context),
             },
-            Progress::OutputFull | Progress::Failed { .. } => return self.poll_timer(state, context),
+            ProcessResult::OutputFull | ProcessResult::Failed { .. } => {
+                return self.poll_timer(state, context);
+            }
         }
-        Poll::Ready(Step::GoOn)
+        Poll::Ready(DriveStep::GoOn)
     }
 
-    fn process(&mut self, state: &mut State) {
+    fn process(&mut self, state: &mut WireState) {
         self.progress = state.connection.process(self.now());
         self.wire.hand_out(state);
     }
@@ -202,7 +204,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     }
 
     /// Ready when everything was written.
-    fn poll_write(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.release_pong(state);
         while !state.connection.output().is_empty() {
             self.needs_flush = true;
@@ -222,11 +224,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     }
 
     /// Sends the answer of a PING that waits, if other output leaves now or none is expected soon.
-    fn release_pong(&mut self, state: &mut State) {
+    fn release_pong(&mut self, state: &mut WireState) {
         if !state.connection.has_held_pong() {
             return;
         }
-        let is_paused = matches!(self.progress, Progress::Paused { .. });
+        let is_paused = matches!(self.progress, ProcessResult::Paused { .. });
         if !self.has_called || is_paused || !state.connection.output().is_empty() {
             state.connection.send_pong();
             self.pong_at = None;
@@ -239,7 +241,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
         }
     }
 
-    fn poll_read(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.read_in_turn >= TURN_READ_BYTES {
             self.read_in_turn = 0;
             context.waker().wake_by_ref();
@@ -261,7 +263,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     }
 
     /// Reads without a buffer of the connection, which gets one when something has come.
-    fn poll_first_read(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_first_read(
+        &mut self,
+        state: &mut WireState,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         let mut bytes = [MaybeUninit::uninit(); FIRST_READ_BYTES];
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(&mut self.io).poll_read(context, &mut read))?;
@@ -280,20 +286,20 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
 
     /// Ready to go on at the end of a pause, or of the time of an answer of a PING. Otherwise looks whether the
     /// connection is idle.
-    fn poll_timer(&mut self, state: &mut State, context: &mut Context<'_>) -> Poll<Step> {
+    fn poll_timer(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<DriveStep> {
         while self.is_timer_armed {
             ready!(self.timer.as_mut().poll(context));
             self.is_timer_armed = false;
-            if let Progress::Paused { .. } = self.progress {
+            if let ProcessResult::Paused { .. } = self.progress {
                 self.set_next_timer();
-                return Poll::Ready(Step::GoOn);
+                return Poll::Ready(DriveStep::GoOn);
             }
             let now = Instant::now();
             if self.pong_at.is_some_and(|pong_at| pong_at <= now) {
                 self.pong_at = None;
                 self.has_called = false;
                 self.set_next_timer();
-                return Poll::Ready(Step::GoOn);
+                return Poll::Ready(DriveStep::GoOn);
             }
             // It was set for an answer of a PING, which may have left with other output.
             if now < self.look_at {
@@ -331,7 +337,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Driven<I> {
     }
 }
 
-impl<I> Driven<I> {
+impl<I> WireDriver<I> {
     fn count_unwritten(&mut self, bytes: usize) {
         if bytes != self.unwritten {
             self.account.change_unsent(self.unwritten, bytes);
@@ -340,7 +346,7 @@ impl<I> Driven<I> {
     }
 }
 
-impl<I> Drop for Driven<I> {
+impl<I> Drop for WireDriver<I> {
     fn drop(&mut self) {
         self.count_unwritten(0);
         self.wire.state.lock().end();
@@ -349,7 +355,7 @@ impl<I> Drop for Driven<I> {
 
 #[cfg(test)]
 mod tests {
-    use ::http2::{End, HeaderBlock};
+    use ::http2::{EndOfBody, HeaderBlock};
     use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 
     use super::super::testing::counted_stream;
@@ -369,13 +375,13 @@ mod tests {
     }
 
     /// A client that has asked for something and reads nothing, and what its connection holds.
-    async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::Writer) {
+    async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::StreamWriter) {
         let (ours, mut theirs) = duplex(4096);
         theirs.write_all(&hello_and_a_request()).await.unwrap();
         let account = Arc::new(Account::new(Arc::default()));
         let mut writer = counted_stream(ours, Arc::clone(&account)).await;
-        writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
-        writer.send_data(vec![0; ANSWER_BYTES].into(), End::More).unwrap();
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
+        writer.send_data(vec![0; ANSWER_BYTES].into(), EndOfBody::More).unwrap();
         // The connection's task runs when this one waits.
         sleep(Duration::from_millis(1)).await;
         (theirs, account, writer)
@@ -400,17 +406,17 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(1), gone).await.expect("the stream is notified");
         sleep(Duration::from_millis(1)).await;
         assert_eq!(account.unsent(), 0);
-        assert!(writer.send_data(vec![0; 10].into(), End::More).is_err());
+        assert!(writer.send_data(vec![0; 10].into(), EndOfBody::More).is_err());
     }
 
     /// A connection with a request, and a socket that takes so many bytes.
     async fn asked(
         room: usize,
         limits: Limits,
-    ) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+    ) -> (DuplexStream, WireDriver<DuplexStream>, super::super::StreamWriter) {
         let (ours, mut client) = duplex(room);
         client.write_all(&hello_and_a_request()).await.unwrap();
-        let mut connection = Driven::new(ours, limits, Arc::new(Account::new(Arc::default())));
+        let mut connection = WireDriver::new(ours, limits, Arc::new(Account::new(Arc::default())));
         let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
         else {
             panic!("a request was sent");
@@ -420,7 +426,7 @@ mod tests {
     }
 
     /// How often the task of a connection runs within a minute in which its client sends nothing.
-    async fn runs_in_a_minute(connection: &mut Driven<DuplexStream>) -> u32 {
+    async fn runs_in_a_minute(connection: &mut WireDriver<DuplexStream>) -> u32 {
         let mut runs = 0;
         let turns = async {
             loop {
@@ -438,11 +444,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_whose_streams_are_idle_gives_memory_back_and_sleeps() {
         let (_client, mut connection, mut writer) = asked(1 << 20, Limits::default()).await;
-        writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         let mut answered = 0;
         // The first time after the request, and then after answers that follow from no read.
         for _ in 0..2 {
-            writer.send_data(vec![0; 20_000].into(), End::More).unwrap();
+            writer.send_data(vec![0; 20_000].into(), EndOfBody::More).unwrap();
             answered += 20_000;
             let runs = runs_in_a_minute(&mut connection).await;
             assert!(runs <= 5, "{runs} runs");
@@ -457,18 +463,20 @@ mod tests {
     const PONG: [u8; 17] = *b"\0\0\x08\x06\x01\0\0\0\0payload1";
 
     /// A connection with a request, whose client has read all that was sent so far.
-    async fn called() -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+    async fn called() -> (DuplexStream, WireDriver<DuplexStream>, super::super::StreamWriter) {
         called_within(Limits::default()).await
     }
 
-    async fn called_within(limits: Limits) -> (DuplexStream, Driven<DuplexStream>, super::super::Writer) {
+    async fn called_within(
+        limits: Limits,
+    ) -> (DuplexStream, WireDriver<DuplexStream>, super::super::StreamWriter) {
         let (mut client, mut connection, writer) = asked(4096, limits).await;
         run_for(&mut connection, Duration::from_millis(1)).await;
         read_all(&mut client);
         (client, connection, writer)
     }
 
-    async fn run_for(connection: &mut Driven<DuplexStream>, time: Duration) {
+    async fn run_for(connection: &mut WireDriver<DuplexStream>, time: Duration) {
         let turns = std::future::poll_fn(|context| connection.poll_turn(true, context));
         assert!(tokio::time::timeout(time, turns).await.is_err(), "nothing is asked for");
     }
@@ -488,7 +496,7 @@ mod tests {
         client.write_all(&PING).await.unwrap();
         run_for(&mut connection, PONG_WITHIN / 2).await;
         assert!(read_all(&mut client).is_empty());
-        writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         run_for(&mut connection, Duration::from_millis(1)).await;
         let read = read_all(&mut client);
         assert!(read.len() > PONG.len() && read.ends_with(&PONG), "{read:?}");
@@ -519,7 +527,7 @@ mod tests {
             called_within(Limits { control_frames_max: 10, ..Limits::default() }).await;
         client.write_all(&[&PING[..], &PRIORITY.repeat(10)].concat()).await.unwrap();
         run_for(&mut connection, Duration::from_millis(100)).await;
-        assert!(matches!(connection.progress, Progress::Paused { .. }));
+        assert!(matches!(connection.progress, ProcessResult::Paused { .. }));
         assert_eq!(read_all(&mut client), PONG);
         let idle = std::future::poll_fn(|context| connection.poll_turn(true, context));
         assert!(matches!(tokio::time::timeout(3 * IDLE_AFTER, idle).await, Ok(Turn::Idle)));
@@ -561,7 +569,7 @@ mod tests {
         let (ours, mut client) = duplex(4096);
         client.write_all(b"no preface of HTTP/2, however long").await.unwrap();
         let account = Arc::new(Account::new(Arc::default()));
-        let mut connection = Driven::new(NeverShut(ours), Limits::default(), account);
+        let mut connection = WireDriver::new(NeverShut(ours), Limits::default(), account);
         let began = Instant::now();
         let opened = std::future::poll_fn(|context| connection.poll_open(context));
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), opened).await, Ok(false));

@@ -13,10 +13,10 @@ const REMEMBERED_BYTES_MAX: usize = 2048;
 
 /// The head of a request.
 #[derive(Clone, Debug)]
-pub(in super::super) struct RequestHead {
-    pub(in super::super) method: Method,
-    pub(in super::super) uri: Uri,
-    pub(in super::super) headers: HeaderMap,
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
 }
 
 impl RequestHead {
@@ -47,7 +47,7 @@ impl RequestHead {
     }
 
     /// A request with this head.
-    pub(in super::super) fn request<B>(&self, body: B) -> http::Request<B> {
+    pub(crate) fn request<B>(&self, body: B) -> http::Request<B> {
         let mut request = http::Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
@@ -68,13 +68,13 @@ pub(super) fn header_map(fields: &[Field]) -> Option<HeaderMap> {
 }
 
 /// The head of a response, encoded.
-pub(in super::super) fn response_block<B>(response: &Response<B>) -> HeaderBlock {
+pub(crate) fn response_block<B>(response: &Response<B>) -> HeaderBlock {
     let fields = response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     HeaderBlock::new(std::iter::once((":status", response.status().as_str().as_bytes())).chain(fields))
 }
 
 /// Trailers, encoded.
-pub(in super::super) fn trailers_block(trailers: &HeaderMap) -> HeaderBlock {
+pub(crate) fn trailers_block(trailers: &HeaderMap) -> HeaderBlock {
     HeaderBlock::new(trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
 }
 

@@ -28,11 +28,11 @@ mod begin; // both halves of a request
 
 mod drive; // the socket
 
-pub(super) use drive::{Driven, Turn};
+pub(super) use drive::{Turn, WireDriver};
 pub(super) use heads::{RequestHead, response_block, trailers_block};
-pub(super) use reader::Reader;
-pub(super) use state::{Begun, Wire};
-pub(super) use writer::Writer;
+pub(super) use reader::BodyReader;
+pub(super) use state::{BegunRequest, Wire};
+pub(super) use writer::StreamWriter;
 
 #[cfg(test)]
 pub(super) mod testing; // a connection for tests

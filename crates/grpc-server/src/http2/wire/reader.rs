@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::http2::{Gone, StreamId};
+use ::http2::{StreamEnded, StreamId};
 use bytes::Bytes;
 use http::HeaderMap;
 
@@ -11,7 +11,7 @@ use super::state::{Next, Wire};
 
 /// The body of one request. What was read counts against the window of the client until it is released, or
 /// this is dropped.
-pub(in super::super) struct Reader(Body);
+pub(crate) struct BodyReader(Body);
 
 enum Body {
     Whole(Option<Bytes>),
@@ -28,21 +28,27 @@ struct Arriving {
     discards_rest: bool,
 }
 
-impl Reader {
-    pub(super) fn whole(body: Bytes) -> Reader {
-        Reader(Body::Whole(Some(body).filter(|body| !body.is_empty())))
+impl BodyReader {
+    pub(super) fn whole(body: Bytes) -> BodyReader {
+        BodyReader(Body::Whole(Some(body).filter(|body| !body.is_empty())))
     }
 
-    pub(super) fn arriving(wire: &Arc<Wire>, stream: StreamId) -> Reader {
+    pub(super) fn arriving(wire: &Arc<Wire>, stream: StreamId) -> BodyReader {
         let wire = Arc::clone(wire);
-        Reader(Body::Arriving(Arriving { wire, stream, unreleased: 0, trailers: None, discards_rest: false }))
+        BodyReader(Body::Arriving(Arriving {
+            wire,
+            stream,
+            unreleased: 0,
+            trailers: None,
+            discards_rest: false,
+        }))
     }
 
     /// The next bytes, in order; None after the last.
-    pub(in super::super) fn poll_data(
+    pub(crate) fn poll_data(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Gone>>> {
+    ) -> Poll<Option<Result<Bytes, StreamEnded>>> {
         let arriving = match &mut self.0 {
             Body::Whole(body) => return Poll::Ready(body.take().map(Ok)),
             Body::Arriving(arriving) => arriving,
@@ -57,17 +63,17 @@ impl Reader {
                 arriving.trailers = trailers.or(arriving.trailers.take());
                 None
             }
-            Next::Gone => Some(Err(Gone)),
+            Next::Gone => Some(Err(StreamEnded)),
         })
     }
 
     /// As [`Reader::poll_data`].
-    pub(in super::super) async fn data(&mut self) -> Option<Result<Bytes, Gone>> {
+    pub(crate) async fn data(&mut self) -> Option<Result<Bytes, StreamEnded>> {
         std::future::poll_fn(|context| self.poll_data(context)).await
     }
 
     /// Trailers of the request. To be taken after the end.
-    pub(in super::super) fn take_trailers(&mut self) -> Option<HeaderMap> {
+    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.0 {
             Body::Whole(_) => None,
             Body::Arriving(arriving) => arriving.trailers.take().map(|trailers| *trailers),
@@ -75,7 +81,7 @@ impl Reader {
     }
 
     /// Whether everything was read.
-    pub(in super::super) fn is_end(&self) -> bool {
+    pub(crate) fn is_end(&self) -> bool {
         match &self.0 {
             Body::Whole(body) => body.is_none(),
             Body::Arriving(Arriving { wire, stream, trailers, .. }) => {
@@ -87,14 +93,14 @@ impl Reader {
     /// Once this is dropped, what comes is discarded, and the stream stays open after its answer until the
     /// request ends or its [`Writer`](super::Writer) is dropped. Without this call it is reset with its
     /// answer.
-    pub(in super::super) fn discard_when_dropped(&mut self) {
+    pub(crate) fn discard_when_dropped(&mut self) {
         if let Body::Arriving(arriving) = &mut self.0 {
             arriving.discards_rest = true;
         }
     }
 
     /// Gives the windows of bytes back that were read.
-    pub(in super::super) fn release(&mut self, bytes: usize) {
+    pub(crate) fn release(&mut self, bytes: usize) {
         let Body::Arriving(arriving) = &mut self.0 else { return };
         arriving.unreleased = arriving.unreleased.saturating_sub(bytes);
         let mut state = arriving.wire.state.lock();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::bodies::Waiting;
+use super::bodies::WaitingFrames;
 use super::heads::{Heads, RequestHead, header_map};
 
 /// A message below this is copied out of the receive buffer, which can then be used again. A larger one keeps
@@ -18,19 +18,19 @@ use super::heads::{Heads, RequestHead, header_map};
 const COPIED_BYTES_MAX: usize = 1 << 10;
 
 /// One connection, shared by its task and the handles of its streams.
-pub(in super::super) struct Wire {
-    pub(super) state: Mutex<State>,
+pub(crate) struct Wire {
+    pub(super) state: Mutex<WireState>,
     /// A stream was reset since the connection was opened.
     has_resets: AtomicBool,
 }
 
-pub(super) struct State {
+pub(super) struct WireState {
     pub(super) connection: Connection,
     /// Streams that wait for something, or whose request is incomplete.
     streams: BTreeMap<StreamId, Entry>,
     /// Requests that wait to be taken, by ascending id. A stream that is reset leaves, so there are never
     /// more than live streams, however long no request is accepted.
-    begun: VecDeque<Begun>,
+    begun: VecDeque<BegunRequest>,
     heads: Heads,
     /// A stream was reset since this was taken.
     new_resets: bool,
@@ -46,7 +46,7 @@ pub(super) struct State {
 }
 
 /// A request that has begun.
-pub(in super::super) struct Begun {
+pub(crate) struct BegunRequest {
     pub(super) stream: StreamId,
     pub(super) head: Arc<RequestHead>,
     /// The value of the field that varies, if the head is without it.
@@ -60,7 +60,7 @@ pub(in super::super) struct Begun {
 /// What is known and waited for on one stream.
 #[derive(Default)]
 struct Entry {
-    body: Waiting,
+    body: WaitingFrames,
     trailers: Option<Box<HeaderMap>>,
     has_ended: bool,
     reader: Option<Waker>,
@@ -78,7 +78,7 @@ pub(super) enum Next {
     Gone,
 }
 
-impl Begun {
+impl BegunRequest {
     /// Copies a small body out of the receive buffer.
     pub(super) fn keep(&mut self) {
         self.is_new = false;
@@ -92,7 +92,7 @@ impl Wire {
     pub(super) fn new(limits: Limits) -> Arc<Wire> {
         let mut connection = Connection::new(limits, 0);
         connection.hold_pongs(true);
-        let state = State {
+        let state = WireState {
             connection,
             streams: BTreeMap::new(),
             begun: VecDeque::new(),
@@ -109,9 +109,9 @@ impl Wire {
 
     /// Sends the whole answer of a request that no handle was made for, as
     /// [`Writer::send_at_once`](super::Writer::send_at_once). True as well if nothing can be sent any more.
-    pub(in super::super) fn answer_at_once(
+    pub(crate) fn answer_at_once(
         &self,
-        begun: &Begun,
+        begun: &BegunRequest,
         head: &HeaderBlock,
         body: &[u8],
         trailers: &HeaderBlock,
@@ -128,7 +128,7 @@ impl Wire {
     }
 
     /// Takes what the state machine has for the streams.
-    pub(super) fn hand_out(&self, state: &mut State) {
+    pub(super) fn hand_out(&self, state: &mut WireState) {
         while let Some(event) = state.connection.next_event() {
             if matches!(event, Event::Reset { .. }) {
                 self.has_resets.store(true, Relaxed);
@@ -139,7 +139,7 @@ impl Wire {
 
     /// To be called after each change by a handle: events are handed out, and output wakes the connection's
     /// task.
-    pub(super) fn changed(&self, state: &mut State) {
+    pub(super) fn changed(&self, state: &mut WireState) {
         self.hand_out(state);
         if !state.is_awake && !state.is_blocked && !state.connection.output().is_empty() {
             state.wake_task();
@@ -148,7 +148,7 @@ impl Wire {
 
     /// Ready if there is output that the socket may take. Otherwise the task sleeps, and is woken when there
     /// is some. To be polled last.
-    pub(in super::super) fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if !state.is_blocked && !state.connection.output().is_empty() {
             return Poll::Ready(());
@@ -161,7 +161,7 @@ impl Wire {
     }
 
     /// Asks the client for an answer. False if the connection has ended.
-    pub(in super::super) fn ping(&self) -> bool {
+    pub(crate) fn ping(&self) -> bool {
         let mut state = self.state.lock();
         state.connection.ping(*b"liveness");
         self.changed(&mut state);
@@ -169,27 +169,27 @@ impl Wire {
     }
 
     /// Asks the client to open no more streams.
-    pub(in super::super) fn shut_down(&self) {
+    pub(crate) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.connection.shut_down();
         self.changed(&mut state);
     }
 
     /// Whether the socket has taken all answers that were given.
-    pub(in super::super) fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         let connection = &self.state.lock().connection;
         connection.output().is_empty() && connection.unsent() == 0
     }
 
     /// As [`Wire::shut_down`], without waiting for the client any longer: what it opens later is ignored.
-    pub(in super::super) fn end_drain(&self) {
+    pub(crate) fn end_drain(&self) {
         let mut state = self.state.lock();
         state.connection.end_drain();
         self.changed(&mut state);
     }
 
     /// Ends the connection for what the client did.
-    pub(in super::super) fn close(&self, code: ErrorCode, reason: &'static str) {
+    pub(crate) fn close(&self, code: ErrorCode, reason: &'static str) {
         let mut state = self.state.lock();
         state.connection.close(code, reason);
         state.was_closed = true;
@@ -197,7 +197,7 @@ impl Wire {
     }
 }
 
-impl State {
+impl WireState {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Request { stream, head, varying, body, end } => {
@@ -270,16 +270,16 @@ impl State {
             self.streams.insert(stream, entry);
             None
         };
-        self.begun.push_back(Begun { stream, head, varying, whole, is_new: true });
+        self.begun.push_back(BegunRequest { stream, head, varying, whole, is_new: true });
     }
 
     /// To be called before the receive buffer is used again: requests that still wait give it free.
     pub(super) fn keep_begun(&mut self) {
-        self.begun.iter_mut().rev().take_while(|begun| begun.is_new).for_each(Begun::keep);
+        self.begun.iter_mut().rev().take_while(|begun| begun.is_new).for_each(BegunRequest::keep);
     }
 
     /// The next request. A stream that was reset has left, but one of a connection that has failed has not.
-    pub(super) fn next_begun(&mut self) -> Option<Begun> {
+    pub(super) fn next_begun(&mut self) -> Option<BegunRequest> {
         while let Some(begun) = self.begun.pop_front() {
             if self.connection.is_live(begun.stream) {
                 return Some(begun);
@@ -442,9 +442,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
-    use ::http2::{End, HeaderBlock, Progress};
+    use ::http2::{EndOfBody, HeaderBlock, ProcessResult};
 
-    use super::super::Writer;
+    use super::super::StreamWriter;
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -466,7 +466,7 @@ mod tests {
         wire
     }
 
-    fn receive(wire: &Wire, bytes: &[u8]) -> Progress {
+    fn receive(wire: &Wire, bytes: &[u8]) -> ProcessResult {
         let mut state = wire.state.lock();
         state.connection.receive(bytes);
         let progress = state.connection.process(0);
@@ -510,7 +510,7 @@ mod tests {
             receive(&wire, &[request(0, stream, "/"), frame(0, 1, stream, b"small")].concat());
             let mut state = wire.state.lock();
             // A copy is not shared with the buffer.
-            let slices = |state: &State| {
+            let slices = |state: &WireState| {
                 state
                     .begun
                     .iter()
@@ -526,10 +526,10 @@ mod tests {
     #[test]
     fn requests_whose_head_is_refused_count_as_resets() {
         let wire = open(Limits { resets_max: 2, ..Limits::default() });
-        for (id, progress) in [(1, Progress::NeedBytes), (3, Progress::NeedBytes)] {
+        for (id, progress) in [(1, ProcessResult::NeedBytes), (3, ProcessResult::NeedBytes)] {
             assert_eq!(receive(&wire, &request(1, id, "/a b")), progress);
         }
-        assert_eq!(receive(&wire, &[]), Progress::Paused { until: 1000 });
+        assert_eq!(receive(&wire, &[]), ProcessResult::Paused { until: 1000 });
         assert!(wire.state.lock().begun.is_empty());
     }
 
@@ -544,11 +544,11 @@ mod tests {
     }
 
     /// Polls an owner as its task would: it sends bytes, one by one, and waits again. How many it has sent.
-    fn poll(writer: &mut Writer, wakes: &Arc<Wakes>) -> usize {
+    fn poll(writer: &mut StreamWriter, wakes: &Arc<Wakes>) -> usize {
         let waker = Waker::from(Arc::clone(wakes));
         let (mut context, mut sent) = (Context::from_waker(&waker), 0);
         while let Poll::Ready(room) = writer.poll_room(1, &mut context) {
-            writer.send_data(vec![0; room.unwrap()].into(), End::More).unwrap();
+            writer.send_data(vec![0; room.unwrap()].into(), EndOfBody::More).unwrap();
             sent += 1;
         }
         sent
@@ -563,10 +563,10 @@ mod tests {
         let mut owners = Vec::new();
         while let Some(begun) = { wire.state.lock().next_begun() } {
             let (_reader, mut writer) = begun.open(&wire);
-            writer.send_head(&HeaderBlock::new([(":status", "200")]), End::More).unwrap();
+            writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
             owners.push((writer, Arc::new(Wakes::default())));
         }
-        owners[0].0.send_data(vec![0; 65_535].into(), End::More).unwrap();
+        owners[0].0.send_data(vec![0; 65_535].into(), EndOfBody::More).unwrap();
         assert!(owners.iter_mut().all(|(writer, wakes)| poll(writer, wakes) == 0));
         for bytes in [1, 3, 200] {
             receive(&wire, &frame(8, 0, 0, &[0, 0, 0, bytes]));

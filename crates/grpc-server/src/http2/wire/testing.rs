@@ -6,30 +6,30 @@ use std::sync::Arc;
 use tokio::io::DuplexStream;
 
 use super::super::account::Account;
-use super::{Driven, Reader, Turn, Writer};
+use super::{BodyReader, StreamWriter, Turn, WireDriver};
 
 /// The half that answers the first request that comes on `io`. The connection goes on in a separate task.
-pub(in super::super) async fn first_stream(io: DuplexStream) -> Writer {
+pub(crate) async fn first_stream(io: DuplexStream) -> StreamWriter {
     first_call(io).await.1
 }
 
 /// Both halves of the first request.
-pub(in super::super) async fn first_call(io: DuplexStream) -> (Reader, Writer) {
+pub(crate) async fn first_call(io: DuplexStream) -> (BodyReader, StreamWriter) {
     counted_call(io, Arc::new(Account::new(Arc::default()))).await
 }
 
 /// The half that answers, with what the connection holds counted in `account`.
-pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> Writer {
+pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> StreamWriter {
     counted_call(io, account).await.1
 }
 
-async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (Reader, Writer) {
+async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (BodyReader, StreamWriter) {
     let limits = ::http2::Limits {
         stream_unsent_bytes_max: usize::MAX,
         connection_unsent_bytes_max: usize::MAX,
         ..::http2::Limits::default()
     };
-    let mut connection = Driven::new(io, limits, account);
+    let mut connection = WireDriver::new(io, limits, account);
     let wire = Arc::clone(connection.wire());
     let begun = loop {
         match poll_fn(|context| connection.poll_turn(true, context)).await {

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::http2::{End, ErrorCode, Gone, HeaderBlock, Sent, StreamId};
+use ::http2::{EndOfBody, ErrorCode, HeaderBlock, SendResult, StreamEnded, StreamId};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 
-use super::state::{State, Wire};
+use super::state::{Wire, WireState};
 
 /// Answers one stream. Dropped before its answer has ended, it resets the stream.
-pub(in super::super) struct Writer {
+pub(crate) struct StreamWriter {
     wire: Arc<Wire>,
     stream: StreamId,
     has_entry: bool,
     has_ended: bool,
 }
 
-impl Writer {
-    pub(super) fn new(wire: &Arc<Wire>, stream: StreamId, has_entry: bool) -> Writer {
-        Writer { wire: Arc::clone(wire), stream, has_entry, has_ended: false }
+impl StreamWriter {
+    pub(super) fn new(wire: &Arc<Wire>, stream: StreamId, has_entry: bool) -> StreamWriter {
+        StreamWriter { wire: Arc::clone(wire), stream, has_entry, has_ended: false }
     }
 
     /// Sends a whole answer, if the client and the output buffer take it at once. Otherwise false, and
     /// nothing was sent.
-    pub(in super::super) fn send_at_once(
+    pub(crate) fn send_at_once(
         &mut self,
         head: &HeaderBlock,
         body: &[u8],
         trailers: &HeaderBlock,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, StreamEnded> {
         let stream = self.stream;
         let sent = self.change(|state| state.connection.answer_at_once(stream, head, body, trailers))?;
         self.has_ended = sent;
@@ -37,44 +37,44 @@ impl Writer {
     }
 
     /// Sends the head of the answer, which is all of it if it ends there.
-    pub(in super::super) fn send_head(&mut self, head: &HeaderBlock, end: End) -> Result<(), Gone> {
+    pub(crate) fn send_head(&mut self, head: &HeaderBlock, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream = self.stream;
-        self.has_ended |= end == End::Stream;
+        self.has_ended |= end == EndOfBody::Stream;
         self.change(|state| state.connection.send_head(stream, head, end))
     }
 
     /// Sends bytes, which wait if the client takes none.
-    pub(in super::super) fn send_data(&mut self, mut data: Bytes, end: End) -> Result<(), Gone> {
+    pub(crate) fn send_data(&mut self, mut data: Bytes, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream = self.stream;
-        self.has_ended |= end == End::Stream;
+        self.has_ended |= end == EndOfBody::Stream;
         let sent = self.change(|state| state.connection.send_data(stream, &mut data, end))?;
-        assert!(sent == Sent::Whole, "what waits is bounded by the account of the connection");
+        assert!(sent == SendResult::Whole, "what waits is bounded by the account of the connection");
         Ok(())
     }
 
     /// Ends the answer.
-    pub(in super::super) fn send_trailers(&mut self, trailers: &HeaderBlock) -> Result<(), Gone> {
+    pub(crate) fn send_trailers(&mut self, trailers: &HeaderBlock) -> Result<(), StreamEnded> {
         let stream = self.stream;
         self.has_ended = true;
         self.change(|state| state.connection.send_trailers(stream, trailers))
     }
 
     /// Ends the stream. What was not written is dropped.
-    pub(in super::super) fn send_reset(&mut self, code: ErrorCode) {
+    pub(crate) fn send_reset(&mut self, code: ErrorCode) {
         let stream = self.stream;
         self.has_ended = true;
         self.change(|state| state.connection.reset(stream, code));
     }
 
     /// How many of `wanted` bytes the client takes at once, at least one. Not before the head was sent.
-    pub(in super::super) fn poll_room(
+    pub(crate) fn poll_room(
         &mut self,
         wanted: usize,
         context: &mut Context<'_>,
-    ) -> Poll<Result<usize, Gone>> {
+    ) -> Poll<Result<usize, StreamEnded>> {
         let mut state = self.wire.state.lock();
         if !state.is_live(self.stream) {
-            return Poll::Ready(Err(Gone));
+            return Poll::Ready(Err(StreamEnded));
         }
         let window = state.connection.window(self.stream);
         // Another stream may have its turn.
@@ -86,12 +86,12 @@ impl Writer {
                 Poll::Pending
             }
             Ok(room) => Poll::Ready(Ok(room.min(wanted))),
-            Err(Gone) => Poll::Ready(Err(Gone)),
+            Err(StreamEnded) => Poll::Ready(Err(StreamEnded)),
         }
     }
 
     /// Ready when the client has reset the stream or the connection is gone.
-    pub(in super::super) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.wire.state.lock();
         if !state.is_live(self.stream) {
             return Poll::Ready(());
@@ -103,24 +103,24 @@ impl Writer {
 
     /// Ready when the request has ended, the client has reset the stream or the connection is gone. For a
     /// request whose reader is dropped.
-    pub(in super::super) fn poll_request_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_request_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.wire.state.lock().poll_request_end(self.stream, context)
     }
 
     /// Whether the client has reset the stream. Costs a load while no stream of the connection was reset.
-    pub(in super::super) fn was_reset(&self) -> bool {
+    pub(crate) fn was_reset(&self) -> bool {
         self.wire.has_resets() && !self.wire.state.lock().is_live(self.stream)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state: MutexGuard<'_, State> = self.wire.state.lock();
+    fn change<T>(&self, change: impl FnOnce(&mut WireState) -> T) -> T {
+        let mut state: MutexGuard<'_, WireState> = self.wire.state.lock();
         let changed = change(&mut state);
         self.wire.changed(&mut state);
         changed
     }
 }
 
-impl Drop for Writer {
+impl Drop for StreamWriter {
     fn drop(&mut self) {
         if self.has_ended && !self.has_entry {
             return;

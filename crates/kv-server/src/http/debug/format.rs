@@ -15,7 +15,7 @@ struct Profile {
     #[prost(message, repeated, tag = "1")]
     sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
+    sample: Vec<ProfileSample>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
@@ -45,7 +45,7 @@ struct ValueType {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Sample {
+struct ProfileSample {
     /// The innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
@@ -68,11 +68,11 @@ struct Location {
     #[prost(uint64, tag = "1")]
     id: u64,
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    line: Vec<SourceLine>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Line {
+struct SourceLine {
     #[prost(uint64, tag = "1")]
     function_id: u64,
     #[prost(int64, tag = "2")]
@@ -111,7 +111,7 @@ pub(super) fn of_cpu(
             .iter()
             .map(|frame| tables.location(&frame.iter().map(named).collect::<Vec<_>>()))
             .collect();
-        samples.push(Sample { location_id, value: vec![count, count * period], label: vec![label] });
+        samples.push(ProfileSample { location_id, value: vec![count, count * period], label: vec![label] });
     }
     compressed(Profile {
         sample_type: vec![count, time],
@@ -129,7 +129,7 @@ pub(super) fn of_cpu(
 
 /// What a heap profile shows if its reader does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ShownProfile {
     InUse,
     Allocated,
 }
@@ -138,7 +138,7 @@ pub(super) enum Shown {
 pub(super) fn of_heap(
     heap: &heap_profile::Profile,
     functions: impl Fn(usize) -> Vec<Named>,
-    shown: Shown,
+    shown: ShownProfile,
     now: SystemTime,
 ) -> io::Result<Vec<u8>> {
     let mut tables = Tables::default();
@@ -147,8 +147,8 @@ pub(super) fn of_heap(
             .map(|(what, unit)| tables.kind(&format!("{which}_{what}"), unit))
     });
     let default_sample_type = tables.text(match shown {
-        Shown::InUse => "inuse_space",
-        Shown::Allocated => "alloc_space",
+        ShownProfile::InUse => "inuse_space",
+        ShownProfile::Allocated => "alloc_space",
     });
     let mut known: HashMap<usize, Vec<Named>> = HashMap::new();
     let mut samples = Vec::new();
@@ -159,7 +159,7 @@ pub(super) fn of_heap(
         let stack = heap_profile::from_caller(&sample.stack, |address| known[address].as_slice());
         let values =
             [sample.allocated_objects, sample.allocated_bytes, sample.in_use_objects, sample.in_use_bytes];
-        samples.push(Sample {
+        samples.push(ProfileSample {
             location_id: stack.iter().map(|address| tables.location(&known[address])).collect(),
             value: values.map(|value| i64::try_from(value).unwrap_or(i64::MAX)).to_vec(),
             label: Vec::new(),
@@ -263,7 +263,7 @@ impl Tables {
         let next = self.locations.len() as u64 + 1;
         let id = *self.location_ids.entry(lines.clone()).or_insert(next);
         if id == next {
-            let line = |(function_id, line)| Line { function_id, line };
+            let line = |(function_id, line)| SourceLine { function_id, line };
             self.locations.push(Location { id, line: lines.into_iter().map(line).collect() });
         }
         id
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_heap_profile_has_the_samples_of_gos_and_no_frame_of_its_own() {
-        let sample = heap_profile::Sample {
+        let sample = heap_profile::StackSample {
             stack: vec![1, 2, 3, 2],
             allocated_objects: 9,
             allocated_bytes: 900,
@@ -309,7 +309,7 @@ mod tests {
             let system_name = name.clone();
             vec![Named { name, system_name, file: "a.rs".to_owned(), line: address as u32 }]
         };
-        let profile = decoded(&of_heap(&heap, functions, Shown::InUse, UNIX_EPOCH).unwrap());
+        let profile = decoded(&of_heap(&heap, functions, ShownProfile::InUse, UNIX_EPOCH).unwrap());
         let text = |place: i64| profile.string_table[place as usize].as_str();
         let kinds: Vec<(&str, &str)> =
             profile.sample_type.iter().map(|kind| (text(kind.kind), text(kind.unit))).collect();
@@ -357,7 +357,7 @@ mod tests {
             .iter()
             .map(|id| {
                 let lines = profile.location[*id as usize - 1].line.iter();
-                let name = |line: &Line| profile.function[line.function_id as usize - 1].name;
+                let name = |line: &SourceLine| profile.function[line.function_id as usize - 1].name;
                 lines.map(|line| (text(name(line)), line.line)).collect()
             })
             .collect();

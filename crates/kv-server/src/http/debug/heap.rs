@@ -11,11 +11,11 @@ use http::StatusCode;
 use tokio::sync::Semaphore;
 
 use super::super::handler::refuse;
-use super::format::{self, Shown};
+use super::format::{self, ShownProfile};
 use super::profile::answered;
 
 /// The profile of now.
-pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, shown: Shown) -> Response {
+pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, shown: ShownProfile) -> Response {
     let Ok(_permit) = one_at_a_time.try_acquire() else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "a heap profile is being made already");
     };
@@ -26,7 +26,7 @@ pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, shown: Shown) -> Respo
     }
 }
 
-fn made(shown: Shown) -> Result<Vec<u8>, String> {
+fn made(shown: ShownProfile) -> Result<Vec<u8>, String> {
     let heap = heap_profile::profile().ok_or("allocations are not sampled")?;
     if heap.missing > 0 {
         tracing::warn!(missing = heap.missing, "the heap profile lacks samples: its table is full");

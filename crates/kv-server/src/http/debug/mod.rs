@@ -15,7 +15,7 @@ use axum::routing::any;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
-use self::format::Shown;
+use self::format::ShownProfile;
 use super::handler::{Http, refuse, response};
 
 /// What a member shows by `/debug/pprof/`.
@@ -42,8 +42,8 @@ pub(super) fn routes(enable_pprof: bool) -> Router<Http> {
     vars.route("/debug/pprof/", any(|| async { text(INDEX) }))
         .route("/debug/pprof/cmdline", any(|| async { text(&vars::command_line().join("\0")) }))
         .route("/debug/pprof/profile", any(profile))
-        .route("/debug/pprof/heap", heap(Shown::InUse))
-        .route("/debug/pprof/allocs", heap(Shown::Allocated))
+        .route("/debug/pprof/heap", heap(ShownProfile::InUse))
+        .route("/debug/pprof/allocs", heap(ShownProfile::Allocated))
         .route("/debug/pprof/{profile}", any(|| async { refuse(StatusCode::NOT_IMPLEMENTED, NO_GO) }))
 }
 

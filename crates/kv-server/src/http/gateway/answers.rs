@@ -6,10 +6,10 @@ use h2::RecvStream;
 use http::Response;
 use tonic::{Code, Status};
 
-use super::budget::{ANSWER_BYTES_MAX, Budget, Held};
+use super::budget::{ANSWER_BYTES_MAX, Budget, BudgetPass};
 
 /// The answers of one call.
-pub(super) struct Answers {
+pub(super) struct CallAnswers {
     body: RecvStream,
     read: BytesMut,
     /// The status of a call that was refused at once.
@@ -17,19 +17,19 @@ pub(super) struct Answers {
 }
 
 /// A message without its prefix, and the bytes that it counts for.
-pub(super) struct Message {
+pub(super) struct AnswerMessage {
     pub bytes: Bytes,
-    pub held: Held,
+    pub held: BudgetPass,
 }
 
-impl Answers {
-    pub fn new(response: Response<RecvStream>) -> Answers {
+impl CallAnswers {
+    pub fn new(response: Response<RecvStream>) -> CallAnswers {
         let (parts, body) = response.into_parts();
-        Answers { body, read: BytesMut::new(), refused: Status::from_header_map(&parts.headers) }
+        CallAnswers { body, read: BytesMut::new(), refused: Status::from_header_map(&parts.headers) }
     }
 
     /// The next message, or the status that ends the call.
-    pub async fn next(&mut self, budget: &Budget) -> Result<Message, Status> {
+    pub async fn next(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
         if let Some(status) = self.refused.take() {
             return Err(status);
         }
@@ -48,7 +48,7 @@ impl Answers {
             self.receive().await?;
         }
         self.read.advance(PREFIX_BYTES);
-        Ok(Message { bytes: self.read.split_to(length).freeze(), held })
+        Ok(AnswerMessage { bytes: self.read.split_to(length).freeze(), held })
     }
 
     /// Reads one part of the body, or the status that ends the call.

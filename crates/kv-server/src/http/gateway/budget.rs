@@ -48,7 +48,7 @@ pub(super) struct Budget {
 /// Counted bytes, until it is dropped.
 #[derive(Default)]
 #[must_use]
-pub(super) struct Held(Option<Pass>);
+pub(super) struct BudgetPass(Option<Pass>);
 
 impl Budget {
     pub fn new(gate: &Arc<Gate>, client: ClientId) -> Budget {
@@ -56,17 +56,17 @@ impl Budget {
     }
 
     /// Waits until an answer of `bytes`, at most [`ANSWER_BYTES_MAX`], may be held.
-    pub async fn answer(&self, bytes: usize) -> Result<Held, Status> {
+    pub async fn answer(&self, bytes: usize) -> Result<BudgetPass, Status> {
         if bytes <= FREE_BYTES {
-            return Ok(Held(None));
+            return Ok(BudgetPass(None));
         }
         let entered = self.gate.enter(self.client, units(bytes, ANSWER_FACTOR)).await;
-        entered.map(|pass| Held(Some(pass))).map_err(|_| grpc_errors::reads_exhausted())
+        entered.map(|pass| BudgetPass(Some(pass))).map_err(|_| grpc_errors::reads_exhausted())
     }
 
     /// Counts a request that has grown to `bytes`. False if there is no room: requests do not wait, since
     /// they hold something already.
-    pub fn request(&self, held: &mut Held, bytes: usize) -> bool {
+    pub fn request(&self, held: &mut BudgetPass, bytes: usize) -> bool {
         if bytes <= FREE_BYTES {
             return true;
         }
@@ -84,7 +84,7 @@ impl Budget {
     }
 }
 
-impl Held {
+impl BudgetPass {
     /// Whether the caller has to give up what is incomplete: others came.
     pub fn is_over_share(&self) -> bool {
         self.0.as_ref().is_some_and(Pass::is_over_share)
@@ -104,7 +104,7 @@ mod tests {
         let gate = gate();
         let used = || gate.gauges().0 as usize * UNIT_BYTES;
         let [budget, other] = [1, 2].map(|client| Budget::new(&gate, ClientId::alone(client)));
-        let (mut first, mut second) = (Held::default(), Held::default());
+        let (mut first, mut second) = (BudgetPass::default(), BudgetPass::default());
         assert!(budget.request(&mut first, FREE_BYTES));
         assert_eq!(used(), 0);
         for bytes in [FREE_BYTES + 1, 1 << 20, 1 << 20] {
@@ -123,12 +123,13 @@ mod tests {
     fn requests_of_one_address_leave_room_to_others_on_any_number_of_connections() {
         let gate = gate();
         let request = |caller, connection| {
-            let (budget, mut held) = (Budget::new(&gate, ClientId { caller, connection }), Held::default());
+            let (budget, mut held) =
+                (Budget::new(&gate, ClientId { caller, connection }), BudgetPass::default());
             budget.request(&mut held, 3 << 20).then_some(held)
         };
-        let mut hoard: Vec<Held> = (0..1000).filter_map(|connection| request(1, connection)).collect();
+        let mut hoard: Vec<BudgetPass> = (0..1000).filter_map(|connection| request(1, connection)).collect();
         assert_eq!(hoard.len(), 16, "three quarters");
-        let others: Vec<Held> = (2..100).filter_map(|caller| request(caller, 1000 + caller)).collect();
+        let others: Vec<BudgetPass> = (2..100).filter_map(|caller| request(caller, 1000 + caller)).collect();
         assert_eq!(others.len(), 5);
         hoard.retain(|held| !held.is_over_share());
         assert!(request(100, 2000).is_some(), "shares shrink as others come");

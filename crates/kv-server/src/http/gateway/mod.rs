@@ -32,7 +32,7 @@ mod websocket; // calls of browsers
 
 use std::sync::Arc;
 
-use api::{JsonForm, Kind};
+use api::{CallKind, JsonForm};
 use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderMap, Method};
@@ -77,7 +77,7 @@ pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Syn
 
 /// One call, with what it needs.
 #[derive(Clone)]
-struct Call {
+struct GatewayCall {
     method: api::Method,
     form: JsonForm,
     inner: Inner,
@@ -151,11 +151,11 @@ impl Gateway {
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
         let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
         let budget = Budget::new(&self.budget, client);
-        let call = Call { _turns, budget, method, form, inner, gateway: self };
+        let call = GatewayCall { _turns, budget, method, form, inner, gateway: self };
         match method.kind() {
-            Kind::Unary => call.unary(request).await,
-            Kind::ServerStream => call.server_stream(request).await,
-            Kind::ClientStream | Kind::BidiStream => call.stream(request).await,
+            CallKind::Unary => call.unary(request).await,
+            CallKind::ServerStream => call.server_stream(request).await,
+            CallKind::ClientStream | CallKind::BidiStream => call.stream(request).await,
         }
     }
 }

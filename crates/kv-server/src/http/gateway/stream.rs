@@ -12,14 +12,14 @@ use h2::client::ResponseFuture;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use super::answers::{Answers, Message, lost};
+use super::answers::{AnswerMessage, CallAnswers, lost};
 use super::head::head;
 use super::values::Values;
-use super::write::{Slow, Writer};
-use super::{Call, refusal, write};
+use super::write::{BodyWriter, Slow};
+use super::{GatewayCall, refusal, write};
 use grpc_server::inner;
 
-impl Call {
+impl GatewayCall {
     /// A call with one request.
     pub(super) async fn server_stream(self, request: Request) -> Response {
         match self.begin(request).await {
@@ -48,7 +48,7 @@ impl Call {
     /// The response, once the first answer is there. `forwarding` is aborted when the call ends.
     async fn lines(self, answer: ResponseFuture, forwarding: JoinSet<()>) -> Response {
         let mut answers = match answer.await {
-            Ok(response) => Answers::new(response),
+            Ok(response) => CallAnswers::new(response),
             Err(error) => return refusal::stream_status(&lost(&error)),
         };
         let first = match answers.next(&self.budget).await {
@@ -72,11 +72,16 @@ impl Call {
     }
 
     /// Writes answers until the last.
-    async fn copy(&self, first: Message, mut answers: Answers, writer: &Writer) -> Result<(), Slow> {
-        let mut next: Result<Message, Status> = Ok(first);
+    async fn copy(
+        &self,
+        first: AnswerMessage,
+        mut answers: CallAnswers,
+        writer: &BodyWriter,
+    ) -> Result<(), Slow> {
+        let mut next: Result<AnswerMessage, Status> = Ok(first);
         loop {
             let line = match next {
-                Ok(Message { bytes, held }) => self.line(bytes).await.map(|line| (line, held)),
+                Ok(AnswerMessage { bytes, held }) => self.line(bytes).await.map(|line| (line, held)),
                 Err(status) => Err(status),
             };
             match line {
@@ -94,7 +99,7 @@ impl Call {
     }
 }
 
-async fn forward(call: Call, mut values: Values, mut requests: SendStream<Bytes>) {
+async fn forward(call: GatewayCall, mut values: Values, mut requests: SendStream<Bytes>) {
     while let Ok(Some(value)) = values.next(&call.budget).await {
         let Ok(message) = call.message(value).await else { break };
         if inner::send(&mut requests, message, false).await.is_err() {

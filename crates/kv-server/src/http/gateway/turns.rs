@@ -13,19 +13,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(super) const TURN_BYTES: usize = 16 << 10;
 
 /// Reads and writes `io`.
-pub(super) struct Turns<I> {
+pub(super) struct BoundedIo<I> {
     io: I,
     /// Bytes of this turn.
     left: usize,
 }
 
-impl<I> Turns<I> {
-    pub fn new(io: I) -> Turns<I> {
-        Turns { io, left: TURN_BYTES }
+impl<I> BoundedIo<I> {
+    pub fn new(io: I) -> BoundedIo<I> {
+        BoundedIo { io, left: TURN_BYTES }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Turns<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for BoundedIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -43,7 +43,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Turns<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Turns<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for BoundedIo<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         Pin::new(&mut self.io).poll_write(context, bytes)
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_waits_after_each_turn_and_reads_all() {
-        let mut io = Turns::new(&[7; 3 * TURN_BYTES][..]);
+        let mut io = BoundedIo::new(&[7; 3 * TURN_BYTES][..]);
         let mut read = [0; 1 << 10];
         for turn in 0..3 {
             let now = || io.read(&mut read).now_or_never();

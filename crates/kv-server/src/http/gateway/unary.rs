@@ -10,17 +10,17 @@ use h2::client::ResponseFuture;
 use state_machine::command;
 use tonic::{Code, Status};
 
-use super::answers::{Answers, Message, lost};
+use super::answers::{AnswerMessage, CallAnswers, lost};
 use super::head::head;
 use super::values::Values;
-use super::{Call, refusal, write};
+use super::{GatewayCall, refusal, write};
 use grpc_server::inner;
 use grpc_server::methods::CLUSTER_BYTES_MAX;
 
 /// Base64 takes four bytes for three, and names and numbers the rest.
 const JSON_FACTOR: usize = 2;
 
-impl Call {
+impl GatewayCall {
     pub(super) async fn unary(self, request: Request) -> Response {
         match self.call(request).await {
             Ok(response) => response,
@@ -30,8 +30,8 @@ impl Call {
 
     async fn call(self, request: Request) -> Result<Response, Status> {
         let answer = self.begin(request).await?;
-        let mut answers = Answers::new(answer.await.map_err(|error| lost(&error))?);
-        let Message { bytes, held } = answers.next(&self.budget).await?;
+        let mut answers = CallAnswers::new(answer.await.map_err(|error| lost(&error))?);
+        let AnswerMessage { bytes, held } = answers.next(&self.budget).await?;
         match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
             Err(status) => return Err(status),

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
-use super::budget::{Budget, Held};
+use super::budget::{Budget, BudgetPass};
 
 /// Time for one object to arrive: from its first byte on, or from the beginning of a call that needs it.
 const OBJECT_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ pub(super) struct Values {
     body: Body,
     border: Border,
     read: BytesMut,
-    held: Held,
+    held: BudgetPass,
     bytes_max: usize,
     has_ended: bool,
     /// When the next object is to be complete, if that is known before it begins.
@@ -35,7 +35,7 @@ pub(super) struct Values {
 impl Values {
     /// Each object has at most `bytes_max` bytes.
     pub fn new(body: Body, bytes_max: usize) -> Values {
-        let (border, read, held) = (Border::default(), BytesMut::new(), Held::default());
+        let (border, read, held) = (Border::default(), BytesMut::new(), BudgetPass::default());
         Values { body, border, read, held, bytes_max, has_ended: false, deadline: None }
     }
 
@@ -46,7 +46,7 @@ impl Values {
 
     /// The next object, or None after the last. What is no object is returned as it is.
     pub async fn next(&mut self, budget: &Budget) -> Result<Option<Bytes>, Status> {
-        self.held = Held::default();
+        self.held = BudgetPass::default();
         let mut deadline = self.deadline.take();
         loop {
             if let Some(end) = self.border.find(&self.read)? {

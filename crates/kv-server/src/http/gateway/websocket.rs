@@ -45,7 +45,7 @@ use tonic::Code;
 
 use super::Gateway;
 use super::refusal::refused;
-use super::turns::{TURN_BYTES, Turns};
+use super::turns::{BoundedIo, TURN_BYTES};
 use admission::Holder;
 use grpc_server::inner::Inner;
 
@@ -67,7 +67,7 @@ const BEARER: &str = "Bearer";
 /// write.
 const TURN_MESSAGES: usize = 64;
 
-type Socket = WebSocketStream<Turns<TokioIo<Upgraded>>>;
+type GatewaySocket = WebSocketStream<BoundedIo<TokioIo<Upgraded>>>;
 
 impl Gateway {
     /// Answers with the switch to a websocket, on which the call is made.
@@ -98,8 +98,12 @@ impl Gateway {
                 .max_message_size(Some(MESSAGE_BYTES_MAX))
                 .max_frame_size(Some(MESSAGE_BYTES_MAX))
                 .max_write_buffer_size(WRITE_BYTES_MAX);
-            let socket =
-                Socket::from_raw_socket(Turns::new(TokioIo::new(upgraded)), Role::Server, Some(config)).await;
+            let socket = GatewaySocket::from_raw_socket(
+                BoundedIo::new(TokioIo::new(upgraded)),
+                Role::Server,
+                Some(config),
+            )
+            .await;
             tokio::select! {
                 () = serve(socket, self, call) => {}
                 () = holder.displaced() => {}
@@ -154,12 +158,12 @@ fn token(headers: &HeaderMap) -> Option<String> {
     cookie.or_else(protocol).map(str::to_owned)
 }
 
-async fn serve(socket: Socket, gateway: Gateway, call: Request) {
+async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request) {
     let (mut sink, source) = socket.split();
     let (requests, body) = mpsc::channel(1);
     let body = Body::from_stream(ReceiverStream::new(body).map(Ok::<Bytes, Infallible>));
     let signs = Signs::default();
-    let mut client = Client::new(&mut sink, &signs);
+    let mut client = WebSocketClient::new(&mut sink, &signs);
     let answer = async {
         // An error is the client's: it does not read, or is gone.
         drop(client.answer(gateway.call(call.map(|_| body))).await);
@@ -221,23 +225,23 @@ async fn receive(
 }
 
 /// A client that waits for an answer.
-struct Client<'a, S> {
+struct WebSocketClient<'a, S> {
     sink: &'a mut S,
     pings: Interval,
     signs: &'a Signs,
 }
 
-impl<'a, S: SinkExt<Message, Error = Error> + Unpin> Client<'a, S> {
+impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
     fn new(sink: &'a mut S, signs: &'a Signs) -> Self {
         // Its handshake was heard.
         signs.was_heard.store(true, Relaxed);
-        Client { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), signs }
+        WebSocketClient { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), signs }
     }
 
     /// Passes the lines of an answer on. An error if the client is gone or the answer breaks off.
     async fn answer(&mut self, answer: impl Future<Output = Response>) -> Result<(), Error> {
         let mut pieces = self.during(answer).await?.into_body().into_data_stream();
-        let mut line = Line::default();
+        let mut line = HeadLine::default();
         // A body that breaks off breaks the websocket off.
         while let Some(mut piece) =
             self.during(pieces.try_next()).await?.map_err(|_| Error::ConnectionClosed)?
@@ -282,11 +286,11 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> Client<'a, S> {
 
 /// A line of an answer, on its way as fragments of a message.
 #[derive(Default)]
-struct Line {
+struct HeadLine {
     has_begun: bool,
 }
 
-impl Line {
+impl HeadLine {
     /// The fragment of a part of the line, the last one or not. None of an empty line.
     fn frame(&mut self, part: Bytes, is_last: bool) -> Option<Frame> {
         if part.is_empty() && !(self.has_begun && is_last) {
@@ -340,7 +344,7 @@ mod tests {
         });
         let (mut sink, signs) = (pin!(sink), Signs::default());
         let answer = std::future::ready(Response::new(body));
-        Client::new(&mut sink, &signs).answer(answer).await.unwrap();
+        WebSocketClient::new(&mut sink, &signs).answer(answer).await.unwrap();
         sent.into_inner()
     }
 
@@ -377,7 +381,7 @@ mod tests {
                 signs.was_heard.store(says, Relaxed);
             }
         };
-        let mut client = Client::new(&mut sink, &signs);
+        let mut client = WebSocketClient::new(&mut sink, &signs);
         tokio::select! {
             answered = client.answer(answer) => assert!(answered.is_err()),
             () = talks => {}
@@ -414,7 +418,7 @@ mod tests {
         let messages = futures_util::stream::iter((0..3).map(|_| Ok(Message::Text("{}".into()))));
         let source = messages.chain(tokio_stream::pending());
         let receiving = receive(source, requests, &signs);
-        let mut client = Client::new(&mut sink, &signs);
+        let mut client = WebSocketClient::new(&mut sink, &signs);
         let call = async {
             tokio::time::sleep(10 * PING_EVERY).await;
             for _ in 0..3 {

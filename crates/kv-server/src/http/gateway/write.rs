@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::budget::{FREE_BYTES, Held};
+use super::budget::{BudgetPass, FREE_BYTES};
 
 /// Bytes that a client takes in a second, at least, after [`BEGUN_WITHIN`].
 pub(super) const PACE_BYTES_MIN: usize = 256 << 10;
@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// The writing end of a body whose length is not known. Dropped before [`Writer::end`], it breaks the body
 /// off: the client sees that what it has is not all.
-pub(super) struct Writer {
+pub(super) struct BodyWriter {
     pieces: mpsc::Sender<Bytes>,
     has_ended: Arc<AtomicBool>,
 }
@@ -56,7 +56,7 @@ pub(super) fn answer(body: Body) -> Response {
 }
 
 /// The answer of one message, which `held` counts until the client has it.
-pub(super) fn whole(bytes: Vec<u8>, held: Held) -> Response {
+pub(super) fn whole(bytes: Vec<u8>, held: BudgetPass) -> Response {
     if bytes.len() <= FREE_BYTES {
         return answer(bytes.into());
     }
@@ -73,7 +73,7 @@ pub(super) fn whole(bytes: Vec<u8>, held: Held) -> Response {
 }
 
 /// A body that is written piece by piece.
-pub(super) fn pieces() -> (Writer, Body) {
+pub(super) fn pieces() -> (BodyWriter, Body) {
     let (pieces, receiver) = mpsc::channel(1);
     let has_ended = Arc::new(AtomicBool::new(false));
     let body = stream::unfold((Some(receiver), Arc::clone(&has_ended)), async |(receiver, has_ended)| {
@@ -84,10 +84,10 @@ pub(super) fn pieces() -> (Writer, Body) {
             None => Some((Err(BrokenOff), (None, has_ended))),
         }
     });
-    (Writer { pieces, has_ended }, Body::from_stream(body))
+    (BodyWriter { pieces, has_ended }, Body::from_stream(body))
 }
 
-impl Writer {
+impl BodyWriter {
     /// Writes all of `bytes` in time.
     pub async fn write(&self, mut bytes: Bytes) -> Result<(), Slow> {
         let pace = Duration::from_secs((bytes.len() / PACE_BYTES_MIN) as u64);

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use mvcc::{Export, LogIndex, LogPosition, Present, Pressure, Staged};
+use mvcc::{Export, LogIndex, LogPosition, Present, Pressure, StagedStore};
 use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
-use super::requests::{CheckpointerShared, Install, Wanted};
+use super::requests::{CheckpointRequests, CheckpointerShared, Install};
 
 /// How others talk to the thread. Cheap to clone.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Checkpoints {
 
     /// Puts a received store in the place of the present one, and waits until that is done. For the apply
     /// loop, which is the only one that changes the state.
-    pub fn install(&self, staged: Staged, present: Present) -> Result<(), Fatal> {
+    pub fn install(&self, staged: StagedStore, present: Present) -> Result<(), Fatal> {
         let (done, installed) = mpsc::sync_channel(1);
         self.ask(|wanted| {
             assert!(wanted.install.is_none(), "the apply loop waits for each install");
@@ -80,7 +80,7 @@ impl Checkpoints {
             .map_err(|_| Fatal::new("wait for the install of a snapshot: the store's thread has ended"))
     }
 
-    pub(super) fn ask(&self, what: impl FnOnce(&mut Wanted)) {
+    pub(super) fn ask(&self, what: impl FnOnce(&mut CheckpointRequests)) {
         let mut wanted = self.shared.wanted.lock();
         what(&mut wanted);
         if wanted.ended {

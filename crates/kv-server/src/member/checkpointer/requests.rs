@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
-use mvcc::{Export, LogPosition, Present, Staged};
+use mvcc::{Export, LogPosition, Present, StagedStore};
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::oneshot;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 pub(super) type Listener = Box<dyn Fn(LogPosition) + Send>;
 
 pub(super) struct CheckpointerShared {
-    pub(super) wanted: Mutex<Wanted>,
+    pub(super) wanted: Mutex<CheckpointRequests>,
     /// For the thread: something is wanted.
     pub(super) wake: Condvar,
     /// For the apply loop: a checkpoint is done.
@@ -24,7 +24,7 @@ pub(super) struct CheckpointerShared {
 }
 
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct CheckpointRequests {
     pub(super) checkpoint: bool,
     pub(super) compaction: bool,
     pub(super) stop: bool,
@@ -42,7 +42,7 @@ pub(super) struct Wanted {
 
 /// A received store, and who waits for it.
 pub(super) struct Install {
-    pub(super) staged: Staged,
+    pub(super) staged: StagedStore,
     /// The state that it replaces.
     pub(super) present: Present,
     pub(super) done: mpsc::SyncSender<()>,
@@ -63,7 +63,7 @@ impl CheckpointerShared {
     }
 }
 
-impl Wanted {
+impl CheckpointRequests {
     /// Drops requests that will not be carried out. Waiting callers see a closed channel.
     pub(super) fn give_up(&mut self) {
         self.install = None;

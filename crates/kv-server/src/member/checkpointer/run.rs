@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mvcc::{CompactProgress, Export, LogPosition, Maintainer, Store, Written};
+use mvcc::{BytesWritten, CompactProgress, Export, LogPosition, Maintainer, Store};
 use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
@@ -42,7 +42,7 @@ pub(super) struct Checkpointer {
     /// When the first step of the present compaction began.
     compacting_since: Option<Instant>,
     /// Bytes written as last counted.
-    written: Written,
+    written: BytesWritten,
 }
 
 /// What one wait ended with.
@@ -75,7 +75,7 @@ impl Checkpointer {
             defragments: Vec::new(),
             compacting_since: None,
             last_checkpoint: Instant::now(),
-            written: Written::default(),
+            written: BytesWritten::default(),
         }
     }
 

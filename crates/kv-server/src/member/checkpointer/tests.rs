@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use mvcc::{
-    Backend, BlockFile, KeyRange, LogPosition, Maintainer, MemoryBackend, Options, Previous, Store, Update,
-    Writer,
+    Backend, BlockFile, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous, Store, StoreOptions,
+    Update, Writer,
 };
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
@@ -17,7 +17,7 @@ use telemetry::metrics::Metrics;
 
 /// What happened, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum StoreEvent {
     /// The catalogue was updated: by a checkpoint, or by a step that moves or drops blocks.
     Update,
     /// A checkpoint up to this index is durable.
@@ -29,22 +29,22 @@ type Hook = Box<dyn FnOnce() + Send>;
 /// Records updates, and calls the hook within the next one.
 #[derive(Clone, Default)]
 struct Watch {
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<StoreEvent>>>,
     hook: Arc<Mutex<Option<Hook>>>,
 }
 
-struct Watched {
+struct WatchedBackend {
     backend: MemoryBackend,
     watch: Watch,
 }
 
-impl Backend for Watched {
+impl Backend for WatchedBackend {
     fn catalogue(&mut self) -> mvcc::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.backend.catalogue()
     }
 
     fn update(&mut self, update: Update) -> mvcc::Result<()> {
-        self.watch.events.lock().push(Event::Update);
+        self.watch.events.lock().push(StoreEvent::Update);
         let hook = self.watch.hook.lock().take();
         if let Some(hook) = hook {
             hook();
@@ -79,13 +79,13 @@ impl Backend for Watched {
 
 /// A store of many files, every one of which has holes once it is compacted.
 fn with_holes(watch: &Watch) -> (Writer, Store, Maintainer) {
-    let options = Options {
+    let options = StoreOptions {
         block_bytes: 512,
         block_file_bytes: 4096,
         checkpoint_due_bytes: 1 << 20,
-        ..Options::default()
+        ..StoreOptions::default()
     };
-    let backend = Watched { backend: MemoryBackend::new(), watch: watch.clone() };
+    let backend = WatchedBackend { backend: MemoryBackend::new(), watch: watch.clone() };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend), options).unwrap();
     for key in 0..2000u64 {
         let value: Vec<u8> =
@@ -111,7 +111,7 @@ async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
         StoreThread::start(maintainer, store, 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
     let checkpoints = thread.checkpoints();
     let events = Arc::clone(&watch.events);
-    checkpoints.on_checkpoint(move |applied| events.lock().push(Event::Durable(applied.index.0)));
+    checkpoints.on_checkpoint(move |applied| events.lock().push(StoreEvent::Durable(applied.index.0)));
 
     // In the first step of the Defragment a writer finds that it needs a checkpoint.
     let (asking, hook) = (checkpoints.clone(), Arc::clone(&watch.hook));
@@ -125,8 +125,8 @@ async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
     assert!(checkpoints.defragment().await);
     let events = watch.events.lock().clone();
     let durable =
-        events.iter().position(|event| *event == Event::Durable(2)).expect("the checkpoint is written");
-    let steps = |events: &[Event]| events.iter().filter(|event| **event == Event::Update).count();
+        events.iter().position(|event| *event == StoreEvent::Durable(2)).expect("the checkpoint is written");
+    let steps = |events: &[StoreEvent]| events.iter().filter(|event| **event == StoreEvent::Update).count();
     let after = steps(&events[durable..]);
     assert!(after > 5, "the checkpoint waited for the Defragment: {after} steps came after it");
     tokio::task::spawn_blocking(|| thread.stop()).await.unwrap();

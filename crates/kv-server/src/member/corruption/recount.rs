@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mvcc::{RecountBounds, RecountSpan, Recounted};
+use mvcc::{RecountAnswer, RecountBounds, RecountSpan};
 use tokio::time::{Instant, sleep};
 
 use super::named::named;
@@ -95,7 +95,7 @@ impl Recount {
         };
         member.metrics.disk.recount_seconds.inc_by(took.as_secs_f64());
         let (mut peers, named) = (Vec::new(), named(member));
-        if let Recounted::Digest(_) = own {
+        if let RecountAnswer::Digest(_) = own {
             for other in member.roster.others() {
                 let is_asked = !self.silent.contains(&other.id) && !named.contains(&other.id);
                 let answer = if is_asked { answer_of(member, other.id, span).await } else { None };
@@ -113,18 +113,18 @@ impl Recount {
 /// members that alarms name already, nothing is known here.
 fn verdict(
     leader: u64,
-    own: Recounted,
-    peers: &[(u64, Option<Recounted>)],
+    own: RecountAnswer,
+    peers: &[(u64, Option<RecountAnswer>)],
     named: &BTreeSet<u64>,
 ) -> Vec<u64> {
     let own = match own {
-        Recounted::Digest(own) => own,
-        Recounted::Damaged => return vec![leader],
-        Recounted::NotYet | Recounted::Compacted => return Vec::new(),
+        RecountAnswer::Digest(own) => own,
+        RecountAnswer::Damaged => return vec![leader],
+        RecountAnswer::NotYet | RecountAnswer::Compacted => return Vec::new(),
     };
-    let digest = |recounted: Option<Recounted>| match recounted {
-        Some(Recounted::Digest(digest)) => Some(digest),
-        Some(Recounted::Damaged | Recounted::NotYet | Recounted::Compacted) | None => None,
+    let digest = |recounted: Option<RecountAnswer>| match recounted {
+        Some(RecountAnswer::Digest(digest)) => Some(digest),
+        Some(RecountAnswer::Damaged | RecountAnswer::NotYet | RecountAnswer::Compacted) | None => None,
     };
     let digests: Vec<_> = peers.iter().map(|(member, recounted)| (*member, digest(*recounted))).collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
@@ -138,15 +138,15 @@ fn verdict(
         }
         Verdict::Corrupt(members) => members,
     };
-    let damaged = peers.iter().filter(|(_, recounted)| *recounted == Some(Recounted::Damaged));
+    let damaged = peers.iter().filter(|(_, recounted)| *recounted == Some(RecountAnswer::Damaged));
     corrupt.extend(damaged.map(|(member, _)| *member));
     corrupt
 }
 
-async fn answer_of(member: &Member, other: u64, span: RecountSpan) -> Option<Recounted> {
+async fn answer_of(member: &Member, other: u64, span: RecountSpan) -> Option<RecountAnswer> {
     for _ in 0..TRIES {
         match member.reach.ask_recount(other, span).await {
-            Ok(Recounted::NotYet) => sleep(RETRY_PAUSE).await,
+            Ok(RecountAnswer::NotYet) => sleep(RETRY_PAUSE).await,
             Ok(recounted) => return Some(recounted),
             Err(error) => {
                 tracing::debug!(peer = format!("{other:x}"), error, "a part of a peer's state is not known");
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn damage_speaks_for_itself_and_differences_by_the_majority() {
-        let (a, b) = (Recounted::Digest(1), Recounted::Digest(2));
-        let damaged = Recounted::Damaged;
+        let (a, b) = (RecountAnswer::Digest(1), RecountAnswer::Digest(2));
+        let damaged = RecountAnswer::Damaged;
         for (own, peers, corrupt) in [
             (a, vec![Some(a), Some(a)], vec![]),
             (a, vec![Some(a), Some(b)], vec![3]),
@@ -173,11 +173,11 @@ mod tests {
             (a, vec![Some(a), Some(damaged)], vec![3]),
             (a, vec![Some(damaged), Some(damaged)], vec![2, 3]),
             (damaged, vec![], vec![1]),
-            (a, vec![None, Some(Recounted::NotYet)], vec![]),
-            (a, vec![Some(Recounted::Compacted), Some(b)], vec![]),
+            (a, vec![None, Some(RecountAnswer::NotYet)], vec![]),
+            (a, vec![Some(RecountAnswer::Compacted), Some(b)], vec![]),
             (a, vec![None, Some(b)], vec![]),
             (a, vec![None, Some(a), Some(a), Some(b)], vec![5]),
-            (Recounted::Compacted, vec![], vec![]),
+            (RecountAnswer::Compacted, vec![], vec![]),
         ] {
             let peers: Vec<_> = (2..).zip(peers).collect();
             assert_eq!(verdict(1, own, &peers, &BTreeSet::new()), corrupt, "{own:?} {peers:?}");

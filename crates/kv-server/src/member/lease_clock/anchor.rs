@@ -16,12 +16,12 @@ pub fn boot_time() -> Duration {
 
 /// The newest anchor. Apply sets it.
 #[derive(Debug)]
-pub struct Anchored(Mutex<Anchor>);
+pub struct ClockAnchor(Mutex<Anchor>);
 
-impl Anchored {
+impl ClockAnchor {
     /// The clock as the store has it, from now on: time while the member was down is not counted.
     pub fn new(clock: i64) -> Self {
-        Anchored(Mutex::new(Anchor { clock, boot: boot_time() }))
+        ClockAnchor(Mutex::new(Anchor { clock, boot: boot_time() }))
     }
 
     /// A command with this clock has just been applied.

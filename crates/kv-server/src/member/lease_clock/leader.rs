@@ -17,7 +17,7 @@ use state_machine::{
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::anchor::{Anchored, boot_time};
+use super::anchor::{ClockAnchor, boot_time};
 use super::error::LeaseError;
 
 /// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other
@@ -29,7 +29,7 @@ pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
     member: u64,
-    anchored: Arc<Anchored>,
+    anchored: Arc<ClockAnchor>,
     /// The newest term in which this member has begun to lead.
     term: Mutex<Option<LedTerm>>,
     /// Notified when leases were expired.
@@ -37,7 +37,7 @@ pub struct LeaderLeases {
 }
 
 impl LeaderLeases {
-    pub fn new(raft: Handle<Outcome>, table: LeaseTable, member: u64, anchored: Arc<Anchored>) -> Self {
+    pub fn new(raft: Handle<Outcome>, table: LeaseTable, member: u64, anchored: Arc<ClockAnchor>) -> Self {
         LeaderLeases { raft, table, member, anchored, term: Mutex::new(None), expired: Notify::new() }
     }
 

@@ -21,8 +21,10 @@ mod leader; // what only the leader does
 mod run; // the leader's turns
 mod service; // what the services call: batches, and the way to the leader
 
-pub(crate) use anchor::Anchored;
+pub(crate) use anchor::ClockAnchor;
 pub(crate) use error::LeaseError;
 pub(crate) use leader::LeaderLeases;
 pub(crate) use run::run;
-pub(crate) use service::{Answers, LeaderLink, LeaseQuestion, LeaseService, Renewed, answer_here};
+pub(crate) use service::{
+    LeaderLink, LeaseQuestion, LeaseService, PendingRenewal, RenewalAnswers, answer_here,
+};

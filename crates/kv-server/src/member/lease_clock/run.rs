@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use raft_node::{RequestOrigin, Term};
-use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, Turns};
+use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -18,7 +18,7 @@ use process::shutdown::Stop;
 const COMMANDS_MAX: usize = 2;
 
 /// What a command was for.
-enum Done {
+enum CommandEnd {
     Recorded(Result<(), LeaseError>),
     Expired { ids: Vec<i64>, result: Result<(), LeaseError> },
 }
@@ -26,8 +26,8 @@ enum Done {
 /// One term of a leader.
 struct LeaderTerm {
     term: Term,
-    turns: Turns,
-    commands: JoinSet<Done>,
+    turns: LeaderTurns,
+    commands: JoinSet<CommandEnd>,
 }
 
 /// Runs until `stop`. Counts expired leases.
@@ -41,7 +41,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
             match leases.leading(RequestOrigin::Member).await {
                 Ok(led) => {
                     if term.as_ref().is_none_or(|term| term.term != led) {
-                        let turns = Turns::new(&leases.table);
+                        let turns = LeaderTurns::new(&leases.table);
                         term = Some(LeaderTerm { term: led, turns, commands: JoinSet::new() });
                     }
                     if let Some(term) = &mut term {
@@ -74,7 +74,7 @@ impl LeaderTerm {
             let work = self.turns.turn(now, &leases.table);
             if let Some(chosen) = work.record {
                 let (leases, term) = (Arc::clone(leases), self.term);
-                self.commands.spawn(async move { Done::Recorded(leases.record(term, chosen).await) });
+                self.commands.spawn(async move { CommandEnd::Recorded(leases.record(term, chosen).await) });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND) {
                 while self.commands.len() >= COMMANDS_MAX {
@@ -95,23 +95,23 @@ impl LeaderTerm {
         self.commands.spawn(async move {
             let result = leases.expire(term, ids.clone()).await;
             expired.inc_by(*result.as_ref().unwrap_or(&0) as u64);
-            Done::Expired { ids, result: result.map(drop) }
+            CommandEnd::Expired { ids, result: result.map(drop) }
         });
     }
 
     /// A command has ended.
-    fn note(&mut self, leases: &LeaderLeases, done: Option<Done>) {
+    fn note(&mut self, leases: &LeaderLeases, done: Option<CommandEnd>) {
         match done {
             // A task that panicked.
             None => self.turns.restart(),
-            Some(Done::Recorded(result)) => {
+            Some(CommandEnd::Recorded(result)) => {
                 self.turns.recorded();
                 if let Err(error) = result {
                     tracing::debug!(%error, "leases were not recorded; trying again");
                 }
             }
-            Some(Done::Expired { ids, result: Ok(()) }) => self.turns.expired(&ids, &leases.table),
-            Some(Done::Expired { ids, result: Err(error) }) => {
+            Some(CommandEnd::Expired { ids, result: Ok(()) }) => self.turns.expired(&ids, &leases.table),
+            Some(CommandEnd::Expired { ids, result: Err(error) }) => {
                 tracing::debug!(%error, leases = ids.len(), "leases were not revoked; trying again");
                 if let Ok((_, now)) = leases.read_clock(self.term) {
                     self.turns.not_expired(&ids, now);

@@ -48,11 +48,11 @@ pub enum LeaseQuestion {
 /// Asks the leader when it is another member.
 pub trait LeaderLink: Send + Sync {
     /// The answers in the order of the ids. Those to renewals have the TTL only.
-    fn ask(&self, leader: u64, question: LeaseQuestion) -> Answers<'_>;
+    fn ask(&self, leader: u64, question: LeaseQuestion) -> RenewalAnswers<'_>;
 }
 
 /// Answers that are on their way.
-pub type Answers<'a> = Pin<Box<dyn Future<Output = Result<Vec<Remaining>, LeaseError>> + Send + 'a>>;
+pub type RenewalAnswers<'a> = Pin<Box<dyn Future<Output = Result<Vec<Remaining>, LeaseError>> + Send + 'a>>;
 
 /// Leases, for services of any member. Cheap to clone.
 #[derive(Clone)]
@@ -61,14 +61,14 @@ pub struct LeaseService {
     link: Arc<dyn LeaderLink>,
     member: u64,
     request_timeout: Duration,
-    renewals: mpsc::UnboundedSender<Waiting>,
+    renewals: mpsc::UnboundedSender<WaitingRenewal>,
     /// Bounds `renewals`.
     shares: Arc<Shares>,
     renewed: Counter,
 }
 
 /// A renewal that waits for its batch.
-struct Waiting {
+struct WaitingRenewal {
     id: i64,
     _share: Share,
     reply: oneshot::Sender<Result<i64, LeaseError>>,
@@ -76,13 +76,13 @@ struct Waiting {
 
 /// Makes batches of the renewals that wait.
 struct Batches {
-    waiting: mpsc::UnboundedReceiver<Waiting>,
+    waiting: mpsc::UnboundedReceiver<WaitingRenewal>,
     under_way: JoinSet<()>,
 }
 
 impl Batches {
     /// The next batch, when it has to go out. None when no renewal can come any more.
-    async fn next(&mut self) -> Option<Vec<Waiting>> {
+    async fn next(&mut self) -> Option<Vec<WaitingRenewal>> {
         let mut batch = Vec::new();
         if self.waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return None;
@@ -115,9 +115,9 @@ impl Batches {
 }
 
 /// A renewal under way.
-pub struct Renewed(oneshot::Receiver<Result<i64, LeaseError>>);
+pub struct PendingRenewal(oneshot::Receiver<Result<i64, LeaseError>>);
 
-impl Renewed {
+impl PendingRenewal {
     /// The lease's TTL, or 0 if there is no such lease.
     pub async fn ttl(self) -> Result<i64, LeaseError> {
         self.0.await.unwrap_or(Err(LeaseError::Stopped))
@@ -146,11 +146,11 @@ impl LeaseService {
     }
 
     /// Begins to renew a lease.
-    pub fn renew(&self, client: ClientId, id: i64) -> Result<Renewed, LeaseError> {
+    pub fn renew(&self, client: ClientId, id: i64) -> Result<PendingRenewal, LeaseError> {
         let share = self.shares.take(client, 1).ok_or(LeaseError::TooManyRequests)?;
         let (reply, answer) = oneshot::channel();
-        let sent = self.renewals.send(Waiting { id, _share: share, reply });
-        sent.map(|()| Renewed(answer)).map_err(|_| LeaseError::Stopped)
+        let sent = self.renewals.send(WaitingRenewal { id, _share: share, reply });
+        sent.map(|()| PendingRenewal(answer)).map_err(|_| LeaseError::Stopped)
     }
 
     /// How long a lease still has, by the leader's clock.
@@ -159,7 +159,7 @@ impl LeaseService {
         answers.first().copied().ok_or(LeaseError::Unreachable)
     }
 
-    async fn make_batches(self, waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
+    async fn make_batches(self, waiting: mpsc::UnboundedReceiver<WaitingRenewal>, stop: Stop) {
         let mut batches = Batches { waiting, under_way: JoinSet::new() };
         loop {
             let batch = tokio::select! {
@@ -172,7 +172,7 @@ impl LeaseService {
         }
     }
 
-    async fn answer(&self, batch: Vec<Waiting>) {
+    async fn answer(&self, batch: Vec<WaitingRenewal>) {
         let ids = batch.iter().map(|waiting| waiting.id).collect();
         let answers = self.ask(LeaseQuestion::Renew(ids)).await;
         for (number, waiting) in batch.into_iter().enumerate() {
@@ -248,7 +248,7 @@ mod tests {
 
     struct Bench {
         batches: Batches,
-        renewals: mpsc::UnboundedSender<Waiting>,
+        renewals: mpsc::UnboundedSender<WaitingRenewal>,
         shares: Arc<Shares>,
     }
 
@@ -263,8 +263,11 @@ mod tests {
         fn renew(&self, count: usize) {
             for id in 0..count {
                 let share = self.shares.take(ClientId::default(), 1).unwrap();
-                let sent =
-                    self.renewals.send(Waiting { id: id as i64, _share: share, reply: oneshot::channel().0 });
+                let sent = self.renewals.send(WaitingRenewal {
+                    id: id as i64,
+                    _share: share,
+                    reply: oneshot::channel().0,
+                });
                 assert!(sent.is_ok());
             }
         }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use mvcc::{Backend, SledBackend, Staged, Staging};
+use mvcc::{Backend, SledBackend, StagedStore, Staging};
 use parking_lot::Mutex;
 use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
@@ -68,32 +68,32 @@ type OnFatal = Arc<dyn Fn(Fatal) + Send + Sync>;
 
 /// The one place for a received store. Cheap to clone.
 #[derive(Clone)]
-pub struct Incoming {
-    shared: Arc<Shared>,
+pub struct ReceivePlace {
+    shared: Arc<PlaceShared>,
 }
 
-struct Shared {
+struct PlaceShared {
     place: Box<dyn StagingPlace>,
     /// Held by the writer of the staging directory.
     key: Arc<tokio::sync::Mutex<()>>,
     /// The stream or the store that has the place.
-    slot: Mutex<ReceiveSlot<Stopper, Received>>,
+    slot: Mutex<ReceiveSlot<Stopper, ReceivedSnapshot>>,
     metrics: Arc<Metrics>,
     on_fatal: OnFatal,
 }
 
 /// A whole store, and the key to its place.
-pub struct Received {
-    staged: Staged,
-    key: Key,
+pub struct ReceivedSnapshot {
+    staged: StagedStore,
+    key: PlaceKey,
 }
 
 /// Only its holder writes to the staging directory.
-pub type Key = OwnedMutexGuard<()>;
+pub type PlaceKey = OwnedMutexGuard<()>;
 
-impl Received {
+impl ReceivedSnapshot {
     /// The key is to be kept until the store was installed.
-    pub fn into_parts(self) -> (Staged, Key) {
+    pub fn into_parts(self) -> (StagedStore, PlaceKey) {
         (self.staged, self.key)
     }
 
@@ -121,18 +121,18 @@ pub enum ReceiveError {
 
 /// A stream's way to the disk. Dropped without [`Reception::finish`], it leaves nothing on the disk.
 pub struct Reception {
-    incoming: Incoming,
+    incoming: ReceivePlace,
     number: StreamNumber,
     chunks: mpsc::Sender<Bytes>,
-    written: oneshot::Receiver<Result<Received, ReceiveError>>,
+    written: oneshot::Receiver<Result<ReceivedSnapshot, ReceiveError>>,
     finish: Option<oneshot::Sender<()>>,
     replaced: Stop,
 }
 
-impl Incoming {
-    pub fn new(place: Box<dyn StagingPlace>, metrics: Arc<Metrics>, on_fatal: OnFatal) -> Incoming {
-        let shared = Shared { place, key: Arc::default(), slot: Mutex::default(), metrics, on_fatal };
-        Incoming { shared: Arc::new(shared) }
+impl ReceivePlace {
+    pub fn new(place: Box<dyn StagingPlace>, metrics: Arc<Metrics>, on_fatal: OnFatal) -> ReceivePlace {
+        let shared = PlaceShared { place, key: Arc::default(), slot: Mutex::default(), metrics, on_fatal };
+        ReceivePlace { shared: Arc::new(shared) }
     }
 
     /// Makes room for a new stream: an older one is ended and wiped first.
@@ -166,7 +166,7 @@ impl Incoming {
     }
 
     /// The received store that reaches exactly this entry, to be installed.
-    pub fn take(&self, at: LogPosition) -> Option<Received> {
+    pub fn take(&self, at: LogPosition) -> Option<ReceivedSnapshot> {
         self.shared.slot.lock().take(at)
     }
 
@@ -236,21 +236,24 @@ impl Drop for Reception {
     }
 }
 
-impl Shared {
+impl PlaceShared {
     /// The writer's thread: from the first chunk to a durable store, or to nothing.
     fn write(
         &self,
         mut chunks: mpsc::Receiver<Bytes>,
         mut is_finished: oneshot::Receiver<()>,
-        key: Key,
-        answer: oneshot::Sender<Result<Received, ReceiveError>>,
+        key: PlaceKey,
+        answer: oneshot::Sender<Result<ReceivedSnapshot, ReceiveError>>,
     ) {
         let began = Instant::now();
-        let mut staging =
-            match self.place.begin().and_then(|place| Staging::begin(place, &mvcc::Options::default())) {
-                Ok(staging) => staging,
-                Err(error) => return self.refused(error, answer),
-            };
+        let mut staging = match self
+            .place
+            .begin()
+            .and_then(|place| Staging::begin(place, &mvcc::StoreOptions::default()))
+        {
+            Ok(staging) => staging,
+            Err(error) => return self.refused(error, answer),
+        };
         while let Some(chunk) = chunks.blocking_recv() {
             if let Err(error) = staging.add(&chunk) {
                 drop(staging);
@@ -268,7 +271,7 @@ impl Shared {
                 let figures = &self.metrics.snapshots;
                 figures.sync_seconds.observe(syncing.elapsed().as_secs_f64());
                 figures.save_seconds.observe(began.elapsed().as_secs_f64());
-                if let Err(Ok(unwanted)) = answer.send(Ok(Received { staged, key })) {
+                if let Err(Ok(unwanted)) = answer.send(Ok(ReceivedSnapshot { staged, key })) {
                     self.wipe(unwanted);
                 }
             }
@@ -277,7 +280,7 @@ impl Shared {
     }
 
     /// Damage ends the stream; anything else the disk did, and the process with it.
-    fn refused(&self, error: mvcc::Error, answer: oneshot::Sender<Result<Received, ReceiveError>>) {
+    fn refused(&self, error: mvcc::Error, answer: oneshot::Sender<Result<ReceivedSnapshot, ReceiveError>>) {
         if let mvcc::Error::Corrupt { .. } = error {
             self.wipe_place();
             drop(answer.send(Err(ReceiveError::Damaged(error))));
@@ -286,7 +289,7 @@ impl Shared {
         }
     }
 
-    fn wipe(&self, Received { staged, key }: Received) {
+    fn wipe(&self, ReceivedSnapshot { staged, key }: ReceivedSnapshot) {
         drop(staged);
         self.wipe_place();
         drop(key);

@@ -39,7 +39,7 @@ fn at(index: u64) -> LogPosition {
 }
 
 struct Fixture {
-    incoming: Incoming,
+    incoming: ReceivePlace,
     is_used: Arc<AtomicBool>,
     is_full: Arc<AtomicBool>,
     fatal: Arc<Mutex<Option<String>>>,
@@ -55,14 +55,14 @@ fn fixture() -> Fixture {
     let fatal = Arc::new(Mutex::new(None));
     let reported = Arc::clone(&fatal);
     let on_fatal = move |error: Fatal| *reported.lock() = Some(base::causes(&error));
-    let incoming = Incoming::new(Box::new(place), Arc::default(), Arc::new(on_fatal));
+    let incoming = ReceivePlace::new(Box::new(place), Arc::default(), Arc::new(on_fatal));
     Fixture { incoming, is_used, is_full, fatal }
 }
 
 /// The chunks of a store that reaches entry `entries`.
 fn chunks(entries: u64) -> Vec<Bytes> {
     let (mut writer, _store, mut maintainer) =
-        mvcc::open(Box::new(MemoryBackend::new()), mvcc::Options::default()).unwrap();
+        mvcc::open(Box::new(MemoryBackend::new()), mvcc::StoreOptions::default()).unwrap();
     for index in 1..=entries {
         let mut revision = writer.begin();
         // Nothing that could be compressed: there shall be several chunks.
@@ -77,7 +77,7 @@ fn chunks(entries: u64) -> Vec<Bytes> {
     std::iter::from_fn(|| export.next(300).unwrap()).collect()
 }
 
-async fn receive(incoming: &Incoming, chunks: Vec<Bytes>) -> Result<LogPosition, ReceiveError> {
+async fn receive(incoming: &ReceivePlace, chunks: Vec<Bytes>) -> Result<LogPosition, ReceiveError> {
     let mut reception = incoming.begin().await?;
     for chunk in chunks {
         reception.add(chunk).await?;

@@ -21,7 +21,7 @@ pub(super) const REQUESTS_MAX: usize = 32;
 pub(super) struct Outbox {
     /// Known when the hub has opened the stream.
     pub(super) id: OnceLock<StreamId>,
-    handed: Mutex<Handed>,
+    handed: Mutex<HandedParcels>,
     reader: AtomicWaker,
     /// A place for each request on its way to the hub. The hub keeps a place while too many answers wait.
     pub(super) places: Semaphore,
@@ -33,7 +33,7 @@ pub(super) struct Outbox {
 }
 
 #[derive(Default)]
-struct Handed {
+struct HandedParcels {
     parcels: VecDeque<Parcel>,
     /// The hub has more than was handed over.
     has_more: bool,
@@ -43,7 +43,7 @@ struct Handed {
 
 /// What the hub did for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum ReadResult {
     /// Everything that the hub had for it.
     All,
     /// The hub has more, and has to be asked for it.
@@ -85,7 +85,7 @@ impl Outbox {
     }
 
     /// The reader's side: moves what was handed over.
-    pub(super) fn poll_read(&self, context: &mut Context<'_>, to: &mut VecDeque<Parcel>) -> Poll<Read> {
+    pub(super) fn poll_read(&self, context: &mut Context<'_>, to: &mut VecDeque<Parcel>) -> Poll<ReadResult> {
         self.reader.register(context.waker());
         let mut handed = self.handed.lock();
         if handed.parcels.is_empty() {
@@ -93,7 +93,7 @@ impl Outbox {
         }
         to.append(&mut handed.parcels);
         let has_more = std::mem::take(&mut handed.has_more);
-        Poll::Ready(if has_more { Read::Some } else { Read::All })
+        Poll::Ready(if has_more { ReadResult::Some } else { ReadResult::All })
     }
 
     /// Ends the stream from the hub's side. What it was handed and has not read is dropped.

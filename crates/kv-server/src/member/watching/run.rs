@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{Held, Hub, StreamId};
+use watch::{HeldBytes, Hub, StreamId};
 
 use super::outbox::Outbox;
 use super::review::Review;
@@ -27,11 +27,11 @@ const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
 const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The hub, and who reads what it delivers.
-pub(super) struct Run {
+pub(super) struct HubThread {
     hub: Hub,
     mail: mpsc::Receiver<Mail>,
     shared: Arc<StreamShared>,
-    streams: HashMap<StreamId, Stream>,
+    streams: HashMap<StreamId, ReaderStream>,
     began: Instant,
     /// Reused: streams that have something to read.
     ready: Vec<StreamId>,
@@ -43,14 +43,14 @@ pub(super) struct Run {
 }
 
 /// An open stream.
-struct Stream {
+struct ReaderStream {
     outbox: Arc<Outbox>,
     /// Places of requests that are kept until the client has read answers.
     places_kept: usize,
     /// Under way; then the stream is in [`Run::reviews`] once.
     review: Option<Review>,
     /// Large responses that it was handed, and when. At most what it holds, and one more.
-    held: Vec<(Duration, Held)>,
+    held: Vec<(Duration, HeldBytes)>,
     /// Since when it was seen to have its turn for a large response, which it does not take: its client has
     /// not read what it was handed before.
     turn_since: Option<Duration>,
@@ -59,9 +59,9 @@ struct Stream {
 /// As etcd refuses a watcher.
 const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 
-impl Run {
-    pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<StreamShared>) -> Run {
-        Run {
+impl HubThread {
+    pub(super) fn new(hub: Hub, mail: mpsc::Receiver<Mail>, shared: Arc<StreamShared>) -> HubThread {
+        HubThread {
             hub,
             mail,
             shared,
@@ -162,8 +162,10 @@ impl Run {
         }
         let id = self.hub.open_of(client, self.began.elapsed());
         outbox.id.set(id).expect("a stream is opened once");
-        self.streams
-            .insert(id, Stream { outbox, places_kept: 0, review: None, held: Vec::new(), turn_since: None });
+        self.streams.insert(
+            id,
+            ReaderStream { outbox, places_kept: 0, review: None, held: Vec::new(), turn_since: None },
+        );
     }
 
     fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
@@ -254,7 +256,7 @@ impl Run {
     }
 }
 
-impl Stream {
+impl ReaderStream {
     /// Lets the client send further requests, unless too many answers wait.
     fn give_places_back(&mut self, hub: &Hub, id: StreamId) {
         if self.places_kept > 0 && hub.accepts(id) {
@@ -266,7 +268,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use api::authpb::{Permission, Role, User};
-    use mvcc::{MemoryBackend, Options};
+    use mvcc::{MemoryBackend, StoreOptions};
     use state_machine::{AuthState, Session, UserGrants};
     use watch::{CreateRequest, WatchLimits};
 
@@ -287,7 +289,7 @@ mod tests {
     }
 
     /// A stream that watches all keys from the first revision on.
-    fn reader(run: &mut Run, client: u64) -> Arc<Outbox> {
+    fn reader(run: &mut HubThread, client: u64) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::new());
         run.open(Arc::clone(&outbox), ClientId::alone(client));
         let range_end = b"\0".as_slice().into();
@@ -302,14 +304,14 @@ mod tests {
     }
 
     /// Over a store with a pair that is as large as all responses may be together.
-    fn over_a_large_pair(limits: WatchLimits) -> (mpsc::Sender<Mail>, Run) {
+    fn over_a_large_pair(limits: WatchLimits) -> (mpsc::Sender<Mail>, HubThread) {
         let (mut writer, store, _) =
-            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+            mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
         writer.begin().put(b"k", &[7; 1 << 20], 0);
         writer.end_entry(mvcc::LogPosition::new(1, 1)).unwrap();
         let limits = WatchLimits { handed_bytes_max: 1 << 20, ..limits };
         let (mailbox, mail) = mpsc::channel(8);
-        (mailbox, Run::new(Hub::new(store, limits), mail, Arc::default()))
+        (mailbox, HubThread::new(Hub::new(store, limits), mail, Arc::default()))
     }
 
     #[test]
@@ -359,9 +361,10 @@ mod tests {
     #[test]
     fn reviews_that_keep_coming_reach_every_watcher() {
         const WATCHERS: i64 = 5000; // A step looks at 1024.
-        let (_writer, store, _) = mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        let (_writer, store, _) =
+            mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
         let (mailbox, mail) = mpsc::channel(8);
-        let mut run = Run::new(Hub::new(store, WatchLimits::default()), mail, Arc::default());
+        let mut run = HubThread::new(Hub::new(store, WatchLimits::default()), mail, Arc::default());
         let outbox = Arc::new(Outbox::new());
         run.open(Arc::clone(&outbox), ClientId::alone(1));
         let mut create = |watch_id, key: &'static str| {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use watch::{CreateRequest, Parcel, Stats};
 
-use super::outbox::{Outbox, Read};
+use super::outbox::{Outbox, ReadResult};
 use super::waker::Waker;
 use admission::ClientId;
 use auth::Caller;
@@ -136,7 +136,7 @@ impl WatchStream {
 
     /// Waits for something to send, and appends it.
     pub(crate) async fn read(&self, to: &mut VecDeque<Parcel>) {
-        if poll_fn(|context| self.outbox.poll_read(context, to)).await == Read::Some {
+        if poll_fn(|context| self.outbox.poll_read(context, to)).await == ReadResult::Some {
             self.watching.shared.list(&self.outbox);
         }
     }

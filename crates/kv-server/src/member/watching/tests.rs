@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mvcc::{LogPosition, MemoryBackend, Options, Writer};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions, Writer};
 use testkit::process::PATIENCE;
 use tokio::time::timeout;
 use watch::{CreateRequest, Encoder, Parcel, WatchLimits};
@@ -22,7 +22,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let (writer, store, _) = mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+        let (writer, store, _) =
+            mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
         let thread = WatchThread::start(store, WatchLimits::default(), |fatal| panic!("{fatal:?}")).unwrap();
         Bench { writer, thread, index: 0 }
     }

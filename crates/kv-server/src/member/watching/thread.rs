@@ -10,7 +10,7 @@ use raft_node::Fatal;
 use tokio::sync::mpsc;
 use watch::{Hub, WatchLimits};
 
-use super::run::Run;
+use super::run::HubThread;
 use super::stream::{MAILBOX_MAX, StreamShared, Watching};
 
 /// The thread itself; dropping it leaves it running.
@@ -32,7 +32,7 @@ impl WatchThread {
         let to_wake = Arc::clone(&shared);
         let is_first = store.wake_with(Arc::new(move || to_wake.waker.entry_ended()));
         assert!(is_first, "one hub for each store");
-        let mut run = Run::new(Hub::new(store, limits), mail, Arc::clone(&shared));
+        let mut run = HubThread::new(Hub::new(store, limits), mail, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| run.run()));
             let panicked = || Err(Fatal::new("the watch thread panicked"));

@@ -36,7 +36,7 @@ use data_dir::{FirstMember, Identity};
 use process::log::Pace;
 
 pub(super) use addresses::Addresses;
-use places::Places;
+use places::ClaimPlaces;
 pub(super) use places::Ticket;
 
 /// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped,
@@ -48,7 +48,7 @@ const URLS_MAX: usize = 8;
 const URLS_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
-struct Introduced {
+struct IntroducedMember {
     urls: Vec<String>,
     /// What the list said last. Empty: the member was not in it.
     listed: Vec<String>,
@@ -57,8 +57,8 @@ struct Introduced {
 
 #[derive(Debug, Default)]
 pub(super) struct Introductions {
-    held: HashMap<u64, Introduced>,
-    places: Places,
+    held: HashMap<u64, IntroducedMember>,
+    places: ClaimPlaces,
     /// Of lines about introductions.
     pub pace: Pace,
     next: u64,
@@ -82,7 +82,7 @@ impl Introductions {
             oldest.map(|oldest| self.held.remove(&oldest));
         }
         self.next += 1;
-        self.held.insert(id, Introduced { urls, listed, number: self.next });
+        self.held.insert(id, IntroducedMember { urls, listed, number: self.next });
     }
 
     pub fn withdraw(&mut self, id: u64) {

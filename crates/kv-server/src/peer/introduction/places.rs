@@ -21,36 +21,36 @@ pub(super) const PLACES_MAX: usize = 4;
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Where a claim comes from: an address, or a Unix socket. An IPv6 network of 64 bits is one address.
-type Source = Option<IpAddr>;
+type ClaimSource = Option<IpAddr>;
 
 #[derive(Debug)]
-struct Place {
+struct ClaimPlace {
     id: u64,
     urls: Vec<String>,
-    source: Source,
+    source: ClaimSource,
     began: Instant,
     displaced: Arc<Notify>,
 }
 
 /// A place for one check.
 #[derive(Debug)]
-pub(in super::super) struct Ticket {
+pub(crate) struct Ticket {
     pub number: u64,
     /// Notified once when another claim has the place.
     pub displaced: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ClaimPlaces {
     /// By number, so that the first is the oldest.
-    held: BTreeMap<u64, Place>,
+    held: BTreeMap<u64, ClaimPlace>,
     next: u64,
 }
 
-impl Places {
+impl ClaimPlaces {
     /// A place to check that the member `id` is at `urls`, if there is one. To be followed by
     /// [`Places::end`].
-    pub fn begin(&mut self, id: u64, urls: &[String], source: Source, now: Instant) -> Option<Ticket> {
+    pub fn begin(&mut self, id: u64, urls: &[String], source: ClaimSource, now: Instant) -> Option<Ticket> {
         let source = source.map(network);
         if self.held.values().any(|place| place.id == id && place.urls == urls) {
             return None;
@@ -62,7 +62,8 @@ impl Places {
         }
         let (number, displaced) = (self.next, Arc::default());
         self.next += 1;
-        let place = Place { id, urls: urls.to_vec(), source, began: now, displaced: Arc::clone(&displaced) };
+        let place =
+            ClaimPlace { id, urls: urls.to_vec(), source, began: now, displaced: Arc::clone(&displaced) };
         self.held.insert(number, place);
         Some(Ticket { number, displaced })
     }
@@ -72,7 +73,7 @@ impl Places {
     }
 
     /// The place that a claim from `source` takes.
-    fn displaceable(&self, source: Source, now: Instant) -> Option<u64> {
+    fn displaceable(&self, source: ClaimSource, now: Instant) -> Option<u64> {
         let count = |source| self.held.values().filter(|place| place.source == source).count();
         let most = self.held.iter().max_by_key(|(number, place)| (count(place.source), Reverse(**number)));
         let (oldest, of) = most?;
@@ -100,18 +101,18 @@ mod tests {
     use super::*;
 
     /// Takes a place, and says whether there was one.
-    fn take(places: &mut Places, id: u64, source: &str, now: Instant) -> Option<u64> {
+    fn take(places: &mut ClaimPlaces, id: u64, source: &str, now: Instant) -> Option<u64> {
         let urls = vec![format!("http://{source}:{id}")];
         places.begin(id, &urls, Some(source.parse().unwrap()), now).map(|ticket| ticket.number)
     }
 
-    fn sources(places: &Places) -> Vec<String> {
+    fn sources(places: &ClaimPlaces) -> Vec<String> {
         places.held.values().map(|place| place.source.unwrap().to_string()).collect()
     }
 
     #[test]
     fn an_address_that_fills_all_places_delays_no_other() {
-        let (mut places, now) = (Places::default(), Instant::now());
+        let (mut places, now) = (ClaimPlaces::default(), Instant::now());
         for id in 0..100 {
             assert_eq!(take(&mut places, id, "10.0.0.1", now).is_some(), id < PLACES_MAX as u64);
         }
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_ipv6_network_are_one() {
-        let (mut places, now) = (Places::default(), Instant::now());
+        let (mut places, now) = (ClaimPlaces::default(), Instant::now());
         let taken = (0..100).filter_map(|id| take(&mut places, id, &format!("fd00::{id:x}"), now)).count();
         assert_eq!(taken, PLACES_MAX);
         assert!(take(&mut places, 100, "::ffff:10.0.0.2", now).is_some());
@@ -136,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_same_claim_is_checked_once_at_a_time_and_a_displaced_one_is_told() {
-        let (mut places, now) = (Places::default(), Instant::now());
+        let (mut places, now) = (ClaimPlaces::default(), Instant::now());
         let urls = ["http://a:1".to_owned()];
         let first = places.begin(1, &urls, None, now).unwrap();
         assert!(places.begin(1, &urls, None, now).is_none());

@@ -17,7 +17,7 @@ use tonic::Status;
 use super::ask_in_turn;
 use crate::member::Hasher;
 use crate::peer::context::hello;
-use crate::peer::link::{Client, answers_as};
+use crate::peer::link::{PeerConnection, answers_as};
 use data_dir::Identity;
 use transport::tls::Dialer;
 
@@ -28,10 +28,10 @@ const HASH_WITHIN: Duration = Duration::from_secs(120);
 const DIGEST_WITHIN: Duration = Duration::from_secs(2);
 
 /// The hash of each member, or why there is none.
-pub type Answers = Vec<(u64, Result<KvHash, String>)>;
+pub type HashAnswers = Vec<(u64, Result<KvHash, String>)>;
 
 /// The answer to a member.
-pub(in crate::peer) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryHashResponse, Status> {
+pub(crate) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryHashResponse, Status> {
     let KvHash { hash, compact_revision, hash_revision, revision } = hasher.hash(at).await?;
     Ok(HistoryHashResponse { hash, compact_revision, hash_revision, revision })
 }
@@ -45,7 +45,7 @@ pub async fn at_start(
     identity: &Identity,
     (members, level): (&[Member], CommandLevel),
     at: i64,
-) -> Answers {
+) -> HashAnswers {
     let own = members.iter().find(|member| member.id == identity.member_id);
     let own_urls = own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default();
     let others = members.iter().filter(|member| member.id != identity.member_id);
@@ -63,7 +63,7 @@ pub async fn at_start(
 
 /// Asks a member that listens at `urls`. The error says why there is no hash.
 pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Result<KvHash, String> {
-    let call = |mut client: Client| {
+    let call = |mut client: PeerConnection| {
         let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
         async move { client.history_hash(request).await }
     };
@@ -73,7 +73,7 @@ pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Res
 }
 
 /// The answer to a member.
-pub(in crate::peer) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> ChangesDigestResponse {
+pub(crate) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> ChangesDigestResponse {
     let answer = match hasher.store.span_digest(LogIndex(request.after), LogIndex(request.to)) {
         SpanDigest::Known(digest) => Some(Answer::Digest(digest)),
         SpanDigest::NotYet => Some(Answer::IsBehind(true)),
@@ -88,7 +88,7 @@ pub async fn ask_digest(
     urls: &[String],
     request: ChangesDigestRequest,
 ) -> Result<SpanDigest, String> {
-    let call = |mut client: Client| {
+    let call = |mut client: PeerConnection| {
         let request = request.clone();
         async move { client.changes_digest(request).await }
     };

@@ -11,9 +11,9 @@ use state_machine::Remaining;
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
-use crate::member::{Answers, LeaderLink, LeaseError, LeaseQuestion};
+use crate::member::{LeaderLink, LeaseError, LeaseQuestion, RenewalAnswers};
 use crate::peer::context::Context;
-use crate::peer::link::{Client, dial};
+use crate::peer::link::{PeerConnection, dial};
 
 /// Ids in one question. An answer takes at most 22 bytes for each.
 const IDS_MAX: usize = 2_048;
@@ -28,7 +28,7 @@ type UrlsOf = Box<dyn Fn(u64) -> Vec<String> + Send + Sync>;
 pub struct LeaseLink {
     context: Context,
     urls: UrlsOf,
-    connection: Mutex<Option<(u64, Client)>>,
+    connection: Mutex<Option<(u64, PeerConnection)>>,
 }
 
 impl LeaseLink {
@@ -36,7 +36,7 @@ impl LeaseLink {
         Arc::new(LeaseLink { context, urls, connection: Mutex::new(None) })
     }
 
-    async fn client(&self, leader: u64) -> Option<Client> {
+    async fn client(&self, leader: u64) -> Option<PeerConnection> {
         let mut connection = self.connection.lock().await;
         if let Some((to, client)) = &*connection
             && *to == leader
@@ -89,7 +89,7 @@ impl LeaseLink {
 }
 
 impl LeaderLink for LeaseLink {
-    fn ask(&self, leader: u64, question: LeaseQuestion) -> Answers<'_> {
+    fn ask(&self, leader: u64, question: LeaseQuestion) -> RenewalAnswers<'_> {
         Box::pin(async move {
             let asked = self.ask_leader(leader, question);
             match tokio::time::timeout(ANSWER_WITHIN, asked).await {
@@ -104,7 +104,7 @@ impl LeaderLink for LeaseLink {
 }
 
 /// What a peer asks, if it is within bounds.
-pub(in crate::peer) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
+pub(crate) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
     let LeaseQuestions { hello: _, renew, remaining } = request;
     if renew.len() + remaining.len() > IDS_MAX {
         return Err(Status::invalid_argument("too many leases in one question"));
@@ -117,7 +117,7 @@ pub(in crate::peer) fn question(request: LeaseQuestions) -> Result<LeaseQuestion
 }
 
 /// The leader's answer to a peer.
-pub(in crate::peer) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
+pub(crate) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
     let answer = |it: Remaining| LeaseAnswer { ttl: it.ttl, granted_ttl: it.granted_ttl };
     match answered {
         Ok(answers) => Ok(LeaseAnswers { answers: answers.into_iter().map(answer).collect() }),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tonic::{Response, Status};
 
-use super::link::{Client, dial};
+use super::link::{PeerConnection, dial};
 use process::log::causes;
 use transport::tls::Dialer;
 
@@ -18,7 +18,7 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
     dialer: &Dialer,
     urls: &[String],
     within: Duration,
-    call: impl Fn(Client) -> F,
+    call: impl Fn(PeerConnection) -> F,
 ) -> Result<A, String> {
     let mut reason = "no peer URL".to_owned();
     for url in urls {

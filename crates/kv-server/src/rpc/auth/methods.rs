@@ -10,12 +10,12 @@ use bytes::Bytes;
 use state_machine::{AuthState, USER_NAME_BYTES_MAX};
 use tonic::{Request, Response as Reply, Status};
 
-use super::{Auth, permissions};
+use super::{AuthCalls, permissions};
 use crate::rpc::header;
 use auth::{COST_MAX, Caller, is_affordable};
 
 #[tonic::async_trait]
-impl AuthMethods for Auth {
+impl AuthMethods for AuthCalls {
     async fn auth_enable(
         &self,
         request: Request<AuthEnableRequest>,

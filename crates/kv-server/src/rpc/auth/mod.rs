@@ -29,7 +29,7 @@ use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_tok
 const TRIES_MAX: usize = 10;
 
 /// The methods as tonic calls them.
-pub struct Auth {
+pub struct AuthCalls {
     pub member: Arc<Member>,
 }
 
@@ -41,7 +41,7 @@ fn hash_error(error: HashError) -> Status {
     }
 }
 
-impl Auth {
+impl AuthCalls {
     /// Proposes a change for a caller. Returns the header of the response.
     async fn change(&self, asker: &Asker, change: Change) -> Result<Option<ResponseHeader>, Status> {
         let caller = asker.caller(&self.member).await?;

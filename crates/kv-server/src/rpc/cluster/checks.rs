@@ -12,7 +12,7 @@ use api::etcdserverpb::Member;
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
 /// What this member sees of the others.
-pub(super) struct View<'a> {
+pub(super) struct MembersView<'a> {
     pub members: &'a [Member],
     pub own: u64,
     /// How long a member has answered without a break.
@@ -21,7 +21,7 @@ pub(super) struct View<'a> {
     pub out_of_sync: &'a [u64],
 }
 
-impl View<'_> {
+impl MembersView<'_> {
     fn voters(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| !member.is_learner)
     }
@@ -46,7 +46,7 @@ fn is_started(member: &&Member) -> bool {
     !member.name.is_empty()
 }
 
-pub(super) fn may_add(view: &View<'_>, is_learner: bool) -> Result<(), Error> {
+pub(super) fn may_add(view: &MembersView<'_>, is_learner: bool) -> Result<(), Error> {
     let (count, started) = (view.voters().count(), view.voters().filter(is_started).count());
     let is_first = count == 1 && started == 1;
     if !is_learner && !is_first && started < quorum(count + 1) {
@@ -58,7 +58,7 @@ pub(super) fn may_add(view: &View<'_>, is_learner: bool) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
+pub(super) fn may_remove(view: &MembersView<'_>, id: u64) -> Result<(), Error> {
     if view.members.iter().any(|member| member.id == id && member.is_learner) {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub(super) fn may_remove(view: &View<'_>, id: u64) -> Result<(), Error> {
 }
 
 /// The promoted member counts, and counts as started.
-pub(super) fn may_promote(view: &View<'_>) -> Result<(), Error> {
+pub(super) fn may_promote(view: &MembersView<'_>) -> Result<(), Error> {
     let (count, started) = (view.voters().count(), view.voters().filter(is_started).count());
     if started + 1 < quorum(count + 1) { Err(Error::MemberNotEnoughStarted) } else { Ok(()) }
 }
@@ -94,7 +94,7 @@ mod tests {
 
     /// `1 2? ~3 4! 5+ 6-`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4
     /// is started and does not answer, 5 answers since five seconds, 6 is not in sync. This member is 1.
-    fn judged(members: &str, check: impl Fn(&View<'_>) -> Result<(), Error>) -> Result<(), Error> {
+    fn judged(members: &str, check: impl Fn(&MembersView<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let member = |word: &str| {
             let id = word.trim_matches(['~', '?', '!', '+', '-']).parse().unwrap();
             let name = if word.ends_with('?') { String::new() } else { word.to_owned() };
@@ -109,7 +109,7 @@ mod tests {
         };
         let marked = words.iter().zip(&listed).filter(|(word, _)| word.ends_with('-'));
         let out_of_sync: Vec<u64> = marked.map(|(_, member)| member.id).collect();
-        check(&View { members: &listed, own: 1, active_for: &active_for, out_of_sync: &out_of_sync })
+        check(&MembersView { members: &listed, own: 1, active_for: &active_for, out_of_sync: &out_of_sync })
     }
 
     #[test]

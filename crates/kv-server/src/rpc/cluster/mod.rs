@@ -21,7 +21,7 @@ use state_machine::Response as Outcome;
 use state_machine::command::{Change, MemberAdd, MemberUpdate};
 use tonic::{Request, Response, Status};
 
-use self::checks::View;
+use self::checks::MembersView;
 use super::guard::{self, Asker};
 use super::header;
 use crate::member::Member;
@@ -35,9 +35,9 @@ const REPORT_WITHIN: Duration = Duration::from_millis(500);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The methods as tonic calls them.
-pub struct Cluster(pub Arc<Member>);
+pub struct ClusterCalls(pub Arc<Member>);
 
-impl Cluster {
+impl ClusterCalls {
     fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
         guard::admit(&self.0, request)
     }
@@ -50,7 +50,7 @@ impl Cluster {
     }
 
     /// Refuses what `check` finds unwise, if this member is configured to check.
-    async fn judge(&self, check: impl FnOnce(&View<'_>) -> Result<(), Error>) -> Result<(), Status> {
+    async fn judge(&self, check: impl FnOnce(&MembersView<'_>) -> Result<(), Error>) -> Result<(), Status> {
         if !self.0.reconfiguration.is_strict {
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl Cluster {
         let out_of_sync = self.out_of_sync(&members).await?;
         let now = Instant::now();
         let active_for = |id| self.0.reach.active_since(id).map(|since| now.saturating_duration_since(since));
-        let view = View {
+        let view = MembersView {
             members: &members,
             own: self.0.ids.member,
             active_for: &active_for,
@@ -123,7 +123,7 @@ fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
 }
 
 #[tonic::async_trait]
-impl ClusterMethods for Cluster {
+impl ClusterMethods for ClusterCalls {
     async fn member_list(
         &self,
         request: Request<MemberListRequest>,

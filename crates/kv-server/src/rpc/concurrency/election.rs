@@ -18,18 +18,18 @@ use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::observe;
-use super::waiting::{Waiting, until_owned};
+use super::waiting::{WaitingPlaces, until_owned};
 use crate::member::Member;
 use crate::rpc::guard;
 
 /// The methods as tonic calls them.
 pub struct Election {
     member: Arc<Member>,
-    waiting: Waiting,
+    waiting: WaitingPlaces,
 }
 
 impl Election {
-    pub fn new(member: Arc<Member>, waiting: Waiting) -> Election {
+    pub fn new(member: Arc<Member>, waiting: WaitingPlaces) -> Election {
         Election { member, waiting }
     }
 

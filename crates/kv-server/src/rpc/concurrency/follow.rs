@@ -8,7 +8,7 @@ use api::etcdserverpb::WatchResponse;
 use api::grpc;
 use bytes::BytesMut;
 use prost::Message;
-use state_machine::{Access, Need};
+use state_machine::{KeyAccess, Need};
 use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
@@ -28,7 +28,7 @@ pub struct Follow {
 
 /// Why a watcher gets no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum FollowEnd {
     /// The revision that it needs was compacted.
     Compacted,
     /// A limit of all watchers, or of those of the client, is reached; the client may read the keys no more;
@@ -38,18 +38,18 @@ pub enum Broken {
     Stopped,
 }
 
-impl From<WatchStopped> for Broken {
-    fn from(_: WatchStopped) -> Broken {
-        Broken::Stopped
+impl From<WatchStopped> for FollowEnd {
+    fn from(_: WatchStopped) -> FollowEnd {
+        FollowEnd::Stopped
     }
 }
 
 impl Follow {
-    pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, Broken> {
+    pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, FollowEnd> {
         let member = &inner.member;
-        let caller = inner.asker.caller(member).await.map_err(|_| Broken::Refused)?;
-        let need = Need::Keys(Access::Read, request.keys());
-        caller.check(&member.store, need).map_err(|_| Broken::Refused)?;
+        let caller = inner.asker.caller(member).await.map_err(|_| FollowEnd::Refused)?;
+        let need = Need::Keys(KeyAccess::Read, request.keys());
+        caller.check(&member.store, need).map_err(|_| FollowEnd::Refused)?;
         let stream = member.watching.open(inner.client()).await?;
         stream.place().await;
         stream.request(WatchRequest::Create(request)).await?;
@@ -58,12 +58,12 @@ impl Follow {
     }
 
     /// Waits for the next response with events.
-    pub async fn next(&mut self) -> Result<WatchResponse, Broken> {
+    pub async fn next(&mut self) -> Result<WatchResponse, FollowEnd> {
         loop {
             while let Some(response) = self.decoded() {
                 if response.canceled {
                     let is_refused = response.created;
-                    return Err(if is_refused { Broken::Refused } else { Broken::Compacted });
+                    return Err(if is_refused { FollowEnd::Refused } else { FollowEnd::Compacted });
                 }
                 if !response.events.is_empty() {
                     return Ok(response);
@@ -72,7 +72,7 @@ impl Follow {
             if self.encoder.is_empty() {
                 tokio::select! {
                     biased;
-                    () = self.stream.ended() => return Err(Broken::Refused),
+                    () = self.stream.ended() => return Err(FollowEnd::Refused),
                     () = self.stream.read(self.encoder.queue()) => {}
                 }
             }

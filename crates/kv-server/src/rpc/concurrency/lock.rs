@@ -12,18 +12,18 @@ use tonic::{Request, Response as Reply, Status};
 use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
-use super::waiting::{Waiting, until_owned};
+use super::waiting::{WaitingPlaces, until_owned};
 use crate::member::Member;
 use crate::rpc::guard;
 
 /// The methods as tonic calls them.
 pub struct Lock {
     member: Arc<Member>,
-    waiting: Waiting,
+    waiting: WaitingPlaces,
 }
 
 impl Lock {
-    pub fn new(member: Arc<Member>, waiting: Waiting) -> Lock {
+    pub fn new(member: Arc<Member>, waiting: WaitingPlaces) -> Lock {
         Lock { member, waiting }
     }
 

@@ -29,4 +29,4 @@ mod observe; // Observe
 
 pub use election::Election;
 pub use lock::Lock;
-pub use waiting::Waiting;
+pub use waiting::WaitingPlaces;

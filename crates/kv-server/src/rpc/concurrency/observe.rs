@@ -21,11 +21,11 @@ use futures_util::stream::{self, Stream};
 use tonic::Status;
 use watch::CreateRequest;
 
-use super::follow::{Broken, Follow};
+use super::follow::{Follow, FollowEnd};
 use super::inner::{Inner, revision};
 use super::keys::Prefix;
 use super::waiting::too_many;
-use crate::audit::Subject;
+use crate::audit::AuditSubject;
 use admission::Share;
 
 /// The responses to one observer.
@@ -39,8 +39,8 @@ pub fn leaders(
         let mut observer = observer?;
         match observer.next().await {
             Ok(response) => Some((Ok(response), Some(observer))),
-            Err(Broken::Refused) => Some((Err(too_many()), None)),
-            Err(Broken::Compacted | Broken::Stopped) => None,
+            Err(FollowEnd::Refused) => Some((Err(too_many()), None)),
+            Err(FollowEnd::Compacted | FollowEnd::Stopped) => None,
         }
     })
 }
@@ -56,7 +56,7 @@ struct Observer {
 }
 
 impl Observer {
-    async fn next(&mut self) -> Result<LeaderResponse, Broken> {
+    async fn next(&mut self) -> Result<LeaderResponse, FollowEnd> {
         loop {
             if let Some(response) = self.ready.pop_front() {
                 return Ok(response);
@@ -83,10 +83,10 @@ impl Observer {
     }
 
     /// Finds the leader, or waits for one, and follows its key.
-    async fn find(&mut self) -> Result<LeaderResponse, Broken> {
+    async fn find(&mut self) -> Result<LeaderResponse, FollowEnd> {
         let first = self.inner.range(self.prefix.first_created()).await.map_err(|status| {
             self.audit(&status);
-            Broken::Stopped
+            FollowEnd::Stopped
         })?;
         let found = match first.kvs.into_iter().next() {
             Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
@@ -102,12 +102,12 @@ impl Observer {
     /// The client does not learn why it has no answer. The audit log does.
     fn audit(&self, status: &Status) {
         if let Some(call) = self.inner.asker.audited(&self.inner.member, Method::ElectionObserve) {
-            call.end_of(Subject::read(&self.prefix.start(), &self.prefix.end()), Err(status));
+            call.end_of(AuditSubject::read(&self.prefix.start(), &self.prefix.end()), Err(status));
         }
     }
 
     /// The first put below the name from a revision on. The header has the revision of the put.
-    async fn first_put(&self, start_revision: i64) -> Result<LeaderResponse, Broken> {
+    async fn first_put(&self, start_revision: i64) -> Result<LeaderResponse, FollowEnd> {
         let request = CreateRequest {
             key: self.prefix.start(),
             range_end: self.prefix.end(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tonic::Status;
 use watch::CreateRequest;
 
-use super::follow::{Broken, Follow};
+use super::follow::{Follow, FollowEnd};
 use super::inner::{Inner, revision};
 use super::keys::{self, Prefix};
 use admission::{ClientId, Share, Shares};
@@ -24,14 +24,14 @@ const NAME_COPIES: usize = 6;
 
 /// Places for calls, and the end of their waits. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub struct WaitingPlaces {
     places: Arc<Shares>,
     pub stop: Stop,
 }
 
-impl Waiting {
-    pub fn new(stop: Stop) -> Waiting {
-        Waiting { places: Shares::new(BYTES_MAX, CALL_BYTES), stop }
+impl WaitingPlaces {
+    pub fn new(stop: Stop) -> WaitingPlaces {
+        WaitingPlaces { places: Shares::new(BYTES_MAX, CALL_BYTES), stop }
     }
 
     /// A place for one call, until it is dropped. A client with very many calls does not keep others out.
@@ -80,9 +80,9 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
         }
     };
     match follow.await {
-        Ok(()) | Err(Broken::Compacted) => Ok(()),
-        Err(Broken::Refused) => Err(too_many()),
-        Err(Broken::Stopped) => Err(grpc_errors::stopped()),
+        Ok(()) | Err(FollowEnd::Compacted) => Ok(()),
+        Err(FollowEnd::Refused) => Err(too_many()),
+        Err(FollowEnd::Stopped) => Err(grpc_errors::stopped()),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_call_beyond_the_bound_is_refused() {
         let (_stopper, stop) = process::shutdown::stop();
-        let waiting = Waiting { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
+        let waiting = WaitingPlaces { places: Shares::new(2 * CALL_BYTES, CALL_BYTES), stop };
         let (client, name) = (ClientId::alone(1), Bytes::from_static(b""));
         let place = waiting.enter(client, &name).unwrap();
         for (client, name) in [(client, name.clone()), (ClientId::alone(2), vec![b'n'; CALL_BYTES].into())] {

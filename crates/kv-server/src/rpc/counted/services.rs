@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use api::{Kind, Method};
+use api::{CallKind, Method};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::rpc::observed::{FrameObserver, Observed};
+use crate::rpc::observed::{FrameObserver, ObservedBody};
 use auth::Origin;
 use grpc_server::client_port::PerConnection;
 use grpc_server::http2::GrpcService;
@@ -60,10 +60,10 @@ impl<S: GrpcService> tower::Service<Request<Body>> for CountedServices<S> {
         let span = self.metrics.traces.begin(method, request.headers());
         let call = CallInProgress::begin(&self.metrics, method, span.clone());
         let metrics = Arc::clone(&self.metrics);
-        let request =
-            request.map(|body| Body::new(Observed { body, observer: Incoming { metrics, method } }));
+        let request = request
+            .map(|body| Body::new(ObservedBody { body, observer: CountedRequest { metrics, method } }));
         let answering = self.inner.call(request);
-        if method.kind() == Kind::Unary {
+        if method.kind() == CallKind::Unary {
             let answering = self.slow.watch(method, None, span, answering);
             return Box::pin(async move { Ok(counted(answering.await?, call)) });
         }
@@ -77,7 +77,7 @@ fn counted(response: Response<Body>, mut call: CallInProgress) -> Response<Body>
         call.end(code);
         return response;
     }
-    response.map(|body| Body::new(Observed { body, observer: call }))
+    response.map(|body| Body::new(ObservedBody { body, observer: call }))
 }
 
 fn code_in(headers: &HeaderMap) -> Option<Code> {
@@ -85,12 +85,12 @@ fn code_in(headers: &HeaderMap) -> Option<Code> {
 }
 
 /// A request's messages: counted, nothing more. The end of a request is not the end of its call.
-struct Incoming {
+struct CountedRequest {
     metrics: Arc<Metrics>,
     method: Method,
 }
 
-impl FrameObserver for Incoming {
+impl FrameObserver for CountedRequest {
     fn data(&mut self, data: &Bytes) {
         self.metrics.calls.received(self.method, data.len());
     }

@@ -18,9 +18,9 @@ use super::methods;
 use super::now;
 use crate::member::Member;
 use crate::rpc::guard::Asker;
-use crate::rpc::metadata::Known;
+use crate::rpc::metadata::KnownFields;
 use crate::rpc::{deadline, guard, header};
-use admission::{Answered, blocking, charged};
+use admission::{CountedAnswer, blocking, charged};
 use auth::Origin;
 use grpc_server::client_port::PerConnection;
 use grpc_server::http2::{HotAnswer, HotMethods, Room, SendNow};
@@ -96,7 +96,7 @@ impl HotMethods for Hot {
         let Serving::Hot(method) = grpc_server::methods::of(Method::of_path(path)?).serving else {
             return None;
         };
-        let known = Known::of(headers);
+        let known = KnownFields::of(headers);
         if known.encoding.is_some_and(|encoding| encoding != "identity") {
             return None;
         }
@@ -195,8 +195,8 @@ impl Hot {
             HotMethod::Put => answer(methods::put(member, asker, Self::admit(metadata, message)?).await?),
             HotMethod::Range => {
                 match methods::range_or_large(member, asker, Self::admit(metadata, message)?, room).await? {
-                    methods::Ranged::Whole(answered) => answer(answered),
-                    methods::Ranged::Large(answer) => return Ok(HotAnswer::Long(answer)),
+                    methods::RangedRequest::Whole(answered) => answer(answered),
+                    methods::RangedRequest::Large(answer) => return Ok(HotAnswer::Long(answer)),
                 }
             }
             HotMethod::Txn => {
@@ -212,8 +212,8 @@ impl Hot {
 }
 
 /// The frame of an answer, which holds the answer's memory until it was sent.
-fn answer<T: Message>(answered: Answered<T>) -> Result<Bytes, Status> {
-    let Answered { response, memory } = answered;
+fn answer<T: Message>(answered: CountedAnswer<T>) -> Result<Bytes, Status> {
+    let CountedAnswer { response, memory } = answered;
     let frame = framed(&response)?;
     drop(response);
     Ok(charged(frame, memory))

@@ -53,7 +53,7 @@ pub struct LargeAnswer {
     keys: u64,
     /// When its client wants no more of it.
     pub deadline: Option<Instant>,
-    begun: Option<Arc<Begun>>,
+    begun: Option<Arc<LargeMessage>>,
     window: Window,
 }
 
@@ -78,31 +78,31 @@ impl Window {
 }
 
 /// The message: what comes before the pairs, the pairs, what comes after them.
-struct Begun {
+struct LargeMessage {
     before: Bytes,
     range: LargeRange,
     after: Bytes,
     /// Memory of the places.
     places: Pass,
-    _open: Open,
+    _open: OpenMessages,
 }
 
 /// A large range that is under way, in the metrics.
-struct Open {
+struct OpenMessages {
     metrics: Arc<Metrics>,
     files: i64,
 }
 
-impl Open {
+impl OpenMessages {
     fn new(metrics: &Arc<Metrics>, files: usize) -> Self {
         let (metrics, files) = (Arc::clone(metrics), i64::try_from(files).unwrap_or(i64::MAX));
         metrics.keys.large_ranges.inc();
         metrics.keys.large_range_files.inc_by(files);
-        Open { metrics, files }
+        OpenMessages { metrics, files }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenMessages {
     fn drop(&mut self) {
         self.metrics.keys.large_ranges.dec();
         self.metrics.keys.large_range_files.dec_by(self.files);
@@ -146,7 +146,7 @@ impl LargeAnswer {
     }
 }
 
-impl Begun {
+impl LargeMessage {
     fn new(member: &Member, range: LargeRange, places: Pass) -> Result<Self, Status> {
         let mut header = range.header();
         header::fill(member, &mut header);
@@ -154,8 +154,8 @@ impl Begun {
         let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
         let prefix = prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let before = Bytes::from([&prefix, &fields[..]].concat());
-        let open = Open::new(&member.metrics, range.files());
-        Ok(Begun { before, range, after, places, _open: open })
+        let open = OpenMessages::new(&member.metrics, range.files());
+        Ok(LargeMessage { before, range, after, places, _open: open })
     }
 
     /// Where the pairs end.
@@ -218,7 +218,7 @@ impl LargeAnswer {
         // The permissions under which it was begun must still be those.
         let unchanged = self.reader.check_unchanged(self.member.auth.table.revision());
         unchanged.map_err(grpc_errors::refused)?;
-        let begun = Begun::new(&self.member, range, places)?;
+        let begun = LargeMessage::new(&self.member, range, places)?;
         let bytes = begun.pairs_end() + begun.after.len() as u64;
         self.begun = Some(Arc::new(begun));
         Ok(bytes)

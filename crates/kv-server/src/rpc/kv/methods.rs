@@ -38,8 +38,8 @@ use super::width::{WHOLE_BYTES_MAX, Width, is_quick, keys_of_txn, width};
 use crate::member::Member;
 use crate::rpc::guard::{self, Asker};
 use crate::rpc::header;
-use crate::rpc::metadata::Known;
-use admission::{Answered, ClientId, SMALL_BYTES, Share, Small};
+use crate::rpc::metadata::KnownFields;
+use admission::{ClientId, CountedAnswer, SMALL_BYTES, Share, Small};
 use auth::Caller;
 use grpc_server::http2::Room;
 
@@ -47,7 +47,7 @@ pub async fn put(
     member: &Arc<Member>,
     asker: &Asker,
     request: PutRequest,
-) -> Result<Answered<PutResponse>, Status> {
+) -> Result<CountedAnswer<PutResponse>, Status> {
     let valid = validate::put(&request);
     let caller = permitted(member, asker, valid, |visit| needs_of_put(&request, visit)).await?;
     check_quota(member, validate::put_cost(&request)).await?;
@@ -60,7 +60,7 @@ pub async fn put(
     match propose(member, asker, caller, Kind::Put(request)).await? {
         Response::Put(mut response) => {
             header::fill(member, &mut response.header);
-            Ok(Answered { response, memory })
+            Ok(CountedAnswer { response, memory })
         }
         other => unreachable!("a put was answered with {other:?}"),
     }
@@ -70,7 +70,7 @@ pub async fn delete_range(
     member: &Arc<Member>,
     asker: &Asker,
     request: DeleteRangeRequest,
-) -> Result<Answered<DeleteRangeResponse>, Status> {
+) -> Result<CountedAnswer<DeleteRangeResponse>, Status> {
     validate::delete_range(&request).map_err(grpc_errors::refused)?;
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
     member.metrics.keys.deletes.inc();
@@ -81,7 +81,7 @@ pub async fn delete_range(
     match propose(member, asker, caller, Kind::DeleteRange(request)).await? {
         Response::DeleteRange(mut response) => {
             header::fill(member, &mut response.header);
-            Ok(Answered { response, memory })
+            Ok(CountedAnswer { response, memory })
         }
         other => unreachable!("a delete was answered with {other:?}"),
     }
@@ -93,7 +93,7 @@ pub async fn txn(
     asker: &Asker,
     request: TxnRequest,
     room: Option<Room<'_>>,
-) -> Result<Answered<TxnResponse>, Status> {
+) -> Result<CountedAnswer<TxnResponse>, Status> {
     validate::txn(&request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
     check_quota(member, validate::txn_cost(&request)).await?;
@@ -107,7 +107,7 @@ pub async fn txn(
             false => Box::pin(answers::admit(member, asker.client, reads)).await?,
         };
         match propose(member, asker, caller, Kind::Txn(request)).await? {
-            Response::Txn(response) => Answered { response, memory },
+            Response::Txn(response) => CountedAnswer { response, memory },
             other => unreachable!("a transaction was answered with {other:?}"),
         }
     };
@@ -120,7 +120,7 @@ async fn read_only_txn(
     asker: &Asker,
     request: TxnRequest,
     room: Option<Room<'_>>,
-) -> Result<Answered<TxnResponse>, Status> {
+) -> Result<CountedAnswer<TxnResponse>, Status> {
     if !validate::is_serializable(&request) {
         member.read_point().await.map_err(grpc_errors::read_point)?;
     }
@@ -134,7 +134,7 @@ async fn read_only_txn(
             Err(Failure::Interrupted) => {} // More than is answered from here.
             answer => {
                 check_unchanged(member, &caller)?;
-                return answer.map(Answered::small).map_err(grpc_errors::read);
+                return answer.map(CountedAnswer::small).map_err(grpc_errors::read);
             }
         }
     }
@@ -142,14 +142,14 @@ async fn read_only_txn(
     let read = move |meter: &dyn mvcc::Meter| read_txn(&store, &request, meter);
     let (response, memory) = Box::pin(member.admission.read(asker.client, 0, read)).await?;
     check_unchanged(member, &caller)?;
-    Ok(Answered { response, memory: Some(memory) })
+    Ok(CountedAnswer { response, memory: Some(memory) })
 }
 
 pub async fn range(
     member: &Arc<Member>,
     asker: &Asker,
     request: RangeRequest,
-) -> Result<Answered<RangeResponse>, Status> {
+) -> Result<CountedAnswer<RangeResponse>, Status> {
     let caller = admit_range(member, asker, &request).await?;
     let width = width(member, &request);
     let answered = read_range(member, asker, request, width).await?;
@@ -158,8 +158,8 @@ pub async fn range(
 }
 
 /// What a range is answered with where a large answer can be sent as it is made.
-pub enum Ranged {
-    Whole(Answered<RangeResponse>),
+pub enum RangedRequest {
+    Whole(CountedAnswer<RangeResponse>),
     /// In a box, so that every other answer stays small.
     Large(Box<LargeAnswer>),
 }
@@ -170,19 +170,19 @@ pub async fn range_or_large(
     asker: &Asker,
     request: RangeRequest,
     room: Room<'_>,
-) -> Result<Ranged, Status> {
+) -> Result<RangedRequest, Status> {
     let caller = admit_range(member, asker, &request).await?;
     room.wait().await;
     match width(member, &request) {
         Width::Large { keys } => {
             let answer =
                 LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
-            Ok(Ranged::Large(Box::new(answer)))
+            Ok(RangedRequest::Large(Box::new(answer)))
         }
         width => {
             let answered = read_range(member, asker, request, width).await?;
             check_unchanged(member, &caller)?;
-            Ok(Ranged::Whole(answered))
+            Ok(RangedRequest::Whole(answered))
         }
     }
 }
@@ -222,19 +222,19 @@ async fn read_range(
     asker: &Asker,
     request: RangeRequest,
     width: Width,
-) -> Result<Answered<RangeResponse>, Status> {
+) -> Result<CountedAnswer<RangeResponse>, Status> {
     let mut answered = match width {
         Width::One if is_get(&request) => {
             let mut response = RangeResponse::default();
             get(&member.store, &request, &mut response).map_err(grpc_errors::read)?;
-            Answered::small(response)
+            CountedAnswer::small(response)
         }
-        Width::One => {
-            Answered::small(state_machine::range(&member.store, &request, &()).map_err(grpc_errors::read)?)
-        }
+        Width::One => CountedAnswer::small(
+            state_machine::range(&member.store, &request, &()).map_err(grpc_errors::read)?,
+        ),
         Width::Narrow => match state_machine::range(&member.store, &request, &Small::default()) {
             Err(Failure::Interrupted) => Box::pin(read_wide(member, asker, request, 2 * SMALL_BYTES)).await?,
-            answer => Answered::small(answer.map_err(grpc_errors::read)?),
+            answer => CountedAnswer::small(answer.map_err(grpc_errors::read)?),
         },
         Width::Wide { bytes } => Box::pin(read_wide(member, asker, request, bytes)).await?,
         Width::Large { .. } => Box::pin(read_wide(member, asker, request, WHOLE_BYTES_MAX)).await?,
@@ -248,11 +248,11 @@ async fn read_wide(
     asker: &Asker,
     request: RangeRequest,
     estimate: u64,
-) -> Result<Answered<RangeResponse>, Status> {
+) -> Result<CountedAnswer<RangeResponse>, Status> {
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
     let (response, memory) = member.admission.read(asker.client, estimate, read).await?;
-    Ok(Answered { response, memory: Some(memory) })
+    Ok(CountedAnswer { response, memory: Some(memory) })
 }
 
 pub async fn compact(
@@ -379,7 +379,7 @@ impl KvMethods for Kv {
     type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<RangeStreamResponse, Status>> + Send>>;
 
     async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
-        let known = Known::of(request.metadata().as_ref());
+        let known = KnownFields::of(request.metadata().as_ref());
         guard::check_any(&self.0, &known).map_err(grpc_errors::refused)?;
         let (asker, request) = (Asker::of(&request), request.into_inner());
         range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))

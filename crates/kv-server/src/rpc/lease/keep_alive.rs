@@ -12,16 +12,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use prost::Message;
-use state_machine::{Access, Need};
+use state_machine::{KeyAccess, Need};
 use tonic::{Code, Status};
 
 use super::super::guard::Asker;
 use super::super::header;
 use super::super::kv::framed;
 use super::unanswered::unanswered;
-use crate::audit::Subject;
-use crate::member::{LeaseService, Member, Renewed};
-use auth::Unresolved;
+use crate::audit::AuditSubject;
+use crate::member::{LeaseService, Member, PendingRenewal};
+use auth::CallerError;
 use grpc_server::http2::{Replies, Requests};
 
 /// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
@@ -79,18 +79,22 @@ pub async fn keep_alive(
 /// A renewal needs a user who may write every key that is attached to the lease, as in etcd.
 fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
     let caller = member.auth.caller(&asker.credential).map_err(|unresolved| match unresolved {
-        Unresolved::Refused(error) => error,
-        Unresolved::Unknown { .. } => Error::InvalidAuthToken,
+        CallerError::Refused(error) => error,
+        CallerError::Unknown { .. } => Error::InvalidAuthToken,
     })?;
     caller.check_named()?;
-    if caller.is_root() { Ok(()) } else { caller.check(&member.store, Need::KeysOfLease(Access::Write, id)) }
+    if caller.is_root() {
+        Ok(())
+    } else {
+        caller.check(&member.store, Need::KeysOfLease(KeyAccess::Write, id))
+    }
 }
 
 /// A renewal that waits for its answer: small, since streams have many of them.
 struct KeepAlive {
     id: i64,
     header: Option<ResponseHeader>,
-    renewed: Renewed,
+    renewed: PendingRenewal,
 }
 
 impl KeepAlive {
@@ -106,7 +110,7 @@ impl KeepAlive {
         let id = request.map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Stream))?.id;
         let checked = check_renewal(member, asker, id).map_err(grpc_errors::refused);
         if let Some(call) = asker.audited(member, Method::LeaseKeepAlive) {
-            call.end_of(Subject::renewal(id), checked.as_ref().map(|()| None));
+            call.end_of(AuditSubject::renewal(id), checked.as_ref().map(|()| None));
         }
         checked?;
         let header = header::newest(member);

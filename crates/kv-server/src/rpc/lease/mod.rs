@@ -21,14 +21,14 @@ use api::etcdserverpb::{
 };
 use mvcc::{Meter, Store};
 use state_machine::command::Kind;
-use state_machine::{Access, Failure, LeaseTable, Need, Response, TTL_MAX};
+use state_machine::{Failure, KeyAccess, LeaseTable, Need, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
 use super::header;
 use super::kv::check_quota;
 use crate::member::{LeaseService, Member, ProposeError};
-use admission::{Answered, ClientId, Small};
+use admission::{ClientId, CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
 use unanswered::unanswered;
@@ -41,7 +41,7 @@ const LISTED: usize = 1_000;
 const LISTED_BYTES: u64 = 16 + 8 + 14;
 
 /// The methods as tonic calls them.
-pub struct Lease {
+pub struct LeaseCalls {
     pub member: Arc<Member>,
     pub leases: LeaseService,
 }
@@ -79,7 +79,7 @@ pub async fn grant(
     }
 }
 
-impl Lease {
+impl LeaseCalls {
     async fn revoke(
         &self,
         asker: &Asker,
@@ -98,7 +98,7 @@ impl Lease {
         &self,
         asker: &Asker,
         request: LeaseTimeToLiveRequest,
-    ) -> Result<Answered<LeaseTimeToLiveResponse>, Status> {
+    ) -> Result<CountedAnswer<LeaseTimeToLiveResponse>, Status> {
         let remaining = self.leases.remaining(request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
@@ -107,7 +107,7 @@ impl Lease {
             caller.check_named().map_err(grpc_errors::refused)?;
             let (store, id) = (self.member.store.clone(), request.id);
             // Looks at few keys, so that a caller who may not read them all does not have them listed.
-            caller.check(&store, Need::KeysOfLease(Access::Read, id)).map_err(grpc_errors::refused)?;
+            caller.check(&store, Need::KeysOfLease(KeyAccess::Read, id)).map_err(grpc_errors::refused)?;
             let reader = caller.clone();
             let read = move |meter: &dyn Meter| {
                 let keys = store.keys_of_lease(id, meter)?;
@@ -125,7 +125,7 @@ impl Lease {
             granted_ttl: remaining.granted_ttl,
             keys,
         };
-        Ok(Answered { response, memory })
+        Ok(CountedAnswer { response, memory })
     }
 
     /// Reads in the calling task if that takes little, and as a wide read otherwise: a lease may have a
@@ -134,13 +134,13 @@ impl Lease {
         &self,
         client: ClientId,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
-    ) -> Result<Answered<T>, Status> {
+    ) -> Result<CountedAnswer<T>, Status> {
         match read(&Small::default()) {
             Err(Failure::Interrupted) => {}
-            read => return read.map(Answered::small).map_err(grpc_errors::read),
+            read => return read.map(CountedAnswer::small).map_err(grpc_errors::read),
         }
         let (response, memory) = self.member.admission.read(client, 0, read).await?;
-        Ok(Answered { response, memory: Some(memory) })
+        Ok(CountedAnswer { response, memory: Some(memory) })
     }
 }
 
@@ -161,7 +161,7 @@ fn list(
         meter.hold(0, LISTED_BYTES * more.len() as u64)?;
         if !caller.is_root() {
             for (id, _) in &more {
-                caller.check(store, Need::KeysOfLease(Access::Read, *id))?;
+                caller.check(store, Need::KeysOfLease(KeyAccess::Read, *id))?;
             }
         }
         leases.extend(more.iter().map(|(id, lease)| (lease.deadline.unwrap_or(i64::MAX), *id)));
@@ -171,7 +171,7 @@ fn list(
 }
 
 /// An answer that holds its memory until it was sent.
-fn reply<T>(answered: Answered<T>) -> Reply<T> {
+fn reply<T>(answered: CountedAnswer<T>) -> Reply<T> {
     let mut reply = Reply::new(answered.response);
     if let Some(memory) = answered.memory {
         reply.extensions_mut().insert(Arc::new(memory));
@@ -180,7 +180,7 @@ fn reply<T>(answered: Answered<T>) -> Reply<T> {
 }
 
 #[tonic::async_trait]
-impl LeaseMethods for Lease {
+impl LeaseMethods for LeaseCalls {
     type LeaseKeepAliveStream = KeepAlives;
 
     async fn lease_grant(
@@ -225,6 +225,6 @@ impl LeaseMethods for Lease {
         let (store, table) = (self.member.store.clone(), self.leases.table().clone());
         let listed = self.read(asker.client, move |meter| list(&store, &caller, &table, meter)).await?;
         let response = LeaseLeasesResponse { header: header::newest(&self.member), leases: listed.response };
-        Ok(reply(Answered { response, memory: listed.memory }))
+        Ok(reply(CountedAnswer { response, memory: listed.memory }))
     }
 }

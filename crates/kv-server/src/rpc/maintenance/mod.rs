@@ -22,7 +22,7 @@ use tonic::{Request, Response as Reply, Status};
 
 use crate::member::Member;
 use crate::rpc::guard::{self, Asker};
-use crate::rpc::metadata::Known;
+use crate::rpc::metadata::KnownFields;
 use crate::rpc::{header, snapshot};
 use admission::ClientId;
 use process::version;
@@ -131,7 +131,8 @@ async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
 impl Maintenance {
     /// As `admit`, for what learners answer as well.
     fn admit_any<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::check_any(&self.0, &Known::of(request.metadata().as_ref())).map_err(grpc_errors::refused)?;
+        guard::check_any(&self.0, &KnownFields::of(request.metadata().as_ref()))
+            .map_err(grpc_errors::refused)?;
         Ok((Asker::of(&request), request.into_inner()))
     }
 

@@ -19,12 +19,12 @@ pub trait FrameObserver: Send + Unpin + 'static {
     fn ended(&mut self, _: Option<&Status>) {}
 }
 
-pub struct Observed<O> {
+pub struct ObservedBody<O> {
     pub body: Body,
     pub observer: O,
 }
 
-impl<O: FrameObserver> http_body::Body for Observed<O> {
+impl<O: FrameObserver> http_body::Body for ObservedBody<O> {
     type Data = Bytes;
     type Error = Status;
 

@@ -6,11 +6,11 @@ use api::grpc::PREFIX_BYTES;
 use api::{CODE_NAMES, Method};
 use bytes::Buf;
 use prost::Message as _;
-use state_machine::{Access, Need};
+use state_machine::{KeyAccess, Need};
 use tonic::Status;
 use watch::{CreateRequest, Encoder};
 
-use crate::audit::Subject;
+use crate::audit::AuditSubject;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::rpc::guard::Asker;
 use grpc_server::http2::{Replies, Requests, StreamGone};
@@ -98,7 +98,10 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
             }
             let checked = check(member, asker, &request).await;
             if let Some(call) = asker.audited(member, Method::Watch) {
-                call.end_of(Subject::read(&request.key, &request.range_end), checked.as_ref().map(|()| None));
+                call.end_of(
+                    AuditSubject::read(&request.key, &request.range_end),
+                    checked.as_ref().map(|()| None),
+                );
             }
             match checked {
                 Ok(()) => WatchRequest::Create(request),
@@ -114,7 +117,7 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
 /// is to look at watchers again.
 async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
     let caller = asker.caller(member).await?;
-    let need = Need::Keys(Access::Read, request.keys());
+    let need = Need::Keys(KeyAccess::Read, request.keys());
     caller.check(&member.store, need).map_err(grpc_errors::refused)
 }
 

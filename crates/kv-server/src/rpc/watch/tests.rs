@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use mvcc::{LogPosition, MemoryBackend, Options, Writer};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions, Writer};
 use testkit::process::PATIENCE;
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{Notify, watch};
@@ -27,12 +27,12 @@ const WINDOW_BYTES: usize = 65_535;
 
 /// Streams that watch all keys from the first revision on. The hub ends them when it is notified.
 #[derive(Clone)]
-struct Watched {
+struct WatchedStreams {
     watching: Watching,
     end: Arc<Notify>,
 }
 
-impl StreamMethods for Watched {
+impl StreamMethods for WatchedStreams {
     /// Whether the hub ends it.
     type Call = bool;
 
@@ -58,27 +58,30 @@ impl StreamMethods for Watched {
     }
 }
 
-struct Bench {
+struct WatchBench {
     writer: Writer,
     thread: WatchThread,
     client: SendRequest<Bytes>,
     end: Arc<Notify>,
 }
 
-impl Bench {
+impl WatchBench {
     /// A store with this value.
-    async fn new(value: &[u8]) -> Bench {
+    async fn new(value: &[u8]) -> WatchBench {
         let (mut writer, store, _) =
-            mvcc::open(Box::new(MemoryBackend::default()), Options::default()).unwrap();
+            mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
         writer.begin().put(b"k", value, 0);
         writer.end_entry(LogPosition::new(1, 1)).unwrap();
         let thread = WatchThread::start(store, WatchLimits::default(), |fatal| panic!("{fatal:?}")).unwrap();
         let (ours, theirs) = duplex(64 << 10);
         let end = Arc::new(Notify::new());
-        tokio::spawn(serve_watched(ours, Watched { watching: thread.watching(), end: Arc::clone(&end) }));
+        tokio::spawn(serve_watched(
+            ours,
+            WatchedStreams { watching: thread.watching(), end: Arc::clone(&end) },
+        ));
         let (client, connection) = h2::client::handshake(theirs).await.unwrap();
         tokio::spawn(connection);
-        Bench { writer, thread, client, end }
+        WatchBench { writer, thread, client, end }
     }
 
     /// The requests stay open, as those of a watcher do.
@@ -98,7 +101,7 @@ impl Bench {
     }
 }
 
-async fn serve_watched(io: DuplexStream, streams: Watched) {
+async fn serve_watched(io: DuplexStream, streams: WatchedStreams) {
     let limits = ConnectionLimits::for_tests(1 << 20);
     let services = tower::service_fn(|request: Request<Body>| async {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
@@ -121,7 +124,7 @@ async fn read(body: &mut RecvStream, wanted: usize, releases: bool) {
 
 #[tokio::test]
 async fn a_client_that_stops_inside_a_response_has_its_stream_reset_when_the_hub_ends_it() {
-    let mut bench = Bench::new(&[7; LARGE_BYTES]).await;
+    let mut bench = WatchBench::new(&[7; LARGE_BYTES]).await;
     let (mut stopped, requests) = bench.open("/ended").await;
     read(&mut stopped, WINDOW_BYTES, false).await;
     bench.end.notify_one();
@@ -133,7 +136,7 @@ async fn a_client_that_stops_inside_a_response_has_its_stream_reset_when_the_hub
     // The others of the connection go on, and nothing is held for the one that ended.
     let (mut going, _requests) = bench.open("/watched").await;
     read(&mut going, LARGE_BYTES, true).await;
-    let held = |bench: &Bench| bench.thread.watching().stats().handed_bytes;
+    let held = |bench: &WatchBench| bench.thread.watching().stats().handed_bytes;
     let freed = timeout(PATIENCE, async {
         for index in 2.. {
             bench.put(index);
@@ -149,7 +152,7 @@ async fn a_client_that_stops_inside_a_response_has_its_stream_reset_when_the_hub
 
 #[tokio::test]
 async fn a_client_between_two_responses_reads_the_status_when_the_hub_ends_its_stream() {
-    let bench = Bench::new(b"small").await;
+    let bench = WatchBench::new(b"small").await;
     let (mut body, _requests) = bench.open("/ended").await;
     read(&mut body, 1, true).await;
     bench.end.notify_one();

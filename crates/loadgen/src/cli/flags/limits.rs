@@ -71,7 +71,7 @@ impl FromStr for Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::failure::Failure;
+    use crate::client::failure::CallFailure;
     use crate::run::recorder::{CallSample, Tally};
     use std::time::Duration;
 
@@ -86,7 +86,7 @@ mod tests {
                 99,
                 &CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 },
             );
-            tally.failed_times(&Failure::unavailable("gone"), failed);
+            tally.failed_times(&CallFailure::unavailable("gone"), failed);
             Measurement { tally, ..Measurement::default() }
         };
         for (limit, failed, met) in [

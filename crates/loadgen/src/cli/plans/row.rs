@@ -7,12 +7,12 @@ use bench_report::metric::Middle;
 use bench_report::model::{RowOperation, RowProtocol, RowSpec, RowTarget, Values};
 
 /// What is sent, in a line.
-pub fn title(load: &run::Plan) -> String {
+pub fn title(load: &run::LoadPlan) -> String {
     format!("{}, {} clients on {} connections", load.name(), load.clients, load.conns)
 }
 
 /// What a load sends, for its row in a report.
-pub fn spec(load: &run::Plan) -> RowSpec {
+pub fn spec(load: &run::LoadPlan) -> RowSpec {
     let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
         (*key_bytes, *value_bytes, *key_space, *values)
     };

@@ -5,7 +5,7 @@
 
 use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{CallFailure, Code};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::{Control, WorkerCounters};
@@ -33,7 +33,7 @@ pub async fn connect(
 }
 
 impl CallerTask for PagesCaller {
-    async fn call(&mut self, _position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, _position: u64) -> Result<AnsweredCall, CallFailure> {
         list(&mut self.members.next_kv(), self.range.clone()).await
     }
 
@@ -49,11 +49,14 @@ impl CallerTask for PagesCaller {
 }
 
 /// Reads all pages at the revision of the first.
-pub async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<AnsweredCall, Failure> {
+pub async fn list(
+    client: &mut KvClient<Channel>,
+    mut range: RangeRequest,
+) -> Result<AnsweredCall, CallFailure> {
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;
-        let page = page.map_err(|status| Failure::new(Code(status.code() as u16), status.message()))?;
+        let page = page.map_err(|status| CallFailure::new(Code(status.code() as u16), status.message()))?;
         let page = page.into_inner();
         body_bytes += page.encoded_len() as u64;
         let Some(last) = page.kvs.last().filter(|_| page.more) else {

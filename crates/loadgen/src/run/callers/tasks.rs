@@ -2,7 +2,7 @@
 //!
 //! It is made for hundreds of callers, not thousands.
 
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{CallFailure, Code};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, SendSlot};
 use crate::stats::progress::{Control, WorkerCounters};
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// One caller.
 pub trait CallerTask: 'static {
     /// Sends the request of a position.
-    fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, Failure>>;
+    fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, CallFailure>>;
 
     /// Gets ready for the next call after one that succeeded, or did not; false if that cannot be.
     fn settle(&mut self, succeeded: bool, control: &Control) -> impl Future<Output = bool>;
@@ -143,7 +143,7 @@ impl TaskShared {
         turn: SendSlot,
         (kind, endpoint): (usize, usize),
         sent_at: Instant,
-        answer: Result<AnsweredCall, Failure>,
+        answer: Result<AnsweredCall, CallFailure>,
         start: Start,
     ) {
         let tally = &mut self.tallies.borrow_mut()[kind];
@@ -167,10 +167,10 @@ impl TaskShared {
 
 async fn within<T>(
     timeout: Option<Duration>,
-    call: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    call: impl Future<Output = Result<T, CallFailure>>,
+) -> Result<T, CallFailure> {
     let Some(timeout) = timeout else { return call.await };
     let answer = tokio::time::timeout(timeout, call).await;
-    let late = |_| Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
+    let late = |_| CallFailure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
     answer.map_err(late)?
 }

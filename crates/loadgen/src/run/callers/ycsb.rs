@@ -4,7 +4,7 @@
 
 use crate::client::admin::Channel;
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{CallFailure, Code};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::{Control, WorkerCounters};
@@ -36,7 +36,7 @@ pub async fn connect(
 }
 
 impl CallerTask for YcsbCaller {
-    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let mut client = self.members.next_kv();
         match self.ycsb.step(position) {
             YcsbStep::Read(range) => {
@@ -101,7 +101,7 @@ async fn swap(
     client: &mut KvClient<Channel>,
     range: RangeRequest,
     value: Bytes,
-) -> Result<AnsweredCall, Failure> {
+) -> Result<AnsweredCall, CallFailure> {
     let mut found = read(client, range.clone()).await?;
     let mut retries = 0;
     loop {
@@ -113,12 +113,12 @@ async fn swap(
         retries += 1;
         found = match answer.responses.into_iter().next().and_then(|op| op.response) {
             Some(Response::ResponseRange(range)) => range,
-            _ => return Err(Failure::protocol("a transaction answers a range with something else")),
+            _ => return Err(CallFailure::protocol("a transaction answers a range with something else")),
         };
     }
 }
 
-async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, Failure> {
+async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, CallFailure> {
     client.range(range).await.map(tonic::Response::into_inner).map_err(refused)
 }
 
@@ -126,10 +126,10 @@ fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
     AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
 }
 
-fn missing(range: &RangeRequest) -> Failure {
-    Failure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
+fn missing(range: &RangeRequest) -> CallFailure {
+    CallFailure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
 }
 
-fn refused(status: Status) -> Failure {
-    Failure::new(Code(status.code() as u16), status.message())
+fn refused(status: Status) -> CallFailure {
+    CallFailure::new(Code(status.code() as u16), status.message())
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
-use wal::{Options, Wal};
+use wal::{Wal, WalOptions};
 
 use super::commands::batch;
 use super::words::{id, ids, link};
@@ -19,7 +19,7 @@ use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, Progress, StoreState, Term};
 
 /// Small, so that a few long commands fill a segment.
-const OPTIONS: Options = Options { segment_bytes: 8 << 10, salt: [7; 16] };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: 8 << 10, salt: [7; 16] };
 const CACHE_BYTES_MAX: usize = 4 << 10;
 const DIR: &str = "/log";
 

@@ -19,73 +19,73 @@ use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
 /// for.
 pub(crate) struct Core {
-    pub(in crate::core) raw: RawNode<LogStore>,
+    pub(crate) raw: RawNode<LogStore>,
     /// Numbers of the jobs handed out and not yet durable.
-    pub(in crate::core) unsynced: VecDeque<u64>,
+    pub(crate) unsynced: VecDeque<u64>,
     /// The newest ready's number, whether or not it needed a job.
-    pub(in crate::core) newest: u64,
+    pub(crate) newest: u64,
     /// The newest job that carries a new term or vote, while it is not durable.
-    pub(in crate::core) vote_unsynced: Option<u64>,
+    pub(crate) vote_unsynced: Option<u64>,
     /// Hard state or membership changed since the last job.
-    pub(in crate::core) state_due: bool,
+    pub(crate) state_due: bool,
     /// Committed changes of the membership, and the job that makes the commit index durable.
-    pub(in crate::core) uncertain: VecDeque<(LogIndex, u64)>,
+    pub(crate) uncertain: VecDeque<(LogIndex, u64)>,
     /// Batches that followers sent to this leader, waiting for the disk.
-    pub(in crate::core) forwarded: Vec<Bytes>,
-    pub(in crate::core) forwarded_bytes: usize,
+    pub(crate) forwarded: Vec<Bytes>,
+    pub(crate) forwarded_bytes: usize,
     /// The leader, if messages to it were lost and none has come from it since.
-    pub(in crate::core) lost_leader: Option<NodeId>,
+    pub(crate) lost_leader: Option<NodeId>,
     /// Changes of the membership that wait for the one before them.
-    pub(in crate::core) changes: VecDeque<Bytes>,
+    pub(crate) changes: VecDeque<Bytes>,
     /// The member that a command removes.
-    pub(in crate::core) removed_by: fn(&[u8]) -> Option<NodeId>,
+    pub(crate) removed_by: fn(&[u8]) -> Option<NodeId>,
     /// Whether a change leaves the voters as they are.
-    pub(in crate::core) keeps_voters: fn(&[u8], &[NodeId]) -> bool,
+    pub(crate) keeps_voters: fn(&[u8], &[NodeId]) -> bool,
     /// Whether a change may be made now.
-    pub(in crate::core) change_check: ChangeCheck,
+    pub(crate) change_check: ChangeCheck,
     /// Leadership was offered to another voter, since the first of the changes removes this leader.
-    pub(in crate::core) has_offered_office: bool,
+    pub(crate) has_offered_office: bool,
     /// Indexes of changes that were handed out and are not yet applied.
-    pub(in crate::core) changing: VecDeque<LogIndex>,
+    pub(crate) changing: VecDeque<LogIndex>,
     /// Committed entries up to here were looked at for changes of the membership.
-    pub(in crate::core) examined: LogIndex,
+    pub(crate) examined: LogIndex,
     /// The newest change that was found there.
-    pub(in crate::core) newest_change: LogIndex,
+    pub(crate) newest_change: LogIndex,
     /// They were compared with the voters that a member without its store was given.
-    pub(in crate::core) examined_without_a_store: bool,
+    pub(crate) examined_without_a_store: bool,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
-    pub(in crate::core) checkpoint_due: Option<LogPosition>,
+    pub(crate) checkpoint_due: Option<LogPosition>,
     /// Members that were removed since the start, one for each removal that was applied.
-    pub(in crate::core) former: BTreeSet<NodeId>,
+    pub(crate) former: BTreeSet<NodeId>,
     /// The commit index when the voters changed last. Entries after it are committed by the present ones.
-    pub(in crate::core) committed_before: LogIndex,
+    pub(crate) committed_before: LogIndex,
     /// A change made this member the only voter while it did not lead, and it has not stood since.
-    pub(in crate::core) is_left_alone: bool,
+    pub(crate) is_left_alone: bool,
     /// The machine holds the membership, and changes it.
-    pub(in crate::core) follows_machine: bool,
+    pub(crate) follows_machine: bool,
     /// To ReadIndex requests of followers, for the next turn to send.
-    pub(in crate::core) answers: Vec<Message>,
+    pub(crate) answers: Vec<Message>,
     /// Last index that is committed and synced here.
-    pub(in crate::core) stable: LogIndex,
+    pub(crate) stable: LogIndex,
     /// Last index handed out for applying.
-    pub(in crate::core) handed: LogIndex,
+    pub(crate) handed: LogIndex,
     /// (index, bytes) of what was handed out and is not yet applied.
-    pub(in crate::core) applying: VecDeque<(LogIndex, usize)>,
-    pub(in crate::core) applying_bytes: usize,
-    pub(in crate::core) apply_bytes_max: usize,
-    pub(in crate::core) election_ticks: u32,
-    pub(in crate::core) snapshots: Snapshots,
-    pub(in crate::core) disk: DiskStall,
+    pub(crate) applying: VecDeque<(LogIndex, usize)>,
+    pub(crate) applying_bytes: usize,
+    pub(crate) apply_bytes_max: usize,
+    pub(crate) election_ticks: u32,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) disk: DiskStall,
     /// Ticks since this member last knew a leader.
-    pub(in crate::core) leaderless_ticks: u32,
-    pub(in crate::core) refusals: RefusalLog,
-    pub(in crate::core) term_budget: TermBudget,
+    pub(crate) leaderless_ticks: u32,
+    pub(crate) refusals: RefusalLog,
+    pub(crate) term_budget: TermBudget,
     /// Of the other members' states, while this one leads.
-    pub(in crate::core) reports: Reports,
+    pub(crate) reports: Reports,
     /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
-    pub(in crate::core) forgotten: BTreeMap<NodeId, u32>,
+    pub(crate) forgotten: BTreeMap<NodeId, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
-    pub(in crate::core) is_unconfirmed: bool,
+    pub(crate) is_unconfirmed: bool,
 }
 
 impl Core {
@@ -204,7 +204,7 @@ impl Core {
     }
 
     /// A refusal of raft-rs here concerns one message only; what waits for an effect of it has a timeout.
-    pub(in crate::core) fn step(&mut self, action: impl FnOnce(&mut RawNode<LogStore>) -> raft::Result<()>) {
+    pub(crate) fn step(&mut self, action: impl FnOnce(&mut RawNode<LogStore>) -> raft::Result<()>) {
         if let Err(error) = action(&mut self.raw) {
             tracing::debug!(target: "raft", %error, "message refused");
         }

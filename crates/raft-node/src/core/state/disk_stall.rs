@@ -5,7 +5,7 @@
 /// Ticks and no clock: a member that was itself kept from running did not see its disk fail. The first tick
 /// only notes which job is the oldest, so a job has waited for at least as many whole ticks as are counted.
 #[derive(Default)]
-pub(in crate::core) struct DiskStall {
+pub(crate) struct DiskStall {
     job: Option<u64>,
     pub ticks: u32,
 }

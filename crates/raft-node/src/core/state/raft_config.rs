@@ -6,7 +6,7 @@ use crate::types::LogIndex;
 
 /// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
 /// and the follower's log thread may hold ahead of its acknowledgements.
-pub(in crate::core) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
+pub(crate) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
 /// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a
 /// follower wait for a round trip after each.
 const INFLIGHT_MESSAGES_MIN: usize = 4;
@@ -47,7 +47,7 @@ pub(super) fn raft_config(setup: &CoreSetup, applied: LogIndex) -> raft::Config 
 }
 
 /// A message holds one entry at least, however long, and otherwise as many as its bound lets in.
-pub(in crate::core) fn inflight_messages_max(entry_bytes_max: usize) -> usize {
+pub(crate) fn inflight_messages_max(entry_bytes_max: usize) -> usize {
     let longest = entry_bytes_max.max(RaftLimits::MESSAGE_BYTES_MAX as usize);
     (INFLIGHT_BYTES_MAX / longest).max(INFLIGHT_MESSAGES_MIN)
 }

@@ -14,7 +14,7 @@ struct AppliedReport {
 }
 
 #[derive(Default)]
-pub(in crate::core) struct Reports(BTreeMap<NodeId, AppliedReport>);
+pub(crate) struct Reports(BTreeMap<NodeId, AppliedReport>);
 
 impl Reports {
     /// `applied`: 0 of a member without a state. It holds for so many ticks.

@@ -8,7 +8,7 @@ use crate::types::{LogIndex, LogPosition, NodeId, StoreState};
 use crate::wire::SnapshotOffer;
 
 /// A follower that is being brought up.
-pub(in crate::core) struct Hold {
+pub(crate) struct Hold {
     /// It will ask for what follows this entry.
     pub index: LogIndex,
     /// Counts down once the stream is through.
@@ -23,7 +23,7 @@ pub(in crate::core) struct Hold {
 ///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ gone
 ///   within (store lost) ──stable reaches it───▶ install_due
 /// ```
-pub(in crate::core) struct Snapshots {
+pub(crate) struct Snapshots {
     pub catch_up_entries: u64,
     /// Whether the machine holds what the log says it applied.
     pub store: StoreState,
@@ -97,7 +97,7 @@ impl Snapshots {
     }
 }
 
-pub(in crate::core) fn position(snapshot: &Snapshot) -> LogPosition {
+pub(crate) fn position(snapshot: &Snapshot) -> LogPosition {
     let metadata = snapshot.get_metadata();
     LogPosition::new(metadata.index, metadata.term)
 }

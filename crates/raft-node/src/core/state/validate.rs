@@ -43,7 +43,7 @@ const READS_PENDING_MAX: usize = 1024;
 const TRANSFER: &[u8] = b"CampaignTransfer";
 
 /// What the core knows, as far as messages are judged by it.
-pub(in crate::core) struct CoreView<'a> {
+pub(crate) struct CoreView<'a> {
     pub id: NodeId,
     pub role: Role,
     pub leader: Option<NodeId>,
@@ -65,11 +65,7 @@ pub(in crate::core) struct CoreView<'a> {
 
 /// Judges a decoded message that arrived on the stream of `peer`. [`crate::wire::decode`] has checked what
 /// can be seen without a view: kinds, lengths, consecutive entries.
-pub(in crate::core) fn validate(
-    view: &CoreView<'_>,
-    peer: NodeId,
-    message: &Message,
-) -> Result<(), &'static str> {
+pub(crate) fn validate(view: &CoreView<'_>, peer: NodeId, message: &Message) -> Result<(), &'static str> {
     let known = |id| (view.is_member)(id);
     let is_heard = (known(peer) && known(message.from))
         || leaves_office(view, peer, message)
@@ -229,7 +225,7 @@ fn check_read(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str
 }
 
 /// By how much the term may be raised, see [`TERM_LEAP_PER_TICK`].
-pub(in crate::core) struct TermBudget {
+pub(crate) struct TermBudget {
     pub room: u64,
     /// A message was refused since the last tick whose term lies ahead.
     is_behind: bool,
@@ -259,7 +255,7 @@ impl TermBudget {
 
 /// Logs refusals at a bounded rate.
 #[derive(Default)]
-pub(in crate::core) struct RefusalLog {
+pub(crate) struct RefusalLog {
     quiet_ticks: u32,
     unlogged: u64,
     /// All of them, for golden scripts.

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use wal::testing::SimFs;
-use wal::{LogIndex, Options, Term};
+use wal::{LogIndex, Term, WalOptions};
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn found(state: Option<Vec<u8>>, start: u64, last: u64) -> RecoveredLog<SimFs> {
         Path::new("/log"),
         b"",
         at(0),
-        Options { segment_bytes: 1 << 20, salt: [7; 16] },
+        WalOptions { segment_bytes: 1 << 20, salt: [7; 16] },
     )
     .unwrap();
     RecoveredLog { reader: wal.reader(), state, start: at(start), last: at(last) }
@@ -72,7 +72,7 @@ fn a_log_that_begins_later_wants_a_machine_that_has_come_so_far_or_none() {
 
 #[test]
 fn a_log_with_another_entry_than_the_machine_applied_is_refused() {
-    let options = Options { segment_bytes: 1 << 20, salt: [7; 16] };
+    let options = WalOptions { segment_bytes: 1 << 20, salt: [7; 16] };
     let mut wal =
         Wal::create(SimFs::new(), Path::new("/log"), b"", wal::LogPosition::default(), options).unwrap();
     wal.append(wal::Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"" });

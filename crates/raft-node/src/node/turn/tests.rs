@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use wal::testing::SimFs;
-use wal::{Options, Wal};
+use wal::{Wal, WalOptions};
 
 use super::*;
 use crate::log::persist;
@@ -17,7 +17,7 @@ fn lone() -> (LoneNode, Wal<SimFs>) {
         Path::new("/log"),
         b"",
         start,
-        Options { segment_bytes: 1 << 20, salt: [7; 16] },
+        WalOptions { segment_bytes: 1 << 20, salt: [7; 16] },
     )
     .unwrap();
     let setup = NodeSetup {

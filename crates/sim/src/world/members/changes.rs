@@ -29,13 +29,13 @@ const EAGERNESS_LOST: u64 = 30;
 
 impl World {
     /// Whether the members of this run change.
-    pub(in crate::world) fn changes_members(&self) -> bool {
+    pub(crate) fn changes_members(&self) -> bool {
         self.schedules.iter().any(|schedule| schedule.kind == crate::plan::FaultKind::Members)
     }
 
     /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a run
     /// cannot know that.
-    pub(in crate::world) fn changes_under_way(&self) -> usize {
+    pub(crate) fn changes_under_way(&self) -> usize {
         self.open_changes().count()
     }
 
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// One change, or two at once.
-    pub(in crate::world) fn change_members(&mut self, chance: &mut Chance) -> Result<(), MemberError> {
+    pub(crate) fn change_members(&mut self, chance: &mut Chance) -> Result<(), MemberError> {
         if self.must_repair() {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// A learner that has just started is promoted as soon as it may be.
-    pub(in crate::world) fn promote_eagerly(&mut self, id: u64) -> Result<(), MemberError> {
+    pub(crate) fn promote_eagerly(&mut self, id: u64) -> Result<(), MemberError> {
         let is_learner = self.truth.get().model.members.membership().learners.contains(&id);
         if self.phase != FaultPhase::Faults || !is_learner || self.chances.changes.per_mille(EAGERNESS_LOST) {
             return Ok(());
@@ -183,7 +183,7 @@ impl World {
         leader.and_then(|up| up.node.progress_of(member)).is_some_and(|progress| progress.is_in_sync())
     }
 
-    pub(in crate::world) fn change_answered(
+    pub(crate) fn change_answered(
         &mut self,
         request: RequestId,
         outcome: &Outcome,
@@ -204,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    pub(in crate::world) fn change_gone(&mut self, request: RequestId) {
+    pub(crate) fn change_gone(&mut self, request: RequestId) {
         self.changes.proposed.get_mut(&request).expect("a member proposed it").is_over = true;
     }
 

@@ -14,12 +14,12 @@ impl World {
     }
 
     /// Whether a member has a link to another one.
-    pub(in crate::world) fn may_send(&self, from: u64, to: u64) -> bool {
+    pub(crate) fn may_send(&self, from: u64, to: u64) -> bool {
         matches!(self.standing(from, to), MemberStanding::Member | MemberStanding::Vouched)
     }
 
     /// Whether the member `to` answers what `from` asks outside of Raft.
-    pub(in crate::world) fn answers(&self, from: u64, to: u64) -> bool {
+    pub(crate) fn answers(&self, from: u64, to: u64) -> bool {
         self.see(to).up.is_some()
             && self.standing(to, from) == MemberStanding::Member
             && self.understand_each_other(from, to)
@@ -27,7 +27,7 @@ impl World {
 
     /// Whether the member `to` takes messages of `from`. A removed one is notified. One that it does not know
     /// is asked who is in the cluster.
-    pub(in crate::world) fn greets(&mut self, from: u64, to: u64) -> bool {
+    pub(crate) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
             MemberStanding::Member | MemberStanding::Vouched => {
                 let level = self.see(from).level;
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// `peer` has answered who is in the cluster, and by that whether both are.
-    pub(in crate::world) fn vouch(&mut self, to: u64, boot: u64, peer: u64) {
+    pub(crate) fn vouch(&mut self, to: u64, boot: u64, peer: u64) {
         if self.is_away(to, boot) {
             return;
         }

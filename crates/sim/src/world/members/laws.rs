@@ -10,13 +10,13 @@ const EXAMINED_BYTES_MAX: usize = 64 << 10;
 
 impl World {
     /// Whether most of the voters have the entry on their disks.
-    pub(in crate::world) fn is_held_by_majority(&self, members: &Membership, at: LogPosition) -> bool {
+    pub(crate) fn is_held_by_majority(&self, members: &Membership, at: LogPosition) -> bool {
         let holders = members.voters.iter().filter(|id| self.see(**id).holds(at)).count();
         2 * holders > members.voters.len()
     }
 
     /// A member has turned: what it counts by, and what it counted.
-    pub(in crate::world) fn check_majorities(
+    pub(crate) fn check_majorities(
         &mut self,
         id: u64,
         before: Option<Gauges>,
@@ -82,7 +82,7 @@ impl World {
     }
 
     /// A leader puts no change into its log while one before it is not applied.
-    pub(in crate::world) fn check_one_at_a_time(&self, id: u64) -> Result<(), Breach> {
+    pub(crate) fn check_one_at_a_time(&self, id: u64) -> Result<(), Breach> {
         let site = self.see(id);
         let Some((up, log)) = site.up.as_ref().zip(site.synced.as_ref()) else { return Ok(()) };
         let gauges = up.node.gauges();

@@ -19,23 +19,23 @@ const PROBED: u64 = 100;
 
 impl World {
     /// Those that count, after the newest entry that was applied anywhere.
-    pub(in crate::world) fn voters(&self) -> Vec<u64> {
+    pub(crate) fn voters(&self) -> Vec<u64> {
         self.truth.get().model.members.membership().voters
     }
 
     /// A disk may be lost now as far as changes are concerned: they would change what a minority is.
-    pub(in crate::world) fn may_lose_data(&self, id: u64) -> bool {
+    pub(crate) fn may_lose_data(&self, id: u64) -> bool {
         let is_member = is_in(&self.truth.get().model.members.membership(), id);
         is_member && self.changes_under_way() == 0
     }
 
-    pub(in crate::world) fn may_start(&self, id: u64) -> bool {
+    pub(crate) fn may_start(&self, id: u64) -> bool {
         let site = self.see(id);
         site.stage == MemberStage::Present && site.up.is_none() && !self.stays_down(id)
     }
 
     /// What a running member answers to one that starts, if any answers. None if it cannot start yet.
-    pub(in crate::world) fn prepare_start(&mut self, id: u64) -> Option<Option<Membership>> {
+    pub(crate) fn prepare_start(&mut self, id: u64) -> Option<Option<Membership>> {
         if !self.changes_members() {
             return Some(None);
         }
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// The list of a member that runs and is reached, and the cluster's level.
-    pub(in crate::world) fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
+    pub(crate) fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
         let mut others = self.ids();
         others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
         if others.is_empty() {
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// A member has applied something that may have changed the members.
-    pub(in crate::world) fn note_members(
+    pub(crate) fn note_members(
         &mut self,
         id: u64,
         membership: Option<Membership>,
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// A member ends for good.
-    pub(in crate::world) fn stop(&mut self, id: u64) {
+    pub(crate) fn stop(&mut self, id: u64) {
         if self.see(id).stage == MemberStage::Stopped {
             return;
         }
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// The links of a member that was removed are refused, sooner or later, by a voter that has applied it.
-    pub(in crate::world) fn probe(&mut self, id: u64) {
+    pub(crate) fn probe(&mut self, id: u64) {
         if !self.truth.get().model.members.was_removed(id) || !self.chances.changes.per_mille(PROBED) {
             return;
         }
@@ -153,7 +153,7 @@ impl World {
 
     /// In the end no removed member runs, unless all others of its list are removed as well: it finds no
     /// member that could say so, as in etcd.
-    pub(in crate::world) fn check_removed(&self) -> Result<(), Breach> {
+    pub(crate) fn check_removed(&self) -> Result<(), Breach> {
         let members = self.truth.get().model.members.membership();
         let is_told = |site: &&SimMember| {
             let listed = site.up.as_ref().map(|up| up.roster.members());

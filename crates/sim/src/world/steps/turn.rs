@@ -42,7 +42,7 @@ impl World {
         done.readable.into_iter().try_for_each(|request| self.read(member, request))
     }
 
-    pub(in super::super) fn read(&mut self, member: u64, request: RequestId) -> Result<(), MemberError> {
+    pub(crate) fn read(&mut self, member: u64, request: RequestId) -> Result<(), MemberError> {
         self.site(member).answered(request);
         if is_task(request) {
             self.plan_lease_step(request, TaskResult::Readable);
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// One turn of a member, and another as long as it has more to do.
-    pub(in super::super) fn turn(&mut self, id: u64) -> Result<(), MemberError> {
+    pub(crate) fn turn(&mut self, id: u64) -> Result<(), MemberError> {
         loop {
             let turn = self.site(id).turn()?;
             self.observe(id)?;

@@ -13,18 +13,18 @@ const ENDS_MS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 1
 /// The calls of each method.
 #[derive(Debug)]
 pub(super) struct Handling {
-    rows: Vec<Row>,
+    rows: Vec<HandlingTimes>,
 }
 
 #[derive(Debug, Default)]
-struct Row {
+struct HandlingTimes {
     buckets: [AtomicU64; ENDS_MS.len() + 1],
     nanoseconds: AtomicU64,
 }
 
 impl Default for Handling {
     fn default() -> Self {
-        Handling { rows: Method::ALL.iter().map(|_| Row::default()).collect() }
+        Handling { rows: Method::ALL.iter().map(|_| HandlingTimes::default()).collect() }
     }
 }
 

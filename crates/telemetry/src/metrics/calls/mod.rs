@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::{CODE_NAMES, Kind, Method};
+use api::{CODE_NAMES, CallKind, Method};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -23,7 +23,7 @@ use super::declare::show;
 /// One row of counters per method.
 #[derive(Debug)]
 pub struct CallMetrics {
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CallCounters>,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     /// With `--metrics=extensive`.
@@ -31,7 +31,7 @@ pub struct CallMetrics {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(super) struct CallCounters {
     pub(super) started: AtomicU64,
     pub(super) handled: [AtomicU64; CODE_NAMES.len()],
     received: AtomicU64,
@@ -39,7 +39,7 @@ pub(super) struct Row {
     latency: Latency,
 }
 
-impl Row {
+impl CallCounters {
     /// Calls that have ended, however they ended.
     fn ended(&self) -> u64 {
         self.handled.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -115,7 +115,7 @@ pub struct CallCounts {
 
 impl Default for CallMetrics {
     fn default() -> Self {
-        let rows = Method::ALL.iter().map(|_| Row::default()).collect();
+        let rows = Method::ALL.iter().map(|_| CallCounters::default()).collect();
         let (received_bytes, sent_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         CallMetrics { rows, received_bytes, sent_bytes, handling: OnceLock::new() }
     }
@@ -212,7 +212,7 @@ impl CallMetrics {
     }
 
     /// The methods whose series are shown.
-    fn shown(&self) -> impl Iterator<Item = (Method, &Row)> {
+    fn shown(&self) -> impl Iterator<Item = (Method, &CallCounters)> {
         let all = Method::ALL.iter().copied().zip(&self.rows);
         all.filter(|(method, row)| is_shown_unused(*method) || row.started.load(Ordering::Relaxed) > 0)
     }
@@ -230,16 +230,16 @@ impl CallMetrics {
         for (name, help, counter) in totals {
             show(&mut encoder, (name, help), &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
         }
-        type Pick = fn(Method, &Row) -> u64;
+        type Pick = fn(Method, &CallCounters) -> u64;
         // As etcd counts: the end of a client's stream, and an error in place of an answer, are messages.
         let families: [(&str, &str, Pick); 3] = [
             ("grpc_server_started", "Calls begun", |_, row| row.started.load(Ordering::Relaxed)),
             ("grpc_server_msg_received", "Messages received", |method, row| {
-                let ends = matches!(method.kind(), Kind::ClientStream | Kind::BidiStream);
+                let ends = matches!(method.kind(), CallKind::ClientStream | CallKind::BidiStream);
                 row.received.load(Ordering::Relaxed) + if ends { row.ended() } else { 0 }
             }),
             ("grpc_server_msg_sent", "Messages sent", |method, row| match method.kind() {
-                Kind::Unary => row.ended(),
+                CallKind::Unary => row.ended(),
                 _ => row.sent.load(Ordering::Relaxed),
             }),
         ];
@@ -293,10 +293,10 @@ fn is_shown_unused(method: Method) -> bool {
 
 fn labels(method: Method) -> [(&'static str, &'static str); 3] {
     let kind = match method.kind() {
-        Kind::Unary => "unary",
-        Kind::ClientStream => "client_stream",
-        Kind::ServerStream => "server_stream",
-        Kind::BidiStream => "bidi_stream",
+        CallKind::Unary => "unary",
+        CallKind::ClientStream => "client_stream",
+        CallKind::ServerStream => "server_stream",
+        CallKind::BidiStream => "bidi_stream",
     };
     [("grpc_method", method.name()), ("grpc_service", method.service()), ("grpc_type", kind)]
 }

@@ -20,19 +20,19 @@ pub enum Scope {
 
 /// Which names of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedMember {
     Clients,
     Prefixes,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Cluster {
+pub struct ClusterFigures {
     pub endpoints: Vec<Endpoint>,
 }
 
 /// A member that others know, and of which no endpoint was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unasked {
+pub struct UnaskedMember {
     pub id: String,
     pub name: String,
     pub role: &'static str,
@@ -58,9 +58,9 @@ pub struct Headline {
     pub is_well: bool,
 }
 
-impl Cluster {
-    pub fn new(addresses: impl Iterator<Item = String>) -> Cluster {
-        Cluster { endpoints: addresses.map(Endpoint::new).collect() }
+impl ClusterFigures {
+    pub fn new(addresses: impl Iterator<Item = String>) -> ClusterFigures {
+        ClusterFigures { endpoints: addresses.map(Endpoint::new).collect() }
     }
 
     /// Endpoints that answer, one for each member: two addresses of a member count once.
@@ -113,14 +113,14 @@ impl Cluster {
         Some(all)
     }
 
-    pub fn top(&self, scope: Scope, named: Named) -> TopNames {
+    pub fn top(&self, scope: Scope, named: NamedMember) -> TopNames {
         let mut sums: BTreeMap<&str, Top> = BTreeMap::new();
         let mut is_counted = false;
         for rows in self.scoped(scope).filter_map(Endpoint::live).filter_map(|it| it.top.as_ref()) {
             is_counted = true;
             let rows = match named {
-                Named::Clients => &rows.clients,
-                Named::Prefixes => &rows.prefixes,
+                NamedMember::Clients => &rows.clients,
+                NamedMember::Prefixes => &rows.prefixes,
             };
             for row in rows {
                 let new = || Top { name: row.name.clone(), requests: 0.0, bytes: 0.0, keys: 0.0 };
@@ -134,10 +134,10 @@ impl Cluster {
     }
 
     /// Members without an endpoint, by what the others say of them.
-    pub fn unasked(&self) -> Vec<Unasked> {
+    pub fn unasked(&self) -> Vec<UnaskedMember> {
         let asked: BTreeSet<&str> =
             self.endpoints.iter().filter_map(Endpoint::last).map(|it| it.id.as_str()).collect();
-        let mut found: BTreeMap<&str, Unasked> = BTreeMap::new();
+        let mut found: BTreeMap<&str, UnaskedMember> = BTreeMap::new();
         for document in self.live() {
             for member in document.members.iter().filter(|member| !asked.contains(member.id.as_str())) {
                 let role = match (member.is_leader, member.is_learner) {
@@ -145,7 +145,7 @@ impl Cluster {
                     (false, true) => "learner",
                     (false, false) => "voter",
                 };
-                let new = || Unasked {
+                let new = || UnaskedMember {
                     id: member.id.clone(),
                     name: self.name_of(&member.id),
                     role,

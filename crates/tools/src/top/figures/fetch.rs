@@ -55,15 +55,15 @@ pub enum FetchError {
 
 /// Where documents come from. Cheap to clone.
 #[derive(Clone)]
-pub struct Source {
+pub struct DocumentSource {
     uri: Uri,
     host: HeaderValue,
     dialer: Dialer,
 }
 
-impl Source {
+impl DocumentSource {
     /// `url`: with a scheme, and without a path.
-    pub fn new(url: &str, dialer: &Dialer) -> Result<Source, AddressError> {
+    pub fn new(url: &str, dialer: &Dialer) -> Result<DocumentSource, AddressError> {
         let refused = || AddressError(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| refused())?;
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -74,7 +74,7 @@ impl Source {
             return Err(refused());
         }
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| refused())?;
-        Ok(Source { uri, host, dialer: dialer.clone() })
+        Ok(DocumentSource { uri, host, dialer: dialer.clone() })
     }
 
     /// Host and port, as a row is named while its member is not known.
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_a_host_and_a_port() {
-        let source = |url: &str| Source::new(url, &Dialer::default()).map(|source| source.address());
+        let source = |url: &str| DocumentSource::new(url, &Dialer::default()).map(|source| source.address());
         for (url, wanted) in [
             ("http://127.0.0.1:9090", Some("127.0.0.1:9090")),
             ("https://[::1]:9090/", Some("[::1]:9090")),
@@ -170,7 +170,7 @@ mod tests {
             let _cut = stream.write_all(&vec![b' '; padding]).await;
             String::from_utf8(request[..read].to_vec()).unwrap()
         });
-        let document = Source::new(&url, &Dialer::default()).unwrap().document().await;
+        let document = DocumentSource::new(&url, &Dialer::default()).unwrap().document().await;
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /ui/status.json HTTP/1.1\r\nhost: 127.0.0.1:"), "{request}");
         document.map_or_else(|error| error, |document| format!("member {}", document.id))
@@ -189,7 +189,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
-        let source = Source::new(&url, &Dialer::default()).unwrap();
+        let source = DocumentSource::new(&url, &Dialer::default()).unwrap();
         assert_eq!(source.document().await.unwrap_err(), "no answer within 5 s");
         server.abort();
     }

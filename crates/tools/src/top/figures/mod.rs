@@ -8,8 +8,8 @@ mod endpoint; // its last two documents, and rates between them
 
 mod cluster; // all endpoints together
 
-pub use cluster::{Cluster, Headline, Named, Scope, TopNames, Unasked};
+pub use cluster::{ClusterFigures, Headline, NamedMember, Scope, TopNames, UnaskedMember};
 pub use endpoint::{Calls, Endpoint};
 #[cfg(test)]
 pub use fetch::document_of;
-pub use fetch::{AddressError, Source};
+pub use fetch::{AddressError, DocumentSource};

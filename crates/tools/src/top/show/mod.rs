@@ -13,8 +13,8 @@ mod plain; // a picture as text
 
 pub use plain::text;
 pub use screen::{HEIGHT_MIN, Theme, WIDTH_MIN, draw, draw_all};
-pub use state::{Next, State};
-pub use views::View;
+pub use state::{Next, ScreenState};
+pub use views::ScreenView;
 
 #[cfg(test)]
 mod tests; // whole screens

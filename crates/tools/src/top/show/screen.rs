@@ -16,10 +16,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
-use super::super::figures::{Cluster, Headline, Scope};
-use super::state::{HELP, State};
-use super::table::{Mood, Row, Table};
-use super::views::{VIEWS, View, holdings, totals};
+use super::super::figures::{ClusterFigures, Headline, Scope};
+use super::state::{HELP, ScreenState};
+use super::table::{Mood, Table, TableRow};
+use super::views::{ScreenView, VIEWS, holdings, totals};
 
 pub const WIDTH_MIN: u16 = 60;
 pub const HEIGHT_MIN: u16 = 15;
@@ -111,7 +111,7 @@ impl Canvas<'_> {
     }
 
     /// The lines above the tables, without the views.
-    fn head(&mut self, area: Rect, cluster: &Cluster, scope: Scope) {
+    fn head(&mut self, area: Rect, cluster: &ClusterFigures, scope: Scope) {
         self.headline(area.y, area, &cluster.headline());
         let alarms = cluster.alarms();
         self.headline(area.y + 1, area, &alarms);
@@ -123,8 +123,8 @@ impl Canvas<'_> {
     }
 
     /// All views by name, or by number where there is no room. The present one is in brackets.
-    fn views(&mut self, y: u16, area: Rect, state: &State, scope: &str) {
-        let name = |is_named: bool, at: usize, view: View| match (view == state.view, is_named) {
+    fn views(&mut self, y: u16, area: Rect, state: &ScreenState, scope: &str) {
+        let name = |is_named: bool, at: usize, view: ScreenView| match (view == state.view, is_named) {
             (true, _) => format!("[{} {}]", at + 1, view.name()),
             (false, true) => format!(" {} {} ", at + 1, view.name()),
             (false, false) => format!(" {} ", at + 1),
@@ -183,7 +183,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn row(&mut self, area: Rect, table: &Table, row: &Row, fitted: &[(usize, u16)]) {
+    fn row(&mut self, area: Rect, table: &Table, row: &TableRow, fitted: &[(usize, u16)]) {
         let style = self.theme.of(row.mood);
         let mut x = area.x;
         for (at, width) in fitted {
@@ -199,7 +199,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn keys(&mut self, y: u16, area: Rect, state: &State) {
+    fn keys(&mut self, y: u16, area: Rect, state: &ScreenState) {
         let order = state.order(state.active());
         let mark = if order.is_reversed { "▲" } else { "▼" };
         let sorted = state.active().columns().get(order.column).map_or("", |column| column.name);
@@ -226,20 +226,20 @@ impl Canvas<'_> {
 }
 
 /// A table in the user's order, with the rows that he wants to see.
-fn chosen(view: View, cluster: &Cluster, state: &State) -> Table {
+fn chosen(view: ScreenView, cluster: &ClusterFigures, state: &ScreenState) -> Table {
     let mut table = view.table(cluster, state.scope);
     table.filter(&state.filter);
     table.sort(state.order(view));
     table
 }
 
-fn sorted(view: View, state: &State) -> (usize, bool) {
+fn sorted(view: ScreenView, state: &ScreenState) -> (usize, bool) {
     let order = state.order(view);
     (order.column, order.is_reversed)
 }
 
 /// Draws the screen. Returns how far it can be scrolled.
-pub fn draw(buffer: &mut Buffer, cluster: &Cluster, state: &State, theme: Theme) -> usize {
+pub fn draw(buffer: &mut Buffer, cluster: &ClusterFigures, state: &ScreenState, theme: Theme) -> usize {
     let area = buffer.area;
     let mut canvas = Canvas { buffer, theme };
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
@@ -280,7 +280,13 @@ pub fn draw(buffer: &mut Buffer, cluster: &Cluster, state: &State, theme: Theme)
 }
 
 /// Several tables, one below the other. Each gets what it needs of an equal share of the room that is left.
-fn overview(canvas: &mut Canvas<'_>, body: Rect, parts: &[View], cluster: &Cluster, state: &State) -> usize {
+fn overview(
+    canvas: &mut Canvas<'_>,
+    body: Rect,
+    parts: &[ScreenView],
+    cluster: &ClusterFigures,
+    state: &ScreenState,
+) -> usize {
     let mut y = body.y;
     let mut scroll_max = 0;
     for (at, view) in parts.iter().enumerate() {
@@ -310,9 +316,9 @@ fn overview(canvas: &mut Canvas<'_>, body: Rect, parts: &[View], cluster: &Clust
 /// Everything in one long picture: the head and the whole of each table, or of one.
 pub fn draw_all(
     width: u16,
-    only: Option<View>,
-    cluster: &Cluster,
-    state: &State,
+    only: Option<ScreenView>,
+    cluster: &ClusterFigures,
+    state: &ScreenState,
     theme: Theme,
 ) -> Vec<Buffer> {
     let mut head = Buffer::empty(Rect::new(0, 0, width, HEAD - 1));

@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::super::figures::Scope;
 use super::table::Order;
-use super::views::{VIEWS, View};
+use super::views::{ScreenView, VIEWS};
 
 /// Characters of a filter.
 const FILTER_MAX: usize = 64;
@@ -33,8 +33,8 @@ pub enum Next {
 }
 
 #[derive(Clone, Debug)]
-pub struct State {
-    pub view: View,
+pub struct ScreenState {
+    pub view: ScreenView,
     pub scope: Scope,
     pub filter: String,
     pub is_typing: bool,
@@ -45,9 +45,9 @@ pub struct State {
     orders: [Order; VIEWS.len()],
 }
 
-impl State {
-    pub fn new(view: View) -> State {
-        State {
+impl ScreenState {
+    pub fn new(view: ScreenView) -> ScreenState {
+        ScreenState {
             view,
             scope: Scope::All,
             filter: String::new(),
@@ -55,16 +55,16 @@ impl State {
             is_help: false,
             is_paused: false,
             scroll: 0,
-            orders: VIEWS.map(View::order),
+            orders: VIEWS.map(ScreenView::order),
         }
     }
 
-    pub fn order(&self, view: View) -> Order {
+    pub fn order(&self, view: ScreenView) -> Order {
         self.orders[position(view)]
     }
 
     /// The table that keys act on.
-    pub fn active(&self) -> View {
+    pub fn active(&self) -> ScreenView {
         self.view.parts()[0]
     }
 
@@ -138,7 +138,7 @@ impl State {
         self.scroll = 0;
     }
 
-    fn show(&mut self, view: View) {
+    fn show(&mut self, view: ScreenView) {
         (self.view, self.scroll) = (view, 0);
     }
 
@@ -153,7 +153,7 @@ impl State {
     }
 }
 
-fn position(view: View) -> usize {
+fn position(view: ScreenView) -> usize {
     VIEWS.iter().position(|it| *it == view).unwrap_or_default()
 }
 
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
 
     /// Words are names of keys, or characters to be typed one by one.
-    fn typed(line: &str) -> (State, Next) {
-        let mut state = State::new(View::Overview);
+    fn typed(line: &str) -> (ScreenState, Next) {
+        let mut state = ScreenState::new(ScreenView::Overview);
         let mut next = Next::GoOn;
         let mut press = |code| next = state.key(KeyEvent::new(code, KeyModifiers::NONE), 3, 5);
         for word in line.split(' ') {

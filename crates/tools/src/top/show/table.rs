@@ -25,7 +25,7 @@ impl Column {
 
 /// What a cell is sorted by. What is not known comes last in either order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Key {
+pub enum SortKey {
     Text(String),
     Figure(f64),
     Unknown,
@@ -34,19 +34,19 @@ pub enum Key {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     pub text: String,
-    pub key: Key,
+    pub key: SortKey,
 }
 
 impl Cell {
     pub fn text(text: impl Into<String>) -> Cell {
         let text = text.into();
-        Cell { key: Key::Text(text.to_lowercase()), text }
+        Cell { key: SortKey::Text(text.to_lowercase()), text }
     }
 
     pub fn figure(value: Option<f64>, format: fn(f64) -> String) -> Cell {
         match value {
-            Some(value) if value.is_finite() => Cell { text: format(value), key: Key::Figure(value) },
-            _ => Cell { text: super::format::UNKNOWN.to_owned(), key: Key::Unknown },
+            Some(value) if value.is_finite() => Cell { text: format(value), key: SortKey::Figure(value) },
+            _ => Cell { text: super::format::UNKNOWN.to_owned(), key: SortKey::Unknown },
         }
     }
 }
@@ -62,7 +62,7 @@ pub enum Mood {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub struct TableRow {
     pub cells: Vec<Cell>,
     pub mood: Mood,
     /// Shown from the second column on, in place of the cells.
@@ -73,7 +73,7 @@ pub struct Row {
 pub struct Table {
     pub title: &'static str,
     pub columns: &'static [Column],
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
     /// In place of rows, if there are none.
     pub empty: &'static str,
 }
@@ -86,20 +86,20 @@ pub struct Order {
     pub is_reversed: bool,
 }
 
-fn compare(a: &Key, b: &Key, is_reversed: bool) -> Ordering {
+fn compare(a: &SortKey, b: &SortKey, is_reversed: bool) -> Ordering {
     let ordered = match (a, b) {
-        (Key::Unknown, Key::Unknown) => return Ordering::Equal,
-        (Key::Unknown, _) => return Ordering::Greater,
-        (_, Key::Unknown) => return Ordering::Less,
-        (Key::Text(a), Key::Text(b)) => a.cmp(b),
-        (Key::Figure(a), Key::Figure(b)) => b.total_cmp(a),
-        (Key::Text(_), Key::Figure(_)) => Ordering::Less,
-        (Key::Figure(_), Key::Text(_)) => Ordering::Greater,
+        (SortKey::Unknown, SortKey::Unknown) => return Ordering::Equal,
+        (SortKey::Unknown, _) => return Ordering::Greater,
+        (_, SortKey::Unknown) => return Ordering::Less,
+        (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
+        (SortKey::Figure(a), SortKey::Figure(b)) => b.total_cmp(a),
+        (SortKey::Text(_), SortKey::Figure(_)) => Ordering::Less,
+        (SortKey::Figure(_), SortKey::Text(_)) => Ordering::Greater,
     };
     if is_reversed { ordered.reverse() } else { ordered }
 }
 
-impl Row {
+impl TableRow {
     /// Whether any text of the row has `wanted`, which is in lower case.
     fn has(&self, wanted: &str) -> bool {
         let instead = self.instead.iter().map(String::as_str);
@@ -110,7 +110,8 @@ impl Row {
 
 impl Table {
     pub fn sort(&mut self, order: Order) {
-        let key = |row: &Row| row.cells.get(order.column).map_or(Key::Unknown, |cell| cell.key.clone());
+        let key =
+            |row: &TableRow| row.cells.get(order.column).map_or(SortKey::Unknown, |cell| cell.key.clone());
         self.rows.sort_by(|a, b| compare(&key(a), &key(b), order.is_reversed));
     }
 
@@ -159,9 +160,9 @@ mod tests {
         [Column::text("NAME", 5, 0), Column::figure("A", 5, 2), Column::figure("B", 5, 1)];
 
     fn table(rows: &[(&str, Option<f64>)]) -> Table {
-        let row = |(name, figure): &(&str, Option<f64>)| Row {
+        let row = |(name, figure): &(&str, Option<f64>)| TableRow {
             cells: vec![Cell::text(*name), Cell::figure(*figure, number)],
-            ..Row::default()
+            ..TableRow::default()
         };
         Table { title: "", columns: &COLUMNS, rows: rows.iter().map(row).collect(), empty: "" }
     }

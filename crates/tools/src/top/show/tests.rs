@@ -18,14 +18,14 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use serde_json::{Value, json};
 
-use super::super::figures::{Cluster, document_of};
+use super::super::figures::{ClusterFigures, document_of};
 use super::*;
 
 struct Script {
     names: Vec<String>,
     documents: Vec<Value>,
-    cluster: Cluster,
-    state: State,
+    cluster: ClusterFigures,
+    state: ScreenState,
     theme: Theme,
     scroll_max: usize,
 }
@@ -54,8 +54,8 @@ impl Script {
         Script {
             names: Vec::new(),
             documents: Vec::new(),
-            cluster: Cluster::default(),
-            state: State::new(View::default()),
+            cluster: ClusterFigures::default(),
+            state: ScreenState::new(ScreenView::default()),
             theme: Theme::Plain,
             scroll_max: 0,
         }
@@ -81,8 +81,8 @@ impl Script {
             })
         };
         self.documents = (0..self.names.len()).map(document).collect();
-        self.cluster = Cluster::new(self.names.iter().map(|name| format!("{name}.example:9090")));
-        self.state = State::new(View::default());
+        self.cluster = ClusterFigures::new(self.names.iter().map(|name| format!("{name}.example:9090")));
+        self.state = ScreenState::new(ScreenView::default());
     }
 
     fn at(&self, name: &str) -> usize {

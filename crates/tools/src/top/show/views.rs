@@ -1,13 +1,13 @@
 //! Tables of a cluster's figures, one for each view.
 
-use super::super::figures::{Calls, Cluster, Endpoint, Named, Scope, TopNames, Unasked};
+use super::super::figures::{Calls, ClusterFigures, Endpoint, NamedMember, Scope, TopNames, UnaskedMember};
 use super::format::{bytes, factor, latency, number, percent, span};
-use super::table::{Cell, Column, Mood, Order, Row, Table};
+use super::table::{Cell, Column, Mood, Order, Table, TableRow};
 use telemetry::status::Document;
 use telemetry::usage::Top;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum View {
+pub enum ScreenView {
     /// Members, calls and the largest names, as far as they fit
     #[default]
     Overview,
@@ -25,65 +25,76 @@ pub enum View {
     Work,
 }
 
-pub const VIEWS: [View; 7] =
-    [View::Overview, View::Members, View::Calls, View::Clients, View::Prefixes, View::Space, View::Work];
+pub const VIEWS: [ScreenView; 7] = [
+    ScreenView::Overview,
+    ScreenView::Members,
+    ScreenView::Calls,
+    ScreenView::Clients,
+    ScreenView::Prefixes,
+    ScreenView::Space,
+    ScreenView::Work,
+];
 
-impl View {
+impl ScreenView {
     pub fn name(self) -> &'static str {
         match self {
-            View::Overview => "Overview",
-            View::Members => "Members",
-            View::Calls => "Calls",
-            View::Clients => "Clients",
-            View::Prefixes => "Prefixes",
-            View::Space => "Space",
-            View::Work => "Work",
+            ScreenView::Overview => "Overview",
+            ScreenView::Members => "Members",
+            ScreenView::Calls => "Calls",
+            ScreenView::Clients => "Clients",
+            ScreenView::Prefixes => "Prefixes",
+            ScreenView::Space => "Space",
+            ScreenView::Work => "Work",
         }
     }
 
     /// The tables that it shows.
-    pub fn parts(self) -> &'static [View] {
+    pub fn parts(self) -> &'static [ScreenView] {
         match self {
-            View::Overview => &[View::Members, View::Calls, View::Clients, View::Prefixes],
-            View::Members => &[View::Members],
-            View::Calls => &[View::Calls],
-            View::Clients => &[View::Clients],
-            View::Prefixes => &[View::Prefixes],
-            View::Space => &[View::Space],
-            View::Work => &[View::Work],
+            ScreenView::Overview => {
+                &[ScreenView::Members, ScreenView::Calls, ScreenView::Clients, ScreenView::Prefixes]
+            }
+            ScreenView::Members => &[ScreenView::Members],
+            ScreenView::Calls => &[ScreenView::Calls],
+            ScreenView::Clients => &[ScreenView::Clients],
+            ScreenView::Prefixes => &[ScreenView::Prefixes],
+            ScreenView::Space => &[ScreenView::Space],
+            ScreenView::Work => &[ScreenView::Work],
         }
     }
 
     /// Members by name, everything else by the figure that matters most.
     pub fn order(self) -> Order {
         let column = match self {
-            View::Calls | View::Clients | View::Prefixes => 1,
-            View::Overview | View::Members | View::Space | View::Work => 0,
+            ScreenView::Calls | ScreenView::Clients | ScreenView::Prefixes => 1,
+            ScreenView::Overview | ScreenView::Members | ScreenView::Space | ScreenView::Work => 0,
         };
         Order { column, is_reversed: false }
     }
 
     pub fn columns(self) -> &'static [Column] {
         match self {
-            View::Overview | View::Members => &MEMBERS,
-            View::Calls => &CALLS,
-            View::Clients => &CLIENTS,
-            View::Prefixes => &PREFIXES,
-            View::Space => &SPACE,
-            View::Work => &WORK,
+            ScreenView::Overview | ScreenView::Members => &MEMBERS,
+            ScreenView::Calls => &CALLS,
+            ScreenView::Clients => &CLIENTS,
+            ScreenView::Prefixes => &PREFIXES,
+            ScreenView::Space => &SPACE,
+            ScreenView::Work => &WORK,
         }
     }
 
     /// The table, unsorted. An overview has more than one; this is its first.
-    pub fn table(self, cluster: &Cluster, scope: Scope) -> Table {
+    pub fn table(self, cluster: &ClusterFigures, scope: Scope) -> Table {
         match self {
-            View::Overview | View::Members => of_members("Members", &MEMBERS, cluster, member),
-            View::Space => of_members("Space", &SPACE, cluster, space),
-            View::Work => of_members("Work", &WORK, cluster, work),
-            View::Calls => calls(cluster, scope),
-            View::Clients => names("Clients", &CLIENTS, cluster.top(scope, Named::Clients), "(unnamed)"),
-            View::Prefixes => {
-                names("Key prefixes", &PREFIXES, cluster.top(scope, Named::Prefixes), "(no slash)")
+            ScreenView::Overview | ScreenView::Members => of_members("Members", &MEMBERS, cluster, member),
+            ScreenView::Space => of_members("Space", &SPACE, cluster, space),
+            ScreenView::Work => of_members("Work", &WORK, cluster, work),
+            ScreenView::Calls => calls(cluster, scope),
+            ScreenView::Clients => {
+                names("Clients", &CLIENTS, cluster.top(scope, NamedMember::Clients), "(unnamed)")
+            }
+            ScreenView::Prefixes => {
+                names("Key prefixes", &PREFIXES, cluster.top(scope, NamedMember::Prefixes), "(no slash)")
             }
         }
     }
@@ -154,10 +165,15 @@ const fn top_columns(name: &'static str) -> [Column; 4] {
 }
 
 /// Figures of a member that answers, after its name.
-type Figures = fn(&Cluster, &Endpoint, &Document) -> Vec<Cell>;
+type Figures = fn(&ClusterFigures, &Endpoint, &Document) -> Vec<Cell>;
 
 /// A row for each endpoint, and one for each member that has none.
-fn of_members(title: &'static str, columns: &'static [Column], cluster: &Cluster, figures: Figures) -> Table {
+fn of_members(
+    title: &'static str,
+    columns: &'static [Column],
+    cluster: &ClusterFigures,
+    figures: Figures,
+) -> Table {
     let asked = cluster.endpoints.iter().enumerate().map(|(at, endpoint)| {
         let name = Cell::text(cluster.name_at(at));
         match (endpoint.live(), endpoint.error()) {
@@ -165,25 +181,27 @@ fn of_members(title: &'static str, columns: &'static [Column], cluster: &Cluster
                 let mut cells = vec![name];
                 cells.extend(figures(cluster, endpoint, document));
                 let mood = if document.leader.is_empty() { Mood::Bad } else { Mood::Plain };
-                Row { cells, mood, instead: None }
+                TableRow { cells, mood, instead: None }
             }
             (None, Some(error)) => {
-                Row { cells: vec![name], mood: Mood::Bad, instead: Some(format!("DOWN: {error}")) }
+                TableRow { cells: vec![name], mood: Mood::Bad, instead: Some(format!("DOWN: {error}")) }
             }
-            (None, None) => Row { cells: vec![name], mood: Mood::Faint, instead: Some("asking".to_owned()) },
+            (None, None) => {
+                TableRow { cells: vec![name], mood: Mood::Faint, instead: Some("asking".to_owned()) }
+            }
         }
     });
-    let mut rows: Vec<Row> = asked.collect();
+    let mut rows: Vec<TableRow> = asked.collect();
     rows.extend(cluster.unasked().iter().map(unasked));
     Table { title, columns, rows, empty: "No members" }
 }
 
-fn unasked(member: &Unasked) -> Row {
+fn unasked(member: &UnaskedMember) -> TableRow {
     let lag = member.lag.map_or(String::new(), |lag| format!(", lag {}", number(lag as f64)));
     let (linked, asked) = (member.linked, member.asked);
     let text = format!("{}{lag}, no endpoint given; {linked} of {asked} members reach it", member.role);
     let mood = if linked == 0 { Mood::Bad } else { Mood::Faint };
-    Row { cells: vec![Cell::text(&member.name)], mood, instead: Some(text) }
+    TableRow { cells: vec![Cell::text(&member.name)], mood, instead: Some(text) }
 }
 
 fn count(value: u64) -> Cell {
@@ -204,7 +222,7 @@ fn written(document: &Document) -> f64 {
     document.counters.log_bytes as f64 + document.counters.store_bytes as f64
 }
 
-fn member(cluster: &Cluster, endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
+fn member(cluster: &ClusterFigures, endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
     let mut all = Calls::default();
     let calls = endpoint.calls();
     calls.iter().flat_map(|calls| calls.values()).for_each(|calls| all.add(calls));
@@ -228,7 +246,7 @@ fn member(cluster: &Cluster, endpoint: &Endpoint, document: &Document) -> Vec<Ce
     ]
 }
 
-fn space(_cluster: &Cluster, _endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
+fn space(_cluster: &ClusterFigures, _endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
     let (space, commands) = (&document.space, document.counters.command_bytes as f64);
     vec![
         size(space.store_bytes),
@@ -243,7 +261,7 @@ fn space(_cluster: &Cluster, _endpoint: &Endpoint, document: &Document) -> Vec<C
     ]
 }
 
-fn work(_cluster: &Cluster, endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
+fn work(_cluster: &ClusterFigures, endpoint: &Endpoint, document: &Document) -> Vec<Cell> {
     let (queues, raft) = (&document.queues, &document.raft);
     vec![
         count(document.watch.watchers),
@@ -260,7 +278,7 @@ fn work(_cluster: &Cluster, endpoint: &Endpoint, document: &Document) -> Vec<Cel
     ]
 }
 
-fn calls(cluster: &Cluster, scope: Scope) -> Table {
+fn calls(cluster: &ClusterFigures, scope: Scope) -> Table {
     let row = |(method, calls): (&str, &Calls)| {
         let figure = |value| Cell::figure(Some(value), number);
         let time = |part| Cell::figure(calls.percentile(part), latency);
@@ -273,7 +291,7 @@ fn calls(cluster: &Cluster, scope: Scope) -> Table {
             time(0.99),
         ];
         let mood = if calls.failed_per_second > 0.0 { Mood::Bad } else { Mood::Plain };
-        Row { cells, mood, instead: None }
+        TableRow { cells, mood, instead: None }
     };
     let found = cluster.calls(scope);
     let empty = if found.is_some() { "No calls yet" } else { "Rates need two answers of a member" };
@@ -289,7 +307,7 @@ fn names(title: &'static str, columns: &'static [Column], names: TopNames, unnam
             Cell::figure(Some(top.bytes), bytes),
             Cell::figure(Some(top.keys), number),
         ];
-        Row { cells, ..Row::default() }
+        TableRow { cells, ..TableRow::default() }
     };
     let (rows, empty) = match names {
         TopNames::NotCounted => (Vec::new(), "Not counted: start members with --metrics-top 20"),
@@ -299,7 +317,7 @@ fn names(title: &'static str, columns: &'static [Column], names: TopNames, unnam
 }
 
 /// What the cluster holds, in the order in which a narrow screen drops it last.
-pub fn holdings(cluster: &Cluster) -> Vec<(&'static str, String)> {
+pub fn holdings(cluster: &ClusterFigures) -> Vec<(&'static str, String)> {
     let largest = |pick, format: fn(f64) -> String| Cell::figure(cluster.largest(pick), format).text;
     vec![
         ("store", largest(|it| it.space.store_bytes as f64, bytes)),
@@ -311,7 +329,7 @@ pub fn holdings(cluster: &Cluster) -> Vec<(&'static str, String)> {
 }
 
 /// Totals of the cluster, in the order in which a narrow screen drops them last.
-pub fn totals(cluster: &Cluster, scope: Scope) -> Vec<(&'static str, String)> {
+pub fn totals(cluster: &ClusterFigures, scope: Scope) -> Vec<(&'static str, String)> {
     let of = |pick, format: fn(f64) -> String| Cell::figure(cluster.rate(scope, pick), format).text;
     vec![
         ("put", of(|it| it.counters.puts as f64, number)),

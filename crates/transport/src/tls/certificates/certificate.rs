@@ -13,7 +13,7 @@ const READ: [&str; 12] = ["14", "15", "17", "19", "30", "31", "32", "33", "35", 
 
 /// Why a certificate or its chain is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CertificateRefusal {
     #[error("a certificate cannot be read: {0}")]
     Unreadable(&'static str),
     #[error("the certificate of {subject} has a critical extension that is not understood: {oid}")]
@@ -38,7 +38,7 @@ pub enum Refusal {
     Constrained { authority: String, name: String },
     /// Of an authority.
     #[error("{0}")]
-    Above(Box<Refusal>),
+    Above(Box<CertificateRefusal>),
     #[error("more than {0} signatures or names would have to be verified")]
     TooLarge(u32),
 }
@@ -58,8 +58,8 @@ pub struct Certificate<'a> {
 }
 
 impl<'a> Certificate<'a> {
-    pub fn parse(der: &'a [u8]) -> Result<Certificate<'a>, Refusal> {
-        let wrong = |what| Err(Refusal::Unreadable(what));
+    pub fn parse(der: &'a [u8]) -> Result<Certificate<'a>, CertificateRefusal> {
+        let wrong = |what| Err(CertificateRefusal::Unreadable(what));
         let Ok((rest, x509)) = X509Certificate::from_der(der) else {
             return wrong("it is no X.509 in DER");
         };
@@ -121,41 +121,41 @@ impl<'a> Certificate<'a> {
     }
 
     /// Whether it may be relied on at `now`, its signature aside.
-    pub fn check_at(&self, now: i64) -> Result<(), Refusal> {
+    pub fn check_at(&self, now: i64) -> Result<(), CertificateRefusal> {
         let subject = || self.subject_text();
         let unknown = self.x509.extensions().iter().find(|extension| !is_understood(extension));
         if let Some(extension) = unknown {
             let oid = extension.oid.to_id_string();
-            return Err(Refusal::NotUnderstood { subject: subject(), oid });
+            return Err(CertificateRefusal::NotUnderstood { subject: subject(), oid });
         }
         let start = self.x509.validity().not_before.timestamp();
         if now < start {
-            return Err(Refusal::NotYetValid { subject: subject(), now, start });
+            return Err(CertificateRefusal::NotYetValid { subject: subject(), now, start });
         }
         let end = self.end();
-        if now > end { Err(Refusal::Expired { subject: subject(), now, end }) } else { Ok(()) }
+        if now > end { Err(CertificateRefusal::Expired { subject: subject(), now, end }) } else { Ok(()) }
     }
 
     /// Whether it may sign others. One of a version without extensions cannot say so; it may be a root.
-    pub fn check_authority(&self, needs_to_say_so: bool) -> Result<(), Refusal> {
+    pub fn check_authority(&self, needs_to_say_so: bool) -> Result<(), CertificateRefusal> {
         let says = self.x509.basic_constraints().ok().flatten().map(|extension| extension.value.ca);
         let signs = self.x509.key_usage().ok().flatten().is_none_or(|usage| usage.value.key_cert_sign());
         let is_old = self.x509.version.0 < 2;
         if says.unwrap_or(is_old && !needs_to_say_so) && signs {
             Ok(())
         } else {
-            Err(Refusal::NoAuthority(self.subject_text()))
+            Err(CertificateRefusal::NoAuthority(self.subject_text()))
         }
     }
 
     /// Whether it may be that many authorities above a leaf's.
-    pub fn check_path(&self, intermediates: usize) -> Result<(), Refusal> {
+    pub fn check_path(&self, intermediates: usize) -> Result<(), CertificateRefusal> {
         let basic = self.x509.basic_constraints().ok().flatten();
         let most = basic.and_then(|extension| extension.value.path_len_constraint);
         if most.is_none_or(|most| intermediates <= most as usize) {
             Ok(())
         } else {
-            Err(Refusal::PathLength(self.subject_text()))
+            Err(CertificateRefusal::PathLength(self.subject_text()))
         }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Certificate<'a> {
         &self,
         issuer: &Certificate<'_>,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CertificateRefusal> {
         let (message, signature) = (self.x509.tbs_certificate.as_ref(), &self.x509.signature_value.data);
         let algorithm = content(&self.x509.signature_algorithm);
         let fitting = algorithms.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
@@ -171,7 +171,7 @@ impl<'a> Certificate<'a> {
             return Ok(());
         }
         let (subject, issuer) = (self.subject_text(), issuer.subject_text());
-        Err(Refusal::Signature { subject, issuer })
+        Err(CertificateRefusal::Signature { subject, issuer })
     }
 
     /// Whether its key has signed `message`, by an algorithm.

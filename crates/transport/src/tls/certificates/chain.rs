@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 
-use super::certificate::{Certificate, Refusal};
+use super::certificate::{Certificate, CertificateRefusal};
 use super::names::check_constraints;
 
 /// Signatures of one search, as in Go: most chains have two. Bounds what a client with many intermediates of
@@ -37,7 +37,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    pub fn add(&mut self, der: CertificateDer<'static>) -> Result<(), Refusal> {
+    pub fn add(&mut self, der: CertificateDer<'static>) -> Result<(), CertificateRefusal> {
         let subject = Certificate::parse(&der)?.subject().to_vec();
         let of_subject = self.by_subject.entry(subject).or_default();
         if !of_subject.contains(&der) {
@@ -61,7 +61,7 @@ impl Roots {
         intermediates: &[Certificate<'_>],
         (purpose, now): (Purpose, i64),
         algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CertificateRefusal> {
         leaf.check_at(now)?;
         let of_subject = self.by_subject.get(leaf.subject());
         if of_subject.is_some_and(|roots| roots.iter().any(|root| root.as_ref() == leaf.der)) {
@@ -78,7 +78,7 @@ impl Roots {
         }
         Err(search.why.unwrap_or_else(|| {
             let (subject, issuer) = (leaf.subject_text(), leaf.issuer_text());
-            Refusal::UnknownIssuer { subject, issuer }
+            CertificateRefusal::UnknownIssuer { subject, issuer }
         }))
     }
 }
@@ -91,7 +91,7 @@ struct Search<'a> {
     algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
     left: u32,
     /// What the first chain failed by.
-    why: Option<Refusal>,
+    why: Option<CertificateRefusal>,
 }
 
 impl Search<'_> {
@@ -103,7 +103,7 @@ impl Search<'_> {
         let candidates = candidates.chain(intermediates.iter().map(|other| (false, other)));
         for (is_root, issuer) in candidates.filter(|(_, issuer)| issuer.subject() == child.issuer()) {
             if self.left == 0 {
-                self.why = Some(Refusal::TooLarge(SIGNATURES_MAX));
+                self.why = Some(CertificateRefusal::TooLarge(SIGNATURES_MAX));
                 return false;
             }
             self.left -= 1;
@@ -131,26 +131,26 @@ impl Search<'_> {
         issuer: &Certificate<'_>,
         is_root: bool,
         intermediates: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CertificateRefusal> {
         issuer.check_authority(!is_root)?;
         child.check_signature(issuer, self.algorithms)?;
-        issuer.check_at(self.now).map_err(|refusal| Refusal::Above(Box::new(refusal)))?;
+        issuer.check_at(self.now).map_err(|refusal| CertificateRefusal::Above(Box::new(refusal)))?;
         issuer.check_path(intermediates)
     }
 }
 
 /// What concerns a chain as a whole, from the leaf to its root.
-fn check_whole(chain: &[&Certificate<'_>], purpose: Purpose) -> Result<(), Refusal> {
+fn check_whole(chain: &[&Certificate<'_>], purpose: Purpose) -> Result<(), CertificateRefusal> {
     let below_root = chain.split_last().map_or(&[][..], |(_, below)| below);
     if let Some(one) = below_root.iter().find(|certificate| certificate.has_policy_constraints()) {
-        return Err(Refusal::Policy { subject: one.subject_text() });
+        return Err(CertificateRefusal::Policy { subject: one.subject_text() });
     }
     let is_for = |certificate: &&&Certificate<'_>| {
         let (servers, clients) = certificate.usages();
         if purpose == Purpose::Server { servers } else { clients }
     };
     if let Some(other) = chain.iter().find(|certificate| !is_for(certificate)) {
-        return Err(Refusal::Usage { subject: other.subject_text(), purpose: purpose.name() });
+        return Err(CertificateRefusal::Usage { subject: other.subject_text(), purpose: purpose.name() });
     }
     check_constraints(chain)
 }

@@ -113,22 +113,22 @@ impl KeyProvider for Keys {
             _ => None,
         };
         match own {
-            Some(secret) => Ok(Arc::new(Pair(SigningKey::from(&secret)))),
+            Some(secret) => Ok(Arc::new(SigningPair(SigningKey::from(&secret)))),
             None => tokio_rustls::rustls::crypto::ring::sign::any_supported_type(&der),
         }
     }
 }
 
 #[derive(Clone)]
-struct Pair(SigningKey);
+struct SigningPair(SigningKey);
 
-impl std::fmt::Debug for Pair {
+impl std::fmt::Debug for SigningPair {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("a private key on P-521")
     }
 }
 
-impl sign::SigningKey for Pair {
+impl sign::SigningKey for SigningPair {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let is_offered = offered.contains(&SignatureScheme::ECDSA_NISTP521_SHA512);
         is_offered.then(|| Box::new(self.clone()) as Box<dyn Signer>)
@@ -144,7 +144,7 @@ impl sign::SigningKey for Pair {
     }
 }
 
-impl Signer for Pair {
+impl Signer for SigningPair {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let signature: Result<Signature, _> = self.0.try_sign(message);
         let signature = signature.map_err(|_| Error::General("signing failed".to_owned()))?;

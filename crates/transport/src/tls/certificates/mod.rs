@@ -23,7 +23,7 @@ mod chain; // to a root
 
 mod verifier; // rustls's questions
 
-pub use certificate::{Certificate, Refusal, date};
+pub use certificate::{Certificate, CertificateRefusal, date};
 pub use chain::Roots;
 pub use curve::with_p521;
 pub use names::is_valid_for;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use x509_parser::extensions::{GeneralName, NameConstraints};
 
-use super::certificate::{Certificate, Refusal, is_domain};
+use super::certificate::{Certificate, CertificateRefusal, is_domain};
 
 /// Comparisons for one chain: what a certificate with thousands of names and constraints may cost.
 const COMPARED_MAX: u32 = 250_000;
@@ -51,7 +51,7 @@ fn address_of(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// Whether the names of each certificate of a chain, which begins with the leaf, are permitted by all above.
-pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), Refusal> {
+pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), CertificateRefusal> {
     let mut left = COMPARED_MAX;
     for (at, certificate) in chain.iter().enumerate() {
         let names = certificate.names().unwrap_or_default();
@@ -62,10 +62,10 @@ pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), Refusal> {
                 let size: usize = size.into_iter().flatten().map(Vec::len).sum();
                 let size = u32::try_from(size).ok();
                 let rest = size.and_then(|size| left.checked_sub(size));
-                left = rest.ok_or(Refusal::TooLarge(COMPARED_MAX))?;
+                left = rest.ok_or(CertificateRefusal::TooLarge(COMPARED_MAX))?;
                 if !is_permitted(name, constraints) {
                     let (authority, name) = (above.subject_text(), format!("{:?}", name.to_string()));
-                    return Err(Refusal::Constrained { authority, name });
+                    return Err(CertificateRefusal::Constrained { authority, name });
                 }
             }
         }

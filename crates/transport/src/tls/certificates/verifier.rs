@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::asn1_rs::{FromDer, Sequence};
 
-use super::certificate::{Certificate, Refusal};
+use super::certificate::{Certificate, CertificateRefusal};
 use super::chain::{Purpose, Roots};
 use super::names::is_valid_for;
 
@@ -94,13 +94,13 @@ fn at(seconds: i64) -> UnixTime {
 }
 
 /// The alert is the one that Go sends, where rustls has an error for it.
-fn to_rustls(refusal: Refusal) -> Error {
+fn to_rustls(refusal: CertificateRefusal) -> Error {
     match refusal {
-        Refusal::UnknownIssuer { .. } => CertificateError::UnknownIssuer.into(),
-        Refusal::Expired { now, end, .. } => {
+        CertificateRefusal::UnknownIssuer { .. } => CertificateError::UnknownIssuer.into(),
+        CertificateRefusal::Expired { now, end, .. } => {
             CertificateError::ExpiredContext { time: at(now), not_after: at(end) }.into()
         }
-        Refusal::NotYetValid { now, start, .. } => {
+        CertificateRefusal::NotYetValid { now, start, .. } => {
             CertificateError::NotValidYetContext { time: at(now), not_before: at(start) }.into()
         }
         other => CertificateError::Other(OtherError(Arc::new(other))).into(),

@@ -10,7 +10,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
-use crate::tls::certificates::{self, Certificate, Refusal};
+use crate::tls::certificates::{self, Certificate, CertificateRefusal};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -29,11 +29,11 @@ pub struct Checks {
 
 /// Why a certificate was not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CheckRefusal {
     #[error("the certificate cannot be read")]
     Unreadable,
     #[error("{0}")]
-    Certificate(#[from] Refusal),
+    Certificate(#[from] CertificateRefusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
     CommonName(String),
     #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
@@ -64,7 +64,7 @@ impl Checks {
         chain: &[CertificateDer<'_>],
         remote: IpAddr,
         lookups: &Lookups,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CheckRefusal> {
         self.check_chain(chain)?;
         let Some(first) = chain.first().filter(|_| self.compares_address) else { return Ok(()) };
         let names = Names::of(&parsed(first)?);
@@ -72,17 +72,17 @@ impl Checks {
     }
 
     /// Checks the certificates of a server. That they are for its host is rustls's part.
-    pub fn check_server(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
+    pub fn check_server(&self, chain: &[CertificateDer<'_>]) -> Result<(), CheckRefusal> {
         if self.accepts_any_server { Ok(()) } else { self.check_chain(chain) }
     }
 
-    fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
+    fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), CheckRefusal> {
         let Some(first) = chain.first() else { return Ok(()) };
         for der in chain {
             let serial = parsed(der)?.tbs_certificate.serial.to_bytes_be();
             if self.revoked.contains(&serial) {
                 let text = serial.iter().map(|byte| format!("{byte:02x}")).collect();
-                return Err(Refused::Revoked(text));
+                return Err(CheckRefusal::Revoked(text));
             }
         }
         let now = UnixTime::now().as_secs().cast_signed();
@@ -91,19 +91,19 @@ impl Checks {
         self.check_hostnames(first)
     }
 
-    fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), Refused> {
+    fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), CheckRefusal> {
         let name = name_of(certificate);
         if self.common_names.is_empty() || self.common_names.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
-        Err(Refused::CommonName(name.to_owned()))
+        Err(CheckRefusal::CommonName(name.to_owned()))
     }
 
-    fn check_hostnames(&self, der: &CertificateDer<'_>) -> Result<(), Refused> {
+    fn check_hostnames(&self, der: &CertificateDer<'_>) -> Result<(), CheckRefusal> {
         if self.hostnames.is_empty() || self.hostnames.iter().any(|name| is_valid_for(der, name)) {
             return Ok(());
         }
-        Err(Refused::Hostname)
+        Err(CheckRefusal::Hostname)
     }
 }
 
@@ -118,8 +118,8 @@ fn name_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
     name.unwrap_or_default()
 }
 
-fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Refused> {
-    X509Certificate::from_der(der).map(|(_, certificate)| certificate).map_err(|_| Refused::Unreadable)
+fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CheckRefusal> {
+    X509Certificate::from_der(der).map(|(_, certificate)| certificate).map_err(|_| CheckRefusal::Unreadable)
 }
 
 fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
@@ -153,13 +153,13 @@ impl Names {
         der: &CertificateDer<'_>,
         remote: IpAddr,
         lookups: &Lookups,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CheckRefusal> {
         let is_free = !self.has_addresses && self.dns.is_empty();
         let by_address = self.has_addresses && is_valid_for(der, &remote.to_string());
         if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
             return Ok(());
         }
         let names = self.dns.iter().take(SHOWN_NAMES_MAX).cloned().collect();
-        Err(Refused::Address { address: remote.to_string(), names })
+        Err(CheckRefusal::Address { address: remote.to_string(), names })
     }
 }

@@ -37,7 +37,7 @@ pub struct Bytes {
 
 /// A certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificatePair {
     certificate: Bytes,
     key: Bytes,
 }
@@ -45,8 +45,8 @@ pub struct Pair {
 /// All files of one port.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
-    pub shown: Option<Pair>,
-    pub own: Option<Pair>,
+    pub shown: Option<CertificatePair>,
+    pub own: Option<CertificatePair>,
     /// None if none was named.
     pub authorities: Option<Bytes>,
     pub revoked: Option<Bytes>,
@@ -54,7 +54,7 @@ pub struct Contents {
 
 impl Contents {
     pub fn read(port: &PortTls) -> Result<Contents, TlsError> {
-        let pair = |pair: &Option<KeyPair>| pair.as_ref().map(Pair::read).transpose();
+        let pair = |pair: &Option<KeyPair>| pair.as_ref().map(CertificatePair::read).transpose();
         let file = |path: &Option<PathBuf>| path.as_deref().map(Bytes::read).transpose();
         Ok(Contents {
             shown: pair(&port.shown)?,
@@ -81,9 +81,9 @@ impl Contents {
     }
 }
 
-impl Pair {
-    fn read(pair: &KeyPair) -> Result<Pair, TlsError> {
-        Ok(Pair { certificate: Bytes::read(&pair.certificate)?, key: Bytes::read(&pair.key)? })
+impl CertificatePair {
+    fn read(pair: &KeyPair) -> Result<CertificatePair, TlsError> {
+        Ok(CertificatePair { certificate: Bytes::read(&pair.certificate)?, key: Bytes::read(&pair.key)? })
     }
 
     /// The chain and the key that belongs to it.

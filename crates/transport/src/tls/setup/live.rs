@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use super::checks::Checks;
 use super::contents::Contents;
 use super::error::TlsError;
-use super::loaded::{Loaded, PortKind};
+use super::loaded::{LoadedFiles, PortKind};
 use crate::tls::certificates::date;
 use config::PortTls;
 use process::log::causes;
@@ -34,7 +34,7 @@ const WARNED_BEFORE: Duration = DAY.saturating_mul(14);
 pub struct Live {
     port: PortTls,
     used: PortKind,
-    loaded: Mutex<Arc<Loaded>>,
+    loaded: Mutex<Arc<LoadedFiles>>,
 }
 
 impl Live {
@@ -50,7 +50,7 @@ impl Live {
 
     fn load(port: PortTls, used: PortKind) -> Result<(Arc<Live>, Reload), TlsError> {
         let contents = Contents::read(&port)?;
-        let loaded = Mutex::new(Arc::new(Loaded::build(&port, used, &contents)?));
+        let loaded = Mutex::new(Arc::new(LoadedFiles::build(&port, used, &contents)?));
         let live = Arc::new(Live { port, used, loaded });
         let reload = Reload { live: Arc::clone(&live), contents, said: None, warned: None };
         Ok((live, reload))
@@ -137,7 +137,7 @@ impl Reload {
             if contents == self.contents {
                 return Ok(None);
             }
-            Loaded::build(port, *used, &contents).map(|loaded| Some((contents, loaded)))
+            LoadedFiles::build(port, *used, &contents).map(|loaded| Some((contents, loaded)))
         });
         match built {
             Ok(None) => self.said = None,

@@ -15,7 +15,7 @@ use crate::tls::certificates::{Roots, Verifier, with_p521};
 use config::PortTls;
 
 /// What a connection of one port needs, all made from one reading of the files.
-pub struct Loaded {
+pub struct LoadedFiles {
     /// None if there is no certificate to show.
     pub server: Option<Arc<ServerConfig>>,
     pub client: Option<Arc<ClientConfig>>,
@@ -50,13 +50,13 @@ impl PortKind {
     }
 }
 
-impl Loaded {
-    pub fn build(port: &PortTls, used: PortKind, contents: &Contents) -> Result<Loaded, TlsError> {
+impl LoadedFiles {
+    pub fn build(port: &PortTls, used: PortKind, contents: &Contents) -> Result<LoadedFiles, TlsError> {
         let provider = Arc::new(provider(port));
         let revoked = contents.revoked.as_ref().map(|list| list.revoked()).transpose()?.unwrap_or_default();
         // An own pair is checked even where it is not used.
         let client = client(port, used, contents, &provider)?;
-        Ok(Loaded {
+        Ok(LoadedFiles {
             server: server(port, used, contents, &provider)?,
             client: if used == PortKind::Peers { client } else { None },
             checks: Arc::new(Checks::new(port, revoked)),

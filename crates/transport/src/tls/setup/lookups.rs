@@ -45,15 +45,15 @@ enum Question {
 }
 
 /// Addresses are in canonical form.
-type Lookup = fn(&Question) -> io::Result<Vec<String>>;
+type NameLookup = fn(&Question) -> io::Result<Vec<String>>;
 type SharedAnswer = Shared<Pin<Box<dyn Future<Output = Vec<String>> + Send>>>;
 
 /// Lookups of one port. Cheap to clone; clones share the bounds.
 #[derive(Clone)]
-pub struct Lookups(Arc<State>);
+pub struct Lookups(Arc<LookupState>);
 
-struct State {
-    lookup: Lookup,
+struct LookupState {
+    lookup: NameLookup,
     under_way: Mutex<HashMap<Question, SharedAnswer>>,
     hosts: Arc<Semaphore>,
     addresses: Arc<Semaphore>,
@@ -74,8 +74,8 @@ impl Default for Lookups {
 }
 
 impl Lookups {
-    fn with(lookup: Lookup) -> Lookups {
-        Lookups(Arc::new(State {
+    fn with(lookup: NameLookup) -> Lookups {
+        Lookups(Arc::new(LookupState {
             lookup,
             under_way: Mutex::default(),
             hosts: Arc::new(Semaphore::new(HOSTS_AT_ONCE_MAX)),

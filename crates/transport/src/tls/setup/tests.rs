@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{
 
 use super::contents::Contents;
 use super::error::TlsError;
-use super::loaded::{Loaded, PortKind};
+use super::loaded::{LoadedFiles, PortKind};
 use crate::tls::certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
 use config::{KeyPair, PortTls};
 use process::log::causes;
@@ -84,8 +84,8 @@ fn own_pair(directory: &Path) -> KeyPair {
     }
 }
 
-fn load(port: &PortTls, used: PortKind) -> Result<Loaded, TlsError> {
-    Loaded::build(port, used, &Contents::read(port)?)
+fn load(port: &PortTls, used: PortKind) -> Result<LoadedFiles, TlsError> {
+    LoadedFiles::build(port, used, &Contents::read(port)?)
 }
 
 /// A handshake in memory.

@@ -12,7 +12,7 @@ use crate::counted::{ByteCount, counted};
 use crate::slab::Slab;
 
 /// Bodies in use, and their bytes.
-pub(in crate::hub) struct Bodies {
+pub(crate) struct Bodies {
     bodies: Slab<SharedBody>,
     bytes: usize,
     /// What is larger is counted wherever it is held.
@@ -29,7 +29,7 @@ struct SharedBody {
 
 /// A part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hub) struct BodySpan {
+pub(crate) struct BodySpan {
     pub body: u32,
     pub start: usize,
     pub end: usize,

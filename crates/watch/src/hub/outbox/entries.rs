@@ -14,7 +14,7 @@ const PLACES_KEPT: usize = 32;
 
 /// Entries in the order in which they are sent.
 #[derive(Default)]
-pub(in crate::hub) struct Outbox {
+pub(crate) struct Outbox {
     entries: VecDeque<OutboxEntry>,
     bytes: usize,
     sizes: Sizes,
@@ -22,7 +22,7 @@ pub(in crate::hub) struct Outbox {
 
 /// Sizes of one outbox, or of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::hub) struct Sizes {
+pub(crate) struct Sizes {
     /// Answers to requests and progress notifications.
     pub answers: usize,
     /// Memory of entries with events, without the events.
@@ -45,7 +45,7 @@ enum OutboxEntry {
 }
 
 /// The same events for some watchers of the stream.
-pub(in crate::hub) struct Events {
+pub(crate) struct Events {
     pub span: BodySpan,
     /// Main revision of the first event.
     pub first: i64,

@@ -8,7 +8,7 @@ use crate::interest::Form;
 use crate::wire::Parcel;
 
 /// A revision to be sent in parts.
-pub(in crate::hub) struct Large {
+pub(crate) struct Large {
     pub watch_id: i64,
     pub main: i64,
     /// Revision of the header.
@@ -37,7 +37,7 @@ pub(in crate::hub) struct Large {
 
 /// What the next step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::hub) enum LargeStage {
+pub(crate) enum LargeStage {
     /// Counts bytes: a message begins with its length.
     Measure { bytes: usize },
     /// Encodes a part. All parts are `total` bytes; 0 if each is a separate response.
