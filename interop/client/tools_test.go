@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.etcd.io/etcd/api/v3/version"
 )
 
 // tool runs one of etcd's own programs against the shared cluster and returns what it printed.
@@ -71,8 +73,8 @@ func TestEtcdctlSeesAHealthyCluster(t *testing.T) {
 	for args, want := range map[string]string{
 		"endpoint health":                   "is healthy",
 		"endpoint health --cluster":         "is healthy",
-		"endpoint status":                   "3.7.1",
-		"endpoint status --write-out table": "3.7.1",
+		"endpoint status":                   version.Version,
+		"endpoint status --write-out table": version.Version,
 		"endpoint hashkv":                   "127.0.0.1",
 		"member list":                       "started",
 		"member list --write-out table":     "started",

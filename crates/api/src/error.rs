@@ -1,7 +1,7 @@
 //! etcd's error table: one name, one gRPC code, one text.
 //!
 //! Clients recognise these errors by their text, letter for letter, and decide by the code whether to try
-//! again. The table is etcd 3.7.1's (`api/v3rpc/rpctypes/error.go`); where etcd's own mapping loses the code
+//! again. The table is etcd's (`api/v3rpc/rpctypes/error.go`); where etcd's own mapping loses the code
 //! on the way and the wire shows UNKNOWN, so do we.
 
 use tonic::Code;

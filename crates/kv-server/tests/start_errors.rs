@@ -1,4 +1,4 @@
-//! Starts that etcd 3.7.1 refuses: this server refuses them with the same exit code, and says why in the same
+//! Starts that etcd refuses: this server refuses them with the same exit code, and says why in the same
 //! words.
 //!
 //! `start_errors/recorded.txt` has the cases, and what etcd said to each. `RECORD=1` asks the etcd of

@@ -2,7 +2,7 @@
 
 /// The version of etcd whose API is spoken here; clients read it as a semantic version and switch features by
 /// it.
-pub const ETCD: &str = "3.7.1";
+pub const ETCD: &str = "3.7.3";
 /// What a cluster of such members agrees on.
 pub const CLUSTER: &str = "3.7.0";
 pub const CLUSTER_SHORT: &str = "3.7";

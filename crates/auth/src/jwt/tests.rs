@@ -2,7 +2,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// Tokens that etcd 3.7.1 issued to user `u`, with the keys of this directory: method and token.
+/// Tokens that etcd issued to user `u`, with the keys of this directory: method and token.
 const ISSUED_BY_ETCD: &str = include_str!("tests/tokens.txt");
 
 /// Files, each with another form of one key.

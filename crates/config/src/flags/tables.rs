@@ -1,4 +1,4 @@
-//! Flags of etcd 3.7.1 that are no flags of ours, by name.
+//! Flags of etcd that are no flags of ours, by name.
 
 /// Long dead in etcd itself, which takes them and does nothing.
 pub const IGNORED: [&str; 13] = [

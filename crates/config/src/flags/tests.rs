@@ -299,7 +299,7 @@ fn statuses_on_the_page() -> HashMap<&'static str, Option<String>> {
     .collect()
 }
 
-/// What each flag of etcd 3.7.1 does here, as `tests/flags.txt` lists it: name, behaviour, and a value. A
+/// What each flag of etcd does here, as `tests/flags.txt` lists it: name, behaviour, and a value. A
 /// length of time is `1s` there.
 #[test]
 fn every_flag_of_etcd_behaves_as_listed() {

@@ -1,4 +1,4 @@
-//! Conformance: this server answers as a real etcd 3.7.1 did, byte for byte.
+//! Conformance: this server answers as a real etcd did, byte for byte.
 //!
 //!   recordings/*.json ──▶ request bytes ──▶ fresh member ──▶ answer bytes ──▶ same as recorded?
 //!

@@ -183,7 +183,7 @@ impl Model {
             .map(|(key, it)| {
                 let value = if request.keys_only { "" } else { &it.value };
                 // Keys are answered from the index, which has no leases, unless they are sorted by value.
-                // etcd 3.7.1 does the same.
+                // etcd does the same.
                 let has_lease = it.lease != 0 && (!request.keys_only || request.sort_target == 4);
                 let lease = if has_lease { format!("+{}", it.lease) } else { String::new() };
                 format!("{key}={value}@{}.{}.{}{lease}", it.create, it.modified, it.version)
