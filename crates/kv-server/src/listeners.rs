@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::http::{self, AllowedValues, Gateway, Http};
 use crate::member::{Gauges, LeaseService, Member};
-use crate::rpc::{CountedHot, CountedServices, CountedStreams, Grpc, Hot, Streams};
+use crate::rpc::Dispatcher;
 use crate::status::StatusSource;
 use config::{Settings, Urls};
 use grpc_server::client_port::{self, Services, Traffic};
@@ -97,21 +97,19 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
 }
 
 /// What a client can talk to.
-pub type ClientServices = Services<CountedHot<Hot>, CountedStreams<Streams>, CountedServices<Grpc>>;
+pub type ClientServices = Services<Dispatcher, Dispatcher, Dispatcher>;
 
 /// All services of clients.
 pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
     let member = Arc::clone(&http.member);
-    let metrics = Arc::clone(&member.metrics);
+    let slow = SlowCalls::new(settings.slow_call, Arc::clone(&member.metrics));
+    let dispatcher = Dispatcher::new(Arc::clone(&member), leases.clone(), slow, stop.clone());
     let router = http::router(http, &AllowedValues::parse(&settings.cors));
-    let slow = SlowCalls::new(settings.slow_call, Arc::clone(&metrics));
-    let streams = Streams::new(Arc::clone(&member), leases.clone());
-    let grpc = Grpc::new(Arc::clone(&member), leases.clone(), stop.clone());
     Services {
         memory: Arc::clone(&member.admission.memory),
-        hot: CountedHot::new(Hot::new(member), Arc::clone(&metrics), slow.clone()),
-        streams: CountedStreams::new(streams, Arc::clone(&metrics)),
-        grpc: CountedServices::new(grpc, metrics, slow),
+        hot: dispatcher.clone(),
+        streams: dispatcher.clone(),
+        grpc: dispatcher,
         http: http::for_hosts(router.clone(), &AllowedValues::parse(&settings.host_whitelist)),
         https: router,
         limits: front_limits(settings),

@@ -60,7 +60,8 @@ pub enum HotAnswer<L> {
     Long(Box<L>),
 }
 
-/// One message that is too large to be held as a whole.
+/// One message that is too large to be held as a whole. No function has a default: a wrapper of another one
+/// would have it by mistake.
 pub trait LongAnswer: Send + Sync + 'static {
     /// Does what comes before the first byte, and says how many there will be, prefix included. Called once,
     /// first.
@@ -71,22 +72,16 @@ pub trait LongAnswer: Send + Sync + 'static {
     fn part(&mut self, position: u64) -> impl Future<Output = Result<Part, Status>> + Send;
 
     /// Returns when the connection may hold more bytes that are not written yet.
-    fn room(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
+    fn room(&self) -> impl Future<Output = ()> + Send;
 
     /// Counts bytes of a part until they were written.
-    fn counted(&self, sent: Bytes) -> Bytes {
-        sent
-    }
+    fn counted(&self, sent: Bytes) -> Bytes;
 
     /// Whether others wait for what is held between two parts.
-    fn is_wanted(&self) -> bool {
-        false
-    }
+    fn is_wanted(&self) -> bool;
 
     /// The client did not read, so the message ends here.
-    fn unread(&mut self) {}
+    fn unread(&mut self);
 }
 
 /// Some bytes of a message, and the right to hold them: where memory is short, others wait for it.
@@ -115,6 +110,22 @@ impl LongAnswer for Infallible {
     }
 
     async fn part(&mut self, _position: u64) -> Result<Part, Status> {
+        match *self {}
+    }
+
+    async fn room(&self) {
+        match *self {}
+    }
+
+    fn counted(&self, _sent: Bytes) -> Bytes {
+        match *self {}
+    }
+
+    fn is_wanted(&self) -> bool {
+        match *self {}
+    }
+
+    fn unread(&mut self) {
         match *self {}
     }
 }

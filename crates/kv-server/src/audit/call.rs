@@ -77,10 +77,6 @@ impl AuditLog {
 }
 
 impl AuditedCall {
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
     /// The request, encoded.
     pub fn with_request(mut self, request: Bytes) -> AuditedCall {
         self.request = request;

@@ -10,15 +10,12 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
-use http_body::{Frame, SizeHint};
+use http::HeaderValue;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
-use tonic::body::Body;
 
 use super::metadata::KnownFields;
 
@@ -27,18 +24,9 @@ const TEXT_BYTES_MAX: usize = 9;
 /// Above any sensible timeout, and far from the end of the clock.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// When the call must have ended.
-pub fn of(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
-    of_field(KnownFields::of(headers).timeout)
-}
-
-/// As `of`, of a field that was found already.
-pub fn of_field(timeout: Option<&HeaderValue>) -> Result<Option<Instant>, Status> {
-    of_text(timeout.map(HeaderValue::as_bytes))
-}
-
-/// As `of`, of the field's value.
-pub fn of_text(timeout: Option<&[u8]>) -> Result<Option<Instant>, Status> {
+/// When the call must have ended. `timeout` is the field if it is not among the headers.
+pub fn of(known: &KnownFields<'_>, timeout: Option<&[u8]>) -> Result<Option<Instant>, Status> {
+    let timeout = timeout.or(known.timeout.map(HeaderValue::as_bytes));
     let Some(text) = timeout else { return Ok(None) };
     let is_text = |text: &&str| text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
     let text = str::from_utf8(text).ok().filter(is_text).unwrap_or_default();
@@ -92,53 +80,6 @@ pub async fn within<T>(
         alarm.as_mut().poll(context).map(|()| Err(grpc_errors::deadline_exceeded()))
     })
     .await
-}
-
-/// The body of an answer that ends at the deadline.
-pub fn limited(body: Body, deadline: Option<Instant>) -> Body {
-    let Some(deadline) = deadline else { return body };
-    ended_by(body, async move {
-        sleep_until(deadline).await;
-        grpc_errors::deadline_exceeded()
-    })
-}
-
-/// The body of an answer that ends with a status as soon as there is one.
-pub fn ended_by(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Body {
-    Body::new(DeadlineBody { body, end: Some(Box::pin(end)) })
-}
-
-struct DeadlineBody {
-    body: Body,
-    /// None once it has ended the body.
-    end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
-}
-
-impl http_body::Body for DeadlineBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        if let Poll::Ready(status) = end.as_mut().poll(context) {
-            self.end = None;
-            self.body = Body::empty(); // What it waited for is dropped now.
-            let status = status.into_http::<()>();
-            return Poll::Ready(Some(Ok(Frame::trailers(status.into_parts().0.headers))));
-        }
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.end.is_none() || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
 }
 
 #[cfg(test)]

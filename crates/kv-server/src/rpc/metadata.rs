@@ -37,6 +37,12 @@ impl<'h> KnownFields<'h> {
         }
         known
     }
+
+    /// How the messages are compressed, if they are.
+    pub fn compression(&self) -> Option<&'h str> {
+        let encoding = self.encoding.filter(|encoding| *encoding != "identity")?;
+        Some(encoding.to_str().unwrap_or_default())
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The services: etcd's gRPC methods over one [`crate::member::Member`].
 //!
 //! ```text
-//!   net/http2 ──hot unary──▶ Hot ───────────────────────┐
-//!      ├───messages both ways──▶ Streams ──▶ watch ─────┤
-//!      └───anything else──▶ Grpc ──▶ kv, lease, concurrency, maintenance, cluster, health ──▶ Member
-//!                              └──▶ methods: names what is not there
+//!   grpc_server::http2 ──▶ dispatch ──▶ kv, watch, lease, concurrency, maintenance, cluster, health ──▶ Member
 //! ```
 //!
 //! Order of checks in every method, as clients see it by which error comes first: the message can be decoded,
@@ -29,16 +26,6 @@ mod repair; // a corrupt member takes over the leader's state
 mod maintenance; // status, alarms, hashes, leadership, snapshots
 mod watch; // events of the key space
 
-mod audited; // calls of tonic's services in the audit log
-mod methods; // what answers each method
-mod observed; // bodies whose frames are seen on their way
+mod dispatch; // from the headers of a call to its end
 
-mod routes; // calls to tonic's services
-mod streams; // calls with messages both ways
-
-mod counted; // calls counted by method and code
-
-pub(crate) use counted::{CountedHot, CountedServices, CountedStreams};
-pub(crate) use kv::Hot;
-pub(crate) use routes::Grpc;
-pub(crate) use streams::Streams;
+pub(crate) use dispatch::Dispatcher;

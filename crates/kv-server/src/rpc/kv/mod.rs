@@ -10,8 +10,7 @@ mod width; // how much a read touches, and where it is made
 mod methods; // each method
 mod now; // ranges that wait for nothing
 
-mod hot; // the hot methods without tonic
-
 pub(super) use frame::framed;
-pub(crate) use hot::Hot;
-pub(super) use methods::{Kv, check_quota, delete_range, range, txn};
+pub(super) use large::LargeAnswer;
+pub(super) use methods::{Kv, RangedRequest, check_quota, delete_range, put, range, range_or_large, txn};
+pub(super) use now::range as range_now;

@@ -1,0 +1,265 @@
+//! The bodies of a call to tonic's services: counted, kept for the audit log, and ended in time.
+//!
+//! A message is counted by its frame: tonic hands out one frame per message unless the message is large.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use api::grpc::{PREFIX_BYTES, Prefix};
+use api::{CallKind, Method};
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Response};
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::super::header;
+use crate::audit::{AuditSubject, AuditedCall};
+use telemetry::metrics::{CallInProgress, Metrics};
+
+/// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is
+/// replaced by what it names.
+const KEPT_BYTES_MAX: usize = 4 << 10;
+
+/// What ends an answer before its end.
+pub type EarlyEnd = Pin<Box<dyn Future<Output = Status> + Send>>;
+
+/// A request whose messages are counted. The end of a request is not the end of its call.
+pub struct RequestBody {
+    pub body: Body,
+    pub metrics: Arc<Metrics>,
+    pub method: Method,
+    /// For the audit log, if there is one.
+    pub kept: Option<KeptRequest>,
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            self.metrics.calls.received(self.method, data.len());
+            if let Some(kept) = &self.kept {
+                kept.add(data);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A request, as far as it came.
+enum RequestPart {
+    /// With its prefix.
+    Bytes(BytesMut),
+    Subject(AuditSubject),
+}
+
+/// The request of a call that the audit log will have. No more than `bytes_max` of it are kept: what is
+/// longer is refused.
+#[derive(Clone)]
+pub struct KeptRequest {
+    part: Arc<Mutex<RequestPart>>,
+    method: Method,
+    bytes_max: usize,
+}
+
+impl KeptRequest {
+    pub fn new(method: Method, message_bytes_max: usize) -> KeptRequest {
+        let part = Arc::new(Mutex::new(RequestPart::nothing()));
+        KeptRequest { part, method, bytes_max: message_bytes_max.saturating_add(PREFIX_BYTES) }
+    }
+
+    fn add(&self, data: &Bytes) {
+        let mut part = self.part.lock();
+        let RequestPart::Bytes(framed) = &mut *part else { return };
+        if RequestPart::is_whole(framed) {
+            return;
+        }
+        let room = self.bytes_max.saturating_sub(framed.len());
+        framed.extend_from_slice(&data[..data.len().min(room)]);
+        if framed.len() > KEPT_BYTES_MAX && RequestPart::is_whole(framed) {
+            let message = first_message(std::mem::take(framed).freeze());
+            // The services' methods name one range at most, so that a refusal needs no search for it.
+            // Transactions do not come here.
+            *part = RequestPart::Subject(AuditSubject::of(self.method, message, None, 0));
+        }
+    }
+
+    fn take(&self) -> RequestPart {
+        std::mem::replace(&mut *self.part.lock(), RequestPart::nothing())
+    }
+}
+
+impl RequestPart {
+    fn nothing() -> RequestPart {
+        RequestPart::Bytes(BytesMut::new())
+    }
+
+    /// Whether bytes that begin with a message have all of it.
+    fn is_whole(framed: &[u8]) -> bool {
+        Prefix::of(framed).is_some_and(|prefix| framed.len() - PREFIX_BYTES >= prefix.message_bytes)
+    }
+}
+
+/// The message that a method without a stream of requests reads. What follows it is passed over.
+fn first_message(mut framed: Bytes) -> Bytes {
+    let Some(prefix) = Prefix::of(&framed) else { return Bytes::new() };
+    framed.advance(PREFIX_BYTES);
+    framed.truncate(prefix.message_bytes);
+    framed
+}
+
+/// A call until it has ended, for the counters and the audit log. One that is dropped before was given up by
+/// its client: its line in the log names what it asked for all the same.
+pub struct OpenCall {
+    counted: CallInProgress,
+    method: Method,
+    /// Until its line is made.
+    audited: Option<(AuditedCall, KeptRequest)>,
+    revision: Option<i64>,
+}
+
+impl OpenCall {
+    pub fn new(
+        counted: CallInProgress,
+        method: Method,
+        audited: Option<(AuditedCall, KeptRequest)>,
+    ) -> OpenCall {
+        OpenCall { counted, method, audited, revision: None }
+    }
+
+    /// The same response; the call ends when its status is known.
+    pub fn followed(mut self, response: Response<Body>, end: Option<EarlyEnd>) -> Response<Body> {
+        // An answer without a body has its status among the headers.
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            self.end(&status);
+            return response;
+        }
+        response
+            .map(|body| Body::new(ResponseBody { body, call: self, end: end.map_or(End::Own, End::Early) }))
+    }
+
+    fn sent(&mut self, data: &Bytes) {
+        self.counted.sent(data.len());
+        if self.audited.is_none() {
+            return;
+        }
+        if self.revision.is_none() {
+            self.revision = header::revision_in(data);
+        }
+        // A stream has its line with its first answer.
+        if self.method.kind() != CallKind::Unary {
+            self.audit(Ok(self.revision));
+        }
+    }
+
+    fn end(&mut self, status: &Status) {
+        self.counted.end(status.code());
+        self.audit(if status.code() == Code::Ok { Ok(self.revision) } else { Err(status) });
+    }
+
+    fn audit(&mut self, result: Result<Option<i64>, &Status>) {
+        if let Some(line) = self.line() {
+            line.end(result);
+        }
+    }
+
+    fn line(&mut self) -> Option<AuditedCall> {
+        let (line, request) = self.audited.take()?;
+        Some(match request.take() {
+            RequestPart::Bytes(framed) => line.with_request(first_message(framed.freeze())),
+            RequestPart::Subject(subject) => line.with_subject(subject),
+        })
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        drop(self.line());
+    }
+}
+
+/// How an answer ends.
+enum End {
+    Own,
+    /// With this status, if it comes first.
+    Early(EarlyEnd),
+    Ended,
+}
+
+struct ResponseBody {
+    body: Body,
+    call: OpenCall,
+    end: End,
+}
+
+impl ResponseBody {
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(status) = Status::from_header_map(trailers) {
+            self.call.end(&status);
+        }
+    }
+}
+
+impl http_body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match &mut self.end {
+            End::Own => {}
+            End::Ended => return Poll::Ready(None),
+            End::Early(end) => {
+                if let Poll::Ready(status) = end.as_mut().poll(context) {
+                    self.end = End::Ended;
+                    self.body = Body::empty(); // What it waited for is dropped now.
+                    self.call.end(&status);
+                    let trailers = status.into_http::<()>().into_parts().0.headers;
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+            }
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.call.sent(data);
+                } else if let Some(trailers) = frame.trailers_ref() {
+                    self.trailers(trailers);
+                }
+            }
+            Some(Err(status)) => self.call.end(status),
+            None => self.call.end(&Status::ok("")),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.end, End::Ended) || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.end {
+            End::Own => self.body.size_hint(),
+            End::Early(_) | End::Ended => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! tonic's services: every method that is not answered in the connection's task, and the hot ones once more
+//! for calls that only tonic can read.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use api::{CallKind, Error, Method};
+use http::{HeaderMap, Request, Response};
+use tokio::time::{Instant, sleep_until};
+use tonic::Status;
+use tonic::body::Body;
+use tower::Service;
+
+use super::super::guard;
+use super::super::metadata::KnownFields;
+use super::bodies::{EarlyEnd, KeptRequest, OpenCall, RequestBody};
+use super::{Call, Dispatcher};
+use crate::member::LeaderLoss;
+use grpc_errors::RequestForm;
+
+impl Service<Request<Body>> for Dispatcher {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(())) // Nothing is held between calls.
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let method = match resolve(request.uri().path()) {
+            Ok(method) => method,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let mut call = self.begin(method, request.headers(), &KnownFields::of(request.headers()), None);
+        // Each service looks at the rest itself, since learners answer some.
+        call.metadata = guard::check_intact(self.member(), method);
+        let message_bytes_max = self.member().limits.message_bytes_max();
+        // A call with a malformed timeout is refused before the audit log looks at it.
+        let line = call.deadline.as_ref().ok().and_then(|_| call.asker.audited(self.member(), method));
+        let audited = line.map(|line| (line, KeptRequest::new(method, message_bytes_max)));
+        let kept = audited.as_ref().map(|(_, kept)| kept.clone());
+        let open = OpenCall::new(self.count(&call), method, audited);
+        request.extensions_mut().insert(call.asker.clone());
+        let metrics = Arc::clone(&self.shared.metrics);
+        let request = request.map(|body| Body::new(RequestBody { body, metrics, method, kept }));
+        let dispatcher = self.clone();
+        Box::pin(async move {
+            let answering = dispatcher.service(&call, request);
+            let response = match method.kind() {
+                CallKind::Unary => {
+                    dispatcher.shared.slow.watch(method, None, call.span.clone(), answering).await
+                }
+                _ => answering.await,
+            };
+            Ok(match response {
+                Ok(response) => {
+                    let end = dispatcher.early_end(&call);
+                    open.followed(response, end)
+                }
+                Err(status) => open.followed(status.into_http(), None),
+            })
+        })
+    }
+}
+
+impl Dispatcher {
+    async fn service(&self, call: &Call, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let mut routes = self.shared.routes.clone();
+        let answering = async { routes.call(request).await.map_err(|never| match never {}) };
+        call.deadline()?;
+        call.metadata.map_err(grpc_errors::refused)?;
+        let response = self.guarded(call, answering).await?;
+        match translated(response.headers(), reading(call.method)) {
+            Some(status) => Err(status),
+            None => Ok(response),
+        }
+    }
+
+    /// What ends the body of an answer before its end: the deadline, or the loss of a leader that a stream
+    /// needs.
+    fn early_end(&self, call: &Call) -> Option<EarlyEnd> {
+        let deadline = call.deadline.as_ref().ok().copied().flatten();
+        let needs_leader = call.needs_leader && call.method.kind() != CallKind::Unary;
+        let loss = needs_leader.then(|| self.member().leader_loss.clone());
+        if deadline.is_none() && loss.is_none() {
+            return None;
+        }
+        Some(Box::pin(early(deadline, loss)))
+    }
+}
+
+async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>) -> Status {
+    let late = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let lost = async {
+        match &loss {
+            Some(loss) => loss.lost().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = lost => grpc_errors::refused(Error::NoLeader),
+        () = late => grpc_errors::deadline_exceeded(),
+    }
+}
+
+/// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the
+/// headers, where a call that went well has none.
+fn translated(headers: &HeaderMap, reading: RequestForm) -> Option<Status> {
+    let status = Status::from_header_map(headers)?;
+    grpc_errors::as_grpc_go(&status, reading)
+}
+
+/// The method that a service answers on `path`, or the refusal that names what is not there.
+fn resolve(path: &str) -> Result<Method, Status> {
+    Method::of_path(path).ok_or_else(|| unknown(path))
+}
+
+/// Refuses a path that is no part of the API.
+fn unknown(path: &str) -> Status {
+    let Some((service, name)) = path.strip_prefix('/').unwrap_or(path).rsplit_once('/') else {
+        return grpc_errors::malformed_path(path);
+    };
+    if Method::ALL.iter().any(|method| method.service() == service) {
+        grpc_errors::unknown_method(service, name)
+    } else {
+        grpc_errors::unknown_service(service)
+    }
+}
+
+/// A method that answers with a stream reads its request as one message of a stream.
+fn reading(method: Method) -> RequestForm {
+    match method.kind() {
+        CallKind::Unary => RequestForm::Unary,
+        CallKind::ClientStream | CallKind::ServerStream | CallKind::BidiStream => RequestForm::Stream,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn a_path_is_answered_or_refused_by_name() {
+        for (path, text) in [
+            ("/etcdserverpb.KV/Put", ""),
+            ("/etcdserverpb.Maintenance/Snapshot", ""),
+            ("/etcdserverpb.Watch/Watch", ""),
+            ("/etcdserverpb.Lease/LeaseGrant", ""),
+            ("/v3lockpb.Lock/Unlock", ""),
+            ("/etcdserverpb.Auth/UserGet", ""),
+            ("/etcdserverpb.KV/range", "unknown method range for service etcdserverpb.KV"),
+            ("/etcdserverpb.Lease/Nothing", "unknown method Nothing for service etcdserverpb.Lease"),
+            ("/etcdserverpb.Nothing/Range", "unknown service etcdserverpb.Nothing"),
+            ("/peer.Peer/Probe", "unknown service peer.Peer"),
+            ("/KV/Range", "unknown service KV"),
+            ("/a/b/c", "unknown service a/b"),
+            ("/health", "malformed method name: \"/health\""),
+        ] {
+            match resolve(path) {
+                Ok(method) => assert_eq!((text, method.path()), ("", path)),
+                Err(status) => assert_eq!((status.code(), status.message()), (Code::Unimplemented, text)),
+            }
+        }
+    }
+}
