@@ -1,16 +1,22 @@
 //! Callers with a task each: for requests that take several calls, or that are not gRPC.
 //!
-//! It is made for hundreds of callers, not thousands.
+//! * Made for hundreds of callers, not thousands.
+//! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which wakes
+//!   the callers in the order of their turns.
 
 use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, SendSlot};
+use crate::run::worker::timer::Timer;
 use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::Stillness;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// The interval between checks whether the run was stopped.
@@ -69,6 +75,8 @@ struct TaskShared {
     tallies: RefCell<Vec<Tally>>,
     /// Of each caller, the position and kind of its request and the moment from which its latency counts.
     waiting: RefCell<Vec<Option<(u64, usize, Instant)>>>,
+    /// Callers whose turn is not due yet, by its moment and their number.
+    early: RefCell<BTreeMap<(Instant, usize), Waker>>,
 }
 
 impl<C: CallerTask> Tasks<C> {
@@ -76,7 +84,8 @@ impl<C: CallerTask> Tasks<C> {
     pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
         let tallies = RefCell::new(vec![Tally::new(); kinds]);
         let waiting = RefCell::new(vec![None; callers.len()]);
-        Self { callers, shared: Rc::new(TaskShared { terms, tallies, waiting }) }
+        let early = RefCell::default();
+        Self { callers, shared: Rc::new(TaskShared { terms, tallies, waiting, early }) }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
@@ -87,8 +96,12 @@ impl<C: CallerTask> Tasks<C> {
             callers.spawn_local(self.shared.clone().drive(number, caller, schedule.clone(), start));
         }
         let Terms { control, patience, .. } = &self.shared.terms;
+        let mut timer = Timer::new()?;
         tokio::select! {
+            // In this order: a caller that now waits may be the next one to wake.
+            biased;
             () = callers => {}
+            failed = poll_fn(|context| self.shared.wake_early(&mut timer, context)) => return Err(failed),
             () = async {
                 let mut stillness = Stillness::new(LOOK);
                 while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
@@ -122,10 +135,10 @@ impl TaskShared {
         while let Some(turn) = schedule.take(Instant::now()) {
             let kind = caller.kind(turn.position);
             self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, kind, due));
-            if let Some(due) = turn.due {
-                tokio::time::sleep_until(due.into()).await;
-            }
-            let sent_at = Instant::now();
+            let sent_at = match turn.due {
+                Some(due) => self.begin_at(due, number).await,
+                None => Instant::now(),
+            };
             self.waiting.borrow_mut()[number] = Some((turn.position, kind, turn.counts_from(sent_at)));
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
@@ -136,6 +149,38 @@ impl TaskShared {
             }
         }
         caller.close().await;
+    }
+
+    /// Waits for the moment of a turn, and counts how well it is kept.
+    async fn begin_at(&self, due: Instant, number: usize) -> Instant {
+        let taken = Instant::now();
+        let is_due = |context: &mut Context<'_>| {
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.early.borrow_mut().insert((due, number), context.waker().clone());
+            Poll::Pending
+        };
+        poll_fn(is_due).await;
+        let (now, tally) = (Instant::now(), &mut self.tallies.borrow_mut()[0]);
+        match taken.checked_duration_since(due) {
+            Some(behind) => tally.fell_behind(behind),
+            None => tally.kept_pace(now - due),
+        }
+        now
+    }
+
+    /// Wakes the callers whose turn is due, and sets the timer for the next one.
+    fn wake_early(&self, timer: &mut Timer, context: &mut Context<'_>) -> Poll<io::Error> {
+        let mut early = self.early.borrow_mut();
+        while let Some(first) = early.first_entry() {
+            match timer.poll_due(first.key().0, Instant::now(), context) {
+                Ok(Poll::Ready(())) => first.remove().wake(),
+                Ok(Poll::Pending) => break,
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        Poll::Pending
     }
 
     fn record(
@@ -173,4 +218,52 @@ async fn within<T>(
     let answer = tokio::time::timeout(timeout, call).await;
     let late = |_| Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
     answer.map_err(late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::schedule::Pace;
+
+    /// Its calls take no time.
+    struct AtOnce;
+
+    impl CallerTask for AtOnce {
+        async fn call(&mut self, _: u64) -> Result<AnsweredCall, Failure> {
+            Ok(AnsweredCall::default())
+        }
+
+        async fn settle(&mut self, _: bool, _: &Control) -> bool {
+            true
+        }
+
+        async fn close(&mut self) {}
+
+        fn endpoint(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn calls_of_an_open_loop_are_sent_at_their_moments_and_their_lateness_is_counted() {
+        let terms = Terms {
+            request_timeout: None,
+            failed_calls: FailedCalls::Apart,
+            patience: Duration::from_secs(1),
+            control: Arc::default(),
+            counters: Arc::default(),
+            by_endpoint: [WorkerCounters::default()].into(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Several callers wait at a time, for moments between the milliseconds of tokio's timer.
+        let tallies = runtime.block_on(async {
+            let start = Instant::now();
+            let schedule = Arc::new(Schedule::new(300, Pace::Open(700.0), start));
+            Tasks::new((0..4).map(|_| AtOnce).collect(), terms, 1).run(schedule, start).await.unwrap()
+        });
+        let (lateness, latencies) = (tallies[0].lateness, &tallies[0].latencies_ns);
+        assert_eq!((lateness.kept + lateness.behind, latencies.len()), (300, 300));
+        let median = Duration::from_nanos(latencies.value_at_quantile(0.5));
+        assert!(median < Duration::from_micros(500), "{median:?}");
+    }
 }

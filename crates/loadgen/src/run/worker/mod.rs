@@ -19,7 +19,8 @@ mod caller; // one caller's state
 mod calls; // what a caller sends, and the record of its end
 mod housekeeping; // what no event triggers
 mod ready; // which connections and callers can make progress
-mod timer; // a timer with nanosecond resolution
+
+pub mod timer; // with nanosecond resolution
 
 use crate::client::call::ReplyCount;
 use crate::client::failure::Failure;
