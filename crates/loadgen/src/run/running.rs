@@ -139,6 +139,7 @@ impl ActiveRun {
         let mut measurement = Measurement {
             threads: self.plan.threads,
             clients: self.plan.clients,
+            closed_loop: matches!(self.plan.pace, Pace::Unlimited | Pace::AtMost(_)),
             intended_per_second: match self.plan.pace {
                 Pace::Unlimited => None,
                 Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),

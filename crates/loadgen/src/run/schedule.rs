@@ -114,10 +114,12 @@ impl Schedule {
     }
 
     /// The positions of an open loop that were due, and not taken, when the run ended: when each was due
-    /// since the start, and how long it has waited. After the time limit no turn is due.
+    /// since the start, and how long it has waited. After the time limit no turn is due, but those that were
+    /// wait on while the run awaits replies.
     pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration, Duration)> {
         let end = self.until.map_or(ended, |until| until.min(ended));
         let passed = end.saturating_duration_since(self.start);
+        let ended = ended.saturating_duration_since(self.start);
         let due = match self.pace {
             Pace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
             Pace::Stages(stages) => stages.due(passed),
@@ -127,7 +129,7 @@ impl Schedule {
         let pace = self.pace;
         (from..to).map(move |position| {
             let due = pace.when(position);
-            (position, due, passed.saturating_sub(due))
+            (position, due, ended.saturating_sub(due))
         })
     }
 
@@ -220,7 +222,8 @@ mod tests {
             unsent.map(|(_, _, wait)| wait.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(waits(Pace::Open(10.0), None, 2), [250, 150, 50]);
-        assert_eq!(waits(Pace::Open(10.0), Some(250), 1), [150, 50]);
+        // No more are due after the time limit, but the run goes on while replies are missing.
+        assert_eq!(waits(Pace::Open(10.0), Some(250), 1), [350, 250]);
         assert_eq!(waits(Pace::Open(10.0), None, 7), [0; 0]);
         assert_eq!(waits(Pace::Open(1000.0), None, 9), [441]);
         assert_eq!(waits(Pace::AtMost(10.0), None, 2), [0; 0]);

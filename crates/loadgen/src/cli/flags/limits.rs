@@ -29,7 +29,12 @@ impl Limit {
         match self {
             Limit::Latency(slo) => {
                 let latencies = &measurement.tally.latencies_ns;
-                let ms = latencies.value_at_percentile(slo.percent) as f64 / 1e6;
+                let mut ms = latencies.value_at_percentile(slo.percent) as f64 / 1e6;
+                // Sent at an even rate, too many requests would have met the stall.
+                let stall = measurement.hidden_stall();
+                if let Some(stall) = stall.filter(|stall| stall.time_share > 1.0 - slo.percent / 100.0) {
+                    ms = ms.max(stall.longest.as_secs_f64() * 1e3);
+                }
                 let met = slo.is_met_by(ms) && !latencies.is_empty();
                 LimitResult { limit: slo.to_string(), value: ms, met }
             }
@@ -101,6 +106,31 @@ mod tests {
         ] {
             let limit: Limit = limit.parse().unwrap();
             assert_eq!(limit.of(&measurement(failed)).met, met, "{limit:?}");
+        }
+        // Two of six seconds: ten requests of a closed loop, a third of those that an open loop had sent.
+        let frozen = |closed_loop| {
+            let mut tally = Tally::new();
+            (0..20_000).for_each(|_| tally.succeeded(1, Duration::from_millis(2), 0));
+            (0..10).for_each(|_| tally.succeeded(1, Duration::from_secs(2), 0));
+            Measurement {
+                tally,
+                closed_loop,
+                clients: 10,
+                wall: Duration::from_secs(6),
+                ..Measurement::default()
+            }
+        };
+        for (limit, closed_loop, met) in [
+            ("p99=50ms", true, false),
+            ("p99=50ms", false, true),
+            ("p99=3s", true, true),
+            ("p50=50ms", true, true),
+        ] {
+            assert_eq!(
+                limit.parse::<Limit>().unwrap().of(&frozen(closed_loop)).met,
+                met,
+                "{limit} {closed_loop}"
+            );
         }
         assert!(!"p99=1h".parse::<Limit>().unwrap_or(Limit::Errors(0)).of(&measurement(1)).met);
         assert!(!"p99=10ms".parse::<Limit>().unwrap().of(&Measurement::default()).met);
