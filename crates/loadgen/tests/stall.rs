@@ -113,6 +113,11 @@ fn ended(end: End) -> (Measurement, Duration) {
         End::Interrupted => {
             process.signal(Signal::STOP);
             std::thread::sleep(Duration::from_secs(1));
+            let (progress, of) = (run.progress(), run.by_endpoint().remove(0));
+            let waited = progress.oldest_wait(&progress.waiting).unwrap();
+            assert!(waited > Duration::from_millis(800), "{waited:?}");
+            assert!(progress.waiting.overdue > 600, "{:?}", progress.waiting);
+            assert_eq!((of.waiting.in_flight, progress.waiting.in_flight), (20, 20));
             run.control().stop("interrupted");
             (run.finish().unwrap(), stopped_at.elapsed())
         }

@@ -287,7 +287,7 @@ mod tests {
             }
             answered += more;
             let now = start + step as u32 * REFRESH;
-            let progress = RunProgress { answered, failed: 0, total: 11_000, finished: false };
+            let progress = RunProgress { answered, total: 11_000, ..RunProgress::default() };
             moment = Some(recent.look(now, progress, latencies.clone()));
         }
         let moment = moment.unwrap();

@@ -310,6 +310,8 @@ mod tests {
             let run = Plan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
             if limit.is_none() {
                 std::thread::sleep(Duration::from_millis(200));
+                let of = run.by_endpoint().remove(0).waiting;
+                assert!(of.in_flight == 3 && of.oldest < Some(Duration::from_millis(100)), "{of:?}");
                 run.control().stop("interrupted");
             }
             let tally = run.finish().unwrap().tally;

@@ -9,6 +9,7 @@
 //! Must not depend on requests, connections or results. Time is an argument.
 
 use super::stages::Stages;
+use crate::stats::progress::WaitingCalls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,13 @@ impl Schedule {
             let due = pace.when(position);
             (position, due, ended.saturating_sub(due))
         })
+    }
+
+    /// Requests of an open loop that are due and that no caller has taken.
+    pub fn overdue(&self, now: Instant) -> WaitingCalls {
+        let mut unsent = self.unsent(now);
+        let overdue = unsent.size_hint().0 as u64;
+        WaitingCalls { overdue, oldest: unsent.next().map(|(_, due, _)| due), ..WaitingCalls::default() }
     }
 
     /// Takes the current token, or the next one that is not reserved.

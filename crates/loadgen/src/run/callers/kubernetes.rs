@@ -120,7 +120,7 @@ impl CallerTask for KubernetesCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {

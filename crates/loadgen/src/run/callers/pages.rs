@@ -42,7 +42,7 @@ impl CallerTask for PagesCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {}

@@ -116,7 +116,7 @@ impl CallerTask for StmCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {

@@ -8,7 +8,7 @@ use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::{Schedule, SendSlot};
 use crate::run::worker::timer::Timer;
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
 use crate::stats::stillness::Stillness;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub trait CallerTask: 'static {
     /// Ends after the last call.
     fn close(&mut self) -> impl Future<Output = ()>;
 
-    /// The endpoint of the last call, among those of the run.
+    /// The endpoint of the next call, among those of the run.
     fn endpoint(&self) -> usize;
 
     /// The kind of the operation at a position, among those of the workload.
@@ -68,13 +68,23 @@ pub struct Terms {
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
+/// A request that a caller took.
+#[derive(Clone, Copy)]
+struct TaskWait {
+    position: u64,
+    /// Its kind, and the place of its endpoint.
+    of: (usize, usize),
+    /// The moment from which its latency counts.
+    since: Instant,
+}
+
 /// State that all callers of a worker share.
 struct TaskShared {
     terms: Terms,
     /// By the kind of operation.
     tallies: RefCell<Vec<Tally>>,
-    /// Of each caller, the position and kind of its request and the moment from which its latency counts.
-    waiting: RefCell<Vec<Option<(u64, usize, Instant)>>>,
+    /// Of each caller.
+    waiting: RefCell<Vec<Option<TaskWait>>>,
     /// Callers whose turn is not due yet, by its moment and their number.
     early: RefCell<BTreeMap<(Instant, usize), Waker>>,
 }
@@ -106,6 +116,7 @@ impl<C: CallerTask> Tasks<C> {
                 let mut stillness = Stillness::new(LOOK);
                 while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
                     tokio::time::sleep(LOOK).await;
+                    self.shared.show_waiting(start);
                     if let Some(gap) = stillness.look() {
                         self.shared.tallies.borrow_mut()[0].stood_still(gap);
                     }
@@ -115,8 +126,8 @@ impl<C: CallerTask> Tasks<C> {
         let (now, mut tallies) = (Instant::now(), self.shared.tallies.take());
         // A turn that is not due yet has not waited.
         let waiting = self.shared.waiting.borrow();
-        for (position, kind, since) in waiting.iter().flatten().filter(|(_, _, since)| *since <= now) {
-            tallies[*kind].unanswered(*position, &start.wait(*since, now));
+        for TaskWait { position, of, since } in waiting.iter().flatten().filter(|wait| wait.since <= now) {
+            tallies[of.0].unanswered(*position, &start.wait(*since, now));
         }
         drop(waiting);
         Ok(tallies)
@@ -133,17 +144,18 @@ impl TaskShared {
         start: Start,
     ) {
         while let Some(turn) = schedule.take(Instant::now()) {
-            let kind = caller.kind(turn.position);
-            self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, kind, due));
+            let of = (caller.kind(turn.position), caller.endpoint());
+            let wait = |since| TaskWait { position: turn.position, of, since };
+            self.waiting.borrow_mut()[number] = turn.due.map(wait);
             let sent_at = match turn.due {
                 Some(due) => self.begin_at(due, number).await,
                 None => Instant::now(),
             };
-            self.waiting.borrow_mut()[number] = Some((turn.position, kind, turn.counts_from(sent_at)));
+            self.waiting.borrow_mut()[number] = Some(wait(turn.counts_from(sent_at)));
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
             let succeeded = answer.is_ok();
-            self.record(turn, (kind, caller.endpoint()), sent_at, answer, start);
+            self.record(turn, of, sent_at, answer, start);
             if !caller.settle(succeeded, &self.terms.control).await {
                 return;
             }
@@ -168,6 +180,24 @@ impl TaskShared {
             None => tally.kept_pace(now - due),
         }
         now
+    }
+
+    /// Requests without a reply, for those who look at the run.
+    fn show_waiting(&self, start: Start) {
+        let Terms { counters, by_endpoint, .. } = &self.terms;
+        let mut waiting = vec![WaitingCalls::default(); by_endpoint.len()];
+        let now = Instant::now();
+        for TaskWait { of, since, .. } in self.waiting.borrow().iter().flatten().filter(|it| it.since <= now)
+        {
+            let oldest = Some(since.saturating_duration_since(start.at()));
+            waiting[of.1].add(WaitingCalls { in_flight: 1, overdue: 0, oldest });
+        }
+        let mut whole = WaitingCalls::default();
+        for (of, waiting) in by_endpoint.iter().zip(waiting) {
+            whole.add(waiting);
+            of.set_waiting(waiting);
+        }
+        counters.set_waiting(whole);
     }
 
     /// Wakes the callers whose turn is due, and sets the timer for the next one.

@@ -67,7 +67,7 @@ impl CallerTask for YcsbCaller {
     }
 
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {}
