@@ -17,10 +17,16 @@ pub enum Lie {
     BookmarkAhead,
     LostRenewal,
     WrongHash,
+    EndlessLease,
+    UnrevokedLease,
+    ShortTtl,
+    NewestForOld,
+    WrongCount,
+    WrongPrevious,
 }
 
 impl Lie {
-    pub const ALL: [Lie; 11] = [
+    pub const ALL: [Lie; 17] = [
         Lie::StaleRead,
         Lie::MixedRead,
         Lie::LostWrite,
@@ -32,6 +38,12 @@ impl Lie {
         Lie::BookmarkAhead,
         Lie::LostRenewal,
         Lie::WrongHash,
+        Lie::EndlessLease,
+        Lie::UnrevokedLease,
+        Lie::ShortTtl,
+        Lie::NewestForOld,
+        Lie::WrongCount,
+        Lie::WrongPrevious,
     ];
 
     pub fn name(self) -> &'static str {
@@ -47,6 +59,12 @@ impl Lie {
             Lie::BookmarkAhead => "bookmark-ahead",
             Lie::LostRenewal => "lost-renewal",
             Lie::WrongHash => "wrong-hash",
+            Lie::EndlessLease => "endless-lease",
+            Lie::UnrevokedLease => "unrevoked-lease",
+            Lie::ShortTtl => "short-ttl",
+            Lie::NewestForOld => "newest-for-old",
+            Lie::WrongCount => "wrong-count",
+            Lie::WrongPrevious => "wrong-previous",
         }
     }
 
@@ -63,6 +81,12 @@ impl Lie {
             Lie::BookmarkAhead => "progress is reported up to a revision that is not reached",
             Lie::LostRenewal => "a renewal of a lease is acknowledged and not executed",
             Lie::WrongHash => "a member reports another hash of its key space",
+            Lie::EndlessLease => "a lease is granted for 100,000 s",
+            Lie::UnrevokedLease => "a revocation is acknowledged and not executed",
+            Lie::ShortTtl => "a lease is said to have less time left than it has",
+            Lie::NewestForOld => "a read of an old revision returns the newest state",
+            Lie::WrongCount => "a range says another number of keys than there are",
+            Lie::WrongPrevious => "an event lacks what its key was before",
         }
     }
 }

@@ -203,6 +203,12 @@ A client of the proxy sees a cluster with a fault. --lie is one or more of
   bookmark-ahead   progress is reported up to a revision that is not reached
   lost-renewal     a renewal of a lease is acknowledged and not executed
   wrong-hash       a member reports another hash of its key space
+  endless-lease    a lease is granted for 100,000 s
+  unrevoked-lease  a revocation is acknowledged and not executed
+  short-ttl        a lease is said to have less time left than it has
+  newest-for-old   a read of an old revision returns the newest state
+  wrong-count      a range says another number of keys than there are
+  wrong-previous   an event lacks what its key was before
 All other calls pass unchanged. The proxy listens without TLS; how it reaches
 the members is said by the usual flags.
 
