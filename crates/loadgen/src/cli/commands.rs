@@ -115,16 +115,13 @@ async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode
     created.await?;
     cluster.begin_counting();
     let code = load(global, &flags.sending, plan, std::future::pending()).await?;
-    if code != ExitCode::SUCCESS {
-        return Ok(code);
-    }
     let (expected, received) = cluster.events();
     measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
     if received >= expected {
         return Ok(code);
     }
     note(&format!("{} events were not received by their watchers", expected - received));
-    Ok(ExitCode::FAILURE)
+    Ok(if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code })
 }
 
 fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {

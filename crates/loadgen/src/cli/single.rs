@@ -7,13 +7,13 @@ use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
 use super::outputs::{self, write_json};
-use super::plans::row::{spec, title};
+use super::plans::row::{self, of_agents, spec, title};
 use super::progress::{ProgressView, WithoutTerminal};
 use super::refusal::ExitReason;
 use super::terminal::{first_error, note, print, write_file};
 use super::{measure, progress};
+use crate::agents;
 use crate::client::admin;
-use crate::client::endpoint::Endpoint;
 use crate::compare::steps::rows_of_run;
 use crate::compare::{self, Subject, SubjectOrigin};
 use crate::output::hdr;
@@ -22,8 +22,8 @@ use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
 use crate::run::{ActiveRun, Plan};
 use crate::server::{self, Probe, ServerFigures};
-use bench_report::compose;
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
+use bench_report::{compose, number};
 use serde::Serialize;
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -73,11 +73,11 @@ pub async fn run(
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, ExitReason> {
     let probes = probes(global, cluster);
-    let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
-    let (spec, title) = (spec(&plan), title(&plan));
+    let mut title = title(&plan);
     let mut report = described(&plan, cluster, &title, wants.warm_up)?;
+    let mut sent = plan.clone();
     if !wants.warm_up.is_zero() {
         warm_up(&plan, wants.warm_up).await?;
     }
@@ -87,6 +87,15 @@ pub async fn run(
         Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
         None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
     };
+    if !measurement.machines.is_empty() {
+        sent = of_agents(&sent, &measurement);
+        let agents = number::counted(measurement.machines.len(), "agent");
+        title = format!("{}, by {agents}", row::title(&sent));
+        report.machine = agents::machine(&measurement.machines);
+        (report.setup.threads, report.title) = (measurement.threads, title.clone());
+        report.suites[0].title.clone_from(&title);
+    }
+    let spec = spec(&sent);
     let later = server::read(&probes).await;
     let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));
     let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
@@ -107,7 +116,7 @@ pub async fn run(
     let hdr = wants.hdr.as_deref().map(|path| write_file(path, &hdr_log(&report, &measurement)));
     // What cannot be written is printed all the same: it was measured once.
     first_error([
-        show(global, workload, &endpoints, &shown, &report),
+        show(global, &sent, &shown, &report),
         outputs::write(&wants.outputs, &report, &compose::page(&report)),
         hdr.unwrap_or(Ok(())),
     ])?;
@@ -212,16 +221,10 @@ fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     global.server_pids.iter().map(process).collect()
 }
 
-fn show(
-    global: &Global,
-    workload: &'static str,
-    endpoints: &[Endpoint],
-    shown: &ResultDocument<'_>,
-    report: &Report,
-) -> Result<(), String> {
+fn show(global: &Global, sent: &Plan, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
-        let endpoints = endpoints.iter().map(ToString::to_string).collect();
-        let Global { conns, clients, .. } = *global;
+        let endpoints = sent.endpoints.iter().map(ToString::to_string).collect();
+        let (workload, conns, clients) = (sent.name(), sent.conns, sent.clients);
         let document = RunDocument { workload, endpoints, conns, clients, shown, report };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)

@@ -1,6 +1,7 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
 use crate::run::recorder::{Tally, UnansweredCalls};
+use bench_report::model::Machine;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,11 @@ pub struct Measurement {
     /// Requests per second that were intended, if the run had a pace.
     pub intended_per_second: Option<f64>,
     pub clients: usize,
+    #[serde(default)]
+    pub conns: usize,
+    /// Those of all agents, if agents sent it.
+    #[serde(default)]
+    pub machines: Vec<Machine>,
     /// Callers sent the next request when they had the reply to the last one.
     #[serde(default)]
     pub closed_loop: bool,

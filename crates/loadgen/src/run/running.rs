@@ -160,6 +160,7 @@ impl ActiveRun {
         let mut measurement = Measurement {
             threads: self.plan.threads,
             clients: self.plan.clients,
+            conns: self.plan.conns,
             closed_loop: matches!(self.plan.pace, Pace::Unlimited | Pace::AtMost(_)),
             intended_per_second: match self.plan.pace {
                 Pace::Unlimited => None,

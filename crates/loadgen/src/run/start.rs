@@ -285,16 +285,15 @@ impl Share {
 impl Carrier {
     /// Sends and receives until the schedule is used up or the run is stopped.
     async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<ThreadTallies> {
-        let tallies = match self {
-            Carrier::Grpc(worker) => worker.run(schedule, start).await?,
-            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Pages(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
-        };
-        Ok((tallies, Instant::now()))
+        match self {
+            Carrier::Grpc(worker) => Ok((worker.run(schedule, start).await?, Instant::now())),
+            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await,
+            Carrier::Pages(tasks) => tasks.run(schedule, start).await,
+            Carrier::Stm(tasks) => tasks.run(schedule, start).await,
+            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await,
+            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await,
+            Carrier::Watchers(watchers) => Ok(watchers.run(&schedule, start).await),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A load as the row of a report, and in a line.
 
 use crate::run;
+use crate::run::results::Measurement;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::metric::Middle;
@@ -9,6 +10,17 @@ use bench_report::model::{RowOperation, RowProtocol, RowSpec, RowTarget, Values}
 /// What is sent, in a line.
 pub fn title(load: &run::Plan) -> String {
     format!("{}, {} clients on {} connections", load.name(), load.clients, load.conns)
+}
+
+/// The load that agents sent together, each of which sent this one.
+pub fn of_agents(load: &run::Plan, measurement: &Measurement) -> run::Plan {
+    let mut whole = load.clone();
+    (whole.clients, whole.conns, whole.threads) =
+        (measurement.clients, measurement.conns, measurement.threads);
+    if let Some(watching) = &mut whole.watching {
+        watching.streams *= measurement.machines.len();
+    }
+    whole
 }
 
 /// What a load sends, for its row in a report.

@@ -34,7 +34,7 @@ pub async fn connect(
 
 impl CallerTask for PagesCaller {
     async fn call(&mut self, _position: u64) -> Result<AnsweredCall, Failure> {
-        list(&mut self.members.next_kv(), self.range.clone()).await
+        list(&mut self.members.next_kv(), self.range.clone()).await.map(|(answered, _)| answered)
     }
 
     async fn settle(&mut self, _: bool, _: &Control) -> bool {
@@ -48,20 +48,23 @@ impl CallerTask for PagesCaller {
     async fn close(&mut self) {}
 }
 
-/// Reads all pages at the revision of the first.
-pub async fn list(client: &mut KvClient<Channel>, mut range: RangeRequest) -> Result<AnsweredCall, Failure> {
+/// Reads all pages at the revision of the first, and returns it.
+pub async fn list(
+    client: &mut KvClient<Channel>,
+    mut range: RangeRequest,
+) -> Result<(AnsweredCall, i64), Failure> {
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;
         let page = page.map_err(|status| Failure::new(Code(status.code() as u16), status.message()))?;
         let page = page.into_inner();
         body_bytes += page.encoded_len() as u64;
-        let Some(last) = page.kvs.last().filter(|_| page.more) else {
-            return Ok(AnsweredCall { body_bytes, retries: 0 });
-        };
-        range.key = [&last.key[..], b"\0"].concat().into();
         if range.revision == 0 {
             range.revision = page.header.map_or(0, |header| header.revision);
         }
+        let Some(last) = page.kvs.last().filter(|_| page.more) else {
+            return Ok((AnsweredCall { body_bytes, retries: 0 }, range.revision));
+        };
+        range.key = [&last.key[..], b"\0"].concat().into();
     }
 }

@@ -6,11 +6,12 @@
 
 use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
+use crate::run::results::ThreadTallies;
 use crate::run::schedule::{Schedule, SendSlot};
 use crate::run::worker::timer::Timer;
 use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
 use crate::stats::stillness::Stillness;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
@@ -87,6 +88,8 @@ struct TaskShared {
     waiting: RefCell<Vec<Option<TaskWait>>>,
     /// Callers whose turn is not due yet, by its moment and their number.
     early: RefCell<BTreeMap<(Instant, usize), Waker>>,
+    /// When the last caller that has ended had its last result.
+    ended: Cell<Option<Instant>>,
 }
 
 impl<C: CallerTask> Tasks<C> {
@@ -95,11 +98,15 @@ impl<C: CallerTask> Tasks<C> {
         let tallies = RefCell::new(vec![Tally::new(); kinds]);
         let waiting = RefCell::new(vec![None; callers.len()]);
         let early = RefCell::default();
-        Self { callers, shared: Rc::new(TaskShared { terms, tallies, waiting, early }) }
+        Self {
+            callers,
+            shared: Rc::new(TaskShared { terms, tallies, waiting, early, ended: Cell::default() }),
+        }
     }
 
-    /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
+    /// Sends and receives until the schedule is used up or the run is stopped. The end is that of the last
+    /// caller's last call: how it closes takes no time of the run.
+    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<ThreadTallies> {
         let start = Start::new(start);
         let callers = tokio::task::LocalSet::new();
         for (number, caller) in self.callers.into_iter().enumerate() {
@@ -110,7 +117,7 @@ impl<C: CallerTask> Tasks<C> {
         tokio::select! {
             // In this order: a caller that now waits may be the next one to wake.
             biased;
-            () = callers => {}
+            () = callers => return Ok((self.shared.tallies.take(), self.shared.ended.get().unwrap_or(start.at()))),
             failed = poll_fn(|context| self.shared.wake_early(&mut timer, context)) => return Err(failed),
             () = async {
                 let mut stillness = Stillness::new(LOOK);
@@ -130,7 +137,7 @@ impl<C: CallerTask> Tasks<C> {
             tallies[of.0].unanswered(*position, &start.wait(*since, now));
         }
         drop(waiting);
-        Ok(tallies)
+        Ok((tallies, now))
     }
 }
 
@@ -156,6 +163,7 @@ impl TaskShared {
             self.waiting.borrow_mut()[number] = None;
             let succeeded = answer.is_ok();
             self.record(turn, of, sent_at, answer, start);
+            self.ended.set(self.ended.get().max(Some(Instant::now())));
             if !caller.settle(succeeded, &self.terms.control).await {
                 return;
             }
@@ -267,29 +275,45 @@ mod tests {
             true
         }
 
-        async fn close(&mut self) {}
+        async fn close(&mut self) {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
 
         fn endpoint(&self) -> usize {
             0
         }
     }
 
-    #[test]
-    fn calls_of_an_open_loop_are_sent_at_their_moments_and_their_lateness_is_counted() {
-        let terms = Terms {
+    fn terms() -> Terms {
+        Terms {
             request_timeout: None,
             failed_calls: FailedCalls::Apart,
             patience: Duration::from_secs(1),
             control: Arc::default(),
             counters: Arc::default(),
             by_endpoint: [WorkerCounters::default()].into(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_callers_do_after_their_last_call_takes_no_time_of_the_run() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let start = Instant::now();
+        let schedule = Arc::new(Schedule::new(3, Pace::Unlimited, start));
+        let run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1).run(schedule, start);
+        let (tallies, end) = runtime.block_on(run).unwrap();
+        assert_eq!(tallies[0].succeeded_len(), 3);
+        assert!(end - start < Duration::from_millis(200) && start.elapsed() >= Duration::from_millis(400));
+    }
+
+    #[test]
+    fn calls_of_an_open_loop_are_sent_at_their_moments_and_their_lateness_is_counted() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // Several callers wait at a time, for moments between the milliseconds of tokio's timer.
         let tallies = runtime.block_on(async {
             let start = Instant::now();
             let schedule = Arc::new(Schedule::new(300, Pace::Open(700.0), start));
-            Tasks::new((0..4).map(|_| AtOnce).collect(), terms, 1).run(schedule, start).await.unwrap()
+            Tasks::new((0..4).map(|_| AtOnce).collect(), terms(), 1).run(schedule, start).await.unwrap().0
         });
         let (lateness, latencies) = (tallies[0].lateness, &tallies[0].latencies_ns);
         assert_eq!((lateness.kept + lateness.behind, latencies.len()), (300, 300));
