@@ -21,7 +21,7 @@ use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
 use crate::run::{ActiveRun, Plan};
-use crate::server::{self, Probe, ServerFigures};
+use crate::server::{self, ForeignCpu, Probe, ServerFigures};
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
 use bench_report::{compose, number};
 use serde::Serialize;
@@ -83,11 +83,15 @@ pub async fn run(
     }
     let prepared = if global.agents.is_empty() { Some(progress::prepared(plan).await?) } else { None };
     let earlier = server::read(&probes).await;
+    let mut foreign = ForeignCpu::begin();
     let measurement = match prepared {
         Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
         None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
     };
-    if !measurement.machines.is_empty() {
+    if measurement.machines.is_empty() {
+        // Of this machine: agents run elsewhere.
+        foreign.end();
+    } else {
         sent = of_agents(&sent, &measurement);
         let agents = number::counted(measurement.machines.len(), "agent");
         title = format!("{}, by {agents}", row::title(&sent));
@@ -100,16 +104,18 @@ pub async fn run(
     let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));
     let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
     let summary = Summary::of(&measurement);
-    let mut notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    let foreign = foreign.share(measurement.client_cpu, &probes, spent.as_ref().ok());
+    let mut lost = Vec::new();
     if let Err(error) = &spent {
         let notice = Notice::warning(format!("no figures of the servers: {}", chain(error)));
         report.notices.push(notice.clone());
-        notices.push(notice);
+        lost.push(notice);
     }
     let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
     let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
+    let rows = rows_of_run(&measurement, figures.clone(), foreign, &spec, &title);
+    let notices = [rows[0].notices.clone(), lost].concat();
     let shown = ResultDocument { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
-    let rows = rows_of_run(&measurement, figures.clone(), &spec, &title);
     report.took_seconds = measurement.wall.as_secs_f64();
     report.partial.clone_from(&measurement.partial);
     report.suites[0].rows = rows;
@@ -149,6 +155,7 @@ fn described(
     report.sides[0].version = version.unwrap_or_default();
     report.setup.members = cluster.members_len.unwrap_or(cluster.endpoints().len());
     report.setup.rounds = 1;
+    let how = row::how(plan);
     let limit = match plan.seconds_max {
         Some(limit) => format!("for {} s", limit.as_secs_f64()),
         None => format!("{} requests", plan.total),
@@ -160,7 +167,7 @@ fn described(
     report.suites.push(SuiteResult {
         id: SINGLE_RUN.into(),
         title: title.into(),
-        about: format!("One run, {limit}{warmed}, on a cluster that was running already."),
+        about: format!("One run, {limit}{warmed}: {how}."),
         source_url: None,
         medium: None,
         rows: Vec::new(),
