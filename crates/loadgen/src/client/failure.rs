@@ -47,6 +47,12 @@ impl Failure {
     }
 }
 
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Self {
+        Self::new(Code(status.code() as u16), status.message())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.code, self.message)

@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const PUT: &str = "/v3/kv/put";
 /// A gateway that answers more slowly cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that takes longer to open has failed.
@@ -136,43 +137,34 @@ fn refusal(reply: &Http1Reply) -> Failure {
 
 /// Whether requests of this kind have a form here.
 pub fn carries(workload: &Workload) -> bool {
+    path(workload).is_some()
+}
+
+fn path(workload: &Workload) -> Option<&'static str> {
     match workload {
+        Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => Some(PUT),
+        Workload::Range(_) | Workload::RangeStream(_) => Some("/v3/kv/range"),
         Workload::TxnMixed { .. }
         | Workload::LeaseKeepAlive(_)
         | Workload::Pages(_)
         | Workload::Stm(_)
         | Workload::Ycsb(_)
-        | Workload::Kubernetes(_) => false,
-        Workload::Put(_)
-        | Workload::PutKeys { .. }
-        | Workload::TxnPut { .. }
-        | Workload::Range(_)
-        | Workload::RangeStream(_) => true,
+        | Workload::Kubernetes(_) => None,
     }
 }
 
 /// The HTTP form of a gRPC frame.
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
-    let (path, body) = match workload {
-        Workload::TxnMixed { .. }
-        | Workload::LeaseKeepAlive(_)
-        | Workload::Pages(_)
-        | Workload::Stm(_)
-        | Workload::Ycsb(_)
-        | Workload::Kubernetes(_) => {
-            unreachable!("a plan of what the gateway does not carry is refused")
-        }
-        Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => {
-            let put = PutRequest::decode(message).expect("our own frame of one put");
-            let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
-            ("/v3/kv/put", format!(r#"{{"key":"{key}","value":"{value}"}}"#))
-        }
-        Workload::Range(_) | Workload::RangeStream(_) => {
-            let range = RangeRequest::decode(message).expect("our own frame of one range");
-            let (key, serializable) = (STANDARD.encode(&range.key), range.serializable);
-            ("/v3/kv/range", format!(r#"{{"key":"{key}","serializable":{serializable}}}"#))
-        }
+    let path = path(workload).expect("a plan of what the gateway does not carry is refused");
+    let body = if path == PUT {
+        let put = PutRequest::decode(message).expect("our own frame of one put");
+        let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
+        format!(r#"{{"key":"{key}","value":"{value}"}}"#)
+    } else {
+        let range = RangeRequest::decode(message).expect("our own frame of one range");
+        let (key, serializable) = (STANDARD.encode(&range.key), range.serializable);
+        format!(r#"{{"key":"{key}","serializable":{serializable}}}"#)
     };
     let request = Request::post(path).header(header::HOST, endpoint.authority());
     let request = request.header(header::CONTENT_TYPE, "application/json").body(body.into());

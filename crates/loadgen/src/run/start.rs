@@ -1,7 +1,11 @@
 //! The beginning of a run: opens connections and watchers on each thread, then starts all at once.
 
+use super::callers::kubernetes::{self, KubernetesCaller};
+use super::callers::pages::PagesCaller;
+use super::callers::round_robin::RoundRobin;
+use super::callers::stm::StmCaller;
 use super::callers::tasks::{Tasks, Terms};
-use super::callers::{kubernetes, pages, stm, ycsb};
+use super::callers::ycsb::YcsbCaller;
 use super::gateway;
 use super::leader::LeaderWatch;
 use super::plan::{EndpointTarget, Error, Plan};
@@ -49,10 +53,10 @@ struct Share {
 enum Carrier {
     Grpc(Box<Worker>),
     HttpJson(Tasks<gateway::Conn>),
-    Pages(Tasks<pages::PagesCaller>),
-    Stm(Tasks<stm::StmCaller>),
-    Ycsb(Tasks<ycsb::YcsbCaller>),
-    Kubernetes(Tasks<kubernetes::KubernetesCaller>),
+    Pages(Tasks<PagesCaller>),
+    Stm(Tasks<StmCaller>),
+    Ycsb(Tasks<YcsbCaller>),
+    Kubernetes(Tasks<KubernetesCaller>),
     Watchers(Box<Watchers>),
 }
 
@@ -160,30 +164,35 @@ impl Plan {
             };
             return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
         }
-        if let Workload::Pages(range) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = pages::connect(range, &self.endpoints, objects, callers, &share.counters);
-            return Ok(Carrier::Pages(Tasks::new(opening.await?, self.terms(share), 1)));
-        }
-        if let Workload::Stm(stm) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = stm::connect(stm, &self.endpoints, objects, callers, &share.counters);
-            let tasks = Tasks::new(opening.await?, self.terms(share), 1);
-            return Ok(Carrier::Stm(tasks));
-        }
-        if let Workload::Ycsb(workload) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = ycsb::connect(workload, &self.endpoints, objects, callers, &share.counters);
-            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
-            return Ok(Carrier::Ycsb(Tasks::new(opened, self.terms(share), kinds)));
-        }
-        if let Workload::Kubernetes(cluster) = &self.workload {
-            let api_servers = share.of(cluster.api_servers);
-            kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = kubernetes::connect(cluster, &self.endpoints, objects, callers, &share.counters);
-            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
-            return Ok(Carrier::Kubernetes(Tasks::new(opened, self.terms(share), kinds)));
+        let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+        let open = || RoundRobin::open(&self.endpoints, objects, callers, &share.counters);
+        let kinds = self.workload.kinds().len();
+        match &self.workload {
+            Workload::Pages(range) => {
+                let callers =
+                    open().await?.into_iter().map(|members| PagesCaller::new(range, members)).collect();
+                return Ok(Carrier::Pages(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Stm(stm) => {
+                let mut callers = Vec::with_capacity(callers);
+                for members in open().await? {
+                    callers.push(StmCaller::open(stm, members).await?);
+                }
+                return Ok(Carrier::Stm(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Ycsb(ycsb) => {
+                let callers =
+                    open().await?.into_iter().map(|members| YcsbCaller::new(ycsb, members)).collect();
+                return Ok(Carrier::Ycsb(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Kubernetes(cluster) => {
+                let api_servers = share.of(cluster.api_servers);
+                kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
+                let callers = open().await?.into_iter();
+                let callers = callers.map(|members| KubernetesCaller::new(cluster, members)).collect();
+                return Ok(Carrier::Kubernetes(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            _ => {}
         }
         match self.protocol {
             RowProtocol::Grpc => {
@@ -242,19 +251,8 @@ impl Plan {
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
-        let replies = match self.workload {
-            Workload::RangeStream(_) => ReplyCount::Many,
-            Workload::Put(_)
-            | Workload::TxnPut { .. }
-            | Workload::Range(_)
-            | Workload::TxnMixed { .. }
-            | Workload::PutKeys { .. }
-            | Workload::LeaseKeepAlive(_)
-            | Workload::Pages(_)
-            | Workload::Stm(_)
-            | Workload::Ycsb(_)
-            | Workload::Kubernetes(_) => ReplyCount::One,
-        };
+        let is_streamed = matches!(self.workload, Workload::RangeStream(_));
+        let replies = if is_streamed { ReplyCount::Many } else { ReplyCount::One };
         Ok(WorkerSetup {
             links: links.map_err(|error| error.to_string())?,
             endpoints_len,

@@ -21,10 +21,9 @@ use api::etcdserverpb::{
     LeaseGrantRequest, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use bytes::Bytes;
-use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 /// Attempts of one write: more than others can win in a row, unless something is wrong.
 const ATTEMPTS_MAX: u64 = 1000;
@@ -41,19 +40,6 @@ pub struct KubernetesCaller {
     members: RoundRobin,
     /// The lease of the next event, and how many events have it.
     lease: Option<(i64, u64)>,
-}
-
-/// Opens `objects` connection objects for so many callers.
-pub async fn connect(
-    cluster: &Kubernetes,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<KubernetesCaller>, String> {
-    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
-    let caller = |members| KubernetesCaller { cluster: cluster.clone(), members, lease: None };
-    Ok(opened.into_iter().map(caller).collect())
 }
 
 /// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at the
@@ -180,8 +166,8 @@ impl CallerTask for KubernetesCaller {
                 self.write(&mut client, object, lease, |_| Some(value.clone())).await
             }
             KubernetesStep::Get(range) => {
-                let answer = client.range(range).await.map_err(refused)?;
-                Ok(answered(answer.get_ref(), 0))
+                let answer = client.range(range).await?;
+                Ok(AnsweredCall::of(answer.get_ref(), 0))
             }
             KubernetesStep::List(range) => list(&mut client, range).await.map(|(answered, _)| answered),
         }
@@ -212,6 +198,10 @@ impl CallerTask for KubernetesCaller {
 }
 
 impl KubernetesCaller {
+    pub fn new(cluster: &Kubernetes, members: RoundRobin) -> Self {
+        Self { cluster: cluster.clone(), members, lease: None }
+    }
+
     /// Puts what `value` is for the object's revision, or deletes the object, until nothing has changed it in
     /// between.
     async fn write(
@@ -232,7 +222,7 @@ impl KubernetesCaller {
             if answer.succeeded {
                 let header = answer.header.map_or(0, |header| header.revision);
                 self.cluster.wrote(object, if wanted.is_some() { header } else { 0 });
-                return Ok(answered(&answer, retries));
+                return Ok(AnsweredCall::of(&answer, retries));
             }
             revision = match answer.responses.first().and_then(|op| op.response.as_ref()) {
                 Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
@@ -250,7 +240,7 @@ impl KubernetesCaller {
             return Ok(*id);
         }
         let request = LeaseGrantRequest { ttl: EVENT_SECONDS, id: 0 };
-        let granted = LeaseClient::new(channel).lease_grant(request).await.map_err(refused)?;
+        let granted = LeaseClient::new(channel).lease_grant(request).await?;
         let id = granted.into_inner().id;
         self.lease = Some((id, 1));
         Ok(id)
@@ -258,13 +248,5 @@ impl KubernetesCaller {
 }
 
 async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, Failure> {
-    client.txn(txn).await.map(tonic::Response::into_inner).map_err(refused)
-}
-
-fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
-    AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
-}
-
-fn refused(status: Status) -> Failure {
-    Failure::new(Code(status.code() as u16), status.message())
+    client.txn(txn).await.map(tonic::Response::into_inner).map_err(Failure::from)
 }

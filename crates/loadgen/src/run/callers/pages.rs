@@ -4,15 +4,13 @@
 //! the next member.
 
 use crate::client::admin::Channel;
-use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::Failure;
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::stats::progress::Control;
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use prost::Message;
-use std::sync::Arc;
 
 /// One caller. Its ranges follow one another.
 pub struct PagesCaller {
@@ -20,16 +18,10 @@ pub struct PagesCaller {
     members: RoundRobin,
 }
 
-/// Opens `objects` connection objects for so many callers of one range.
-pub async fn connect(
-    range: &RangeRequest,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<PagesCaller>, String> {
-    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
-    Ok(opened.into_iter().map(|members| PagesCaller { range: range.clone(), members }).collect())
+impl PagesCaller {
+    pub fn new(range: &RangeRequest, members: RoundRobin) -> Self {
+        Self { range: range.clone(), members }
+    }
 }
 
 impl CallerTask for PagesCaller {
@@ -56,8 +48,7 @@ pub async fn list(
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;
-        let page = page.map_err(|status| Failure::new(Code(status.code() as u16), status.message()))?;
-        let page = page.into_inner();
+        let page = page?.into_inner();
         body_bytes += page.encoded_len() as u64;
         if range.revision == 0 {
             range.revision = page.header.map_or(0, |header| header.revision);

@@ -11,6 +11,7 @@ use crate::run::schedule::{Schedule, SendSlot};
 use crate::run::worker::timer::Timer;
 use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
 use crate::stats::stillness::Stillness;
+use prost::Message;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -49,6 +50,12 @@ pub struct AnsweredCall {
     pub body_bytes: u64,
     /// Attempts beyond the first.
     pub retries: u64,
+}
+
+impl AnsweredCall {
+    pub fn of(message: &impl Message, retries: u64) -> Self {
+        Self { body_bytes: message.encoded_len() as u64, retries }
+    }
 }
 
 /// The callers of one worker, connected.
