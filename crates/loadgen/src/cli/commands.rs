@@ -181,12 +181,8 @@ async fn load(
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
     let StepFlags { warm_up, slo, outputs, .. } = &sending.steps;
-    let wants = Wants {
-        warm_up: warm_up.unwrap_or_default(),
-        limits: slo,
-        outputs: outputs.clone(),
-        hdr: sending.hdr.clone(),
-    };
+    let plan = Plan { warm_up: warm_up.unwrap_or_default(), ..plan };
+    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: sending.hdr.clone() };
     single::run(global, plan, &cluster, wants, background).await
 }
 
@@ -198,7 +194,7 @@ async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<Exit
         return Ok(print(&plans::shown::shown(&plan, None)).map(|()| ExitCode::SUCCESS)?);
     }
     let Reporting { slo, hdr, outputs, .. } = reporting;
-    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: hdr.clone(), warm_up: Duration::ZERO };
+    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: hdr.clone() };
     single::run(global, plan, &cluster, wants, std::future::pending()).await
 }
 

@@ -127,7 +127,7 @@ pub async fn prepared(plan: Plan) -> Result<PreparedRun, ExitReason> {
 async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, ExitReason> {
     tokio::select! {
         result = result => Ok(result),
-        () = interrupted() => Err(ExitReason::Interrupted(INTERRUPTED.into())),
+        () = interrupted() => Err(ExitReason::Interrupted("interrupted before the measurement began".into())),
     }
 }
 

@@ -28,7 +28,6 @@ use serde::Serialize;
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// What `--json` holds.
 #[derive(Serialize)]
@@ -58,7 +57,6 @@ struct ResultDocument<'a> {
 /// What a single run has besides its plan.
 #[derive(Clone, Default)]
 pub struct Wants<'a> {
-    pub warm_up: Duration,
     pub limits: &'a [Limit],
     pub outputs: Outputs,
     pub hdr: Option<PathBuf>,
@@ -76,11 +74,8 @@ pub async fn run(
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
     let mut title = title(&plan);
-    let mut report = described(&plan, cluster, &title, wants.warm_up)?;
+    let mut report = described(&plan, cluster, &title)?;
     let mut sent = plan.clone();
-    if !wants.warm_up.is_zero() {
-        warm_up(&plan, wants.warm_up).await?;
-    }
     let prepared = if global.agents.is_empty() { Some(progress::prepared(plan).await?) } else { None };
     let earlier = server::read(&probes).await;
     let mut foreign = ForeignCpu::begin();
@@ -141,12 +136,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 }
 
 /// What identifies the run, as a report without figures.
-fn described(
-    plan: &Plan,
-    cluster: &admin::ClusterView,
-    title: &str,
-    warm_up: Duration,
-) -> Result<Report, String> {
+fn described(plan: &Plan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
     let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
     let described = compare::ComparisonPlan::of_steps(title.into(), subject, plan.threads);
@@ -160,7 +150,7 @@ fn described(
         Some(limit) => format!("for {} s", limit.as_secs_f64()),
         None => format!("{} requests", plan.total),
     };
-    let warmed = match warm_up.as_secs_f64() {
+    let warmed = match plan.warm_up.as_secs_f64() {
         0.0 => String::new(),
         seconds => format!(", after {seconds} s at the same rate"),
     };
@@ -204,19 +194,6 @@ async fn shown(
     };
     let measurement = progress::run_shown(run, background, &mut show).await;
     measurement.map_err(|error| chain(&error))
-}
-
-/// Sends the load for a while without counting it.
-async fn warm_up(plan: &Plan, duration: Duration) -> Result<(), ExitReason> {
-    let plan = Plan { total: Plan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
-    let warmed = progress::run(progress::prepared(plan).await?.begin(), std::future::pending()).await;
-    match warmed.map_err(|error| chain(&error))?.partial {
-        Some(reason) if reason == progress::INTERRUPTED => {
-            Err(ExitReason::Interrupted("interrupted before the measurement began".into()))
-        }
-        Some(reason) => Err(ExitReason::Run(format!("before the measurement: {reason}"))),
-        None => Ok(()),
-    }
 }
 
 /// The members that are not named count as well where they show their counters.

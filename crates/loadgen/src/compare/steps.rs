@@ -164,16 +164,14 @@ async fn one(
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<TrialOutcome, String> {
-    let load = |seconds: Duration| run::Plan {
-        total: ((rate * seconds.as_secs_f64()).round() as u64).max(1),
+    let load = run::Plan {
+        total: ((rate * stepped.step.as_secs_f64()).round() as u64).max(1),
         pace: Pace::Open(rate),
-        seconds_max: Some(seconds * 2),
+        seconds_max: Some(stepped.step * 2),
+        warm_up: stepped.warm_up,
         ..stepped.load.clone()
     };
-    if !stepped.warm_up.is_zero() {
-        measure::run(side, load(stepped.warm_up), monitor).await.map_err(|error| error.to_string())?;
-    }
-    let cost = measure::run(side, load(stepped.step), monitor).await.map_err(|error| error.to_string())?;
+    let cost = measure::run(side, load, monitor).await.map_err(|error| error.to_string())?;
     let outcome = slo.map_or(TrialOutcome::Met, |slo| outcome(&cost, slo));
     monitor.remark(&said(&cost, rate, slo.map(|slo| (slo, outcome))));
     let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, outcome)));

@@ -250,6 +250,14 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_uses_the_connections_of_the_run() {
+        let (endpoint, requests) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        let measurement = Plan { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
+        assert_eq!((measurement.tally.succeeded_len(), measurement.tally.counted_len()), (30, 30));
+        assert!(requests.lock().unwrap().len() > 30);
+    }
+
+    #[test]
     fn a_refusal_counts_by_its_grpc_code() {
         let answer =
             "HTTP/1.1 503 Unavailable\r\nContent-Length: 34\r\n\r\n{\"code\":14,\"message\":\"no leader.\"}";

@@ -16,10 +16,13 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// What a thread runs by, since when, and whether it is the run itself and not what is sent before it.
+pub(super) type Begin = (Arc<Schedule>, Instant, bool);
+
 /// A thread of a run, which waits for the start.
 pub(super) struct Thread {
     pub(super) role: Role,
-    pub(super) starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
+    pub(super) starter: mpsc::Sender<Begin>,
     pub(super) counters: Arc<WorkerCounters>,
     pub(super) by_endpoint: Arc<[WorkerCounters]>,
     pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,

@@ -10,7 +10,7 @@ use super::gateway;
 use super::leader::LeaderWatch;
 use super::plan::{EndpointTarget, Error, Plan};
 use super::results::{Measurement, Role, ThreadEnded, ThreadTallies};
-use super::running::{ActiveRun, Thread, process_cpu};
+use super::running::{ActiveRun, Begin, Thread, process_cpu};
 use super::schedule::Schedule;
 use super::watchers::{self, Ledger, Watchers};
 use super::worker::{Worker, WorkerSetup};
@@ -57,7 +57,8 @@ enum Carrier {
     Stm(Tasks<StmCaller>),
     Ycsb(Tasks<YcsbCaller>),
     Kubernetes(Tasks<KubernetesCaller>),
-    Watchers(Box<Watchers>),
+    /// Until they run, which they do once.
+    Watchers(Option<Box<Watchers>>),
 }
 
 impl Plan {
@@ -101,8 +102,17 @@ impl Plan {
         }
         drop(connected);
         // Each thread reports once; a failed one makes the others end when their starters are dropped.
-        connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
-        Ok(PreparedRun { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
+        let all = |threads: &[Thread]| connects.iter().take(threads.len()).collect::<Result<(), String>>();
+        all(&threads).map_err(Error::Connect)?;
+        let took = begin.elapsed();
+        if !self.warm_up.is_zero() && self.watching.is_none() {
+            let start = Instant::now();
+            let schedule = Schedule::new(Self::OPEN_END, self.pace, start).until(Some(start + self.warm_up));
+            begin_all(&threads, &Arc::new(schedule), start, false);
+            all(&threads).map_err(Error::WarmUp)?;
+            control.reason().map_or(Ok(()), |reason| Err(Error::WarmUp(reason)))?;
+        }
+        Ok(PreparedRun { plan: self, control, threads, ledger, leader, took })
     }
 
     /// Opens all connections, then lets every worker begin at the same moment.
@@ -122,27 +132,34 @@ impl Plan {
         share: Share,
         ledger: Option<Arc<Ledger>>,
         connected: &mpsc::Sender<Result<(), String>>,
-        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
+        begin: &mpsc::Receiver<Begin>,
     ) -> std::io::Result<ThreadEnded> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (counters, by_endpoint) = (share.counters.clone(), share.by_endpoint.clone());
         let (result, carrier) = match runtime.block_on(self.connect(role, share, ledger.clone())) {
             Ok(carrier) => (Ok(()), Some(carrier)),
             Err(reason) => (Err(reason), None),
         };
         // The receiver is gone only if another worker failed.
         let _ = connected.send(result);
-        match (begin.recv(), carrier) {
-            (Ok((schedule, start)), Some(carrier)) => {
+        if let Some(mut carrier) = carrier {
+            while let Ok((schedule, start, is_the_run)) = begin.recv() {
                 let cpu_before = thread_cpu();
-                let ended = runtime.block_on(carrier.run(schedule, start));
+                let ended = runtime.block_on(carrier.run(schedule, start, is_the_run));
+                if !is_the_run {
+                    counters.reset();
+                    by_endpoint.iter().for_each(WorkerCounters::reset);
+                    let _ = connected.send(ended.map(drop).map_err(|error| error.to_string()));
+                    continue;
+                }
                 let busy = (thread_cpu() - cpu_before).as_secs_f64() / start.elapsed().as_secs_f64();
                 if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
                     ledger.loader_ended();
                 }
-                ended.map(|ended| (ended, busy))
+                return ended.map(|ended| (ended, busy));
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), 0.0)),
         }
+        Ok(((Vec::new(), Instant::now()), 0.0))
     }
 
     /// Opens the connections of one worker.
@@ -162,7 +179,7 @@ impl Plan {
                 counters,
                 by_endpoint,
             };
-            return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
+            return Ok(Carrier::Watchers(Some(Box::new(Watchers::open(setup).await?))));
         }
         let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
         let open = || RoundRobin::open(&self.endpoints, objects, callers, &share.counters);
@@ -282,15 +299,23 @@ impl Share {
 
 impl Carrier {
     /// Sends and receives until the schedule is used up or the run is stopped.
-    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<ThreadTallies> {
+    async fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        start: Instant,
+        is_the_run: bool,
+    ) -> std::io::Result<ThreadTallies> {
         match self {
             Carrier::Grpc(worker) => Ok((worker.run(schedule, start).await?, Instant::now())),
-            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await,
-            Carrier::Pages(tasks) => tasks.run(schedule, start).await,
-            Carrier::Stm(tasks) => tasks.run(schedule, start).await,
-            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await,
-            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await,
-            Carrier::Watchers(watchers) => Ok(watchers.run(&schedule, start).await),
+            Carrier::HttpJson(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Pages(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Stm(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Ycsb(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Kubernetes(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Watchers(watchers) => {
+                let watchers = watchers.take().expect("nothing is sent before a run with watchers");
+                Ok(watchers.run(&schedule, start).await)
+            }
         }
     }
 }
@@ -303,10 +328,7 @@ impl PreparedRun {
         let cpu_at_start = process_cpu();
         let until = plan.seconds_max.map(|seconds| start + seconds);
         let schedule = Arc::new(Schedule::new(plan.total, plan.pace, start).until(until));
-        for thread in &threads {
-            // The error of a thread that ended is found when it is joined.
-            let _ = thread.starter.send((schedule.clone(), start));
-        }
+        begin_all(&threads, &schedule, start, true);
         ActiveRun {
             plan,
             control,
@@ -318,5 +340,12 @@ impl PreparedRun {
             start,
             cpu_at_start,
         }
+    }
+}
+
+fn begin_all(threads: &[Thread], schedule: &Arc<Schedule>, start: Instant, is_the_run: bool) {
+    for thread in threads {
+        // The error of a thread that ended is found when it is joined.
+        let _ = thread.starter.send((schedule.clone(), start, is_the_run));
     }
 }

@@ -93,6 +93,15 @@ impl WorkerCounters {
         *self.failures.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
     }
 
+    /// Forgets what was before the run.
+    pub fn reset(&self) {
+        let counts = [&self.answered, &self.failed, &self.sent_bytes, &self.received_bytes];
+        counts.iter().for_each(|count| count.store(0, Relaxed));
+        self.latencies.iter().for_each(|count| count.store(0, Relaxed));
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.set_waiting(WaitingCalls::default());
+    }
+
     pub fn add_sent(&self, bytes: usize) {
         add(&self.sent_bytes, bytes as u64);
     }

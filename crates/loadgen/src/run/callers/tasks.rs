@@ -61,10 +61,12 @@ impl AnsweredCall {
 /// The callers of one worker, connected.
 pub struct Tasks<C> {
     callers: Vec<C>,
-    shared: Rc<TaskShared>,
+    terms: Terms,
+    kinds: usize,
 }
 
 /// What callers of a worker need of the run.
+#[derive(Clone)]
 pub struct Terms {
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
@@ -102,44 +104,57 @@ struct TaskShared {
 impl<C: CallerTask> Tasks<C> {
     /// Callers whose operations have so many kinds.
     pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
-        let tallies = RefCell::new(vec![Tally::new(); kinds]);
-        let waiting = RefCell::new(vec![None; callers.len()]);
-        let early = RefCell::default();
-        Self {
-            callers,
-            shared: Rc::new(TaskShared { terms, tallies, waiting, early, ended: Cell::default() }),
-        }
+        Self { callers, terms, kinds }
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped. The end is that of the last
     /// caller's last call: how it closes takes no time of the run.
-    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<ThreadTallies> {
+    pub async fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        start: Instant,
+        is_the_run: bool,
+    ) -> io::Result<ThreadTallies> {
         let start = Start::new(start);
+        let shared = Rc::new(TaskShared {
+            tallies: RefCell::new(vec![Tally::new(); self.kinds]),
+            waiting: RefCell::new(vec![None; self.callers.len()]),
+            terms: self.terms.clone(),
+            early: RefCell::default(),
+            ended: Cell::default(),
+        });
         let callers = tokio::task::LocalSet::new();
-        for (number, caller) in self.callers.into_iter().enumerate() {
-            callers.spawn_local(self.shared.clone().drive(number, caller, schedule.clone(), start));
-        }
-        let Terms { control, patience, .. } = &self.shared.terms;
+        let tasks = self.callers.drain(..).enumerate().map(|(number, caller)| {
+            let shared = shared.clone();
+            callers.spawn_local(shared.drive(number, caller, schedule.clone(), start, is_the_run))
+        });
+        let tasks: Vec<_> = tasks.collect();
+        let Terms { control, patience, .. } = &shared.terms;
         let mut timer = Timer::new()?;
         tokio::select! {
             // In this order: a caller that now waits may be the next one to wake.
             biased;
-            () = callers => return Ok((self.shared.tallies.take(), self.shared.ended.get().unwrap_or(start.at()))),
-            failed = poll_fn(|context| self.shared.wake_early(&mut timer, context)) => return Err(failed),
+            () = callers => {
+                for task in tasks {
+                    self.callers.extend(task.await);
+                }
+                return Ok((shared.tallies.take(), shared.ended.get().unwrap_or(start.at())));
+            }
+            failed = poll_fn(|context| shared.wake_early(&mut timer, context)) => return Err(failed),
             () = async {
                 let mut stillness = Stillness::new(LOOK);
                 while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
                     tokio::time::sleep(LOOK).await;
-                    self.shared.show_waiting(start);
+                    shared.show_waiting(start);
                     if let Some(gap) = stillness.look() {
-                        self.shared.tallies.borrow_mut()[0].stood_still(gap);
+                        shared.tallies.borrow_mut()[0].stood_still(gap);
                     }
                 }
             } => {}
         }
-        let (now, mut tallies) = (Instant::now(), self.shared.tallies.take());
+        let (now, mut tallies) = (Instant::now(), shared.tallies.take());
         // A turn that is not due yet has not waited.
-        let waiting = self.shared.waiting.borrow();
+        let waiting = shared.waiting.borrow();
         for TaskWait { position, of, since } in waiting.iter().flatten().filter(|wait| wait.since <= now) {
             tallies[of.0].unanswered(*position, &start.wait(*since, now));
         }
@@ -150,13 +165,14 @@ impl<C: CallerTask> Tasks<C> {
 
 impl TaskShared {
     /// One caller, from its first turn to the last.
-    async fn drive(
+    async fn drive<C: CallerTask>(
         self: Rc<Self>,
         number: usize,
-        mut caller: impl CallerTask,
+        mut caller: C,
         schedule: Arc<Schedule>,
         start: Start,
-    ) {
+        is_the_run: bool,
+    ) -> C {
         while let Some(turn) = schedule.take(Instant::now()) {
             let of = (caller.kind(turn.position), caller.endpoint());
             let wait = |since| TaskWait { position: turn.position, of, since };
@@ -172,10 +188,13 @@ impl TaskShared {
             self.record(turn, of, sent_at, answer, start);
             self.ended.set(self.ended.get().max(Some(Instant::now())));
             if !caller.settle(succeeded, &self.terms.control).await {
-                return;
+                return caller;
             }
         }
-        caller.close().await;
+        if is_the_run {
+            caller.close().await;
+        }
+        caller
     }
 
     /// Waits for the moment of a turn, and counts how well it is kept.
@@ -307,8 +326,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let start = Instant::now();
         let schedule = Arc::new(Schedule::new(3, Pace::Unlimited, start));
-        let run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1).run(schedule, start);
-        let (tallies, end) = runtime.block_on(run).unwrap();
+        let mut run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1);
+        let (tallies, end) = runtime.block_on(run.run(schedule, start, true)).unwrap();
         assert_eq!(tallies[0].succeeded_len(), 3);
         assert!(end - start < Duration::from_millis(200) && start.elapsed() >= Duration::from_millis(400));
     }
@@ -320,7 +339,11 @@ mod tests {
         let tallies = runtime.block_on(async {
             let start = Instant::now();
             let schedule = Arc::new(Schedule::new(300, Pace::Open(700.0), start));
-            Tasks::new((0..4).map(|_| AtOnce).collect(), terms(), 1).run(schedule, start).await.unwrap().0
+            Tasks::new((0..4).map(|_| AtOnce).collect(), terms(), 1)
+                .run(schedule, start, true)
+                .await
+                .unwrap()
+                .0
         });
         let (lateness, latencies) = (tallies[0].lateness, &tallies[0].latencies_ns);
         assert_eq!((lateness.kept + lateness.behind, latencies.len()), (300, 300));
