@@ -234,8 +234,8 @@ fn facts_of_a_search_are_those_of_the_search() {
     (verdict.settled, verdict.at_most, verdict.generator_limit) = (false, None, Some(1560.0));
     assert_eq!(
         page(&report).lede,
-        "kv-server: Undecided: 1500 requests per second met p99=10ms (1500 or more, by 12 trials). At 1560 the \
-         load generator or the machine was the bottleneck: the servers may reach more."
+        "kv-server: Undecided: 1500 requests per second met p99=10ms (1500 or more, by 12 trials). At 1560 \
+         the load generator or the machine was the bottleneck: the servers may reach more."
     );
 }
 

@@ -200,8 +200,8 @@ impl<'a> ReportView<'a> {
         (!groups.is_empty()).then(|| Ratios {
             title: format!("Requests per second: {subject} ÷ {baseline}"),
             caption: format!(
-                "Dots are ratios of the {}, bars reach from the least to the most favourable pairing of rounds. \
-                 The axis is logarithmic: twice and half are equally far from 1.",
+                "Dots are ratios of the {}, bars reach from the least to the most favourable pairing of \
+                 rounds. The axis is logarithmic: twice and half are equally far from 1.",
                 self.middles()
             ),
             sides: [format!("{baseline} ahead"), format!("{subject} ahead")],

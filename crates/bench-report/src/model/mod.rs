@@ -107,7 +107,8 @@ impl SearchVerdict {
         match self.generator_limit {
             Some(rate) => write!(
                 formatter,
-                " At {rate:.0} the load generator or the machine was the bottleneck: the servers may reach more."
+                " At {rate:.0} the load generator or the machine was the bottleneck: the servers may reach \
+                 more."
             ),
             None if !self.settled => formatter.write_str(" The search ended before it was settled."),
             None => Ok(()),

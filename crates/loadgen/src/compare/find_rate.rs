@@ -7,8 +7,8 @@
 //! * One trial decides only if it meets the limit twice over. Otherwise trials are repeated until one outcome
 //!   leads by two, or of five the majority decides.
 //! * A trial that missed the limit while the load generator or another program was the bottleneck does not
-//!   count. After three of them at a rate, the search goes on below it. If it ends there, it is undecided: only
-//!   a miss of the servers settles it.
+//!   count. After three of them at a rate, the search goes on below it. If it ends there, it is undecided:
+//!   only a miss of the servers settles it.
 //! * Both ends are tried once more after the search: noise that lasts a while would otherwise decide it.
 //!
 //! Must not depend on how a rate is tried.

@@ -121,7 +121,7 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     }
     if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Endpoints(_))) {
         notices.push(Notice::remark(
-            "A cluster that was running already tells CPU and memory only if it serves /metrics, \
+            "A cluster that was running already shows CPU and memory only if it serves /metrics, \
              and not the bytes that it writes.",
         ));
     }

@@ -156,7 +156,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Each index of the sorted values serves one percent at most. Percentiles that need more requests are left out.
+/// Each index of the sorted values serves one percent at most. Percentiles that need more requests are left
+/// out.
 fn percentiles(tally: &Tally) -> Vec<Percentile> {
     let count = tally.counted_len();
     let (mut found, mut least) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! The one definition of a percentile, that of etcd's tool: of n sorted values the first whose index i satisfies
-//! i · 100 / n ≥ percent. Where that needs more values, the greatest stands for it.
+//! The one definition of a percentile, that of etcd's tool: of n sorted values the first whose index i
+//! satisfies i · 100 / n ≥ percent. Where that needs more values, the greatest stands for it.
 
 use hdrhistogram::Histogram;
 

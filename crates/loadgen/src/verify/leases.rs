@@ -29,8 +29,8 @@ pub enum LeaseInput {
     Revoking,
     /// The revocation was acknowledged.
     Revoked,
-    /// An answer that arrived at this time says how long it was granted for, and how many seconds are left; less
-    /// than 0: there is no such lease.
+    /// An answer that arrived at this time says for how many seconds it was granted, and how many are left;
+    /// less than 0: there is no such lease.
     Lifetime { at: Duration, granted: i64, left: i64 },
     /// A linearizable read shows its keys, after a revocation that was acknowledged or long after its time.
     Exists(Duration),

@@ -42,8 +42,8 @@ pub struct KubernetesCaller {
     lease: Option<(i64, u64)>,
 }
 
-/// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at the
-/// next endpoint where it was, and where history was compacted, the resource is listed first.
+/// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at
+/// the next endpoint where it was, and where history was compacted, the resource is listed first.
 struct Reflector {
     cluster: Kubernetes,
     endpoints: Arc<[Endpoint]>,

@@ -1,8 +1,8 @@
 //! Callers with a task each: for requests that take several calls, or that are not gRPC.
 //!
 //! * Made for hundreds of callers, not thousands.
-//! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which wakes
-//!   the callers in the order of their turns.
+//! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which
+//!   wakes the callers in the order of their turns.
 
 use crate::client::failure::{Code, Failure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
@@ -210,7 +210,7 @@ impl TaskShared {
         poll_fn(is_due).await;
         let (now, tally) = (Instant::now(), &mut self.tallies.borrow_mut()[0]);
         match taken.checked_duration_since(due) {
-            Some(behind) => tally.fell_behind(behind),
+            Some(late) => tally.fell_behind(late),
             None => tally.kept_pace(now - due),
         }
         now
@@ -346,7 +346,7 @@ mod tests {
                 .0
         });
         let (lateness, latencies) = (tallies[0].lateness, &tallies[0].latencies_ns);
-        assert_eq!((lateness.kept + lateness.behind, latencies.len()), (300, 300));
+        assert!(latencies.len() == 300 && lateness.kept > 150, "{lateness:?}");
         let median = Duration::from_nanos(latencies.value_at_quantile(0.5));
         assert!(median < Duration::from_micros(500), "{median:?}");
     }

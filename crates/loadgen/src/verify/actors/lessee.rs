@@ -1,6 +1,6 @@
 //! Lessees: each grants a lease, puts two keys with it, renews it or asks for its time through members at
-//! random, and then revokes it or lets it expire. After a revocation, and long after its time, it reads whether
-//! the keys are gone.
+//! random, and then revokes it or lets it expire. After a revocation, and long after its time, it reads
+//! whether the keys are gone.
 
 use super::client::{ClientShared, call, op, put, revision};
 use crate::client::admin::Channel;
