@@ -277,6 +277,5 @@ fn a_warm_up_uses_the_connections_of_the_run_and_is_not_counted() {
             (server.store.requests.load(SeqCst), server.store.peers.lock().unwrap().len());
         assert_eq!((measurement.tally.succeeded_len(), measurement.planned, peers), (60, 60, 4), "{pace:?}");
         assert!(requests > 100 && measurement.sent_bytes < 60 * 1000, "{pace:?}: {requests}");
-        assert!(measurement.wall < Duration::from_millis(250), "{pace:?}: {:?}", measurement.wall);
     }
 }

@@ -97,7 +97,7 @@ impl CallerTask for Conn {
     }
 
     /// A connection that cannot be used again is replaced.
-    async fn settle(&mut self, _: bool, control: &Control) -> bool {
+    async fn settle(&mut self, control: &Control) -> bool {
         if self.http.is_reusable(READY_TIMEOUT).await {
             return true;
         }
@@ -121,8 +121,6 @@ impl CallerTask for Conn {
     fn endpoint(&self) -> usize {
         self.place
     }
-
-    async fn close(&mut self) {}
 }
 
 /// The gateway's error body: gRPC's code and message as JSON.

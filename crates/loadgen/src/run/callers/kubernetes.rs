@@ -8,7 +8,7 @@ use crate::client::failure::{Code, Failure};
 use crate::run::callers::pages::list;
 use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::stats::progress::WorkerCounters;
 use crate::workload::kubernetes::{
     EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, PAGE, RESOURCES,
 };
@@ -171,10 +171,6 @@ impl CallerTask for KubernetesCaller {
             }
             KubernetesStep::List(range) => list(&mut client, range).await.map(|(answered, _)| answered),
         }
-    }
-
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
     }
 
     fn endpoint(&self) -> usize {

@@ -7,7 +7,6 @@ use crate::client::admin::Channel;
 use crate::client::failure::Failure;
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::Control;
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use prost::Message;
@@ -29,15 +28,9 @@ impl CallerTask for PagesCaller {
         list(&mut self.members.next_kv(), self.range.clone()).await.map(|(answered, _)| answered)
     }
 
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
-    }
-
     fn endpoint(&self) -> usize {
         self.members.upcoming()
     }
-
-    async fn close(&mut self) {}
 }
 
 /// Reads all pages at the revision of the first, and returns it.

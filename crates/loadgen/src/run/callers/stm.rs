@@ -8,7 +8,6 @@ use crate::client::admin::Channel;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::Control;
 use crate::workload::stm::{Locker, Stm, TxnNext};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
@@ -98,10 +97,6 @@ impl CallerTask for StmCaller {
             None => answer,
             Some(key) => self.unlock(&channel, key).await.and(answer),
         }
-    }
-
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
     }
 
     fn endpoint(&self) -> usize {

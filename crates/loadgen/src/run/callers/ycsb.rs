@@ -6,7 +6,6 @@ use crate::client::admin::Channel;
 use crate::client::failure::{Code, Failure};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::Control;
 use crate::workload::ycsb::{Ycsb, YcsbStep};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::response_op::Response;
@@ -52,15 +51,9 @@ impl CallerTask for YcsbCaller {
         }
     }
 
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
-    }
-
     fn endpoint(&self) -> usize {
         self.members.upcoming()
     }
-
-    async fn close(&mut self) {}
 
     fn kind(&self, position: u64) -> usize {
         self.ycsb.operation(position) as usize
