@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
-use loadgen::{Failure, Observer, Order, Pace, Plan, Values, Workload, Writes};
+use loadgen::{CallFailure, CallObserver, KeyOrder, RunPace, LoadPlan, Values, Workload, Writes};
 
 use crate::common::{Cluster, Member, PATIENCE, put};
 
@@ -33,13 +33,13 @@ struct Ledger {
     written: Mutex<HashMap<Bytes, i64>>,
 }
 
-impl Observer for Ledger {
+impl CallObserver for Ledger {
     fn acknowledged(&self, _position: u64, key: Bytes, revision: i64) {
         let before = self.written.lock().unwrap().insert(key.clone(), revision);
         assert_eq!(before, None, "{key:?} was sent twice");
     }
 
-    fn failed(&self, _position: u64, _failure: &Failure) {}
+    fn failed(&self, _position: u64, _failure: &CallFailure) {}
 }
 
 impl Ledger {
@@ -56,28 +56,28 @@ impl Ledger {
     }
 }
 
-fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> Plan {
+fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> LoadPlan {
     let endpoint = |member: &Member| format!("127.0.0.1:{}", member.client_port).parse().unwrap();
     let writes = Writes {
         key_bytes: 8,
         value_bytes: 256,
         prefix: bytes::Bytes::new(),
         key_space: 1 << 40,
-        order: Order::Sequential,
+        order: KeyOrder::Sequential,
         values: Values::Same,
         seed: 1,
     };
-    Plan {
+    LoadPlan {
         endpoints: cluster.members.iter().map(endpoint).collect(),
         conns: 100,
         clients: 1000,
         threads: 1,
-        pace: Pace::Unlimited,
+        pace: RunPace::Unlimited,
         // A call that a dead leader swallowed fails after the server's own timeout; ours is a little longer.
         request_timeout: Some(Duration::from_secs(10)),
         patience: PATIENCE,
-        observer: Some(Arc::clone(ledger) as Arc<dyn Observer>),
-        ..Plan::new(endpoint(&cluster.members[0]), Workload::Put(writes), u64::MAX)
+        observer: Some(Arc::clone(ledger) as Arc<dyn CallObserver>),
+        ..LoadPlan::new(endpoint(&cluster.members[0]), Workload::Put(writes), u64::MAX)
     }
 }
 

@@ -9,22 +9,22 @@ use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
 use loadgen::{
-    Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, Order, Plan, Proxy, Stm, Values, VerifySettings,
-    Watching, Workload, Writes,
+    Awaits, Isolation, Kubernetes, Lie, Locker, Measurement, KeyOrder, LoadPlan, Proxy, Stm, Values, VerifySettings,
+    OpenWatchers, Workload, Writes,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-fn plan(cluster: &Cluster, workload: Workload, total: u64) -> Plan {
+fn plan(cluster: &Cluster, workload: Workload, total: u64) -> LoadPlan {
     let endpoints: Vec<_> = cluster.members.iter().map(|m| format!("127.0.0.1:{}", m.client_port)).collect();
     let endpoints: Vec<loadgen::Endpoint> =
         endpoints.iter().map(|endpoint| endpoint.parse().unwrap()).collect();
-    Plan {
+    LoadPlan {
         conns: 2,
         clients: 6,
         threads: 1,
         endpoints: endpoints.clone(),
-        ..Plan::new(endpoints[0].clone(), workload, total)
+        ..LoadPlan::new(endpoints[0].clone(), workload, total)
     }
 }
 
@@ -44,12 +44,12 @@ async fn api_servers_receive_every_event_of_a_kubernetes_cluster() {
 }
 
 /// Counted, failed.
-async fn counts(plan: Plan) -> (u64, u64) {
+async fn counts(plan: LoadPlan) -> (u64, u64) {
     let Measurement { tally, .. } = &measure(plan).await;
     (tally.succeeded_len(), tally.failed_len())
 }
 
-async fn measure(plan: Plan) -> Measurement {
+async fn measure(plan: LoadPlan) -> Measurement {
     let measured = tokio::task::spawn_blocking(|| plan.measure()).await.unwrap().unwrap();
     let failures: Vec<_> = measured.tallies().flat_map(|tally| tally.failures.values()).collect();
     assert!(failures.is_empty(), "{failures:?}");
@@ -64,17 +64,17 @@ async fn coordination_is_measured_without_a_failure() {
     let keys: Arc<[Bytes]> = ["a", "b", "c"].map(Bytes::from).into();
     let watching = |awaits| {
         let keys = keys.clone();
-        Some(Watching { streams: 3, per_stream: 5, keys, prev_kv: true, awaits, since_answer: false })
+        Some(OpenWatchers { streams: 3, per_stream: 5, keys, prev_kv: true, awaits, since_answer: false })
     };
     let before = cluster.members[0].put("z", "").await;
     let puts = Workload::PutKeys { keys: keys.clone(), value_bytes: 8 };
-    let live = Plan { watching: watching(Awaits::Puts), ..plan(&cluster, puts.clone(), 30) };
+    let live = LoadPlan { watching: watching(Awaits::Puts), ..plan(&cluster, puts.clone(), 30) };
     assert_eq!(counts(live).await, (150, 0), "5 watchers of each key, 10 puts of each");
     let history = Awaits::History { revision: before + 1, events: 10 };
-    let past = Plan { watching: watching(history), ..plan(&cluster, puts, 0) };
+    let past = LoadPlan { watching: watching(history), ..plan(&cluster, puts, 0) };
     assert_eq!(counts(past).await, (150, 0));
     let get = Workload::Range(RangeRequest { key: "abc".into(), serializable: true, ..Default::default() });
-    let reads = Plan { watching: watching(history), ..plan(&cluster, get, Plan::OPEN_END) };
+    let reads = LoadPlan { watching: watching(history), ..plan(&cluster, get, LoadPlan::OPEN_END) };
     assert!(counts(reads).await.0 > 0);
 
     let mut leases = Vec::new();
@@ -89,7 +89,7 @@ async fn coordination_is_measured_without_a_failure() {
         value_bytes: 8,
         prefix: bytes::Bytes::new(),
         key_space: 10,
-        order: Order::Sequential,
+        order: KeyOrder::Sequential,
         values: Values::Same,
         seed: 1,
     };

@@ -10,7 +10,7 @@
 use api::etcdserverpb::{PutResponse, ResponseHeader};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use loadgen::{Endpoint, Order, Plan, Values, Workload, Writes};
+use loadgen::{Endpoint, KeyOrder, LoadPlan, Values, Workload, Writes};
 use prost::Message;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -49,11 +49,11 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
         value_bytes: 256,
         prefix: bytes::Bytes::new(),
         key_space: TOTAL,
-        order: Order::Sequential,
+        order: KeyOrder::Sequential,
         values: Values::Same,
         seed: 1,
     };
-    let plan = Plan { conns: 100, clients: 1000, ..Plan::new(endpoint, Workload::Put(writes), TOTAL) };
+    let plan = LoadPlan { conns: 100, clients: 1000, ..LoadPlan::new(endpoint, Workload::Put(writes), TOTAL) };
     let mut costs = Vec::new();
     for round in 0..=ROUNDS {
         let measurement = plan.clone().measure()?;

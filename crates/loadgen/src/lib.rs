@@ -32,18 +32,18 @@ pub mod cli; // the program
 
 pub use bench_report::model::Values;
 pub use client::endpoint::Endpoint;
-pub use client::failure::{Code, Failure};
+pub use client::failure::{Code, CallFailure};
 pub use output::summary::Summary;
 pub use proxy::lie::Lie;
 pub use proxy::{LieCounts, Proxy};
 pub use run::recorder::Tally;
 pub use run::results::Measurement;
-pub use run::schedule::Pace;
-pub use run::watchers::{Awaits, Watching};
-pub use run::worker::Observer;
-pub use run::{ActiveRun, Plan};
+pub use run::schedule::RunPace;
+pub use run::watchers::{Awaits, OpenWatchers};
+pub use run::worker::CallObserver;
+pub use run::{ActiveRun, LoadPlan};
 pub use verify::{Settings as VerifySettings, VerifyReport, run as verify};
-pub use workload::keys::Order;
+pub use workload::keys::KeyOrder;
 pub use workload::kubernetes::Kubernetes;
 pub use workload::stm::{Isolation, Locker, Stm};
 pub use workload::{Workload, Writes};

@@ -3,7 +3,7 @@
 use crate::common::{Behaviour, Server};
 use api::etcdserverpb::RangeRequest;
 use loadgen::{
-    Code, Endpoint, Failure, Measurement, Observer, Order, Pace, Plan, Summary, Values, Workload, Writes,
+    Code, Endpoint, CallFailure, Measurement, CallObserver, KeyOrder, RunPace, LoadPlan, Summary, Values, Workload, Writes,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,15 +14,15 @@ use std::time::Duration;
 #[derive(Default)]
 struct Log {
     acknowledged: Mutex<Vec<(u64, Vec<u8>, i64)>>,
-    failed: Mutex<Vec<(u64, Failure)>>,
+    failed: Mutex<Vec<(u64, CallFailure)>>,
 }
 
-impl Observer for Log {
+impl CallObserver for Log {
     fn acknowledged(&self, position: u64, key: bytes::Bytes, revision: i64) {
         self.acknowledged.lock().unwrap().push((position, key.to_vec(), revision));
     }
 
-    fn failed(&self, position: u64, failure: &Failure) {
+    fn failed(&self, position: u64, failure: &CallFailure) {
         self.failed.lock().unwrap().push((position, failure.clone()));
     }
 }
@@ -33,7 +33,7 @@ fn writes(key_space: u64) -> Writes {
         value_bytes: 64,
         prefix: bytes::Bytes::new(),
         key_space,
-        order: Order::Sequential,
+        order: KeyOrder::Sequential,
         values: Values::PerKey,
         seed: 1,
     }
@@ -43,8 +43,8 @@ fn read() -> Workload {
     Workload::Range(RangeRequest { key: "k".into(), ..Default::default() })
 }
 
-fn plan(server: &Server, workload: Workload, total: u64) -> Plan {
-    Plan { patience: Duration::from_secs(2), ..Plan::new(server.endpoint.clone(), workload, total) }
+fn plan(server: &Server, workload: Workload, total: u64) -> LoadPlan {
+    LoadPlan { patience: Duration::from_secs(2), ..LoadPlan::new(server.endpoint.clone(), workload, total) }
 }
 
 fn counts(measurement: &Measurement) -> (u64, u64) {
@@ -55,7 +55,7 @@ fn counts(measurement: &Measurement) -> (u64, u64) {
 fn every_acknowledged_write_is_reported_with_its_key_and_revision() {
     let server = Server::start(Behaviour::Answers);
     let log = Arc::new(Log::default());
-    let plan = Plan {
+    let plan = LoadPlan {
         conns: 4,
         clients: 40,
         threads: 2,
@@ -77,7 +77,7 @@ fn a_txn_acknowledges_each_of_its_keys() {
     let server = Server::start(Behaviour::Answers);
     let log = Arc::new(Log::default());
     let workload = Workload::TxnPut { ops: 3, writes: writes(300) };
-    let plan = Plan { observer: Some(log.clone()), ..plan(&server, workload, 100) };
+    let plan = LoadPlan { observer: Some(log.clone()), ..plan(&server, workload, 100) };
     assert_eq!(counts(&plan.measure().unwrap()), (100, 0));
     assert_eq!(log.acknowledged.lock().unwrap().len(), 300);
     assert_eq!(server.store.keys.lock().unwrap().len(), 300);
@@ -89,7 +89,7 @@ fn connections_and_callers_are_as_many_as_asked_for() {
     let servers =
         [Server::start(Behaviour::AnswersAfter(delay)), Server::start(Behaviour::AnswersAfter(delay))];
     let endpoints = servers.iter().map(|server| server.endpoint.clone()).collect();
-    let plan = Plan { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
+    let plan = LoadPlan { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
     assert_eq!(counts(&plan.measure().unwrap()), (240, 0));
     for server in &servers {
         // Each of the three objects may end with an odd call.
@@ -104,7 +104,7 @@ fn connections_and_callers_are_as_many_as_asked_for() {
 fn failures_are_grouped_and_do_not_count_as_latencies() {
     let server = Server::start(Behaviour::RefusesEvery(4));
     let log = Arc::new(Log::default());
-    let plan = Plan { observer: Some(log.clone()), ..plan(&server, read(), 100) };
+    let plan = LoadPlan { observer: Some(log.clone()), ..plan(&server, read(), 100) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (75, 25));
     let errors = Summary::of(&measurement).errors;
@@ -128,7 +128,7 @@ fn large_and_streamed_replies_are_read_to_their_end() {
 #[test]
 fn callers_beyond_the_stream_limit_wait_in_order() {
     let server = Server::start_limited(Behaviour::Answers, Some(5));
-    let plan = Plan { clients: 100, ..plan(&server, read(), 1000) };
+    let plan = LoadPlan { clients: 100, ..plan(&server, read(), 1000) };
     assert_eq!(counts(&plan.measure().unwrap()), (1000, 0));
     assert!(server.store.in_flight_most.load(SeqCst) <= 5);
 }
@@ -136,7 +136,7 @@ fn callers_beyond_the_stream_limit_wait_in_order() {
 #[test]
 fn a_rate_is_kept() {
     let server = Server::start(Behaviour::Answers);
-    let plan = Plan { clients: 20, pace: Pace::AtMost(1000.0), ..plan(&server, read(), 200) };
+    let plan = LoadPlan { clients: 20, pace: RunPace::AtMost(1000.0), ..plan(&server, read(), 200) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (200, 0));
     assert!(measurement.wall >= Duration::from_millis(198), "{:?}", measurement.wall);
@@ -146,8 +146,8 @@ fn a_rate_is_kept() {
 fn an_open_loop_counts_from_the_intended_moment() {
     // One caller, 5 ms per answer, 1,000 per second wanted: the nth answer is about 4 n ms late.
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
-    let tally = |pace| Plan { pace, ..plan(&server, read(), 40) }.measure().unwrap().tally;
-    let (open, closed) = (tally(Pace::Open(1000.0)), tally(Pace::AtMost(1000.0)));
+    let tally = |pace| LoadPlan { pace, ..plan(&server, read(), 40) }.measure().unwrap().tally;
+    let (open, closed) = (tally(RunPace::Open(1000.0)), tally(RunPace::AtMost(1000.0)));
     assert!(open.slowest_ns >= 140_000_000, "{}", open.slowest_ns);
     let [open, closed] = [open, closed].map(|tally| tally.latencies_ns.value_at_percentile(50.0));
     assert!(closed < open, "half of the calls took {closed} and {open} ns");
@@ -158,7 +158,7 @@ fn service_time_begins_when_the_request_is_written() {
     // All callers of a link make their requests before it is polled, and large values take their time.
     let server = Server::start(Behaviour::Answers);
     let writes = Writes { value_bytes: 1 << 20, ..writes(1000) };
-    let plan = Plan { clients: 40, ..plan(&server, Workload::Put(writes), 40) };
+    let plan = LoadPlan { clients: 40, ..plan(&server, Workload::Put(writes), 40) };
     let tally = plan.measure().unwrap().tally;
     assert_eq!(tally.succeeded_len(), 40);
     assert!(tally.delayed >= 20, "{} of 40 requests were made long before they were written", tally.delayed);
@@ -169,7 +169,7 @@ fn service_time_begins_when_the_request_is_written() {
 fn an_answer_that_does_not_come_in_time_is_a_failure() {
     let server = Server::start(Behaviour::NeverAnswers);
     let request_timeout = Some(Duration::from_millis(50));
-    let plan = Plan { clients: 2, request_timeout, ..plan(&server, read(), 4) };
+    let plan = LoadPlan { clients: 2, request_timeout, ..plan(&server, read(), 4) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (0, 4));
     assert!(measurement.tally.failures.contains_key(&Code::DEADLINE_EXCEEDED));
@@ -191,9 +191,9 @@ fn a_stopped_run_keeps_what_it_measured() {
 #[test]
 fn a_run_of_a_duration_is_whole_when_its_time_is_over() {
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(1)));
-    for pace in [Pace::Unlimited, Pace::Open(200.0)] {
+    for pace in [RunPace::Unlimited, RunPace::Open(200.0)] {
         let seconds_max = Some(Duration::from_millis(400));
-        let plan = Plan { seconds_max, pace, clients: 4, ..plan(&server, read(), Plan::OPEN_END) };
+        let plan = LoadPlan { seconds_max, pace, clients: 4, ..plan(&server, read(), LoadPlan::OPEN_END) };
         let measurement = plan.measure().unwrap();
         assert!((0.3..2.0).contains(&measurement.wall.as_secs_f64()), "{:?}", measurement.wall);
         let succeeded = measurement.tally.succeeded_len();
@@ -207,7 +207,7 @@ fn a_server_that_ends_fails_its_calls_and_the_run_ends() {
     // Slow enough that calls are in flight whenever it dies.
     let mut server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
     let patience = Duration::from_secs(3);
-    let plan = Plan { clients: 8, patience, ..plan(&server, read(), u64::MAX / 2) };
+    let plan = LoadPlan { clients: 8, patience, ..plan(&server, read(), u64::MAX / 2) };
     let run = plan.start().unwrap();
     while run.progress().answered < 100 {
         std::thread::sleep(Duration::from_millis(1));
@@ -223,7 +223,7 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
     let living = Server::start(Behaviour::Answers);
     let mut dying = Server::start(Behaviour::Answers);
     let endpoints = vec![living.endpoint.clone(), dying.endpoint.clone()];
-    let run = Plan { endpoints, clients: 4, ..plan(&living, read(), 1_000_000) }.start().unwrap();
+    let run = LoadPlan { endpoints, clients: 4, ..plan(&living, read(), 1_000_000) }.start().unwrap();
     while run.progress().answered < 100 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -240,7 +240,7 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
 #[test]
 fn an_unreachable_endpoint_is_named() {
     let endpoint: Endpoint = format!("127.0.0.1:{}", testkit::port()).parse().unwrap();
-    let Err(error) = Plan::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
+    let Err(error) = LoadPlan::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
     let expected = format!("open the connections: endpoint {endpoint}: Connection refused (os error 111)");
     assert_eq!(error.to_string(), expected);
 }
@@ -250,11 +250,11 @@ fn invalid_plans_are_refused() {
     let server = Server::start(Behaviour::Answers);
     let good = plan(&server, read(), 1);
     for (plan, reason) in [
-        (Plan { clients: 0, ..good.clone() }, "0 clients would send nothing"),
-        (Plan { conns: 0, ..good.clone() }, "0 connections cannot carry a request"),
-        (Plan { conns: 2, ..good.clone() }, "2 connections are more than 1 clients can use"),
-        (Plan { threads: 0, ..good.clone() }, "0 threads would send nothing"),
-        (Plan { endpoints: Vec::new(), ..good.clone() }, "no endpoint given"),
+        (LoadPlan { clients: 0, ..good.clone() }, "0 clients would send nothing"),
+        (LoadPlan { conns: 0, ..good.clone() }, "0 connections cannot carry a request"),
+        (LoadPlan { conns: 2, ..good.clone() }, "2 connections are more than 1 clients can use"),
+        (LoadPlan { threads: 0, ..good.clone() }, "0 threads would send nothing"),
+        (LoadPlan { endpoints: Vec::new(), ..good.clone() }, "no endpoint given"),
     ] {
         let Err(error) = plan.start() else { panic!("{reason}") };
         assert_eq!(error.to_string(), reason);
@@ -263,14 +263,14 @@ fn invalid_plans_are_refused() {
 
 #[test]
 fn a_warm_up_uses_the_connections_of_the_run_and_is_not_counted() {
-    for pace in [Pace::Unlimited, Pace::Open(500.0)] {
+    for pace in [RunPace::Unlimited, RunPace::Open(500.0)] {
         let server = Server::start(Behaviour::Answers);
-        let plan = Plan {
+        let plan = LoadPlan {
             conns: 4,
             clients: 8,
             pace,
             warm_up: Duration::from_millis(300),
-            ..Plan::new(server.endpoint.clone(), Workload::Put(writes(9)), 60)
+            ..LoadPlan::new(server.endpoint.clone(), Workload::Put(writes(9)), 60)
         };
         let measurement = plan.measure().unwrap();
         let (requests, peers) =

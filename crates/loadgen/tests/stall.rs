@@ -8,7 +8,7 @@ mod common;
 
 use api::etcdserverpb::RangeRequest;
 use common::{Behaviour, Server};
-use loadgen::{Endpoint, Measurement, Pace, Plan, Workload};
+use loadgen::{Endpoint, Measurement, RunPace, LoadPlan, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -62,10 +62,10 @@ fn serves_as_the_process_that_is_stopped() {
 }
 
 /// A run at this pace, whose server stands still for two seconds after its first second.
-fn stalled(pace: Pace) -> Measurement {
+fn stalled(pace: RunPace) -> Measurement {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
-    let run = Plan { clients: CLIENTS, conns: 10, pace, ..Plan::new(process.1.clone(), read, TOTAL) }
+    let run = LoadPlan { clients: CLIENTS, conns: 10, pace, ..LoadPlan::new(process.1.clone(), read, TOTAL) }
         .start()
         .unwrap();
     while run.progress().answered < PER_SECOND as u64 {
@@ -95,13 +95,13 @@ fn ended(end: End) -> (Measurement, Duration) {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
     let time_limit = Duration::from_secs(2);
-    let run = Plan {
+    let run = LoadPlan {
         clients: CLIENTS,
         conns: 10,
-        pace: Pace::Open(PER_SECOND),
+        pace: RunPace::Open(PER_SECOND),
         patience: Duration::from_millis(500),
         seconds_max: matches!(end, End::TimeLimit).then_some(time_limit),
-        ..Plan::new(process.1.clone(), read, 1_000_000)
+        ..LoadPlan::new(process.1.clone(), read, 1_000_000)
     }
     .start()
     .unwrap();
@@ -151,7 +151,7 @@ fn a_run_that_ends_early_counts_every_request_that_was_due() {
 
 #[test]
 fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
-    let open = stalled(Pace::Open(PER_SECOND));
+    let open = stalled(RunPace::Open(PER_SECOND));
     assert_eq!((open.tally.succeeded_len(), open.tally.failed_len()), (TOTAL, 0));
     // 1,000 a second were due while the server stood still: a request due t after the stop waited 2 s − t at
     // least.
@@ -170,7 +170,7 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     assert!(open.tally.delayed >= 1_800, "{}", open.tally.delayed);
     assert!(open.tally.lateness.behind >= 1_800, "{:?}", open.tally.lateness);
 
-    let closed = stalled(Pace::AtMost(PER_SECOND));
+    let closed = stalled(RunPace::AtMost(PER_SECOND));
     assert_eq!(closed.tally.succeeded_len(), TOTAL);
     // It shows one slow request per caller.
     let (hidden, counted) = (over(&closed, 0.5), over(&open, 0.5));

@@ -6,7 +6,7 @@ use api::etcdserverpb::watch_server::{Watch, WatchServer};
 use api::etcdserverpb::*;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
-use loadgen::{Awaits, Endpoint, Measurement, Pace, Plan, Watching, Workload};
+use loadgen::{Awaits, Endpoint, Measurement, RunPace, LoadPlan, OpenWatchers, Workload};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -175,22 +175,22 @@ fn serve(server: Server, revision: i64) -> Endpoint {
 }
 
 /// Three streams of four watchers of two keys.
-fn watching(awaits: Awaits) -> Watching {
+fn watching(awaits: Awaits) -> OpenWatchers {
     let keys = ["a", "b"].map(Bytes::from).into();
-    Watching { streams: 3, per_stream: 4, keys, prev_kv: false, awaits, since_answer: true }
+    OpenWatchers { streams: 3, per_stream: 4, keys, prev_kv: false, awaits, since_answer: true }
 }
 
 /// Twenty puts to two keys, each of which six watchers watch.
-fn plan(server: Server) -> Plan {
+fn plan(server: Server) -> LoadPlan {
     let watching = watching(Awaits::Puts);
     let workload = Workload::PutKeys { keys: watching.keys.clone(), value_bytes: 8 };
-    Plan {
+    LoadPlan {
         conns: 2,
         clients: 4,
         threads: 2,
         patience: Duration::from_millis(500),
         watching: Some(watching),
-        ..Plan::new(serve(server, 0), workload, 20)
+        ..LoadPlan::new(serve(server, 0), workload, 20)
     }
 }
 
@@ -201,7 +201,7 @@ fn measure(server: Server) -> Measurement {
 #[test]
 fn events_that_are_due_when_a_run_is_stopped_count_with_their_wait() {
     // One caller: revisions are in the order of positions.
-    let plan = Plan { patience: Duration::from_secs(60), conns: 1, clients: 1, ..plan(Server::Freezes(7)) };
+    let plan = LoadPlan { patience: Duration::from_secs(60), conns: 1, clients: 1, ..plan(Server::Freezes(7)) };
     let run = plan.start().unwrap();
     while run.progress().answered < 36 {
         std::thread::sleep(Duration::from_millis(1));
@@ -255,7 +255,7 @@ fn lost_repeated_invented_and_canceled_events_are_failures() {
         assert!(texts.iter().any(|found| found.contains(text)), "{server:?}: {texts:?}");
     }
     // The rate of the events that arrived is not that of the moment in which they did.
-    let paced = Plan { pace: Pace::Open(40.0), ..plan(Server::Freezes(3)) };
+    let paced = LoadPlan { pace: RunPace::Open(40.0), ..plan(Server::Freezes(3)) };
     let lost = paced.measure().unwrap();
     assert_eq!((lost.tally.succeeded_len(), lost.failed_len(), lost.capped), (12, 108, false));
     assert!(lost.wall >= Duration::from_millis(400) && lost.busiest_thread < 1.0, "{lost:?}");
@@ -272,14 +272,14 @@ fn lost_repeated_invented_and_canceled_events_are_failures() {
 fn watchers_of_history_end_with_its_last_event() {
     let watching = watching(Awaits::History { revision: 3, events: 8 });
     let idle = Workload::PutKeys { keys: watching.keys.clone(), value_bytes: 8 };
-    let plan = Plan { watching: Some(watching.clone()), ..Plan::new(serve(Server::Delivers, 10), idle, 0) };
+    let plan = LoadPlan { watching: Some(watching.clone()), ..LoadPlan::new(serve(Server::Delivers, 10), idle, 0) };
     let measurement = plan.measure().unwrap();
     assert_eq!((measurement.tally.succeeded_len(), measurement.failed_len()), (96, 0));
     assert_eq!((measurement.planned, measurement.capped, measurement.partial), (96, false, None));
 
     let get = Workload::Range(RangeRequest { key: "abc".into(), ..Default::default() });
     let endpoint = serve(Server::Delivers, 10);
-    let plan = Plan { watching: Some(watching.clone()), ..Plan::new(endpoint, get.clone(), Plan::OPEN_END) };
+    let plan = LoadPlan { watching: Some(watching.clone()), ..LoadPlan::new(endpoint, get.clone(), LoadPlan::OPEN_END) };
     let measurement = plan.measure().unwrap();
     let gets = measurement.tally.succeeded_len();
     assert!(gets > 0 && measurement.planned == gets && !measurement.capped, "{gets}");
@@ -288,7 +288,7 @@ fn watchers_of_history_end_with_its_last_event() {
     // One event fewer than expected.
     let patience = Duration::from_millis(300);
     let endpoint = serve(Server::Delivers, 9);
-    let plan = Plan { watching: Some(watching), patience, ..Plan::new(endpoint, get, Plan::OPEN_END) };
+    let plan = LoadPlan { watching: Some(watching), patience, ..LoadPlan::new(endpoint, get, LoadPlan::OPEN_END) };
     assert_eq!(plan.measure().unwrap().failed_len(), 12);
 }
 
@@ -297,7 +297,7 @@ fn idle_watchers_leave_the_puts_as_what_is_measured() {
     let keys = ["x"].map(Bytes::from).into();
     let puts = Workload::PutKeys { keys, value_bytes: 8 };
     let watching = Some(watching(Awaits::Nothing));
-    let plan = Plan { watching, ..Plan::new(serve(Server::Delivers, 0), puts, 20) };
+    let plan = LoadPlan { watching, ..LoadPlan::new(serve(Server::Delivers, 0), puts, 20) };
     let measurement = plan.measure().unwrap();
     assert_eq!(
         (measurement.tally.succeeded_len(), measurement.failed_len(), measurement.parts.len()),

@@ -125,14 +125,14 @@ impl AgentLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::failure::{Code, Failure};
+    use crate::client::failure::{Code, CallFailure};
     use crate::run::recorder::Tally;
     use tokio::net::TcpListener;
 
     fn measurement(latency_ms: u64) -> Measurement {
         let mut tally = Tally::new();
         (0..100).for_each(|_| tally.succeeded(7, Duration::from_millis(latency_ms), 10));
-        tally.failed(&Failure::new(Code(14), "down"));
+        tally.failed(&CallFailure::new(Code(14), "down"));
         let wall = Duration::from_secs(latency_ms);
         Measurement { tally, wall, planned: 101, clients: 5, busiest_thread: 0.5, ..Measurement::default() }
     }

@@ -14,7 +14,7 @@ use super::{access, agents, measure, plans, report, steps, verify, ycsb};
 use crate::agents::AgentPlace;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::run::Plan;
+use crate::run::LoadPlan;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -168,7 +168,7 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
 async fn load(
     global: &Global,
     sending: &Sending,
-    plan: Plan,
+    plan: LoadPlan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
@@ -181,13 +181,13 @@ async fn load(
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
     let StepFlags { warm_up, slo, outputs, .. } = &sending.steps;
-    let plan = Plan { warm_up: warm_up.unwrap_or_default(), ..plan };
+    let plan = LoadPlan { warm_up: warm_up.unwrap_or_default(), ..plan };
     let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: sending.hdr.clone() };
     single::run(global, plan, &cluster, wants, background).await
 }
 
 /// Runs a plan of a command without several rates.
-async fn once(global: &Global, reporting: &Reporting, plan: Plan) -> Result<ExitCode, ExitReason> {
+async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<ExitCode, ExitReason> {
     check_json(global.json.as_deref())?;
     let (plan, cluster) = aimed(global, plan).await?;
     if reporting.dry_run {

@@ -20,7 +20,7 @@ use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
-use crate::run::{ActiveRun, Plan};
+use crate::run::{ActiveRun, LoadPlan};
 use crate::server::{self, ForeignCpu, Probe, ServerFigures};
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
 use bench_report::{compose, number};
@@ -65,7 +65,7 @@ pub struct Wants<'a> {
 /// Runs a plan at one rate and reports it.
 pub async fn run(
     global: &Global,
-    plan: Plan,
+    plan: LoadPlan,
     cluster: &admin::ClusterView,
     wants: Wants<'_>,
     background: impl Future<Output = String>,
@@ -136,7 +136,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 }
 
 /// What identifies the run, as a report without figures.
-fn described(plan: &Plan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
+fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
     let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
     let described = compare::ComparisonPlan::of_steps(title.into(), subject, plan.threads);
@@ -205,7 +205,7 @@ fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     global.server_pids.iter().map(process).collect()
 }
 
-fn show(global: &Global, sent: &Plan, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
+fn show(global: &Global, sent: &LoadPlan, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let endpoints = sent.endpoints.iter().map(ToString::to_string).collect();
         let (workload, conns, clients) = (sent.name(), sent.conns, sent.clients);

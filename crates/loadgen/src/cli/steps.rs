@@ -21,7 +21,7 @@ pub async fn run(
     global: &Global,
     flags: &StepFlags,
     from: u64,
-    load: run::Plan,
+    load: run::LoadPlan,
 ) -> Result<ExitCode, ExitReason> {
     let rates = of_flags(flags.rates(from))?;
     outputs::check(&flags.outputs)?;

@@ -6,8 +6,8 @@ use super::refusal::{ExitReason, of_flags};
 use super::{measure, plans, progress};
 use crate::agents::AgentPlace;
 use crate::output::text::chain;
-use crate::run::Plan;
-use crate::run::schedule::Pace;
+use crate::run::LoadPlan;
+use crate::run::schedule::RunPace;
 use crate::workload::Workload;
 use crate::workload::ycsb::{Mix, Ycsb};
 use bytes::Bytes;
@@ -49,20 +49,20 @@ fn loads(flags: &YcsbFlags, place: AgentPlace) -> bool {
 }
 
 /// Loads the records, unless they are there or another load generator does it, and plans the measurement.
-pub async fn loaded(global: &Global, flags: &YcsbFlags, place: AgentPlace) -> Result<Plan, ExitReason> {
+pub async fn loaded(global: &Global, flags: &YcsbFlags, place: AgentPlace) -> Result<LoadPlan, ExitReason> {
     let ycsb = of_flags(workload(flags, place))?;
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
     let plan = of_flags(planned(Workload::Ycsb(ycsb.clone())))?;
     if loads(flags, place) && !flags.sending.dry_run {
         let workload = Workload::Ycsb(ycsb.load_phase());
-        let (total, pace) = (flags.records, Pace::Unlimited);
-        load(global, Plan { workload, total, seconds_max: None, pace, ..plan.clone() }, "records").await?;
+        let (total, pace) = (flags.records, RunPace::Unlimited);
+        load(global, LoadPlan { workload, total, seconds_max: None, pace, ..plan.clone() }, "records").await?;
     }
     Ok(plan)
 }
 
 /// Sends a load that creates what a measurement works on, each operation of which must succeed.
-pub async fn load(global: &Global, load: Plan, what: &str) -> Result<(), ExitReason> {
+pub async fn load(global: &Global, load: LoadPlan, what: &str) -> Result<(), ExitReason> {
     let total = load.total;
     let prepared = progress::prepared(load).await?;
     let loaded = progress::run(prepared.begin(), std::future::pending()).await;

@@ -5,7 +5,7 @@
 //!     └──headers that end the stream──▶ failure
 //! ```
 
-use crate::client::failure::Failure;
+use crate::client::failure::CallFailure;
 use crate::client::reply::{CompleteReply, PartialReply, verdict};
 use bytes::Bytes;
 use h2::RecvStream;
@@ -61,7 +61,7 @@ impl SentCall {
         &mut self,
         replies: ReplyCount,
         context: &mut Context<'_>,
-    ) -> Poll<Result<CompleteReply, Failure>> {
+    ) -> Poll<Result<CompleteReply, CallFailure>> {
         if let CallStage::Sent(response) = &mut self.stage {
             let response = match ready!(Pin::new(response).poll(context)) {
                 Ok(response) => response,
@@ -89,7 +89,7 @@ fn read_to_end(
     data_is_over: &mut bool,
     reply: &mut PartialReply,
     context: &mut Context<'_>,
-) -> Poll<Result<(), Failure>> {
+) -> Poll<Result<(), CallFailure>> {
     while !*data_is_over {
         match ready!(stream.poll_data(context)) {
             Some(Ok(piece)) => {
@@ -103,24 +103,24 @@ fn read_to_end(
     }
     Poll::Ready(match ready!(stream.poll_trailers(context)) {
         Ok(Some(trailers)) => verdict(&trailers),
-        Ok(None) => Err(Failure::protocol("reply ended without trailers")),
+        Ok(None) => Err(CallFailure::protocol("reply ended without trailers")),
         Err(error) => Err(broken(&error)),
     })
 }
 
 /// The body that follows the headers, or the failure that the headers report.
-pub fn body_of(response: Response<RecvStream>) -> Result<RecvStream, Failure> {
+pub fn body_of(response: Response<RecvStream>) -> Result<RecvStream, CallFailure> {
     if response.status() != StatusCode::OK {
-        return Err(Failure::unavailable(format!("HTTP status {}", response.status().as_u16())));
+        return Err(CallFailure::unavailable(format!("HTTP status {}", response.status().as_u16())));
     }
     if response.body().is_end_stream() {
         verdict(response.headers())?;
-        return Err(Failure::protocol("reply says OK and holds no message"));
+        return Err(CallFailure::protocol("reply says OK and holds no message"));
     }
     Ok(response.into_body())
 }
 
 /// The stream or its connection ended before the reply: the server may have executed the request.
-pub fn broken(error: &h2::Error) -> Failure {
-    Failure::unavailable(format!("connection: {error}"))
+pub fn broken(error: &h2::Error) -> CallFailure {
+    CallFailure::unavailable(format!("connection: {error}"))
 }

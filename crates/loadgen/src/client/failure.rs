@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CallFailure {
     pub code: Code,
     pub message: String,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for Code {
     }
 }
 
-impl Failure {
+impl CallFailure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -47,13 +47,13 @@ impl Failure {
     }
 }
 
-impl From<tonic::Status> for Failure {
+impl From<tonic::Status> for CallFailure {
     fn from(status: tonic::Status) -> Self {
         Self::new(Code(status.code() as u16), status.message())
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CallFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.code, self.message)
     }

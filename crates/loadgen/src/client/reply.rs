@@ -3,7 +3,7 @@
 //!
 //! Only the first bytes of a body are kept, so memory does not grow with the reply.
 
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use api::grpc::{PREFIX_BYTES, Prefix};
 use http::HeaderMap;
 
@@ -42,17 +42,17 @@ impl PartialReply {
     }
 
     /// Checks a unary reply whose trailers have status OK.
-    pub fn finish(&self) -> Result<CompleteReply, Failure> {
+    pub fn finish(&self) -> Result<CompleteReply, CallFailure> {
         let head = &self.head[..usize::from(self.head_len)];
         let Some(prefix) = Prefix::of(head) else {
-            return Err(Failure::protocol(format!("reply of {} bytes holds no message", self.body_bytes)));
+            return Err(CallFailure::protocol(format!("reply of {} bytes holds no message", self.body_bytes)));
         };
         if prefix.is_compressed {
-            return Err(Failure::protocol("reply is compressed, which was not asked for"));
+            return Err(CallFailure::protocol("reply is compressed, which was not asked for"));
         }
         let (length, got) = (prefix.message_bytes, self.body_bytes);
         if (PREFIX_BYTES + length) as u64 != got {
-            return Err(Failure::protocol(format!(
+            return Err(CallFailure::protocol(format!(
                 "reply says {length} bytes and has {got} with its prefix"
             )));
         }
@@ -67,9 +67,9 @@ impl PartialReply {
 }
 
 /// The status in the trailers, or in the headers of a reply without a body.
-pub fn verdict(trailers: &HeaderMap) -> Result<(), Failure> {
+pub fn verdict(trailers: &HeaderMap) -> Result<(), CallFailure> {
     let Some(status) = trailers.get("grpc-status") else {
-        return Err(Failure::protocol("reply ended without grpc-status"));
+        return Err(CallFailure::protocol("reply ended without grpc-status"));
     };
     let code = status.to_str().ok().and_then(|text| text.parse().ok()).map_or(Code::UNKNOWN, Code);
     if code == Code::OK {
@@ -77,7 +77,7 @@ pub fn verdict(trailers: &HeaderMap) -> Result<(), Failure> {
     }
     let message =
         trailers.get("grpc-message").map_or_else(String::new, |raw| percent_decoded(raw.as_bytes()));
-    Err(Failure::new(code, message))
+    Err(CallFailure::new(code, message))
 }
 
 /// Decodes gRPC's percent encoding of a status message; invalid sequences stay unchanged.

@@ -4,7 +4,7 @@
 
 use crate::client::call::{body_of, broken};
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::Failure;
+use crate::client::failure::CallFailure;
 use crate::client::link;
 use crate::client::reply::verdict;
 use crate::workload::frame::Template;
@@ -33,42 +33,42 @@ enum Responses {
 
 impl ClientWatchStream {
     /// Opens a stream once the server has room for it.
-    pub async fn open(endpoint: &Endpoint, connection: &SendRequest<Bytes>) -> Result<Self, Failure> {
+    pub async fn open(endpoint: &Endpoint, connection: &SendRequest<Bytes>) -> Result<Self, CallFailure> {
         let request =
-            link::request(endpoint, PATH).map_err(|error| Failure::unavailable(error.to_string()))?;
+            link::request(endpoint, PATH).map_err(|error| CallFailure::unavailable(error.to_string()))?;
         let mut connection = connection.clone().ready().await.map_err(|error| broken(&error))?;
         let (response, requests) = connection.send_request(request, false).map_err(|error| broken(&error))?;
         Ok(Self { requests, responses: Responses::Awaited(response), buffer: BytesMut::new() })
     }
 
     /// Queues the creation of a watcher.
-    pub fn create(&mut self, request: WatchCreateRequest) -> Result<(), Failure> {
+    pub fn create(&mut self, request: WatchCreateRequest) -> Result<(), CallFailure> {
         let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
         let frame = Template::constant(&request).fill(|_, _, _| ());
         self.requests.send_data(frame, false).map_err(|error| broken(&error))
     }
 
     /// The next response. A stream that the server ended is a failure.
-    pub async fn next(&mut self) -> Result<WatchResponse, Failure> {
+    pub async fn next(&mut self) -> Result<WatchResponse, CallFailure> {
         loop {
             if let Some(message) = self.take_message()? {
                 let decoded = WatchResponse::decode(message);
-                return decoded.map_err(|error| Failure::protocol(format!("watch response: {error}")));
+                return decoded.map_err(|error| CallFailure::protocol(format!("watch response: {error}")));
             }
             self.read().await?;
         }
     }
 
     /// The first message of the buffer, if it is complete.
-    fn take_message(&mut self) -> Result<Option<Bytes>, Failure> {
+    fn take_message(&mut self) -> Result<Option<Bytes>, CallFailure> {
         if Prefix::of(&self.buffer).is_some_and(|prefix| prefix.is_compressed) {
-            return Err(Failure::protocol("watch response is compressed, which was not asked for"));
+            return Err(CallFailure::protocol("watch response is compressed, which was not asked for"));
         }
         Ok(api::grpc::take(&mut self.buffer).map(|(_, message)| message))
     }
 
     /// Reads the next piece of the body into the buffer.
-    async fn read(&mut self) -> Result<(), Failure> {
+    async fn read(&mut self) -> Result<(), CallFailure> {
         let body = match &mut self.responses {
             Responses::Body(body) => body,
             Responses::Awaited(response) => {
@@ -88,7 +88,7 @@ impl ClientWatchStream {
             None => {
                 let trailers = body.trailers().await.map_err(|error| broken(&error))?;
                 trailers.as_ref().map_or(Ok(()), verdict)?;
-                Err(Failure::unavailable("the server ended the watch stream"))
+                Err(CallFailure::unavailable("the server ended the watch stream"))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The workload that a row of a suite describes.
 
-use crate::run::watchers::{Awaits, Watching};
-use crate::workload::keys::{Order, varint_bytes_max};
+use crate::run::watchers::{Awaits, OpenWatchers};
+use crate::workload::keys::{KeyOrder, varint_bytes_max};
 use crate::workload::stm::{Isolation, KEY_BYTES, Locker, Stm};
 use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
@@ -29,7 +29,7 @@ pub struct PreparedRow {
 }
 
 /// The watchers of a row, of which a run awaits at most `total` events from history.
-pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<Watching> {
+pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<OpenWatchers> {
     let awaits = match spec.operation {
         RowOperation::Watch => Awaits::Puts,
         RowOperation::WatchHistory => {
@@ -47,7 +47,7 @@ pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<Wa
     };
     let &RowSpec { streams, watchers_per_stream: per_stream, .. } = spec;
     let keys = watched_keys(spec, prepared);
-    (streams > 0).then_some(Watching {
+    (streams > 0).then_some(OpenWatchers {
         streams,
         per_stream,
         keys,
@@ -102,7 +102,7 @@ fn writes(spec: &RowSpec, prepared: &PreparedRow) -> Writes {
     let prefix = prepared.prefix.clone();
     let number_bytes = varint_bytes_max(key_space);
     assert!(key_bytes >= prefix.len() + number_bytes, "a key holds its prefix and its number");
-    Writes { key_bytes, value_bytes, prefix, key_space, order: Order::Sequential, values, seed: SEED }
+    Writes { key_bytes, value_bytes, prefix, key_space, order: KeyOrder::Sequential, values, seed: SEED }
 }
 
 /// Whether the keys of a row have room for a prefix; if not, the reason.

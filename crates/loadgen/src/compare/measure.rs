@@ -49,7 +49,7 @@ pub struct Cost {
 }
 
 /// Executes one run against the side.
-pub async fn run(side: &Side, plan: run::Plan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
+pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
     let watchers = plan.watching.as_ref().map_or(0, |watching| watching.streams * watching.per_stream);

@@ -11,7 +11,7 @@ use crate::client::endpoint::Endpoint;
 use crate::output::text::chain;
 use crate::run;
 use crate::run::gateway;
-use crate::run::schedule::Pace;
+use crate::run::schedule::RunPace;
 use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowTarget};
 use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
@@ -361,7 +361,7 @@ impl Runner {
         to: &[Endpoint],
     ) -> Result<u64, Error> {
         let events = load::events(&row.spec, &self.prepared);
-        let mut run = run::Plan::new(to[0].clone(), events, row.spec.total);
+        let mut run = run::LoadPlan::new(to[0].clone(), events, row.spec.total);
         run.endpoints = to.to_vec();
         (run.conns, run.clients, run.threads) = (HISTORY_CONNS, HISTORY_CLIENTS, plan.threads);
         run.request_timeout = Some(REQUEST_TIMEOUT);
@@ -388,8 +388,8 @@ impl Runner {
         let mut whole: Option<Cost> = None;
         for endpoints in parts {
             let workload = load::workload(&row.spec, &self.prepared);
-            let mut run = run::Plan::new(endpoints[0].clone(), workload, total);
-            run.pace = row.spec.rate.map_or(Pace::Unlimited, Pace::Open);
+            let mut run = run::LoadPlan::new(endpoints[0].clone(), workload, total);
+            run.pace = row.spec.rate.map_or(RunPace::Unlimited, RunPace::Open);
             run.watching = load::watching(&row.spec, &self.prepared, total);
             run.endpoints = endpoints;
             run.protocol = row.spec.protocol;

@@ -10,7 +10,7 @@ use super::plan::{ComparisonPlan, ComparisonStep, Monitor, Subject};
 use super::side::Side;
 use crate::run;
 use crate::run::results::{KindResults, Measurement};
-use crate::run::schedule::Pace;
+use crate::run::schedule::RunPace;
 use crate::server::ServerFigures;
 use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
@@ -33,7 +33,7 @@ pub struct SteppedLoad {
     pub step: Duration,
     pub warm_up: Duration,
     /// Total, pace and endpoints are set per step.
-    pub load: run::Plan,
+    pub load: run::LoadPlan,
     /// The description of its rows in the report.
     pub spec: RowSpec,
     pub title: String,
@@ -164,9 +164,9 @@ async fn one(
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<TrialOutcome, String> {
-    let load = run::Plan {
+    let load = run::LoadPlan {
         total: ((rate * stepped.step.as_secs_f64()).round() as u64).max(1),
-        pace: Pace::Open(rate),
+        pace: RunPace::Open(rate),
         seconds_max: Some(stepped.step * 2),
         warm_up: stepped.warm_up,
         ..stepped.load.clone()

@@ -192,7 +192,7 @@ impl TextOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::failure::{Code, Failure};
+    use crate::client::failure::{Code, CallFailure};
     use crate::run::recorder::{CallSample, FailedCalls, Tally};
     use crate::run::results::Measurement;
     use crate::server::ProcessFigures;
@@ -260,9 +260,9 @@ Client:
     fn errors_follow_the_distribution_grouped_by_code() {
         let mut measurement = measurement();
         for _ in 0..3 {
-            measurement.tally.failed(&Failure::unavailable("etcdserver: no leader"));
+            measurement.tally.failed(&CallFailure::unavailable("etcdserver: no leader"));
         }
-        measurement.tally.failed(&Failure::new(Code(8), "etcdserver: too many requests"));
+        measurement.tally.failed(&CallFailure::new(Code(8), "etcdserver: too many requests"));
         let text = text(&Summary::of(&measurement), None, SHORT);
         let expected = "\nError distribution:\n  [1]\tResourceExhausted: etcdserver: too many requests\n  \
                         [3]\tUnavailable: etcdserver: no leader\n\nClient:\n";
@@ -272,7 +272,7 @@ Client:
     #[test]
     fn failed_calls_stand_next_to_the_percentiles_and_unanswered_ones_are_among_them() {
         let mut measurement = measurement();
-        let failure = Failure::new(Code(4), "no answer within 2s");
+        let failure = CallFailure::new(Code(4), "no answer within 2s");
         let unix_second = *measurement.tally.seconds.first_key_value().unwrap().0;
         let wait = |seconds| {
             let latency = Duration::from_secs(seconds);
@@ -295,7 +295,7 @@ Client:
     #[test]
     fn without_any_success_only_the_errors_are_shown() {
         let mut measurement = Measurement { tally: Tally::new(), ..measurement() };
-        measurement.tally.failed(&Failure::unavailable("etcdserver: no leader"));
+        measurement.tally.failed(&CallFailure::unavailable("etcdserver: no leader"));
         let text = text(&Summary::of(&measurement), None, SHORT);
         assert_eq!(text, "\nError distribution:\n  [1]\tUnavailable: etcdserver: no leader\n");
     }

@@ -4,7 +4,7 @@
 
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::client::http1::{Http1, Http1Reply};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::{Control, WorkerCounters};
@@ -85,11 +85,11 @@ pub async fn connect(
 }
 
 impl CallerTask for Conn {
-    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let frame = self.source.borrow_mut().request(position);
         let request = http_request(&self.workload, &self.endpoint, &frame);
         let reply = self.http.call(request).await;
-        let reply = reply.map_err(|error| Failure::unavailable(format!("connection: {error}")))?;
+        let reply = reply.map_err(|error| CallFailure::unavailable(format!("connection: {error}")))?;
         if reply.status != StatusCode::OK {
             return Err(refusal(&reply));
         }
@@ -124,13 +124,13 @@ impl CallerTask for Conn {
 }
 
 /// The gateway's error body: gRPC's code and message as JSON.
-fn refusal(reply: &Http1Reply) -> Failure {
+fn refusal(reply: &Http1Reply) -> CallFailure {
     let said: Option<serde_json::Value> = serde_json::from_slice(&reply.body).ok();
     let field = |name: &str| said.as_ref().and_then(|said| said.get(name));
     let code = field("code").and_then(serde_json::Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let message = field("message").and_then(serde_json::Value::as_str);
     let status = format!("HTTP status {}", reply.status.as_u16());
-    Failure::new(code.map_or(Code::UNKNOWN, Code), message.map_or(status, str::to_owned))
+    CallFailure::new(code.map_or(Code::UNKNOWN, Code), message.map_or(status, str::to_owned))
 }
 
 /// Whether requests of this kind have a form here.
@@ -180,9 +180,9 @@ async fn open(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Plan;
+    use crate::run::LoadPlan;
     use crate::workload::Writes;
-    use crate::workload::keys::Order;
+    use crate::workload::keys::KeyOrder;
     use bench_report::model::RowProtocol;
     use bench_report::model::Values;
     use std::io::{Read, Write};
@@ -211,21 +211,21 @@ mod tests {
         (endpoint, requests)
     }
 
-    fn plan(endpoint: Endpoint) -> Plan {
+    fn plan(endpoint: Endpoint) -> LoadPlan {
         let writes = Writes {
             key_bytes: 2,
             value_bytes: 3,
             prefix: bytes::Bytes::new(),
             key_space: 9,
-            order: Order::Sequential,
+            order: KeyOrder::Sequential,
             values: Values::Same,
             seed: 1,
         };
-        Plan {
+        LoadPlan {
             protocol: RowProtocol::HttpJson,
             conns: 3,
             clients: 3,
-            ..Plan::new(endpoint, Workload::Put(writes), 30)
+            ..LoadPlan::new(endpoint, Workload::Put(writes), 30)
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_warm_up_uses_the_connections_of_the_run() {
         let (endpoint, requests) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
-        let measurement = Plan { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
+        let measurement = LoadPlan { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
         assert_eq!((measurement.tally.succeeded_len(), measurement.tally.counted_len()), (30, 30));
         assert!(requests.lock().unwrap().len() > 30);
     }
@@ -269,7 +269,7 @@ mod tests {
     fn a_request_without_an_answer_in_time_is_a_failure() {
         let (endpoint, _) = server("");
         let request_timeout = Some(Duration::from_millis(20));
-        let run = Plan { request_timeout, total: 6, ..plan(endpoint) }.start().unwrap();
+        let run = LoadPlan { request_timeout, total: 6, ..plan(endpoint) }.start().unwrap();
         let begin = Instant::now();
         while !run.progress().finished && begin.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(1));
@@ -290,7 +290,7 @@ mod tests {
                 // Closed without an answer.
             }
         });
-        let run = Plan { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();
+        let run = LoadPlan { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();
         let begin = Instant::now();
         while !run.progress().finished && begin.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -305,7 +305,7 @@ mod tests {
         for limit in [None, Some(Duration::from_millis(50))] {
             let (endpoint, _) = server("");
             let patience = Duration::from_millis(150);
-            let run = Plan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
+            let run = LoadPlan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
             if limit.is_none() {
                 std::thread::sleep(Duration::from_millis(200));
                 let of = run.by_endpoint().remove(0).waiting;

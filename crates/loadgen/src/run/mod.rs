@@ -26,7 +26,7 @@ pub mod watchers; // watch streams, and the events that they await
 mod running; // figures so far, and the end
 mod start; // connections and threads
 
-pub use plan::{EndpointTarget, Error, Plan};
+pub use plan::{EndpointTarget, Error, LoadPlan};
 pub(crate) use running::process_cpu;
 pub use running::{ActiveRun, OfEndpoint, RunProgress};
 pub use start::PreparedRun;

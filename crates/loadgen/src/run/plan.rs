@@ -3,9 +3,9 @@
 use crate::client::endpoint::Endpoint;
 use crate::run::gateway;
 use crate::run::recorder::FailedCalls;
-use crate::run::schedule::Pace;
-use crate::run::watchers::{Awaits, Watching};
-use crate::run::worker::Observer;
+use crate::run::schedule::RunPace;
+use crate::run::watchers::{Awaits, OpenWatchers};
+use crate::run::worker::CallObserver;
 use crate::workload::Workload;
 use bench_report::model::{Connect, RowProtocol};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum EndpointTarget {
 
 /// Everything that defines a run.
 #[derive(Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     pub protocol: RowProtocol,
     pub endpoints: Vec<Endpoint>,
     pub target: EndpointTarget,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub total: u64,
     /// No request begins after this time; those in flight are awaited for `patience`.
     pub seconds_max: Option<Duration>,
-    pub pace: Pace,
+    pub pace: RunPace,
     /// Before the run, the load is sent for so long on its connections, and not counted.
     pub warm_up: Duration,
     /// A call without a reply for this long has failed. etcd's tool waits forever.
@@ -48,9 +48,9 @@ pub struct Plan {
     /// The run is given up when no endpoint is reachable for this long. A reply is awaited this long after
     /// the time limit.
     pub patience: Duration,
-    pub observer: Option<Arc<dyn Observer>>,
+    pub observer: Option<Arc<dyn CallObserver>>,
     /// Watchers that are open while the load is sent.
-    pub watching: Option<Watching>,
+    pub watching: Option<OpenWatchers>,
 }
 
 /// Why a run did not begin or did not end.
@@ -66,7 +66,7 @@ pub enum Error {
     Worker(#[source] std::io::Error),
 }
 
-impl Plan {
+impl LoadPlan {
     /// The total of a load that something else ends: its time limit, or watchers that have received their
     /// events.
     pub const OPEN_END: u64 = u64::MAX / 2;
@@ -84,7 +84,7 @@ impl Plan {
             workload,
             total,
             seconds_max: None,
-            pace: Pace::Unlimited,
+            pace: RunPace::Unlimited,
             warm_up: Duration::ZERO,
             request_timeout: None,
             failed_calls: FailedCalls::Apart,
@@ -97,20 +97,20 @@ impl Plan {
     pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Refused(reason));
         match self {
-            Plan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
-            Plan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
-            Plan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
-            Plan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
-            Plan { conns, clients, .. } if conns > clients => {
+            LoadPlan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
+            LoadPlan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
+            LoadPlan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
+            LoadPlan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
+            LoadPlan { conns, clients, .. } if conns > clients => {
                 refuse(format!("{conns} connections are more than {clients} clients can use"))
             }
-            Plan { protocol: RowProtocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
+            LoadPlan { protocol: RowProtocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
                 refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
             }
-            Plan { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
+            LoadPlan { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
                 refuse(format!("{} connects to all endpoints", workload.name()))
             }
-            Plan { target: EndpointTarget::Leader, .. } if !self.can_follow_leader() => {
+            LoadPlan { target: EndpointTarget::Leader, .. } if !self.can_follow_leader() => {
                 refuse("this load cannot follow the leader".into())
             }
             _ => Ok(()),

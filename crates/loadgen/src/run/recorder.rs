@@ -8,7 +8,7 @@
 //! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
 //!   which a connection took it. In a closed loop with room on the connections both are equal.
 
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::stats::slices::Slices;
 use crate::stats::{pairs, percentile};
 use hdrhistogram::Histogram;
@@ -229,18 +229,18 @@ impl Tally {
     }
 
     /// Counts one failed call.
-    pub fn failed(&mut self, failure: &Failure) {
+    pub fn failed(&mut self, failure: &CallFailure) {
         self.failed_times(failure, 1);
     }
 
     /// Counts failed calls of one kind.
-    pub fn failed_times(&mut self, failure: &Failure, times: u64) {
+    pub fn failed_times(&mut self, failure: &CallFailure, times: u64) {
         let entry = self.failures.entry(failure.code);
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
     /// Counts the call of a position, which failed after this wait.
-    pub fn failed_at(&mut self, position: u64, failure: &Failure, wait: &CallSample, counted: FailedCalls) {
+    pub fn failed_at(&mut self, position: u64, failure: &CallFailure, wait: &CallSample, counted: FailedCalls) {
         self.failed(failure);
         self.failed_ns.record(nanos(wait.latency)).expect(RESIZES);
         match counted {
@@ -487,7 +487,7 @@ mod tests {
     fn waits_of_failed_calls_are_latencies_only_if_the_run_asks_for_it() {
         for (counted, latencies) in [(FailedCalls::Apart, 2), (FailedCalls::Included, 3)] {
             let mut tally = tally(&[1, 1]);
-            tally.failed_at(7, &Failure::unavailable("gone"), &wait(2), counted);
+            tally.failed_at(7, &CallFailure::unavailable("gone"), &wait(2), counted);
             assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.failed_len()), (2, latencies, 1));
             assert!(tally.failed_ns.max() >= 1_990_000_000 && tally.failed_ns.len() == 1);
         }
@@ -516,10 +516,10 @@ mod tests {
     #[test]
     fn failures_are_grouped_by_code_with_the_first_message() {
         let mut tally = Tally::new();
-        tally.failed(&Failure::unavailable("etcdserver: no leader"));
-        tally.failed(&Failure::unavailable("etcdserver: leader changed"));
+        tally.failed(&CallFailure::unavailable("etcdserver: no leader"));
+        tally.failed(&CallFailure::unavailable("etcdserver: leader changed"));
         let mut other = Tally::new();
-        other.failed(&Failure::new(Code(8), "etcdserver: mvcc: database space exceeded"));
+        other.failed(&CallFailure::new(Code(8), "etcdserver: mvcc: database space exceeded"));
         tally.merge(&other);
         let grouped: Vec<_> = tally
             .failures

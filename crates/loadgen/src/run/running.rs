@@ -1,10 +1,10 @@
 //! A run in progress: its figures so far, and the measurement at its end.
 
 use super::leader::LeaderWatch;
-use super::plan::{Error, Plan};
+use super::plan::{Error, LoadPlan};
 use super::recorder::{Start, Tally};
 use super::results::{KindResults, Measurement, MergedResults, Role, ThreadEnded};
-use super::schedule::{Pace, Schedule};
+use super::schedule::{RunPace, Schedule};
 use super::watchers::{self, Awaits, Ledger};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::Code;
@@ -30,7 +30,7 @@ pub(super) struct Thread {
 
 /// A run in progress.
 pub struct ActiveRun {
-    pub(super) plan: Plan,
+    pub(super) plan: LoadPlan,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<Thread>,
     pub(super) schedule: Arc<Schedule>,
@@ -101,7 +101,7 @@ impl ActiveRun {
         let failed: u64 = self.counters().map(WorkerCounters::failed).sum();
         let total = match (self.total(), self.plan.seconds_max) {
             // As many as the rest of the time will bring at the rate so far.
-            (Plan::OPEN_END, Some(seconds)) => {
+            (LoadPlan::OPEN_END, Some(seconds)) => {
                 let passed = self.start.elapsed().as_secs_f64() / seconds.as_secs_f64();
                 ((answered + failed) as f64 / passed.clamp(1e-3, 1.0)) as u64
             }
@@ -166,9 +166,9 @@ impl ActiveRun {
             conns: self.plan.conns,
             closed_loop: matches!(self.plan.pace, Pace::Unlimited | Pace::AtMost(_)),
             intended_per_second: match self.plan.pace {
-                Pace::Unlimited => None,
-                Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),
-                Pace::Stages(stages) => Some(stages.total() as f64 / stages.duration().as_secs_f64()),
+                RunPace::Unlimited => None,
+                RunPace::AtMost(per_second) | RunPace::Open(per_second) => Some(per_second),
+                RunPace::Stages(stages) => Some(stages.total() as f64 / stages.duration().as_secs_f64()),
             },
             ..Measurement::default()
         };
@@ -212,7 +212,7 @@ impl ActiveRun {
         let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
         // Of a load without an end: what was due.
         let due = ended + measurement.tally.unanswered.count;
-        measurement.planned = if planned == Plan::OPEN_END { due } else { planned };
+        measurement.planned = if planned == LoadPlan::OPEN_END { due } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
         let is_short = measurement.partial.is_none() && ended < measurement.planned;
         measurement.capped = is_short && self.plan.seconds_max.is_some() && !is_sent;
@@ -220,7 +220,7 @@ impl ActiveRun {
     }
 }
 
-impl Plan {
+impl LoadPlan {
     /// The results that are reported apart.
     fn parts(
         &self,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The pace of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum RunPace {
     /// As fast as replies arrive.
     Unlimited,
     /// At most so many per second; latency counts from the sending.
@@ -31,7 +31,7 @@ pub enum Pace {
 pub struct Schedule {
     total: u64,
     taken: AtomicU64,
-    pace: Pace,
+    pace: RunPace,
     start: Instant,
     /// No turns are assigned after this time, even if some are left.
     until: Option<Instant>,
@@ -50,13 +50,13 @@ pub struct SendSlot {
     pub from_due: bool,
 }
 
-impl Pace {
+impl RunPace {
     /// When the request at a position is due in an open loop, since the start.
     fn when(&self, position: u64) -> Duration {
         match self {
-            Pace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
-            Pace::Stages(stages) => stages.when(position),
-            Pace::Unlimited | Pace::AtMost(_) => Duration::ZERO,
+            RunPace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
+            RunPace::Stages(stages) => stages.when(position),
+            RunPace::Unlimited | RunPace::AtMost(_) => Duration::ZERO,
         }
     }
 }
@@ -70,7 +70,7 @@ impl SendSlot {
 
 impl Schedule {
     /// `start` is the moment that an open loop counts from.
-    pub fn new(total: u64, pace: Pace, start: Instant) -> Self {
+    pub fn new(total: u64, pace: RunPace, start: Instant) -> Self {
         Self { total, taken: AtomicU64::new(0), pace, start, until: None, token_at: AtomicU64::new(0) }
     }
 
@@ -100,9 +100,9 @@ impl Schedule {
             return None;
         }
         let (due, from_due) = match self.pace {
-            Pace::Unlimited => (None, false),
-            Pace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
-            Pace::Open(_) | Pace::Stages(_) => (Some(self.start + self.pace.when(position)), true),
+            RunPace::Unlimited => (None, false),
+            RunPace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
+            RunPace::Open(_) | RunPace::Stages(_) => (Some(self.start + self.pace.when(position)), true),
         };
         // A turn after the time limit would keep its caller, and the run, waiting for it.
         let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
@@ -122,9 +122,9 @@ impl Schedule {
         let passed = end.saturating_duration_since(self.start);
         let ended = ended.saturating_duration_since(self.start);
         let due = match self.pace {
-            Pace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
-            Pace::Stages(stages) => stages.due(passed),
-            Pace::Unlimited | Pace::AtMost(_) => 0,
+            RunPace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
+            RunPace::Stages(stages) => stages.due(passed),
+            RunPace::Unlimited | RunPace::AtMost(_) => 0,
         };
         let (from, to) = (self.taken.load(Relaxed), due.min(self.total));
         let pace = self.pace;
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn turns_are_numbered_without_gaps_and_end_at_the_total() {
         let start = Instant::now();
-        let schedule = Schedule::new(3, Pace::Unlimited, start);
+        let schedule = Schedule::new(3, RunPace::Unlimited, start);
         let positions: Vec<_> =
             std::iter::from_fn(|| schedule.take(start)).map(|turn| turn.position).collect();
         assert_eq!(positions, [0, 1, 2]);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_limited_rate_spaces_turns_evenly_and_starts_at_once() {
         let start = Instant::now();
-        let schedule = Schedule::new(4, Pace::AtMost(100.0), start);
+        let schedule = Schedule::new(4, RunPace::AtMost(100.0), start);
         let dues: Vec<_> =
             std::iter::from_fn(|| schedule.take(start)).map(|turn| millis(start, turn)).collect();
         assert_eq!(dues, [None, Some(10), Some(20), Some(30)]);
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn unused_tokens_do_not_accumulate() {
         let start = Instant::now();
-        let schedule = Schedule::new(10, Pace::AtMost(100.0), start);
+        let schedule = Schedule::new(10, RunPace::AtMost(100.0), start);
         let late = start + Duration::from_secs(5);
         let dues: Vec<_> = (0..3).map(|_| millis(start, schedule.take(late).expect("ten turns"))).collect();
         assert_eq!(dues, [None, Some(5010), Some(5020)]);
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn turns_of_an_open_loop_are_due_by_the_clock_and_not_by_replies() {
         let start = Instant::now();
-        let schedule = Schedule::new(10, Pace::Open(1000.0), start);
+        let schedule = Schedule::new(10, RunPace::Open(1000.0), start);
         let late = start + Duration::from_secs(5);
         for position in 0..5 {
             let turn = schedule.take(late).expect("ten turns");
@@ -204,7 +204,7 @@ mod tests {
     fn a_schedule_ends_at_its_time_limit_even_if_turns_are_left() {
         let start = Instant::now();
         let until = start + Duration::from_secs(1);
-        let schedule = Schedule::new(10, Pace::Unlimited, start).until(Some(until));
+        let schedule = Schedule::new(10, RunPace::Unlimited, start).until(Some(until));
         assert!(schedule.take(start).is_some());
         assert_eq!(schedule.take(until), None);
     }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn no_turn_is_due_after_the_time_limit() {
         let start = Instant::now();
-        for pace in [Pace::Open(10.0), Pace::AtMost(10.0)] {
+        for pace in [RunPace::Open(10.0), RunPace::AtMost(10.0)] {
             let schedule = Schedule::new(10, pace, start).until(Some(start + Duration::from_millis(250)));
             let taken = std::iter::from_fn(|| schedule.take(start)).count();
             assert_eq!(taken, 3, "{pace:?}");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn threads_share_one_rate() {
         let start = Instant::now();
-        let schedule = Schedule::new(400, Pace::AtMost(1000.0), start);
+        let schedule = Schedule::new(400, RunPace::AtMost(1000.0), start);
         let mut dues: Vec<u128> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|_| {

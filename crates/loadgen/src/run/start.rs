@@ -8,7 +8,7 @@ use super::callers::tasks::{Tasks, Terms};
 use super::callers::ycsb::YcsbCaller;
 use super::gateway;
 use super::leader::LeaderWatch;
-use super::plan::{EndpointTarget, Error, Plan};
+use super::plan::{EndpointTarget, Error, LoadPlan};
 use super::results::{Measurement, Role, ThreadEnded, ThreadTallies};
 use super::running::{ActiveRun, Begin, Thread, process_cpu};
 use super::schedule::Schedule;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// A run whose connections and watchers are open.
 pub struct PreparedRun {
-    plan: Plan,
+    plan: LoadPlan,
     control: Arc<Control>,
     threads: Vec<Thread>,
     ledger: Option<Arc<Ledger>>,
@@ -61,7 +61,7 @@ enum Carrier {
     Watchers(Option<Box<Watchers>>),
 }
 
-impl Plan {
+impl LoadPlan {
     /// Opens all connections and watchers.
     pub fn prepare(mut self) -> Result<PreparedRun, Error> {
         self.check()?;

@@ -25,7 +25,7 @@ mod actors; // use the cluster
 
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::run::schedule::{Pace, Schedule};
+use crate::run::schedule::{RunPace, Schedule};
 use actors::client::{ClientShared, VerifyClient};
 use actors::feed::Feed;
 use actors::lessee::Lessee;
@@ -172,7 +172,7 @@ impl Verification {
         let (messages, received) = mpsc::channel(MESSAGES_MAX);
         let start = Instant::now();
         let names = KeyNames::new(format!("{}{:016x}/", settings.prefix, rand::random::<u64>()));
-        let schedule = Schedule::new(u64::MAX / 2, Pace::AtMost(settings.rate), start);
+        let schedule = Schedule::new(u64::MAX / 2, RunPace::AtMost(settings.rate), start);
         let mut feeds = JoinSet::new();
         for (watcher, channel) in channels.iter().enumerate() {
             let (channel, names, messages) = (channel.clone(), names.clone(), messages.clone());

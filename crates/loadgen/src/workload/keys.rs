@@ -15,7 +15,7 @@ pub const VARINT_BYTES_MAX: usize = 10;
 
 /// In which order the numbers of a key space come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum KeyOrder {
     /// 0, 1, 2, … and from the beginning again.
     Sequential,
     /// Uniform, with repetition.
@@ -37,12 +37,12 @@ enum KeySource {
 
 impl KeySequence {
     /// Only random keys use `seed`.
-    pub fn new(order: Order, space: u64, key_bytes: usize, seed: u64) -> Self {
+    pub fn new(order: KeyOrder, space: u64, key_bytes: usize, seed: u64) -> Self {
         assert!(space > 0, "a key space holds at least one key");
         assert!(key_bytes >= varint_bytes_max(space), "the settings refuse keys shorter than their number");
         let source = match order {
-            Order::Sequential => KeySource::Sequential { last: Varint::of(space - 1) },
-            Order::Random => {
+            KeyOrder::Sequential => KeySource::Sequential { last: Varint::of(space - 1) },
+            KeyOrder::Random => {
                 KeySource::Random { rng: SmallRng::seed_from_u64(seed), previous: vec![0; key_bytes] }
             }
         };
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn sequential_keys_wrap_around_and_keep_what_the_longest_number_left() {
-        let mut keys = KeySequence::new(Order::Sequential, 65, 4, 0);
+        let mut keys = KeySequence::new(KeyOrder::Sequential, 65, 4, 0);
         let mut key = [0xff; 4];
         for (position, expected) in [
             (0, "00000000"),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_key_space_of_one_is_one_key_in_either_order() {
-        for order in [Order::Sequential, Order::Random] {
+        for order in [KeyOrder::Sequential, KeyOrder::Random] {
             let mut keys = KeySequence::new(order, 1, 8, 1);
             for position in 0..100 {
                 let mut key = [0xff; 8];
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn random_keys_cover_the_space_and_repeat_with_the_seed() {
         let draw = |seed| {
-            let mut keys = KeySequence::new(Order::Random, 50, 8, seed);
+            let mut keys = KeySequence::new(KeyOrder::Random, 50, 8, seed);
             (0..2_000)
                 .map(|position| {
                     let mut key = [0; 8];

@@ -14,7 +14,7 @@ use api::etcdserverpb::{LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnReque
 use bench_report::model::Values;
 use bytes::Bytes;
 use frame::Template;
-use keys::{KeySequence, Order};
+use keys::{KeySequence, KeyOrder};
 use kubernetes::Kubernetes;
 use prost::Message;
 use rand::rngs::SmallRng;
@@ -98,7 +98,7 @@ pub struct Writes {
     pub prefix: Bytes,
     /// How many numbers the keys are made of.
     pub key_space: u64,
-    pub order: Order,
+    pub order: KeyOrder,
     pub values: Values,
     /// Chooses the bytes of values and the random keys.
     pub seed: u64,
@@ -352,7 +352,7 @@ mod tests {
             value_bytes: 16,
             prefix: Bytes::new(),
             key_space,
-            order: Order::Sequential,
+            order: KeyOrder::Sequential,
             values: Values::Same,
             seed: 1,
         }

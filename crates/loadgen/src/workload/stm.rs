@@ -13,7 +13,7 @@
 //!
 //! Must not depend on connections or time.
 
-use crate::workload::keys::{KeySequence, Order};
+use crate::workload::keys::{KeySequence, KeyOrder};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
@@ -99,7 +99,7 @@ impl Stm {
         while numbers.len() < self.keys_per_txn {
             numbers.insert(random.random_range(0..self.keys));
         }
-        let mut names = KeySequence::new(Order::Sequential, self.keys, KEY_BYTES - self.prefix.len(), 0);
+        let mut names = KeySequence::new(KeyOrder::Sequential, self.keys, KEY_BYTES - self.prefix.len(), 0);
         let keys = numbers.into_iter().map(|number| {
             let mut key = vec![0; KEY_BYTES];
             key[..self.prefix.len()].copy_from_slice(&self.prefix);

@@ -13,10 +13,10 @@ use crate::cli::progress::{INTERRUPTED, interrupted};
 use crate::cli::refusal::ExitReason;
 use crate::cli::terminal::note;
 use crate::cli::{access, ycsb};
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::output::text::chain;
 use crate::run::results::Measurement;
-use crate::run::{ActiveRun, Plan, PreparedRun};
+use crate::run::{ActiveRun, LoadPlan, PreparedRun};
 use crate::server::machine;
 use crate::workload::kubernetes::Kubernetes;
 use std::process::ExitCode;
@@ -154,7 +154,7 @@ async fn followed(line: &mut AgentLine, run: &ActiveRun) {
 fn count_lost(cluster: &Kubernetes, measurement: &mut Measurement) {
     let (expected, received) = cluster.events();
     if measurement.partial.is_none() && received < expected {
-        let failure = Failure::new(Code::DEADLINE_EXCEEDED, "an event was not received by its watcher");
+        let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "an event was not received by its watcher");
         measurement.tally.failed_times(&failure, expected - received);
     }
 }
@@ -170,7 +170,7 @@ async fn prepared(
 }
 
 /// The plan of a command line. What it works on exists afterwards.
-async fn planned(arguments: Vec<String>, place: AgentPlace) -> Result<(Plan, Option<Kubernetes>), String> {
+async fn planned(arguments: Vec<String>, place: AgentPlace) -> Result<(LoadPlan, Option<Kubernetes>), String> {
     let arguments = std::iter::once("loadgen".to_owned()).chain(arguments).map(Into::into).collect();
     let mut cli = Cli::read(arguments).map_err(|error| error.to_string())?;
     check(&cli.command)?;
@@ -194,7 +194,7 @@ async fn plan_of(
     global: &Global,
     command: &Command,
     place: AgentPlace,
-) -> Result<(Plan, Option<Kubernetes>), String> {
+) -> Result<(LoadPlan, Option<Kubernetes>), String> {
     let endpoints = || global.endpoints.clone();
     let plan = match command {
         Command::Put(flags) => plans::plan(global, endpoints(), plans::put(flags)?, &flags.sending),

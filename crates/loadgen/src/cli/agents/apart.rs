@@ -1,6 +1,6 @@
 //! Keys that differ from agent to agent: watchers of one agent must not receive the events of another one.
 
-use crate::run::Plan;
+use crate::run::LoadPlan;
 use crate::workload::Workload;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const OWN_BYTES: usize = 8;
 const KEY_BYTES_MIN: usize = OWN_BYTES + 10;
 
 /// The plan of `watch` with keys of this agent alone.
-pub fn watched(mut plan: Plan) -> Result<Plan, String> {
+pub fn watched(mut plan: LoadPlan) -> Result<LoadPlan, String> {
     let own: [u8; OWN_BYTES] = rand::random();
     let Some(watching) = &mut plan.watching else { return Ok(plan) };
     let key = |key: &Bytes| {

@@ -77,9 +77,9 @@ impl FromStr for Limit {
 mod tests {
     use super::*;
     use crate::cli::plans::row;
-    use crate::client::failure::Failure;
+    use crate::client::failure::CallFailure;
     use crate::output::summary::Summary;
-    use crate::run::Plan;
+    use crate::run::LoadPlan;
     use crate::run::recorder::{CallSample, Tally};
     use crate::workload::Workload;
     use std::time::Duration;
@@ -91,7 +91,7 @@ mod tests {
         (1..=200).for_each(|ms| tally.succeeded(1, Duration::from_millis(ms), 0));
         let wall = Duration::from_secs(2);
         let measurement = Measurement { tally, wall, clients: 1, ..Measurement::default() };
-        let plan = Plan::new("h:1".parse().unwrap(), Workload::LeaseKeepAlive([].into()), 200);
+        let plan = LoadPlan::new("h:1".parse().unwrap(), Workload::LeaseKeepAlive([].into()), 200);
         let rows = rows_of_run(&measurement, None, None, &row::spec(&plan), "t");
         // The file has the metrics of the page.
         let (side, summary) = (&rows[0].sides[0], Summary::of(&measurement));
@@ -117,7 +117,7 @@ mod tests {
                 99,
                 &CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 },
             );
-            tally.failed_times(&Failure::unavailable("gone"), failed);
+            tally.failed_times(&CallFailure::unavailable("gone"), failed);
             Measurement { tally, ..Measurement::default() }
         };
         for (limit, failed, met) in [

@@ -2,10 +2,10 @@
 
 use crate::cli::flags::Global;
 use crate::client::admin;
-use crate::run::{EndpointTarget, Plan};
+use crate::run::{EndpointTarget, LoadPlan};
 
 /// Surveys the cluster, and selects the endpoints of a plan.
-pub async fn aimed(global: &Global, mut plan: Plan) -> Result<(Plan, admin::ClusterView), String> {
+pub async fn aimed(global: &Global, mut plan: LoadPlan) -> Result<(LoadPlan, admin::ClusterView), String> {
     let cluster = admin::cluster(&plan.endpoints).await.map_err(|error| error.to_string())?;
     if global.target_leader {
         let leader = cluster.leader().map_err(|error| error.to_string())?;

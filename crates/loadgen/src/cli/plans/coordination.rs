@@ -7,10 +7,10 @@ use crate::cli::flags::coordination::{
 use crate::cli::plans;
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::run::Plan;
-use crate::run::schedule::Pace;
-use crate::run::watchers::{Awaits, Watching};
-use crate::workload::keys::{KeySequence, Order};
+use crate::run::LoadPlan;
+use crate::run::schedule::RunPace;
+use crate::run::watchers::{Awaits, OpenWatchers};
+use crate::workload::keys::{KeySequence, KeyOrder};
 use crate::workload::stm::{Isolation, Locker, Stm};
 use crate::workload::{Workload, position_bytes};
 use api::etcdserverpb::RangeRequest;
@@ -29,14 +29,14 @@ const KEYS_BYTES_MAX: usize = 1 << 30;
 /// A watcher costs about 100 bytes here: 1 GB.
 const WATCHERS_MAX: usize = 10_000_000;
 
-pub fn watch(global: &Global, flags: &WatchFlags) -> Result<Plan, String> {
+pub fn watch(global: &Global, flags: &WatchFlags) -> Result<LoadPlan, String> {
     let &WatchFlags { streams, watch_per_stream, put_total, put_rate, duration, .. } = flags;
     let total = puts(put_total, put_rate, duration)?;
     let watching = watching(streams, watch_per_stream, watched(flags)?);
     let workload = events(&watching.keys, total, WATCH_VALUE_BYTES)?;
     let pace = plans::pace("--put-rate", put_rate, flags.open_loop)?;
     let plan = watched_plan(global, workload, total, pace, watching)?;
-    Ok(Plan { seconds_max: plans::some(duration), ..plan })
+    Ok(LoadPlan { seconds_max: plans::some(duration), ..plan })
 }
 
 /// Puts in all: those of the flag, or those that a rate brings in a time. Two times of each are kept, so
@@ -59,7 +59,7 @@ fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
         return Err(format!("--watched-key-total={watched_key_total} keys of {key_size} bytes are too many"));
     }
     plans::check_keys(key_size, key_space_size)?;
-    let mut names = KeySequence::new(Order::Sequential, key_space_size, key_size, 0);
+    let mut names = KeySequence::new(KeyOrder::Sequential, key_space_size, key_size, 0);
     let mut name = |place: u64| {
         let number = if sequential_keys { place } else { rand::rng().random_range(0..key_space_size) };
         let mut key = vec![0; key_size];
@@ -69,7 +69,7 @@ fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
     Ok((0..watched_key_total as u64).map(&mut name).collect())
 }
 
-pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<Plan, String> {
+pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<LoadPlan, String> {
     let &WatchLatencyFlags { streams, watchers_per_stream, key_size, val_size, prevkv, .. } = flags;
     let &WatchLatencyFlags { put_total, put_rate, duration, .. } = flags;
     let total = puts(put_total, put_rate, duration)?;
@@ -81,9 +81,9 @@ pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<Plan,
     let watching = watching(streams, watchers_per_stream, vec![key.into()]);
     let workload = events(&watching.keys, total, val_size)?;
     let pace = plans::pace("--put-rate", put_rate, flags.open_loop)?;
-    let watching = Watching { prev_kv: prevkv, since_answer: true, ..watching };
+    let watching = OpenWatchers { prev_kv: prevkv, since_answer: true, ..watching };
     let plan = watched_plan(global, workload, total, pace, watching)?;
-    Ok(Plan { seconds_max: plans::some(duration), ..plan })
+    Ok(LoadPlan { seconds_max: plans::some(duration), ..plan })
 }
 
 /// Whether what a load works on is created here: not to show it, and not for agents, which create it.
@@ -92,7 +92,7 @@ fn creates(global: &Global, dry_run: bool) -> bool {
 }
 
 /// Writes the events, then plans the watchers that read them.
-pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, String> {
+pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<LoadPlan, String> {
     let WatchGetFlags { watchers, streams, events, reporting } = flags;
     let (watchers, streams, events) = (*watchers, *streams, *events);
     if streams == 0 || !watchers.is_multiple_of(streams) {
@@ -104,8 +104,8 @@ pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, S
     let key = Bytes::from_static(b"watchkey");
     let watching = watching(streams, watchers / streams, vec![key.clone()]);
     let range = RangeRequest { key: "abc".into(), serializable: true, ..Default::default() };
-    let total = Plan::OPEN_END;
-    let mut plan = watched_plan(global, Workload::Range(range), total, Pace::Unlimited, watching)?;
+    let total = LoadPlan::OPEN_END;
+    let mut plan = watched_plan(global, Workload::Range(range), total, RunPace::Unlimited, watching)?;
     if !creates(global, reporting.dry_run) {
         return Ok(plan);
     }
@@ -122,8 +122,8 @@ pub async fn watch_get(global: &Global, flags: &WatchGetFlags) -> Result<Plan, S
     Ok(plan)
 }
 
-fn watching(streams: usize, per_stream: usize, keys: Vec<Bytes>) -> Watching {
-    Watching {
+fn watching(streams: usize, per_stream: usize, keys: Vec<Bytes>) -> OpenWatchers {
+    OpenWatchers {
         streams,
         per_stream,
         keys: keys.into(),
@@ -151,15 +151,15 @@ fn watched_plan(
     global: &Global,
     workload: Workload,
     total: u64,
-    pace: Pace,
-    watching: Watching,
-) -> Result<Plan, String> {
+    pace: RunPace,
+    watching: OpenWatchers,
+) -> Result<LoadPlan, String> {
     let watchers = watching.streams.saturating_mul(watching.per_stream);
     if watchers == 0 || watchers > WATCHERS_MAX {
         return Err(format!("{watchers} watchers: expected 1 to {WATCHERS_MAX}"));
     }
     let plan = plans::planned(global, global.endpoints.clone(), workload, total, pace)?;
-    Ok(Plan { watching: Some(watching), ..plan })
+    Ok(LoadPlan { watching: Some(watching), ..plan })
 }
 
 /// Grants a lease for each caller.
@@ -167,7 +167,7 @@ pub async fn lease_keepalive(
     global: &Global,
     endpoints: &[Endpoint],
     flags: &LeaseKeepaliveFlags,
-) -> Result<Plan, String> {
+) -> Result<LoadPlan, String> {
     let workload = |leases: Vec<i64>| Workload::LeaseKeepAlive(leases.into());
     let plan = plans::plan(global, endpoints.to_vec(), workload(Vec::new()), &flags.sending)?;
     if !creates(global, flags.sending.dry_run) {
@@ -176,7 +176,7 @@ pub async fn lease_keepalive(
     let first = endpoints.first().ok_or("no endpoint given")?;
     let granted =
         async { admin::AdminClient::connect(first).await?.grant_leases(plan.clients, LEASE_SECONDS).await };
-    Ok(Plan { workload: workload(granted.await.map_err(|error| error.to_string())?), ..plan })
+    Ok(LoadPlan { workload: workload(granted.await.map_err(|error| error.to_string())?), ..plan })
 }
 
 pub fn stm(flags: &StmFlags) -> Result<Workload, String> {
@@ -216,6 +216,6 @@ pub fn txn_mixed(flags: &TxnMixedFlags) -> Result<Workload, String> {
     let range_end = if flags.end_key.is_empty() { all.clone() } else { flags.end_key.clone().into() };
     let serializable = flags.consistency == "s";
     let range = RangeRequest { key: all, range_end, limit, serializable, ..Default::default() };
-    let writes = plans::writes(&flags.writing, Order::Sequential, 1)?;
+    let writes = plans::writes(&flags.writing, KeyOrder::Sequential, 1)?;
     Ok(Workload::TxnMixed { range, read_share: rw_ratio / (1.0 + rw_ratio), writes })
 }

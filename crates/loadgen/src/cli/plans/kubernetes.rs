@@ -3,8 +3,8 @@
 use crate::cli::flags::Global;
 use crate::cli::flags::kubernetes::KubernetesFlags;
 use crate::cli::plans;
-use crate::run::Plan;
-use crate::run::schedule::Pace;
+use crate::run::LoadPlan;
+use crate::run::schedule::RunPace;
 use crate::workload::Workload;
 use crate::workload::kubernetes::{Kubernetes, PODS_PER_NODE};
 
@@ -14,7 +14,7 @@ const NODES_MAX: u64 = 5000;
 const PODS_MAX: u64 = 300_000;
 
 /// The cluster of the flags, whose objects are created first, and the plan of the measurement.
-pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, Plan), String> {
+pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, LoadPlan), String> {
     let KubernetesFlags { nodes, api_servers, prefix, sending, .. } = flags;
     if *nodes == 0 || *nodes > NODES_MAX {
         return Err(format!("--nodes={nodes}: expected 1 to {NODES_MAX}"));
@@ -34,7 +34,7 @@ pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, Pla
 }
 
 /// The creation of all objects.
-pub fn load_phase(plan: &Plan, cluster: &Kubernetes) -> Plan {
+pub fn load_phase(plan: &LoadPlan, cluster: &Kubernetes) -> LoadPlan {
     let workload = Workload::Kubernetes(cluster.load_phase());
-    Plan { workload, total: cluster.objects(), seconds_max: None, pace: Pace::Unlimited, ..plan.clone() }
+    LoadPlan { workload, total: cluster.objects(), seconds_max: None, pace: RunPace::Unlimited, ..plan.clone() }
 }

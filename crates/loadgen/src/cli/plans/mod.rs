@@ -10,9 +10,9 @@ use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, RefusedFlags, TxnPutFlags};
 use crate::client::endpoint::Endpoint;
 use crate::run::recorder::FailedCalls;
-use crate::run::schedule::Pace;
-use crate::run::{EndpointTarget, Plan};
-use crate::workload::keys::{Order, varint_bytes_max};
+use crate::run::schedule::RunPace;
+use crate::run::{EndpointTarget, LoadPlan};
+use crate::workload::keys::{KeyOrder, varint_bytes_max};
 use crate::workload::{Workload, Writes, prefix_end};
 use api::etcdserverpb::RangeRequest;
 use bench_report::model::{Connect, RowProtocol, Values};
@@ -32,12 +32,12 @@ pub fn plan(
     endpoints: Vec<Endpoint>,
     workload: Workload,
     sending: &Sending,
-) -> Result<Plan, String> {
+) -> Result<LoadPlan, String> {
     if sending.steps.are_wanted() {
         sending.steps.rates(sending.rate)?;
     }
     if let Some(stages) = sending.stages {
-        return planned(global, endpoints, workload, stages.total(), Pace::Stages(stages));
+        return planned(global, endpoints, workload, stages.total(), RunPace::Stages(stages));
     }
     let pace = pace("--rate", sending.rate, sending.open_loop)?;
     if sending.duration.is_zero() {
@@ -46,8 +46,8 @@ pub fn plan(
     if sending.steps.are_wanted() {
         return Err("--duration is that of one run: give --step with several rates".into());
     }
-    let plan = planned(global, endpoints, workload, Plan::OPEN_END, pace)?;
-    Ok(Plan { seconds_max: Some(sending.duration), ..plan })
+    let plan = planned(global, endpoints, workload, LoadPlan::OPEN_END, pace)?;
+    Ok(LoadPlan { seconds_max: Some(sending.duration), ..plan })
 }
 
 /// The same for loads whose total and pace have other flags.
@@ -56,13 +56,13 @@ pub fn planned(
     endpoints: Vec<Endpoint>,
     workload: Workload,
     total: u64,
-    pace: Pace,
-) -> Result<Plan, String> {
+    pace: RunPace,
+) -> Result<LoadPlan, String> {
     check_callers(global)?;
     if total == 0 {
         return Err("--total=0 would send nothing".into());
     }
-    Ok(Plan {
+    Ok(LoadPlan {
         protocol: RowProtocol::Grpc,
         endpoints,
         target: EndpointTarget::All,
@@ -116,7 +116,7 @@ pub fn refuse_unsupported(flags: &RefusedFlags) -> Result<(), String> {
 }
 
 pub fn put(flags: &PutFlags) -> Result<Workload, String> {
-    let order = if flags.sequential_keys { Order::Sequential } else { Order::Random };
+    let order = if flags.sequential_keys { KeyOrder::Sequential } else { KeyOrder::Random };
     Ok(Workload::Put(writes(&flags.writing, order, 1)?))
 }
 
@@ -130,11 +130,11 @@ pub fn txn_put(flags: &TxnPutFlags) -> Result<Workload, String> {
             "--txn-ops={ops} is more than --key-space-size={space} keys: one txn writes a key once"
         ));
     }
-    let writes = writes(&flags.writing, Order::Sequential, ops)?;
+    let writes = writes(&flags.writing, KeyOrder::Sequential, ops)?;
     Ok(Workload::TxnPut { ops, writes })
 }
 
-pub fn writes(flags: &Writing, order: Order, ops: usize) -> Result<Writes, String> {
+pub fn writes(flags: &Writing, order: KeyOrder, ops: usize) -> Result<Writes, String> {
     let &Writing { key_size: key_bytes, val_size: value_bytes, key_space_size: space, random_values } = flags;
     check_keys(key_bytes, space)?;
     let request_bytes = key_bytes.saturating_add(value_bytes).saturating_mul(ops);
@@ -198,12 +198,12 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
 }
 
 /// The pace of a rate, which the flag `named` gives.
-pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<Pace, String> {
+pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<RunPace, String> {
     match (rate, open_loop) {
         (0, true) => Err(format!("--open-loop needs a {named} to keep")),
-        (0, false) => Ok(Pace::Unlimited),
-        (rate, true) => Ok(Pace::Open(rate as f64)),
-        (rate, false) => Ok(Pace::AtMost(rate as f64)),
+        (0, false) => Ok(RunPace::Unlimited),
+        (rate, true) => Ok(RunPace::Open(rate as f64)),
+        (rate, false) => Ok(RunPace::AtMost(rate as f64)),
     }
 }
 
@@ -216,7 +216,7 @@ pub fn some(duration: Duration) -> Option<Duration> {
 mod tests {
     use super::*;
     use crate::cli::flags::{Cli, Command};
-    use crate::run::watchers::Watching;
+    use crate::run::watchers::OpenWatchers;
     use clap::Parser;
     use std::sync::Arc;
 
@@ -230,8 +230,8 @@ mod tests {
             Command::WatchLatency(flags) => Some(coordination::watch_latency(&cli.global, flags)?),
             _ => None,
         };
-        if let Some(Plan { conns, clients, total, pace, watching: Some(watching), .. }) = watched {
-            let Watching { streams, per_stream, keys, prev_kv, .. } = watching;
+        if let Some(LoadPlan { conns, clients, total, pace, watching: Some(watching), .. }) = watched {
+            let OpenWatchers { streams, per_stream, keys, prev_kv, .. } = watching;
             let distinct = keys.iter().collect::<std::collections::HashSet<_>>().len();
             let watched = format!("{streams}×{per_stream} on {distinct} of {} keys", keys.len());
             let prev_kv = if prev_kv { " prev" } else { "" };
@@ -261,7 +261,7 @@ mod tests {
         };
         let plan = plan(&cli.global, cli.global.endpoints.clone(), workload, sending)?;
         let endpoints: Vec<_> = plan.endpoints.iter().map(ToString::to_string).collect();
-        let Plan { conns, clients, total, pace, .. } = plan;
+        let LoadPlan { conns, clients, total, pace, .. } = plan;
         let what = match plan.workload {
             Workload::TxnMixed { range: r, read_share, writes: w } => format!(
                 "{read_share:.2} {:?}..{:?} limit {}, {}+{} of {}",

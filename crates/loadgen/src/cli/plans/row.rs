@@ -2,7 +2,7 @@
 
 use crate::run;
 use crate::run::results::Measurement;
-use crate::run::schedule::Pace;
+use crate::run::schedule::RunPace;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::metric::Middle;
@@ -10,7 +10,7 @@ use bench_report::model::{Connect, RowOperation, RowProtocol, RowSpec, RowTarget
 use bench_report::number;
 
 /// What is sent, in a line.
-pub fn title(load: &run::Plan) -> String {
+pub fn title(load: &run::LoadPlan) -> String {
     let (clients, conns) = (load.clients, connections(load));
     format!(
         "{}, {} on {}",
@@ -21,27 +21,27 @@ pub fn title(load: &run::Plan) -> String {
 }
 
 /// Connections that requests may go through: an object has one to each endpoint that it may use.
-fn connections(load: &run::Plan) -> usize {
+fn connections(load: &run::LoadPlan) -> usize {
     match load {
-        run::Plan { protocol: RowProtocol::HttpJson, clients, .. } => *clients,
-        run::Plan { connect: Connect::One, conns, .. }
-        | run::Plan { target: run::EndpointTarget::Leader, conns, .. } => *conns,
-        run::Plan { conns, endpoints, .. } => conns * endpoints.len(),
+        run::LoadPlan { protocol: RowProtocol::HttpJson, clients, .. } => *clients,
+        run::LoadPlan { connect: Connect::One, conns, .. }
+        | run::LoadPlan { target: run::EndpointTarget::Leader, conns, .. } => *conns,
+        run::LoadPlan { conns, endpoints, .. } => conns * endpoints.len(),
     }
 }
 
 /// How fast requests are sent, and whether replies are awaited.
-pub fn pace(load: &run::Plan) -> String {
+pub fn pace(load: &run::LoadPlan) -> String {
     match load.pace {
-        Pace::Unlimited => "as fast as replies arrive, closed loop".into(),
-        Pace::AtMost(rate) => format!("at most {rate} per second, closed loop"),
-        Pace::Open(rate) => format!("{rate} per second, open loop"),
-        Pace::Stages(stages) => format!("{stages}, open loop"),
+        RunPace::Unlimited => "as fast as replies arrive, closed loop".into(),
+        RunPace::AtMost(rate) => format!("at most {rate} per second, closed loop"),
+        RunPace::Open(rate) => format!("{rate} per second, open loop"),
+        RunPace::Stages(stages) => format!("{stages}, open loop"),
     }
 }
 
 /// The same, with what a mix consists of.
-pub fn how(load: &run::Plan) -> String {
+pub fn how(load: &run::LoadPlan) -> String {
     let pace = pace(load);
     match &load.workload {
         Workload::Ycsb(ycsb) => {
@@ -62,7 +62,7 @@ pub fn how(load: &run::Plan) -> String {
 }
 
 /// The load that agents sent together, each of which sent this one.
-pub fn of_agents(load: &run::Plan, measurement: &Measurement) -> run::Plan {
+pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPlan {
     let mut whole = load.clone();
     (whole.clients, whole.conns, whole.threads) =
         (measurement.clients, measurement.conns, measurement.threads);
@@ -73,7 +73,7 @@ pub fn of_agents(load: &run::Plan, measurement: &Measurement) -> run::Plan {
 }
 
 /// What a load sends, for its row in a report.
-pub fn spec(load: &run::Plan) -> RowSpec {
+pub fn spec(load: &run::LoadPlan) -> RowSpec {
     let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
         (*key_bytes, *value_bytes, *key_space, *values)
     };
@@ -120,8 +120,8 @@ pub fn spec(load: &run::Plan) -> RowSpec {
         warm_up_total: 0,
         warm_up_published: 0,
         rate: match load.pace {
-            Pace::Open(rate) => Some(rate),
-            Pace::Unlimited | Pace::AtMost(_) | Pace::Stages(_) => None,
+            RunPace::Open(rate) => Some(rate),
+            RunPace::Unlimited | RunPace::AtMost(_) | RunPace::Stages(_) => None,
         },
         streams: load.watching.as_ref().map_or(0, |watching| watching.streams),
         watchers_per_stream: load.watching.as_ref().map_or(0, |watching| watching.per_stream),
@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn a_title_counts_the_connections_that_are_opened() {
         let endpoints: Vec<Endpoint> = ["a:1", "b:1", "c:1"].map(|name| name.parse().unwrap()).into();
-        let plan = run::Plan::new(endpoints[0].clone(), Workload::LeaseKeepAlive([].into()), 1);
-        let plan = run::Plan { clients: 1000, conns: 100, endpoints, ..plan };
-        let one = run::Plan { connect: Connect::One, ..plan.clone() };
-        let leader = run::Plan { target: run::EndpointTarget::Leader, ..plan.clone() };
-        let http = run::Plan { protocol: RowProtocol::HttpJson, ..plan.clone() };
-        let single = run::Plan { clients: 1, conns: 1, ..one.clone() };
+        let plan = run::LoadPlan::new(endpoints[0].clone(), Workload::LeaseKeepAlive([].into()), 1);
+        let plan = run::LoadPlan { clients: 1000, conns: 100, endpoints, ..plan };
+        let one = run::LoadPlan { connect: Connect::One, ..plan.clone() };
+        let leader = run::LoadPlan { target: run::EndpointTarget::Leader, ..plan.clone() };
+        let http = run::LoadPlan { protocol: RowProtocol::HttpJson, ..plan.clone() };
+        let single = run::LoadPlan { clients: 1, conns: 1, ..one.clone() };
         for (plan, expected) in [
             (plan, "1,000 clients on 300 connections"),
             (one, "1,000 clients on 100 connections"),

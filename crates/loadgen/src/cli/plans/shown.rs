@@ -2,20 +2,20 @@
 
 use super::super::flags::steps::StepFlags;
 use super::row::{pace, spec, title};
-use crate::run::schedule::Pace;
-use crate::run::{EndpointTarget, Plan};
+use crate::run::schedule::RunPace;
+use crate::run::{EndpointTarget, LoadPlan};
 use bench_report::model::Values;
 use std::fmt::{self, Write as _};
 
 /// What `plan` would send, at several rates if the command has such flags: a line of what is fixed, and one
 /// for each fact.
-pub fn shown(plan: &Plan, steps: Option<&StepFlags>) -> String {
+pub fn shown(plan: &LoadPlan, steps: Option<&StepFlags>) -> String {
     let mut text = String::new();
     write_plan(&mut text, plan, steps).expect("a string takes text");
     text
 }
 
-fn write_plan(text: &mut String, plan: &Plan, steps: Option<&StepFlags>) -> fmt::Result {
+fn write_plan(text: &mut String, plan: &LoadPlan, steps: Option<&StepFlags>) -> fmt::Result {
     let spec = spec(plan);
     let searches = steps.is_some_and(|steps| steps.find_max_rate);
     let rates = steps.map_or(&[][..], |steps| &steps.rates);
@@ -34,8 +34,8 @@ fn write_plan(text: &mut String, plan: &Plan, steps: Option<&StepFlags>) -> fmt:
         _ if searches => writeln!(text, "  requests: until the highest rate is found")?,
         (_, _, Some(steps)) => writeln!(text, "  requests: {:?} at each rate", steps.step)?,
         (_, Some(limit), None) => writeln!(text, "  requests: for {limit:?}")?,
-        (Pace::Stages(_), None, None) => {}
-        (_, None, None) if plan.total == Plan::OPEN_END => {
+        (RunPace::Stages(_), None, None) => {}
+        (_, None, None) if plan.total == LoadPlan::OPEN_END => {
             writeln!(text, "  requests: until the watchers have received all events")?
         }
         (_, None, None) => writeln!(text, "  requests: {}", plan.total)?,

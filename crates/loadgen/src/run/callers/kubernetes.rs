@@ -4,7 +4,7 @@
 
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::run::callers::pages::list;
 use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
@@ -151,7 +151,7 @@ impl Reflector {
 }
 
 impl CallerTask for KubernetesCaller {
-    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let channel = self.members.next();
         let mut client = kv(channel.clone());
         match self.cluster.step(position) {
@@ -206,7 +206,7 @@ impl KubernetesCaller {
         object: Object,
         lease: i64,
         value: impl Fn(i64) -> Option<Bytes>,
-    ) -> Result<AnsweredCall, Failure> {
+    ) -> Result<AnsweredCall, CallFailure> {
         let mut revision = self.cluster.revision(object);
         for retries in 0..ATTEMPTS_MAX {
             let wanted = value(revision);
@@ -222,15 +222,15 @@ impl KubernetesCaller {
             }
             revision = match answer.responses.first().and_then(|op| op.response.as_ref()) {
                 Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
-                _ => return Err(Failure::protocol("a transaction answers a range with something else")),
+                _ => return Err(CallFailure::protocol("a transaction answers a range with something else")),
             };
             self.cluster.found(object, revision);
         }
-        Err(Failure::new(Code::UNKNOWN, format!("{ATTEMPTS_MAX} attempts met another write")))
+        Err(CallFailure::new(Code::UNKNOWN, format!("{ATTEMPTS_MAX} attempts met another write")))
     }
 
     /// A lease for one more event.
-    async fn lease(&mut self, channel: Channel) -> Result<i64, Failure> {
+    async fn lease(&mut self, channel: Channel) -> Result<i64, CallFailure> {
         if let Some((id, events)) = self.lease.as_mut().filter(|(_, events)| *events < EVENTS_PER_LEASE) {
             *events += 1;
             return Ok(*id);
@@ -243,6 +243,6 @@ impl KubernetesCaller {
     }
 }
 
-async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, Failure> {
-    client.txn(txn).await.map(tonic::Response::into_inner).map_err(Failure::from)
+async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, CallFailure> {
+    client.txn(txn).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }

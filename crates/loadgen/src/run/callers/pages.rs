@@ -4,7 +4,7 @@
 //! the next member.
 
 use crate::client::admin::Channel;
-use crate::client::failure::Failure;
+use crate::client::failure::CallFailure;
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use api::etcdserverpb::RangeRequest;
@@ -24,7 +24,7 @@ impl PagesCaller {
 }
 
 impl CallerTask for PagesCaller {
-    async fn call(&mut self, _position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, _position: u64) -> Result<AnsweredCall, CallFailure> {
         list(&mut self.members.next_kv(), self.range.clone()).await.map(|(answered, _)| answered)
     }
 
@@ -37,7 +37,7 @@ impl CallerTask for PagesCaller {
 pub async fn list(
     client: &mut KvClient<Channel>,
     mut range: RangeRequest,
-) -> Result<(AnsweredCall, i64), Failure> {
+) -> Result<(AnsweredCall, i64), CallFailure> {
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;

@@ -5,7 +5,7 @@
 //! * Locks need a session: a lease that is kept alive until the caller ends.
 
 use crate::client::admin::Channel;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::workload::stm::{Locker, Stm, TxnNext};
@@ -69,7 +69,7 @@ impl StmCaller {
 }
 
 impl LeaseSession {
-    async fn open(channel: &Channel) -> Result<Self, Failure> {
+    async fn open(channel: &Channel) -> Result<Self, CallFailure> {
         let mut client = LeaseClient::new(channel.clone());
         let grant = LeaseGrantRequest { ttl: SESSION_SECONDS, id: 0 };
         let lease = client.lease_grant(grant).await?.into_inner().id;
@@ -88,7 +88,7 @@ impl LeaseSession {
 }
 
 impl CallerTask for StmCaller {
-    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let channel = self.members.next();
         let key = self.lock(&channel).await?;
         let answer = self.transact(&channel, position).await;
@@ -113,7 +113,7 @@ impl CallerTask for StmCaller {
 }
 
 impl StmCaller {
-    async fn transact(&self, channel: &Channel, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn transact(&self, channel: &Channel, position: u64) -> Result<AnsweredCall, CallFailure> {
         let mut transaction = self.stm.transaction(position);
         let mut request = transaction.begin();
         loop {
@@ -128,7 +128,7 @@ impl StmCaller {
     }
 
     /// Acquires the lock, if there is one; returns its key.
-    async fn lock(&self, channel: &Channel) -> Result<Option<Bytes>, Failure> {
+    async fn lock(&self, channel: &Channel) -> Result<Option<Bytes>, CallFailure> {
         let Some(LeaseSession { lease, .. }) = self.session else { return Ok(None) };
         match self.stm.locker {
             Locker::None => Ok(None),
@@ -141,16 +141,16 @@ impl StmCaller {
         }
     }
 
-    async fn unlock(&self, channel: &Channel, key: Bytes) -> Result<(), Failure> {
+    async fn unlock(&self, channel: &Channel, key: Bytes) -> Result<(), CallFailure> {
         match self.stm.locker {
             Locker::None => Ok(()),
             Locker::Rpc => {
                 let request = UnlockRequest { key };
-                LockClient::new(channel.clone()).unlock(request).await.map(drop).map_err(Failure::from)
+                LockClient::new(channel.clone()).unlock(request).await.map(drop).map_err(CallFailure::from)
             }
             Locker::Client => {
                 let request = DeleteRangeRequest { key, ..Default::default() };
-                KvClient::new(channel.clone()).delete_range(request).await.map(drop).map_err(Failure::from)
+                KvClient::new(channel.clone()).delete_range(request).await.map(drop).map_err(CallFailure::from)
             }
         }
     }
@@ -158,7 +158,7 @@ impl StmCaller {
 
 /// The mutex of etcd's Go client: the oldest key below the lock's name owns it. A key that is not the oldest
 /// waits until the newest of those before it is deleted, and looks again.
-async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, Failure> {
+async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, CallFailure> {
     let mine = Bytes::from(format!("{LOCK}/{lease:x}"));
     let absent = Compare {
         result: CompareResult::Equal.into(),
@@ -190,7 +190,7 @@ async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, Failure> {
     }
     let own = range(channel, RangeRequest { key: mine.clone(), ..Default::default() }).await?;
     if own.kvs.is_empty() {
-        return Err(Failure::new(Code::UNKNOWN, "the session of the lock has expired"));
+        return Err(CallFailure::new(Code::UNKNOWN, "the session of the lock has expired"));
     }
     Ok(mine)
 }
@@ -209,35 +209,35 @@ fn waiters(order: SortOrder, created_max: i64) -> RangeRequest {
 }
 
 /// Waits until the key is deleted at this revision or later.
-async fn deleted(channel: &Channel, key: Bytes, start_revision: i64) -> Result<(), Failure> {
+async fn deleted(channel: &Channel, key: Bytes, start_revision: i64) -> Result<(), CallFailure> {
     let create = WatchCreateRequest { key, start_revision, ..Default::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let requests = tokio_stream::once(create).chain(tokio_stream::pending());
     let mut answers = WatchClient::new(channel.clone()).watch(requests).await?.into_inner();
     while let Some(answer) = answers.message().await? {
         if answer.canceled {
-            return Err(Failure::protocol(format!("watcher canceled: {}", answer.cancel_reason)));
+            return Err(CallFailure::protocol(format!("watcher canceled: {}", answer.cancel_reason)));
         }
         if answer.events.iter().any(|event| event.r#type() == EventType::Delete) {
             return Ok(());
         }
     }
-    Err(Failure::unavailable("the server ended the watch stream"))
+    Err(CallFailure::unavailable("the server ended the watch stream"))
 }
 
-async fn txn(channel: &Channel, request: TxnRequest) -> Result<TxnResponse, Failure> {
-    KvClient::new(channel.clone()).txn(request).await.map(tonic::Response::into_inner).map_err(Failure::from)
+async fn txn(channel: &Channel, request: TxnRequest) -> Result<TxnResponse, CallFailure> {
+    KvClient::new(channel.clone()).txn(request).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }
 
 async fn range(
     channel: &Channel,
     request: RangeRequest,
-) -> Result<api::etcdserverpb::RangeResponse, Failure> {
+) -> Result<api::etcdserverpb::RangeResponse, CallFailure> {
     KvClient::new(channel.clone())
         .range(request)
         .await
         .map(tonic::Response::into_inner)
-        .map_err(Failure::from)
+        .map_err(CallFailure::from)
 }
 
 /// The first key that the range at this place of a transaction found.

@@ -4,7 +4,7 @@
 //! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which
 //!   wakes the callers in the order of their turns.
 
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::results::ThreadTallies;
 use crate::run::schedule::{Schedule, SendSlot};
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// One caller.
 pub trait CallerTask: 'static {
     /// Sends the request of a position.
-    fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, Failure>>;
+    fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, CallFailure>>;
 
     /// Gets ready for the next call; false if that cannot be.
     fn settle(&mut self, _control: &Control) -> impl Future<Output = bool> {
@@ -255,7 +255,7 @@ impl TaskShared {
         turn: SendSlot,
         (kind, endpoint): (usize, usize),
         sent_at: Instant,
-        answer: Result<AnsweredCall, Failure>,
+        answer: Result<AnsweredCall, CallFailure>,
         start: Start,
     ) {
         let tally = &mut self.tallies.borrow_mut()[kind];
@@ -279,24 +279,24 @@ impl TaskShared {
 
 async fn within<T>(
     timeout: Option<Duration>,
-    call: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    call: impl Future<Output = Result<T, CallFailure>>,
+) -> Result<T, CallFailure> {
     let Some(timeout) = timeout else { return call.await };
     let answer = tokio::time::timeout(timeout, call).await;
-    let late = |_| Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
+    let late = |_| CallFailure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
     answer.map_err(late)?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::schedule::Pace;
+    use crate::run::schedule::RunPace;
 
     /// Its calls take no time.
     struct AtOnce;
 
     impl CallerTask for AtOnce {
-        async fn call(&mut self, _: u64) -> Result<AnsweredCall, Failure> {
+        async fn call(&mut self, _: u64) -> Result<AnsweredCall, CallFailure> {
             Ok(AnsweredCall::default())
         }
 
@@ -324,7 +324,7 @@ mod tests {
     fn what_callers_do_after_their_last_call_takes_no_time_of_the_run() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let start = Instant::now();
-        let schedule = Arc::new(Schedule::new(3, Pace::Unlimited, start));
+        let schedule = Arc::new(Schedule::new(3, RunPace::Unlimited, start));
         let mut run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1);
         let (tallies, end) = runtime.block_on(run.run(schedule, start, true)).unwrap();
         assert_eq!(tallies[0].succeeded_len(), 3);
@@ -339,7 +339,7 @@ mod tests {
         let is_on_time = |_| {
             let tallies = runtime.block_on(async {
                 let start = Instant::now();
-                let schedule = Arc::new(Schedule::new(300, Pace::Open(700.0), start));
+                let schedule = Arc::new(Schedule::new(300, RunPace::Open(700.0), start));
                 let callers = (0..4).map(|_| AtOnce).collect();
                 Tasks::new(callers, terms(), 1).run(schedule, start, true).await.unwrap().0
             });

@@ -3,7 +3,7 @@
 //! Operations go to the endpoints in turn. All calls of a read-modify-write go to one member.
 
 use crate::client::admin::Channel;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::workload::ycsb::{Ycsb, YcsbStep};
@@ -25,7 +25,7 @@ impl YcsbCaller {
 }
 
 impl CallerTask for YcsbCaller {
-    async fn call(&mut self, position: u64) -> Result<AnsweredCall, Failure> {
+    async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let mut client = self.members.next_kv();
         match self.ycsb.step(position) {
             YcsbStep::Read(range) => {
@@ -84,7 +84,7 @@ async fn swap(
     client: &mut KvClient<Channel>,
     range: RangeRequest,
     value: Bytes,
-) -> Result<AnsweredCall, Failure> {
+) -> Result<AnsweredCall, CallFailure> {
     let mut found = read(client, range.clone()).await?;
     let mut retries = 0;
     loop {
@@ -96,15 +96,15 @@ async fn swap(
         retries += 1;
         found = match answer.responses.into_iter().next().and_then(|op| op.response) {
             Some(Response::ResponseRange(range)) => range,
-            _ => return Err(Failure::protocol("a transaction answers a range with something else")),
+            _ => return Err(CallFailure::protocol("a transaction answers a range with something else")),
         };
     }
 }
 
-async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, Failure> {
-    client.range(range).await.map(tonic::Response::into_inner).map_err(Failure::from)
+async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, CallFailure> {
+    client.range(range).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }
 
-fn missing(range: &RangeRequest) -> Failure {
-    Failure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
+fn missing(range: &RangeRequest) -> CallFailure {
+    CallFailure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
 }

@@ -1,7 +1,7 @@
 //! What is watched, and the account of the puts whose events watchers await.
 
-use crate::client::failure::Failure;
-use crate::run::worker::Observer;
+use crate::client::failure::CallFailure;
+use crate::run::worker::CallObserver;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Watchers that are open during a run.
 #[derive(Clone, Debug)]
-pub struct Watching {
+pub struct OpenWatchers {
     pub streams: usize,
     pub per_stream: usize,
     /// Watcher n watches key n modulo their number.
@@ -49,7 +49,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn new(watching: &Watching, loaders: usize, total: u64) -> Self {
+    pub fn new(watching: &OpenWatchers, loaders: usize, total: u64) -> Self {
         let mut first: HashMap<&Bytes, usize> = HashMap::new();
         let keys = watching.keys.iter().enumerate();
         let places = keys.map(|(place, key)| *first.entry(key).or_insert(place)).collect();
@@ -67,7 +67,7 @@ impl Ledger {
     }
 
     /// The events of all watchers when `total` puts succeed.
-    pub fn events(&self, watching: &Watching, total: u64) -> u64 {
+    pub fn events(&self, watching: &OpenWatchers, total: u64) -> u64 {
         let (len, watchers) = (self.places.len(), watching.streams * watching.per_stream);
         if let Awaits::History { events, .. } = watching.awaits {
             return events * watchers as u64;
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-impl Observer for Ledger {
+impl CallObserver for Ledger {
     fn sent(&self, position: u64, clock_from: Instant) {
         self.note(&self.started, position, clock_from);
     }
@@ -136,7 +136,7 @@ impl Observer for Ledger {
         self.acknowledged[self.place(position)].fetch_add(1, SeqCst);
     }
 
-    fn failed(&self, position: u64, _failure: &Failure) {
+    fn failed(&self, position: u64, _failure: &CallFailure) {
         self.failed[self.place(position)].fetch_add(1, SeqCst);
     }
 }

@@ -14,11 +14,11 @@
 
 mod ledger; // what watchers know of the puts
 
-pub use ledger::{Awaits, Ledger, Watching};
+pub use ledger::{Awaits, Ledger, OpenWatchers};
 
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::client::link;
 use crate::client::watch::ClientWatchStream;
 use crate::run::recorder::{Start, Tally};
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The streams of one thread and its settings.
 pub struct WatcherSetup {
-    pub watching: Watching,
+    pub watching: OpenWatchers,
     /// The numbers of the streams of this thread.
     pub streams: Vec<usize>,
     pub endpoints: Vec<Endpoint>,
@@ -111,7 +111,7 @@ impl Watchers {
         let first = setup.endpoints.first().ok_or("no endpoint given")?;
         let revision = async { admin::AdminClient::connect(first).await?.revision().await };
         let revision = revision.await.map_err(|error| error.to_string())?;
-        let Watching { per_stream, ref keys, awaits, .. } = setup.watching;
+        let OpenWatchers { per_stream, ref keys, awaits, .. } = setup.watching;
         let watchers = setup.streams.iter().flat_map(|stream| stream * per_stream..(stream + 1) * per_stream);
         let watcher = |number: usize| StreamWatcher { key: number % keys.len(), received: 0, revision: 0 };
         let watchers: Vec<_> = watchers.map(watcher).collect();
@@ -165,7 +165,7 @@ impl Watchers {
 
 impl Account {
     /// Stream n uses connection object n modulo their number, and one endpoint after the other.
-    async fn open_streams(self: Rc<Self>) -> Result<Vec<WatcherStream>, Failure> {
+    async fn open_streams(self: Rc<Self>) -> Result<Vec<WatcherStream>, CallFailure> {
         let WatcherSetup { watching, streams: numbers, endpoints, conns, counters, .. } = &self.setup;
         let mut connections = HashMap::new();
         let mut streams = Vec::new();
@@ -177,7 +177,7 @@ impl Account {
                 Entry::Vacant(place) => {
                     let opened = link::open(to.clone(), counters.clone()).await;
                     let (sender, connection) =
-                        opened.map_err(|error| Failure::unavailable(format!("endpoint {to}: {error}")))?;
+                        opened.map_err(|error| CallFailure::unavailable(format!("endpoint {to}: {error}")))?;
                     // Its end is an error of the streams that it carries.
                     tokio::task::spawn_local(connection);
                     place.insert(sender)
@@ -205,10 +205,10 @@ impl Account {
                 while stream.created < stream.watchers.len() {
                     // Of each creation, not of all: there may be a million.
                     let response = tokio::time::timeout(account.setup.patience, stream.channel.next()).await;
-                    let late = |_| Failure::new(Code::DEADLINE_EXCEEDED, "a watcher was not created in time");
+                    let late = |_| CallFailure::new(Code::DEADLINE_EXCEEDED, "a watcher was not created in time");
                     account.take(&mut stream, &response.map_err(late)??)?;
                 }
-                Ok::<_, Failure>(stream)
+                Ok::<_, CallFailure>(stream)
             });
         }
         let created = tasks.join_all().await;
@@ -226,7 +226,7 @@ impl Account {
                 tokio::task::consume_budget().await;
             }
         };
-        let failed: Result<std::convert::Infallible, Failure> = read().await;
+        let failed: Result<std::convert::Infallible, CallFailure> = read().await;
         let Err(failure) = failed;
         self.tallies.borrow_mut()[EVENTS].failed(&failure);
         self.counters(stream.endpoint).iter().for_each(|it| it.add_failed(failure.code.0));
@@ -238,9 +238,9 @@ impl Account {
     }
 
     /// Asks for the next watcher of a stream, if there is one.
-    fn create_next(&self, stream: &mut WatcherStream) -> Result<(), Failure> {
+    fn create_next(&self, stream: &mut WatcherStream) -> Result<(), CallFailure> {
         let Some(number) = stream.watchers.clone().nth(stream.created) else { return Ok(()) };
-        let Watching { keys, prev_kv, awaits, .. } = &self.setup.watching;
+        let OpenWatchers { keys, prev_kv, awaits, .. } = &self.setup.watching;
         let start_revision = match awaits {
             Awaits::History { revision, .. } => *revision,
             Awaits::Puts | Awaits::Nothing => self.revision + 1,
@@ -252,12 +252,12 @@ impl Account {
     }
 
     /// Records one response.
-    fn take(&self, stream: &mut WatcherStream, response: &WatchResponse) -> Result<(), Failure> {
+    fn take(&self, stream: &mut WatcherStream, response: &WatchResponse) -> Result<(), CallFailure> {
         let now = Instant::now();
         if response.canceled {
             let reason = &response.cancel_reason;
             let compacted = response.compact_revision;
-            return Err(Failure::protocol(format!("watcher canceled: {reason} (compacted: {compacted})")));
+            return Err(CallFailure::protocol(format!("watcher canceled: {reason} (compacted: {compacted})")));
         }
         if response.created {
             let number = stream.watchers.start + stream.created;
@@ -270,7 +270,7 @@ impl Account {
         if response.events.is_empty() {
             return Ok(());
         }
-        let unknown = || Failure::protocol(format!("events of the unknown watcher {}", response.watch_id));
+        let unknown = || CallFailure::protocol(format!("events of the unknown watcher {}", response.watch_id));
         let number = *stream.ids.get(&response.watch_id).ok_or_else(unknown)?;
         self.last_at.set(now);
         self.events(number, stream, response, now);
@@ -291,7 +291,7 @@ impl Account {
             let Some((since, answered)) = expected else {
                 let text =
                     format!("event of revision {}: twice, out of order, or of no put", kv.mod_revision);
-                let failure = Failure::protocol(text);
+                let failure = CallFailure::protocol(text);
                 tallies[EVENTS].failed(&failure);
                 counters.iter().for_each(|it| it.add_failed(failure.code.0));
                 continue;
@@ -376,10 +376,10 @@ impl Account {
         }
         if missing > 0 && !cut && !control.is_stopped() {
             let text = format!("an event had not arrived {patience:?} after the last one");
-            events.failed_times(&Failure::new(Code::DEADLINE_EXCEEDED, text), missing);
+            events.failed_times(&CallFailure::new(Code::DEADLINE_EXCEEDED, text), missing);
         }
         if surplus > 0 {
-            events.failed_times(&Failure::protocol("more events than puts"), surplus);
+            events.failed_times(&CallFailure::protocol("more events than puts"), surplus);
         }
     }
 }

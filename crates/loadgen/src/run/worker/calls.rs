@@ -3,7 +3,7 @@
 use super::caller::CallerState;
 use super::{CallerNext, Worker};
 use crate::client::call::SentCall;
-use crate::client::failure::Failure;
+use crate::client::failure::CallFailure;
 use crate::client::reply::CompleteReply;
 use crate::run::recorder::CallSample;
 use crate::run::schedule::SendSlot;
@@ -77,7 +77,7 @@ impl Worker {
             }
             Err(error) => {
                 let endpoint = self.setup.links[index].endpoint();
-                let failure = Failure::unavailable(format!("send to {endpoint}: {error}"));
+                let failure = CallFailure::unavailable(format!("send to {endpoint}: {error}"));
                 self.of_link(index as u32).add_failed(failure.code.0);
                 self.record_failure(turn.position, &failure, &self.start.wait(clock_from, now));
                 // Polling the link detects that it ended; until then this caller must not retry.
@@ -124,7 +124,7 @@ impl Worker {
         &self.setup.by_endpoint[self.setup.places[link as usize]]
     }
 
-    pub(super) fn record(&mut self, call: &SentCall, result: Result<CompleteReply, Failure>, now: Instant) {
+    pub(super) fn record(&mut self, call: &SentCall, result: Result<CompleteReply, CallFailure>, now: Instant) {
         let answer = match result {
             Ok(answer) => answer,
             Err(failure) => {
@@ -145,7 +145,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn record_failure(&mut self, position: u64, failure: &Failure, wait: &CallSample) {
+    pub(super) fn record_failure(&mut self, position: u64, failure: &CallFailure, wait: &CallSample) {
         let tally = &mut self.tallies[self.setup.source.kind(position)];
         tally.failed_at(position, failure, wait, self.setup.failed_calls);
         self.setup.counters.add_failed(failure.code.0);

@@ -3,7 +3,7 @@
 
 use super::caller::CallerState;
 use super::{Worker, WorkerRun};
-use crate::client::failure::{Code, Failure};
+use crate::client::failure::{Code, CallFailure};
 use crate::client::link::Link;
 use crate::stats::progress::WaitingCalls;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Worker {
                 self.call_ended(link);
                 self.of_link(link).add_failed(Code::DEADLINE_EXCEEDED.0);
             }
-            let failure = Failure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
+            let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
             self.record_failure(position, &failure, &self.start.wait(since, now));
             self.ready.push(self.slot(index));
         }

@@ -23,7 +23,7 @@ mod ready; // which connections and callers can make progress
 pub mod timer; // with nanosecond resolution
 
 use crate::client::call::ReplyCount;
-use crate::client::failure::Failure;
+use crate::client::failure::CallFailure;
 use crate::client::link::{Link, LinkChange};
 use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::schedule::Schedule;
@@ -50,12 +50,12 @@ const HOUSEKEEPING: Duration = Duration::from_millis(50);
 const ROUNDS_MAX: usize = 3;
 
 /// Called for each acknowledged write and for each failed call.
-pub trait Observer: Send + Sync {
+pub trait CallObserver: Send + Sync {
     /// The server answered the write of `key` with success at `revision`.
     fn acknowledged(&self, position: u64, key: Bytes, revision: i64);
 
     /// A call failed. The server may have executed it, unless the failure says otherwise.
-    fn failed(&self, position: u64, failure: &Failure);
+    fn failed(&self, position: u64, failure: &CallFailure);
 
     /// A connection takes the request of a position, whose latency counts from `clock_from`.
     fn sent(&self, _position: u64, _clock_from: Instant) {}
@@ -83,7 +83,7 @@ pub struct WorkerSetup {
     pub by_endpoint: Arc<[WorkerCounters]>,
     /// The endpoint of each link among those.
     pub places: Vec<usize>,
-    pub observer: Option<Arc<dyn Observer>>,
+    pub observer: Option<Arc<dyn CallObserver>>,
 }
 
 /// See the module's head.
