@@ -152,7 +152,7 @@ row_passwords() {
 # Prints its own table.
 row_gateway() {
     "${first[@]}" "$bin/loadgen" compare v2.2-rc --rows http-read-256-64-leader,http-write-256-64-leader --members 1 --rounds "$rounds" \
-        --scale "$(awk -v n="$requests" 'BEGIN {print n / 50000}')" --a "kv-server=$bin/kv-server" --b "etcd=$etcd" --data-dir "$dir" \
+        --scale "$(awk -v n="$requests" 'BEGIN {print n / 640}')" --a "kv-server=$bin/kv-server" --b "etcd=$etcd" --data-dir "$dir" \
         --json "$dir/gateway.json" --markdown "$dir/gateway.md" >&2
     cat "$dir/gateway.md"
 }

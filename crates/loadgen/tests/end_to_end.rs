@@ -261,3 +261,22 @@ fn invalid_plans_are_refused() {
         assert_eq!(error.to_string(), reason);
     }
 }
+
+#[test]
+fn a_warm_up_uses_the_connections_of_the_run_and_is_not_counted() {
+    for pace in [RunPace::Unlimited, RunPace::Open(500.0)] {
+        let server = Server::start(Behaviour::Answers);
+        let plan = LoadPlan {
+            conns: 4,
+            clients: 8,
+            pace,
+            warm_up: Duration::from_millis(300),
+            ..LoadPlan::new(server.endpoint.clone(), Workload::Put(writes(9)), 60)
+        };
+        let measurement = plan.measure().unwrap();
+        let (requests, peers) =
+            (server.store.requests.load(SeqCst), server.store.peers.lock().unwrap().len());
+        assert_eq!((measurement.tally.succeeded_len(), measurement.planned, peers), (60, 60, 4), "{pace:?}");
+        assert!(requests > 100 && measurement.sent_bytes < 60 * 1000, "{pace:?}: {requests}");
+    }
+}

@@ -282,6 +282,28 @@ fn members_that_are_not_named_are_found_and_requests_follow_the_leader() {
 
 #[test]
 #[ignore = "needs real etcd (interop/build.sh)"]
+fn watchers_of_api_servers_go_on_at_another_member_and_take_no_time_of_the_run() {
+    let mut three = Three::start();
+    let follower = (three.leader() + 1) % 3;
+    let named: Vec<_> = three.members.iter().map(|(address, _)| address.as_str()).collect();
+    let line = format!(
+        "kubernetes --nodes=2 --duration=3s --rate=200 --clients=10 --api-servers=3 --request-timeout=2s \
+         --max-errors=100000 --json=k.json --endpoints={}",
+        named.join(",")
+    );
+    let child = three.loadgen(&line).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    three.members[follower].1 = None; // killed
+    let (status, out, err) = output_of(child.wait_with_output().unwrap());
+    assert_eq!(status, Some(0), "{out}{err}");
+    assert!(out.contains("Watchers of API servers received"), "{out}");
+    let kept = std::fs::read_to_string(three.dir.path().join("k.json")).unwrap();
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert!(kept["failed"].as_u64().unwrap() > 0 && kept["total_seconds"].as_f64().unwrap() < 5.5, "{out}");
+}
+
+#[test]
+#[ignore = "needs real etcd (interop/build.sh)"]
 fn a_search_prints_its_steps_and_its_answer_is_in_every_file() {
     let etcd = Etcd::start(Security::Open);
     let line = "put --find-max-rate --slo=p90=20ms --rate=2000 --step=300ms --warm-up=50ms --clients=50 \
@@ -293,12 +315,17 @@ fn a_search_prints_its_steps_and_its_answer_is_in_every_file() {
     let steps = err.lines().filter(|line| line.contains("/s reached, p90 ")).count() as u64;
     assert!(trials > 2 && steps == trials, "{trials}: {err}");
     assert_eq!((&json["setup"]["members"], &json["setup"]["rounds"]), (&1.into(), &1.into()));
-    let found = json["search"]["requests_per_second"].as_f64();
-    assert_eq!(status, Some(if found.is_some() { 0 } else { 1 }), "{out}{err}");
-    let answer = match found {
-        Some(rate) => format!("Highest rate that met p90=20ms: {rate:.0} requests per second"),
-        None => "No rate met p90=20ms".into(),
-    };
+    let search = &json["search"];
+    let (expected, answer) =
+        match (search["settled"].as_bool().unwrap(), search["requests_per_second"].as_f64()) {
+            (true, Some(rate)) => {
+                (0, format!("Highest rate that met p90=20ms: {rate:.0} requests per second"))
+            }
+            (true, None) => (1, "No rate met p90=20ms".into()),
+            (false, Some(rate)) => (3, format!("Undecided: {rate:.0} requests per second met p90=20ms")),
+            (false, None) => (3, "Undecided: no rate met p90=20ms".into()),
+        };
+    assert_eq!(status, Some(expected), "{out}{err}");
     assert!(out.contains(&answer) && file("r.html").contains(&answer), "{answer}: {out}");
     assert!(file("r.csv").contains("rates,highest,p90=20ms,,settled,,"));
 }
@@ -429,6 +456,15 @@ fn agents_send_each_kind_of_load_and_their_results_are_added_up() {
         let counted = json["succeeded"].as_u64().unwrap();
         assert!(counted == succeeded || succeeded == 0 && counted > 0, "{line}: {counted}");
         assert_eq!(json["failed"], 0, "{line}: {json}");
+        if line.starts_with("put") {
+            assert_eq!((&json["clients"], &json["conns"]), (&10.into(), &2.into()), "{json}");
+            let (report, title) = (&json["report"], "put, 10 clients on 2 connections, by 2 agents");
+            assert_eq!((&report["title"], &report["suites"][0]["title"]), (&title.into(), &title.into()));
+            let row = &report["suites"][0]["rows"][0];
+            assert_eq!((&row["title"], &row["spec"]["clients"]), (&title.into(), &10.into()));
+            let processors = std::thread::available_parallelism().unwrap().get();
+            assert_eq!(report["machine"]["processors"], 2 * processors);
+        }
     }
 
     // One agent dies: what the other one sent is reported, and the status is a failure.

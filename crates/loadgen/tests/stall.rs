@@ -105,7 +105,6 @@ fn ended(end: End) -> (Measurement, Duration) {
     }
     .start()
     .unwrap();
-    let start = Instant::now();
     while run.progress().answered < 200 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -114,12 +113,18 @@ fn ended(end: End) -> (Measurement, Duration) {
         End::Interrupted => {
             process.signal(Signal::STOP);
             std::thread::sleep(Duration::from_secs(1));
+            let (progress, of) = (run.progress(), run.by_endpoint().remove(0));
+            let waited = progress.oldest_wait(&progress.waiting).unwrap();
+            assert!(waited > Duration::from_millis(800), "{waited:?}");
+            assert!(progress.waiting.overdue > 600, "{:?}", progress.waiting);
+            assert_eq!((of.waiting.in_flight, progress.waiting.in_flight), (20, 20));
             run.control().stop("interrupted");
             (run.finish().unwrap(), stopped_at.elapsed())
         }
         End::TimeLimit => {
             process.signal(Signal::STOP);
-            (run.finish().unwrap(), time_limit.saturating_sub(stopped_at - start))
+            // Replies are awaited for the patience of the run.
+            (run.finish().unwrap(), stopped_at.elapsed())
         }
         End::NoEndpoint => {
             process.signal(Signal::KILL);
@@ -170,4 +175,7 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     // It shows one slow request per caller.
     let (hidden, counted) = (over(&closed, 0.5), over(&open, 0.5));
     assert!(counted >= 10 * hidden, "closed loop {hidden}, open loop {counted}");
+    let stall = closed.hidden_stall().unwrap();
+    assert!(stall.longest >= STALL * 9 / 10 && stall.requests >= CLIENTS as u64 / 2, "{stall:?}");
+    assert_eq!(open.hidden_stall(), None);
 }

@@ -230,6 +230,46 @@ fn facts_of_a_search_are_those_of_the_search() {
         "kv-server: Highest rate that met p99=10ms: 1500 requests per second (between 1500 and 1560, by 12 \
          trials)."
     );
+    let verdict = report.search.as_mut().unwrap();
+    (verdict.settled, verdict.at_most, verdict.generator_limit) = (false, None, Some(1560.0));
+    assert_eq!(
+        page(&report).lede,
+        "kv-server: Undecided: 1500 requests per second met p99=10ms (1500 or more, by 12 trials). At 1560 \
+         the load generator or the machine was the bottleneck: the servers may reach more."
+    );
+}
+
+#[test]
+fn means_are_called_means_and_a_single_run_speaks_of_itself() {
+    let facts = |report: &Report| {
+        let facts = page(report).facts.into_iter();
+        facts.map(|fact| format!("{}: {}", fact.name, fact.value)).collect::<Vec<_>>().join("\n")
+    };
+    let mut report = sample();
+    assert!(facts(&report).contains("figures are medians"));
+    report.suites[0].rows[0].spec.rounds_as = Middle::Mean;
+    assert!(facts(&report).contains("figures are medians, or means where a write-up has them"));
+    report
+        .suites
+        .iter_mut()
+        .flat_map(|suite| &mut suite.rows)
+        .for_each(|row| row.spec.rounds_as = Middle::Mean);
+    assert!(facts(&report).contains("figures are means"));
+    assert!(crate::render::csv(&report).contains(",mean,requests_per_second,"));
+    assert!(page(&report).overview.unwrap().caption.starts_with("Dots are ratios of the means,"));
+
+    report.suites[0].id = crate::model::SINGLE_RUN.into();
+    report.setup.placement = crate::model::Placement::Existing;
+    report.sides.truncate(1);
+    report.suites[0].rows[0].notices.push(crate::model::Notice::warning("too short"));
+    let page = page(&report);
+    assert!(page.notices.iter().any(|notice| notice == "Warning: too short"), "{:?}", page.notices);
+    assert!(
+        !page.notices.iter().any(|notice| notice.contains("explained with each row")),
+        "{:?}",
+        page.notices
+    );
+    assert!(facts(&report).contains("a cluster that was running already"));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!   3 % of 1: another measurement could reverse it.
 //! * Sentences state counts and medians of what is in the tables.
 
-use crate::metric::{Better, Metric, Metrics, median};
+use crate::metric::{Better, Metric, Metrics, Middle, median};
 use crate::model::{DiskInfo, NoteLevel, Notice, Placement, Report, RowResult, Side, SideResult};
 use crate::number;
 use crate::page::{Fact, Owner, RatioGroup, RatioRow, RatioVerdict, Ratios};
@@ -152,6 +152,10 @@ impl<'a> ReportView<'a> {
                 .map(|reason| format!("Partial: {reason}. What was measured before is below.")),
         );
         notices.extend(ordered(&report.notices));
+        if report.is_single_run() {
+            notices.extend(ordered(self.rows().flat_map(row_notices)));
+            return notices;
+        }
         let marked = |level: NoteLevel| {
             self.rows().filter(|row| worst(row).is_some_and(|worst| worst >= level)).count()
         };
@@ -172,6 +176,16 @@ impl<'a> ReportView<'a> {
         notices
     }
 
+    /// What the figures of several rounds are.
+    fn middles(&self) -> &'static str {
+        let is_mean = |row: &RowResult| row.spec.rounds_as == Middle::Mean;
+        match (self.rows().any(is_mean), self.rows().all(is_mean)) {
+            (false, _) => "medians",
+            (true, true) => "means",
+            (true, false) => "medians, or means where a write-up has them",
+        }
+    }
+
     pub fn overview(&self) -> Option<Ratios> {
         let metric = Metric::by_key("requests_per_second")?;
         let (subject, baseline) = (self.name(self.subject), self.name(self.baseline?));
@@ -185,9 +199,11 @@ impl<'a> ReportView<'a> {
         let groups: Vec<_> = groups.filter(|group| !group.rows.is_empty()).collect();
         (!groups.is_empty()).then(|| Ratios {
             title: format!("Requests per second: {subject} ÷ {baseline}"),
-            caption: "Dots are ratios of the medians, bars reach from the least to the most favourable pairing of rounds. \
-                      The axis is logarithmic: twice and half are equally far from 1."
-                .into(),
+            caption: format!(
+                "Dots are ratios of the {}, bars reach from the least to the most favourable pairing of \
+                 rounds. The axis is logarithmic: twice and half are equally far from 1.",
+                self.middles()
+            ),
             sides: [format!("{baseline} ahead"), format!("{subject} ahead")],
             groups,
         })
@@ -219,8 +235,11 @@ impl<'a> ReportView<'a> {
             Placement::FreshLocal => {
                 "a fresh cluster per row, on the machine that also ran the load generator"
             }
-            Placement::Existing => {
+            Placement::Existing if sides.len() > 1 => {
                 "clusters that were running already; what cannot be seen from outside is left out"
+            }
+            Placement::Existing => {
+                "a cluster that was running already; what cannot be seen from outside is left out"
             }
         };
         let members = number::counted(setup.members, "member");
@@ -268,8 +287,12 @@ impl ReportView<'_> {
         let limit = setup.run_seconds_max;
         let limit = limit.map(|seconds| format!(", none longer than {} s", number::tick(seconds)));
         let systems = if self.baseline.is_some() { ", the systems in turn" } else { "" };
-        let rounds =
-            format!("{} per row{systems}; figures are medians{}", setup.rounds, limit.unwrap_or_default());
+        let rounds = format!(
+            "{} per row{systems}; figures are {}{}",
+            setup.rounds,
+            self.middles(),
+            limit.unwrap_or_default()
+        );
         let mut facts = vec![Fact::prose("Rounds", rounds)];
         if self.report.replays_published() {
             let scale = format!("{} of the published number of requests", number::percent(setup.scale));

@@ -68,7 +68,7 @@ pub struct SearchVerdict {
     /// No trial at this rate or above met it; `None`: no trial that counts missed it.
     pub at_most: Option<f64>,
     pub trials: u64,
-    /// Both ends were confirmed.
+    /// Both ends were confirmed, and the servers missed the limit at the upper one; or at every rate.
     pub settled: bool,
     /// At this rate the load generator or another program was the bottleneck: the servers may reach more.
     pub generator_limit: Option<f64>,
@@ -77,10 +77,19 @@ pub struct SearchVerdict {
 impl std::fmt::Display for SearchVerdict {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { limit, trials, .. } = self;
-        let Some(rate) = self.requests_per_second else {
-            return write!(formatter, "No rate met {limit} in {trials} trials.");
-        };
-        write!(formatter, "Highest rate that met {limit}: {rate:.0} requests per second")?;
+        match (self.requests_per_second, self.settled) {
+            (None, true) => return write!(formatter, "No rate met {limit} in {trials} trials."),
+            (None, false) => {
+                write!(formatter, "Undecided: no rate met {limit} in {trials} trials.")?;
+                return self.write_end(formatter);
+            }
+            (Some(rate), true) => {
+                write!(formatter, "Highest rate that met {limit}: {rate:.0} requests per second")?;
+            }
+            (Some(rate), false) => {
+                write!(formatter, "Undecided: {rate:.0} requests per second met {limit}")?;
+            }
+        }
         match (self.at_least, self.at_most) {
             (Some(least), Some(most)) => write!(formatter, " (between {least:.0} and {most:.0}")?,
             (Some(least), None) => write!(formatter, " ({least:.0} or more")?,
@@ -88,13 +97,22 @@ impl std::fmt::Display for SearchVerdict {
             (None, None) => write!(formatter, " (the trials contradict each other")?,
         }
         write!(formatter, ", by {trials} trials).")?;
-        if let Some(rate) = self.generator_limit {
-            write!(formatter, " At {rate:.0} the servers were not the bottleneck: they may reach more.")?;
+        self.write_end(formatter)
+    }
+}
+
+impl SearchVerdict {
+    /// Why it is undecided, if it is.
+    fn write_end(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.generator_limit {
+            Some(rate) => write!(
+                formatter,
+                " At {rate:.0} the load generator or the machine was the bottleneck: the servers may reach \
+                 more."
+            ),
+            None if !self.settled => formatter.write_str(" The search ended before it was settled."),
+            None => Ok(()),
         }
-        if !self.settled {
-            formatter.write_str(" The search ended before it was settled.")?;
-        }
-        Ok(())
     }
 }
 

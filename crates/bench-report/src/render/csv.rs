@@ -7,7 +7,7 @@
 //!   docs-3.2,put-1000-leader,published: etcd 3.2.0,,requests_per_second,,44341
 //! ```
 
-use crate::metric::{METRICS, Metric, Metrics};
+use crate::metric::{METRICS, Metric, Metrics, Middle};
 use crate::model::{LatencyKind, PublishedFigure, Report, RowResult, SearchVerdict, SuiteResult};
 
 const HEADING: &str = "suite,row,side,round,metric,unit,value\n";
@@ -26,7 +26,8 @@ pub fn csv(report: &Report) -> String {
                     lines.metrics(&side.name, &(number + 1).to_string(), &round.metrics);
                 }
                 if let Some(median) = &result.median {
-                    lines.metrics(&side.name, "median", median);
+                    let middle = if row.spec.rounds_as == Middle::Mean { "mean" } else { "median" };
+                    lines.metrics(&side.name, middle, median);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The results of several runs as those of one.
 
 use crate::run::results::Measurement;
+use bench_report::model::Machine;
 
 /// As if all had been sent by one load generator; `None` without runs. Their parts are in the same order,
 /// because all have sent the same load.
@@ -14,6 +15,8 @@ pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
         whole.intended_per_second =
             whole.intended_per_second.zip(run.intended_per_second).map(|(ours, theirs)| ours + theirs);
         whole.clients += run.clients;
+        whole.conns += run.conns;
+        whole.machines.extend(run.machines);
         whole.sent_bytes += run.sent_bytes;
         whole.received_bytes += run.received_bytes;
         whole.planned += run.planned;
@@ -25,4 +28,26 @@ pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
         }
         whole
     })
+}
+
+/// All machines as one.
+pub fn machine(all: &[Machine]) -> Machine {
+    let names = |of: fn(&Machine) -> &String| {
+        let mut names: Vec<&str> = Vec::new();
+        all.iter().map(|machine| of(machine).as_str()).for_each(|name| {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        });
+        names.join(", ")
+    };
+    Machine {
+        host: names(|machine| &machine.host),
+        processor: names(|machine| &machine.processor),
+        processors: all.iter().map(|machine| machine.processors).sum(),
+        architecture: names(|machine| &machine.architecture),
+        memory_bytes: all.iter().map(|machine| machine.memory_bytes).sum(),
+        system: names(|machine| &machine.system),
+        ..Machine::default()
+    }
 }

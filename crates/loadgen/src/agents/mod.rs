@@ -19,7 +19,7 @@
 
 mod merge; // results of several runs as one
 
-pub use merge::merged;
+pub use merge::{machine, merged};
 
 use crate::run::results::Measurement;
 use serde::de::DeserializeOwned;

@@ -115,16 +115,13 @@ async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode
     created.await?;
     cluster.begin_counting();
     let code = load(global, &flags.sending, plan, std::future::pending()).await?;
-    if code != ExitCode::SUCCESS {
-        return Ok(code);
-    }
     let (expected, received) = cluster.events();
     measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
     if received >= expected {
         return Ok(code);
     }
     note(&format!("{} events were not received by their watchers", expected - received));
-    Ok(ExitCode::FAILURE)
+    Ok(if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code })
 }
 
 fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {
@@ -184,12 +181,8 @@ async fn load(
         return steps::run(global, &sending.steps, sending.rate, plan).await;
     }
     let StepFlags { warm_up, slo, outputs, .. } = &sending.steps;
-    let wants = Wants {
-        warm_up: warm_up.unwrap_or_default(),
-        limits: slo,
-        outputs: outputs.clone(),
-        hdr: sending.hdr.clone(),
-    };
+    let plan = LoadPlan { warm_up: warm_up.unwrap_or_default(), ..plan };
+    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: sending.hdr.clone() };
     single::run(global, plan, &cluster, wants, background).await
 }
 
@@ -201,7 +194,7 @@ async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<
         return Ok(print(&plans::shown::shown(&plan, None)).map(|()| ExitCode::SUCCESS)?);
     }
     let Reporting { slo, hdr, outputs, .. } = reporting;
-    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: hdr.clone(), warm_up: Duration::ZERO };
+    let wants = Wants { limits: slo, outputs: outputs.clone(), hdr: hdr.clone() };
     single::run(global, plan, &cluster, wants, std::future::pending()).await
 }
 

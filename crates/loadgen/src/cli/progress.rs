@@ -127,7 +127,7 @@ pub async fn prepared(plan: LoadPlan) -> Result<PreparedRun, ExitReason> {
 async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, ExitReason> {
     tokio::select! {
         result = result => Ok(result),
-        () = interrupted() => Err(ExitReason::Interrupted(INTERRUPTED.into())),
+        () = interrupted() => Err(ExitReason::Interrupted("interrupted before the measurement began".into())),
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
             }
             answered += more;
             let now = start + step as u32 * REFRESH;
-            let progress = RunProgress { answered, failed: 0, total: 11_000, finished: false };
+            let progress = RunProgress { answered, total: 11_000, ..RunProgress::default() };
             moment = Some(recent.look(now, progress, latencies.clone()));
         }
         let moment = moment.unwrap();

@@ -7,13 +7,13 @@ use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
 use super::outputs::{self, write_json};
-use super::plans::row::{spec, title};
+use super::plans::row::{self, of_agents, spec, title};
 use super::progress::{ProgressView, WithoutTerminal};
 use super::refusal::ExitReason;
 use super::terminal::{first_error, note, print, write_file};
 use super::{measure, progress};
+use crate::agents;
 use crate::client::admin;
-use crate::client::endpoint::Endpoint;
 use crate::compare::steps::rows_of_run;
 use crate::compare::{self, Subject, SubjectOrigin};
 use crate::output::hdr;
@@ -21,14 +21,13 @@ use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
 use crate::run::{ActiveRun, LoadPlan};
-use crate::server::{self, Probe, ServerFigures};
-use bench_report::compose;
+use crate::server::{self, ForeignCpu, Probe, ServerFigures};
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
+use bench_report::{compose, number};
 use serde::Serialize;
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// What `--json` holds.
 #[derive(Serialize)]
@@ -58,7 +57,6 @@ struct ResultDocument<'a> {
 /// What a single run has besides its plan.
 #[derive(Clone, Default)]
 pub struct Wants<'a> {
-    pub warm_up: Duration,
     pub limits: &'a [Limit],
     pub outputs: Outputs,
     pub hdr: Option<PathBuf>,
@@ -73,41 +71,53 @@ pub async fn run(
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, ExitReason> {
     let probes = probes(global, cluster);
-    let (workload, endpoints) = (plan.name(), plan.endpoints.clone());
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
-    let (spec, title) = (spec(&plan), title(&plan));
-    let mut report = described(&plan, cluster, &title, wants.warm_up)?;
-    if !wants.warm_up.is_zero() {
-        warm_up(&plan, wants.warm_up).await?;
-    }
+    let mut title = title(&plan);
+    let mut report = described(&plan, cluster, &title)?;
+    let mut sent = plan.clone();
     let prepared = if global.agents.is_empty() { Some(progress::prepared(plan).await?) } else { None };
     let earlier = server::read(&probes).await;
+    let mut foreign = ForeignCpu::begin();
     let measurement = match prepared {
         Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
         None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
     };
+    if measurement.machines.is_empty() {
+        // Of this machine: agents run elsewhere.
+        foreign.end();
+    } else {
+        sent = of_agents(&sent, &measurement);
+        let agents = number::counted(measurement.machines.len(), "agent");
+        title = format!("{}, by {agents}", row::title(&sent));
+        report.machine = agents::machine(&measurement.machines);
+        (report.setup.threads, report.title) = (measurement.threads, title.clone());
+        report.suites[0].title.clone_from(&title);
+    }
+    let spec = spec(&sent);
     let later = server::read(&probes).await;
     let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));
     let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
     let summary = Summary::of(&measurement);
-    let mut notices: Vec<_> = compare::of_load(&measurement).into_iter().map(|(_, notice)| notice).collect();
+    let foreign = foreign.share(measurement.client_cpu, &probes, spent.as_ref().ok());
+    let mut lost = Vec::new();
     if let Err(error) = &spent {
         let notice = Notice::warning(format!("no figures of the servers: {}", chain(error)));
         report.notices.push(notice.clone());
-        notices.push(notice);
+        lost.push(notice);
     }
     let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
     let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
+    let rows = rows_of_run(&measurement, figures.clone(), foreign, &spec, &title);
+    let notices = [rows[0].notices.clone(), lost].concat();
     let shown = ResultDocument { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
-    let rows = rows_of_run(&measurement, figures.clone(), &spec, &title);
     report.took_seconds = measurement.wall.as_secs_f64();
     report.partial.clone_from(&measurement.partial);
     report.suites[0].rows = rows;
     let hdr = wants.hdr.as_deref().map(|path| write_file(path, &hdr_log(&report, &measurement)));
     // What cannot be written is printed all the same: it was measured once.
     first_error([
-        show(global, workload, &endpoints, &shown, &report),
+        show(global, &sent, &shown, &report),
         outputs::write(&wants.outputs, &report, &compose::page(&report)),
         hdr.unwrap_or(Ok(())),
     ])?;
@@ -126,12 +136,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 }
 
 /// What identifies the run, as a report without figures.
-fn described(
-    plan: &LoadPlan,
-    cluster: &admin::ClusterView,
-    title: &str,
-    warm_up: Duration,
-) -> Result<Report, String> {
+fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
     let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
     let described = compare::ComparisonPlan::of_steps(title.into(), subject, plan.threads);
@@ -140,18 +145,19 @@ fn described(
     report.sides[0].version = version.unwrap_or_default();
     report.setup.members = cluster.members_len.unwrap_or(cluster.endpoints().len());
     report.setup.rounds = 1;
+    let how = row::how(plan);
     let limit = match plan.seconds_max {
         Some(limit) => format!("for {} s", limit.as_secs_f64()),
         None => format!("{} requests", plan.total),
     };
-    let warmed = match warm_up.as_secs_f64() {
+    let warmed = match plan.warm_up.as_secs_f64() {
         0.0 => String::new(),
         seconds => format!(", after {seconds} s at the same rate"),
     };
     report.suites.push(SuiteResult {
         id: SINGLE_RUN.into(),
         title: title.into(),
-        about: format!("One run, {limit}{warmed}, on a cluster that was running already."),
+        about: format!("One run, {limit}{warmed}: {how}."),
         source_url: None,
         medium: None,
         rows: Vec::new(),
@@ -190,19 +196,6 @@ async fn shown(
     measurement.map_err(|error| chain(&error))
 }
 
-/// Sends the load for a while without counting it.
-async fn warm_up(plan: &LoadPlan, duration: Duration) -> Result<(), ExitReason> {
-    let plan = LoadPlan { total: LoadPlan::OPEN_END, seconds_max: Some(duration), ..plan.clone() };
-    let warmed = progress::run(progress::prepared(plan).await?.begin(), std::future::pending()).await;
-    match warmed.map_err(|error| chain(&error))?.partial {
-        Some(reason) if reason == progress::INTERRUPTED => {
-            Err(ExitReason::Interrupted("interrupted before the measurement began".into()))
-        }
-        Some(reason) => Err(ExitReason::Run(format!("before the measurement: {reason}"))),
-        None => Ok(()),
-    }
-}
-
 /// The members that are not named count as well where they show their counters.
 fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     if global.server_pids.is_empty() {
@@ -212,16 +205,10 @@ fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     global.server_pids.iter().map(process).collect()
 }
 
-fn show(
-    global: &Global,
-    workload: &'static str,
-    endpoints: &[Endpoint],
-    shown: &ResultDocument<'_>,
-    report: &Report,
-) -> Result<(), String> {
+fn show(global: &Global, sent: &LoadPlan, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
-        let endpoints = endpoints.iter().map(ToString::to_string).collect();
-        let Global { conns, clients, .. } = *global;
+        let endpoints = sent.endpoints.iter().map(ToString::to_string).collect();
+        let (workload, conns, clients) = (sent.name(), sent.conns, sent.clients);
         let document = RunDocument { workload, endpoints, conns, clients, shown, report };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
         write_json(path, &text)

@@ -13,6 +13,9 @@ use crate::run;
 use bench_report::model::SuiteResult;
 use std::process::ExitCode;
 
+/// The exit status of a search that did not find out.
+const UNDECIDED_STATUS: u8 = 3;
+
 /// Sends the load of `load` at every rate and reports it.
 pub async fn run(
     global: &Global,
@@ -61,5 +64,9 @@ pub async fn run(
     }
     let Some(verdict) = &report.search else { return Ok(ExitCode::SUCCESS) };
     measure::say(global, &format!("\n{verdict}\n"))?;
-    Ok(if verdict.requests_per_second.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match verdict.requests_per_second {
+        _ if !verdict.settled => ExitCode::from(UNDECIDED_STATUS),
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
 }

@@ -47,6 +47,12 @@ impl CallFailure {
     }
 }
 
+impl From<tonic::Status> for CallFailure {
+    fn from(status: tonic::Status) -> Self {
+        Self::new(Code(status.code() as u16), status.message())
+    }
+}
+
 impl fmt::Display for CallFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.code, self.message)

@@ -7,7 +7,8 @@
 //! * One trial decides only if it meets the limit twice over. Otherwise trials are repeated until one outcome
 //!   leads by two, or of five the majority decides.
 //! * A trial that missed the limit while the load generator or another program was the bottleneck does not
-//!   count. After three of them at a rate, the search ends below it and says so.
+//!   count. After three of them at a rate, the search goes on below it. If it ends there, it is undecided:
+//!   only a miss of the servers settles it.
 //! * Both ends are tried once more after the search: noise that lasts a while would otherwise decide it.
 //!
 //! Must not depend on how a rate is tried.
@@ -113,7 +114,7 @@ impl Search {
     /// The rate to try next; `None` when the answer is known.
     pub fn next(&self) -> Option<f64> {
         // Below one request per second there is nothing to find.
-        (self.trials.len() < TRIALS_MAX && self.next >= 1.0 && !self.is_settled()).then_some(self.next)
+        (self.trials.len() < TRIALS_MAX && self.next >= 1.0 && !self.is_over()).then_some(self.next)
     }
 
     /// Adds the outcome of the rate that was tried. Returns which trial of this rate it was.
@@ -128,23 +129,21 @@ impl Search {
         if self.verdict(self.next) == RateVerdict::Undecided {
             return self.next;
         }
-        match (self.met(), self.missed()) {
+        match (self.met(), self.end()) {
             (Some(met), None) => met * 2.0,
-            (None, Some(missed)) => missed / 2.0,
-            (Some(met), Some(missed)) if is_close(met, missed) => {
-                let unconfirmed = [met, missed].into_iter().find(|rate| !self.is_confirmed(*rate));
+            (None, Some(end)) => end / 2.0,
+            (Some(met), Some(end)) if is_close(met, end) => {
+                let unconfirmed = [met, end].into_iter().find(|rate| !self.is_confirmed(*rate));
                 unconfirmed.unwrap_or(met)
             }
-            (Some(met), Some(missed)) => ((met + missed) / 2.0).round(),
+            (Some(met), Some(end)) => ((met + end) / 2.0).round(),
             (None, None) => self.next,
         }
     }
 
-    fn is_settled(&self) -> bool {
-        let ends = self.met().zip(self.missed());
-        ends.is_some_and(|(met, missed)| {
-            is_close(met, missed) && self.is_confirmed(met) && self.is_confirmed(missed)
-        })
+    fn is_over(&self) -> bool {
+        let ends = self.met().zip(self.end());
+        ends.is_some_and(|(met, end)| is_close(met, end) && self.is_confirmed(met) && self.is_confirmed(end))
     }
 
     /// The highest rate that met the limit, below every rate that missed it.
@@ -153,9 +152,17 @@ impl Search {
         self.highest(|rate| rate < limit && self.verdict(rate) == RateVerdict::Met)
     }
 
-    /// The lowest rate that missed the limit, or at which the servers were not the bottleneck.
+    /// The lowest rate that missed the limit.
     fn missed(&self) -> Option<f64> {
-        self.lowest(|rate| matches!(self.verdict(rate), RateVerdict::Missed | RateVerdict::Flagged))
+        self.lowest(|rate| self.verdict(rate) == RateVerdict::Missed)
+    }
+
+    /// The lowest rate above the highest that met the limit which missed it, or at which the servers were not
+    /// the bottleneck.
+    fn end(&self) -> Option<f64> {
+        let met = self.met().unwrap_or(0.0);
+        let ends = |rate| matches!(self.verdict(rate), RateVerdict::Missed | RateVerdict::Flagged);
+        self.lowest(|rate| rate > met && ends(rate))
     }
 
     fn of(&self, rate: f64) -> impl Iterator<Item = TrialOutcome> {
@@ -197,14 +204,16 @@ impl Search {
         let met_once = |rate| self.counts(rate).0 > 0;
         let lowest_missed = self.lowest(missed_once).unwrap_or(f64::INFINITY);
         let highest_met = self.highest(met_once).unwrap_or(0.0);
-        let flagged = self.missed().filter(|rate| self.verdict(*rate) == RateVerdict::Flagged);
+        let (met, end) = (self.met(), self.end());
+        let below = met.unwrap_or(0.0);
+        let flagged = end.filter(|rate| self.verdict(*rate) == RateVerdict::Flagged);
         SearchVerdict {
             limit: slo.to_string(),
-            requests_per_second: self.met(),
-            at_least: self.highest(|rate| met_once(rate) && rate < lowest_missed),
+            requests_per_second: met,
+            at_least: self.highest(|rate| met_once(rate) && rate < lowest_missed && rate <= below),
             at_most: self.lowest(|rate| missed_once(rate) && rate > highest_met),
             trials: self.trials.len() as u64,
-            settled: self.is_settled(),
+            settled: (self.is_over() || met.is_none() && self.next < 1.0) && flagged.is_none(),
             generator_limit: flagged,
         }
     }
@@ -288,6 +297,37 @@ mod tests {
         let found = search(1000.0, always);
         assert!((2_800.0..=3_000.0).contains(&found.requests_per_second.unwrap()), "{found:?}");
         assert!(found.generator_limit.unwrap() > 3_000.0 && found.at_most.is_none(), "{found:?}");
+        // Nothing says that the servers cannot do more.
+        assert!(!found.settled, "{found:?}");
+        let none = search(1000.0, |_, _| TrialOutcome::Flagged);
+        assert!(
+            none.requests_per_second.is_none() && !none.settled && none.generator_limit.is_some(),
+            "{none:?}"
+        );
+        assert!(search(1000.0, |_, _| TrialOutcome::Missed).settled);
+    }
+
+    #[test]
+    fn a_verdict_does_not_contradict_itself() {
+        // A rate below the answer was disturbed, and one above it met the limit once between disturbances.
+        let disturbed = |rate: f64, number: usize| match (rate as u64, number) {
+            (1000, _) => TrialOutcome::MetClearly,
+            (2000, 0) => TrialOutcome::Met,
+            (2000, _) => TrialOutcome::Flagged,
+            _ => by_capacity(1_700.0)(rate, number),
+        };
+        // The search goes on where one rate was disturbed and a higher one met the limit.
+        let passed_over = |rate: f64, number: usize| match rate as u64 {
+            1500 => TrialOutcome::Flagged,
+            _ => by_capacity(6_543.0)(rate, number),
+        };
+        for found in [search(1000.0, disturbed), search(3000.0, passed_over), search(1500.0, passed_over)] {
+            let (rate, least) = (found.requests_per_second.unwrap(), found.at_least.unwrap());
+            assert!(least <= rate && found.at_most.is_none_or(|most| most >= rate), "{found:?}");
+            assert!(found.generator_limit.is_none_or(|limit| limit > rate), "{found:?}");
+            assert_eq!(found.settled, found.generator_limit.is_none(), "{found:?}");
+        }
+        assert!(search(1500.0, passed_over).requests_per_second.unwrap() < 1500.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::measure::Cost;
 use crate::run::recorder::{Lateness, Tally, UnansweredCalls};
-use crate::run::results::Measurement;
+use crate::run::results::{HiddenStall, Measurement};
 use bench_report::model::Notice;
 use std::collections::BTreeMap;
 
@@ -33,6 +33,7 @@ pub enum FindingKind {
     TooShort,
     GeneratorCpu,
     StoodStill,
+    Stalled,
     RateMissed,
     GeneratorLate,
     CallersBusy,
@@ -94,6 +95,7 @@ pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     found.extend(too_short(measurement));
     found.extend(saturated(measurement));
     found.extend(stood_still(measurement));
+    found.extend(stalled(measurement));
     found.extend(rate_missed(measurement));
     found.extend(pace(&tally.lateness, measurement.clients));
     if measurement.capped {
@@ -148,6 +150,19 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
         );
         (FindingKind::StoodStill, Notice::warning(text))
     })
+}
+
+/// Whether replies were missing for a time of which a closed loop's percentiles say nothing.
+fn stalled(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
+    let HiddenStall { longest, requests, time_share } = measurement.hidden_stall()?;
+    let text = format!(
+        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {}, for which its callers \
+         waited {:.1} % of their time; an open loop would count those that were due meanwhile as well",
+        longest.as_secs_f64(),
+        measurement.tally.counted_len(),
+        time_share * 100.0
+    );
+    Some((FindingKind::Stalled, Notice::warning(text)))
 }
 
 fn rate_missed(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
@@ -257,6 +272,16 @@ mod tests {
                 ..Measurement::default()
             }
         };
+        let frozen = |closed_loop| {
+            let mut frozen = Measurement { wall: Duration::from_secs(6), closed_loop, ..whole() };
+            (0..10).for_each(|_| frozen.tally.succeeded(1, Duration::from_millis(1_990), 0));
+            frozen
+        };
+        let text = &of_load(&frozen(true))[0].1.text;
+        assert!(
+            text.starts_with("no reply for 2.0 s; a closed loop counts 10 slow requests of 2010"),
+            "{text}"
+        );
         let mut still = whole();
         still.tally.stood_still(Duration::from_secs(2));
         for (measurement, kinds) in [
@@ -268,6 +293,8 @@ mod tests {
             (Measurement { intended_per_second: Some(1_100.0), ..whole() }, &[FindingKind::RateMissed]),
             (Measurement { wall: Duration::from_millis(100), ..whole() }, &[FindingKind::TooShort]),
             (Measurement { clients: 2_000, ..whole() }, &[FindingKind::TooShort]),
+            (frozen(true), &[FindingKind::Stalled]),
+            (frozen(false), &[]),
         ] {
             let found: Vec<_> = of_load(&measurement).into_iter().map(|(kind, _)| kind).collect();
             assert_eq!(found, kinds);

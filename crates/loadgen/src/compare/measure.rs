@@ -10,13 +10,13 @@ use crate::output::summary::Summary;
 use crate::output::text::chain;
 use crate::run;
 use crate::run::results::Measurement;
-use crate::server::{self, ServerFigures, ServerMetrics};
+use crate::server::{self, ForeignCpu, ServerFigures, ServerMetrics};
+use crate::stats::percentile;
 use crate::stats::progress::Control;
 use bench_report::metric::Metrics;
 use bench_report::model::{CurvePoint, Round, Series};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The memory of fewer watchers is lost among other growth.
 const WATCHERS_MIN: usize = 1000;
@@ -60,9 +60,9 @@ pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) ->
     let grown = before_watchers.zip(spent_before.as_ref()).map(|(before, after)| {
         (after.resident_bytes() as f64 - before.resident_bytes() as f64) / watchers as f64
     });
-    let (machine_before, begin) = (server::machine_cpu_seconds(), Instant::now());
+    let mut foreign = ForeignCpu::begin();
     let (measurement, samples) = load(prepared, side.pids(), monitor).await?;
-    let (machine_after, took) = (server::machine_cpu_seconds(), begin.elapsed());
+    foreign.end();
     let spent_after = server::read(&probes).await;
     let metrics_after = side.server_metrics().await;
     let leader_after = side.leader().await;
@@ -76,12 +76,7 @@ pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) ->
     let counted_since_ready = metrics_after.as_ref().zip(side.metrics_when_ready.as_ref());
     let counted_since_ready = counted_since_ready.filter(|_| lost.is_none());
     let counted = metrics_after.as_ref().zip(metrics_before.as_ref()).filter(|_| lost.is_none());
-    let machine = machine_before.zip(machine_after).map(|(earlier, later)| later - earlier);
-    let foreign_cpu = machine.zip(spent.as_ref()).filter(|_| side.is_local()).map(|(machine, spent)| {
-        let ours = spent.cpu_seconds() + measurement.client_cpu.as_secs_f64();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        ((machine - ours) / took.as_secs_f64() / processors).clamp(0.0, 1.0)
-    });
+    let foreign_cpu = foreign.share(measurement.client_cpu, &probes, spent.as_ref());
     let differences = |later: &Vec<ServerMetrics>, earlier: &Vec<ServerMetrics>| {
         sum(later.iter().zip(earlier).map(|(later, earlier)| later.since(earlier)))
     };
@@ -223,18 +218,16 @@ impl Cost {
         let requests = tally.succeeded_len() as f64;
         let latencies = &tally.latencies_ns;
         let (millis, per) = (|ns: u64| Some(ns as f64 / 1e6), |value: f64| Some(value / requests));
-        let at = |histogram: &Histogram<u64>, percent: f64| {
-            millis(histogram.value_at_percentile(percent).min(histogram.max()))
-        };
+        let at = |histogram: &Histogram<u64>, percent: f64| millis(percentile::value(histogram, percent));
         let mut metrics = Metrics {
             requests_per_second: Some(self.measurement.per_second()),
             summed_requests_per_second: self.summed_per_second,
             mean_ms: Some(tally.mean_ns / 1e6),
-            p50_ms: at(latencies, 50.0),
-            p90_ms: at(latencies, 90.0),
-            p99_ms: at(latencies, 99.0),
-            p999_ms: at(latencies, 99.9),
-            p9999_ms: at(latencies, 99.99).filter(|_| latencies.len() >= P9999_REQUESTS_MIN),
+            p50_ms: millis(tally.percentile_ns(50.0)),
+            p90_ms: millis(tally.percentile_ns(90.0)),
+            p99_ms: millis(tally.percentile_ns(99.0)),
+            p999_ms: millis(tally.percentile_ns(99.9)),
+            p9999_ms: millis(tally.percentile_ns(99.99)).filter(|_| latencies.len() >= P9999_REQUESTS_MIN),
             max_ms: millis(tally.slowest_ns),
             client_cpu_micros: per(client_cpu.as_secs_f64() * 1e6),
             rest_resident_mb: rest_resident_bytes.map(|bytes| bytes as f64 / 1e6),
@@ -333,7 +326,7 @@ pub fn curve(histogram: &Histogram<u64>) -> Vec<CurvePoint> {
     }
     percents.push(100.0);
     let point = |percent: f64| {
-        let ms = histogram.value_at_percentile(percent).min(histogram.max()) as f64 / 1e6;
+        let ms = percentile::value(histogram, percent) as f64 / 1e6;
         CurvePoint { percent: round(percent, 6), ms: round(ms, 4) }
     };
     percents.into_iter().map(point).collect()

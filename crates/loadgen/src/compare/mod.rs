@@ -30,7 +30,6 @@ pub mod steps; // one load at several rates
 
 pub use cluster::Program;
 pub use find_rate::Slo;
-pub use findings::of_load;
 pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
@@ -122,8 +121,8 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     }
     if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Endpoints(_))) {
         notices.push(Notice::remark(
-            "Clusters that were running already tell CPU and memory only if they serve /metrics, \
-             and never the bytes they write; their keys were not counted.",
+            "A cluster that was running already shows CPU and memory only if it serves /metrics, \
+             and not the bytes that it writes.",
         ));
     }
     notices

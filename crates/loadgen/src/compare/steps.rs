@@ -14,7 +14,7 @@ use crate::run::schedule::RunPace;
 use crate::server::ServerFigures;
 use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which rates.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ pub async fn run(
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<(), String> {
+    let begin = Instant::now();
     let side = Side::start(plan, subject, stepped.spec.members).await;
     let side = side.map_err(|error| error.to_string())?;
     report.sides[0].version.clone_from(&side.version);
@@ -60,6 +61,7 @@ pub async fn run(
             for (index, rate) in rates.iter().enumerate() {
                 show(monitor, subject, *rate, index + 1, rates.len());
                 one(&side, stepped, *rate, None, report, monitor).await?;
+                report.took_seconds = begin.elapsed().as_secs_f64();
             }
         }
         Rates::Highest { from, slo } => {
@@ -72,6 +74,7 @@ pub async fn run(
                 let trial = search.judge(outcome);
                 name_trial(report, trial);
                 report.search = Some(search.verdict_of(*slo));
+                report.took_seconds = begin.elapsed().as_secs_f64();
             }
         }
     }
@@ -83,19 +86,20 @@ pub async fn run(
 pub fn rows_of_run(
     measurement: &Measurement,
     spent: Option<ServerFigures>,
+    foreign_cpu: Option<f64>,
     spec: &RowSpec,
     title: &str,
 ) -> Vec<RowResult> {
     let members = spent.iter().flat_map(|spent| &spent.processes).map(|process| process.name.clone());
     let members: Vec<_> = members.collect();
-    let row = |id: String, title: String, cost: Cost, notices: Vec<Notice>| {
+    let row = |id: String, title: String, rate: Option<f64>, cost: Cost, notices: Vec<Notice>| {
         let mut result = SideResult { members: members.clone(), ..side_of(&cost) };
         result.add(cost.round(None), Middle::Median);
         let planned = cost.measurement.planned;
         RowResult {
             id,
             title,
-            spec: RowSpec { total: planned, total_published: planned, ..spec.clone() },
+            spec: RowSpec { rate, total: planned, total_published: planned, ..spec.clone() },
             command: String::new(),
             published: Vec::new(),
             sides: vec![result],
@@ -104,16 +108,17 @@ pub fn rows_of_run(
             copy_of: None,
         }
     };
-    let whole = Cost::of_run(measurement.clone(), spent);
+    let mut whole = Cost::of_run(measurement.clone(), spent);
+    whole.foreign_cpu = foreign_cpu;
     let notices = findings::of(&whole).into_iter().map(|(_, notice)| notice).collect();
-    let mut rows = vec![row("run".into(), title.into(), whole, notices)];
+    let mut rows = vec![row("run".into(), title.into(), spec.rate, whole, notices)];
     for (number, part) in measurement.parts.iter().enumerate() {
         let planned = part.tally.succeeded_len() + part.tally.failed_len();
         let KindResults { tally, wall, .. } = part.clone();
         let whole = Measurement { tally, wall, planned, ..Measurement::default() };
         let id = format!("kind-{}", number + 1);
         if planned > 0 {
-            rows.push(row(id, part.kind().to_owned(), Cost::of_run(whole, None), Vec::new()));
+            rows.push(row(id, part.kind().to_owned(), None, Cost::of_run(whole, None), Vec::new()));
         }
     }
     rows
@@ -159,16 +164,14 @@ async fn one(
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<TrialOutcome, String> {
-    let load = |seconds: Duration| run::LoadPlan {
-        total: ((rate * seconds.as_secs_f64()).round() as u64).max(1),
+    let load = run::LoadPlan {
+        total: ((rate * stepped.step.as_secs_f64()).round() as u64).max(1),
         pace: RunPace::Open(rate),
-        seconds_max: Some(seconds * 2),
+        seconds_max: Some(stepped.step * 2),
+        warm_up: stepped.warm_up,
         ..stepped.load.clone()
     };
-    if !stepped.warm_up.is_zero() {
-        measure::run(side, load(stepped.warm_up), monitor).await.map_err(|error| error.to_string())?;
-    }
-    let cost = measure::run(side, load(stepped.step), monitor).await.map_err(|error| error.to_string())?;
+    let cost = measure::run(side, load, monitor).await.map_err(|error| error.to_string())?;
     let outcome = slo.map_or(TrialOutcome::Met, |slo| outcome(&cost, slo));
     monitor.remark(&said(&cost, rate, slo.map(|slo| (slo, outcome))));
     let row = row(side, stepped, rate, &cost, slo.map(|slo| (slo, outcome)));
@@ -178,7 +181,7 @@ async fn one(
 }
 
 fn latency_ms(cost: &Cost, percent: f64) -> f64 {
-    cost.measurement.tally.latencies_ns.value_at_percentile(percent) as f64 / 1e6
+    cost.measurement.tally.percentile_ns(percent) as f64 / 1e6
 }
 
 /// Whether the load met the limit; if not, whether the servers were the reason.

@@ -2,6 +2,7 @@
 
 use crate::run::recorder::{Tally, UnansweredCalls};
 use crate::run::results::{KindResults, Measurement};
+use crate::stats::percentile;
 use bench_report::model::ErrorGroup;
 use serde::Serialize;
 
@@ -155,38 +156,18 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// For each percent p the first sorted value whose index i satisfies i · 100 / n ≥ p; each index serves one
-/// percent at most. Percentiles that need more requests are left out.
+/// Each index of the sorted values serves one percent at most. Percentiles that need more requests are left
+/// out.
 fn percentiles(tally: &Tally) -> Vec<Percentile> {
     let count = tally.counted_len();
-    let mut found = Vec::new();
-    let mut index = 0;
+    let (mut found, mut least) = (Vec::new(), 0);
     for percent in PERCENTS {
-        let reached = |index: u64| index as f64 * 100.0 / count as f64 >= percent;
-        // The formula's rounding decides, so search around the estimate.
-        index = index.max(((percent * count as f64 / 100.0) as u64).saturating_sub(1));
-        while index < count && !reached(index) {
-            index += 1;
-        }
-        if index >= count {
-            break;
-        }
-        found.push(Percentile { percent, seconds: value_at(tally, index) as f64 / 1e9 });
-        index += 1;
+        let index = percentile::index(count, percent).map(|index| index.max(least));
+        let Some(index) = index.filter(|index| *index < count) else { break };
+        found.push(Percentile { percent, seconds: tally.value_at(index) as f64 / 1e9 });
+        least = index + 1;
     }
     found
-}
-
-/// The value at an index of the sorted latencies, in nanoseconds.
-fn value_at(tally: &Tally, index: u64) -> u64 {
-    let mut seen = 0;
-    for step in tally.latencies_ns.iter_recorded() {
-        seen += step.count_since_last_iteration();
-        if seen > index {
-            return step.value_iterated_to().clamp(tally.fastest_ns(), tally.slowest_ns);
-        }
-    }
-    tally.slowest_ns
 }
 
 /// Eleven limits from the fastest to the slowest; a value counts at the first limit that is not below it.
@@ -214,7 +195,7 @@ fn histogram(tally: &Tally) -> Vec<LatencyBucket> {
 
 fn failed_calls(tally: &Tally) -> Option<FailedCallsSummary> {
     let waits = &tally.failed_ns;
-    let at = |percent: f64| waits.value_at_percentile(percent).min(waits.max()) as f64 / 1e9;
+    let at = |percent: f64| percentile::value(waits, percent) as f64 / 1e9;
     (!waits.is_empty()).then(|| FailedCallsSummary {
         counted: tally.counted_len() > tally.succeeded_len() + tally.unanswered.count,
         average_seconds: waits.mean() / 1e9,

@@ -78,8 +78,10 @@ impl Context {
         // What cannot be read is forwarded as it is.
         let readable = method.filter(|_| !first.compressed);
         let turn = readable.map(|method| liar::of(&self.liar).request(method, &first.bytes));
+        let mut sent = first.frame();
         match turn.unwrap_or(RequestFate::Forward) {
             RequestFate::Forward => {}
+            RequestFate::Changed(message) => sent = ProxyMessage::plain(message).frame(),
             RequestFate::Answer(message) => return answer(respond, message).await,
             RequestFate::Twice => {
                 let (response, mut requests) = self.call(path, &head.headers).await?;
@@ -89,7 +91,7 @@ impl Context {
             }
         }
         let (response, mut requests) = self.call(path, &head.headers).await?;
-        send(&mut requests, first.frame()).await?;
+        send(&mut requests, sent).await?;
         let sending = async {
             while let Some(message) = incoming.next().await? {
                 send(&mut requests, message.frame()).await?;

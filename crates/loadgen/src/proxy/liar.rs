@@ -5,8 +5,9 @@
 use super::lie::Lie;
 use api::Method;
 use api::etcdserverpb::{
-    HashKvResponse, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, PutResponse,
-    RangeRequest, RangeResponse, ResponseHeader, WatchResponse,
+    HashKvResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseRevokeResponse, LeaseTimeToLiveResponse, PutResponse, RangeRequest, RangeResponse, ResponseHeader,
+    WatchResponse,
 };
 use bytes::Bytes;
 use prost::Message;
@@ -22,6 +23,8 @@ const KEPT_MAX: usize = 10_000;
 const RARE_DIVISOR: u64 = 5;
 /// A bookmark is moved by so many revisions.
 const AHEAD: i64 = 20;
+/// Seconds of a lease that does not end.
+const ENDLESS: i64 = 100_000;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct Tally {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestFate {
     Forward,
+    /// This message is forwarded instead.
+    Changed(Bytes),
     /// It is forwarded twice, and the second answer returned.
     Twice,
     /// It is not forwarded: this message is returned.
@@ -73,8 +78,11 @@ impl Liar {
     fn is_due(&mut self, lie: Lie) -> bool {
         let Some(tally) = self.lies.iter_mut().find(|tally| tally.lie == lie) else { return false };
         tally.opportunities += 1;
-        // Renewals and hashes are rare.
-        let is_rare = matches!(lie, Lie::LostRenewal | Lie::WrongHash);
+        // What is done with leases, and hashes, are rare.
+        let is_rare = matches!(
+            lie,
+            Lie::LostRenewal | Lie::WrongHash | Lie::EndlessLease | Lie::UnrevokedLease | Lie::ShortTtl
+        );
         let every = if is_rare { self.every.div_ceil(RARE_DIVISOR) } else { self.every };
         let now = tally.opportunities.is_multiple_of(every);
         tally.times += u64::from(now);
@@ -107,6 +115,19 @@ impl Liar {
                 }
                 RequestFate::Forward
             }
+            "/etcdserverpb.Lease/LeaseGrant" if self.is_due(Lie::EndlessLease) => {
+                let asked = LeaseGrantRequest::decode(message.clone()).unwrap_or_default();
+                RequestFate::Changed(encoded(&LeaseGrantRequest { ttl: ENDLESS, ..asked }))
+            }
+            "/etcdserverpb.Lease/LeaseRevoke" if self.is_due(Lie::UnrevokedLease) => {
+                RequestFate::Answer(encoded(&LeaseRevokeResponse { header: self.newest }))
+            }
+            "/etcdserverpb.KV/Range" => match RangeRequest::decode(message.clone()) {
+                Ok(asked) if asked.revision > 0 && self.is_due(Lie::NewestForOld) => {
+                    RequestFate::Changed(encoded(&RangeRequest { revision: 0, ..asked }))
+                }
+                Ok(_) | Err(_) => RequestFate::Forward,
+            },
             _ => RequestFate::Forward,
         }
     }
@@ -128,13 +149,23 @@ impl Liar {
             "/etcdserverpb.KV/Range" => self.range(request, &message, now),
             "/etcdserverpb.Watch/Watch" => return self.watch(message, held),
             "/etcdserverpb.Lease/LeaseGrant" => {
-                if let Ok(answer) = LeaseGrantResponse::decode(message.clone())
+                let (answer, asked) =
+                    (LeaseGrantResponse::decode(message.clone()), LeaseGrantRequest::decode(request.clone()));
+                if let Ok(answer) = &answer
                     && self.ttls.len() < KEPT_MAX
                 {
                     self.ttls.insert(answer.id, answer.ttl);
                 }
-                None
+                // The lease seems to be what was asked for.
+                let both = answer.ok().zip(asked.ok()).filter(|(answer, _)| answer.ttl == ENDLESS);
+                both.map(|(answer, asked)| encoded(&LeaseGrantResponse { ttl: asked.ttl, ..answer }))
             }
+            "/etcdserverpb.Lease/LeaseTimeToLive" => match LeaseTimeToLiveResponse::decode(message.clone()) {
+                Ok(answer) if answer.ttl > 1 && self.is_due(Lie::ShortTtl) => {
+                    Some(encoded(&LeaseTimeToLiveResponse { ttl: 0, ..answer }))
+                }
+                Ok(_) | Err(_) => None,
+            },
             "/etcdserverpb.Maintenance/HashKV" => match HashKvResponse::decode(message.clone()) {
                 Ok(answer) if self.is_due(Lie::WrongHash) => {
                     Some(encoded(&HashKvResponse { hash: !answer.hash, ..answer }))
@@ -155,6 +186,9 @@ impl Liar {
         let asked = RangeRequest::decode(request.clone()).ok()?;
         let answer = RangeResponse::decode(message.clone()).ok()?;
         self.see(answer.header);
+        if !asked.range_end.is_empty() && self.is_due(Lie::WrongCount) {
+            return Some(encoded(&RangeResponse { count: answer.count + 1, ..answer }));
+        }
         if asked.serializable || asked.revision > 0 {
             return None;
         }
@@ -199,6 +233,13 @@ impl Liar {
             response.events.remove(0);
             let rest = (!response.events.is_empty()).then(|| encoded(&response));
             return rest.into_iter().collect();
+        }
+        let known = response.events.iter().position(|event| event.prev_kv.is_some());
+        if let Some(place) = known
+            && self.is_due(Lie::WrongPrevious)
+        {
+            response.events[place].prev_kv = None;
+            return vec![encoded(&response)];
         }
         let revision = |place: usize| response.events[place].kv.as_ref().map(|kv| kv.mod_revision);
         let within = (1..response.events.len()).find(|&place| revision(place) == revision(place - 1));

@@ -17,53 +17,51 @@ pub enum Lie {
     BookmarkAhead,
     LostRenewal,
     WrongHash,
+    EndlessLease,
+    UnrevokedLease,
+    ShortTtl,
+    NewestForOld,
+    WrongCount,
+    WrongPrevious,
 }
 
+/// Each with its name and what it does, in the order of the type.
+const TABLE: [(Lie, &str, &str); 17] = [
+    (Lie::StaleRead, "stale-read", "a linearizable read returns an older answer"),
+    (Lie::MixedRead, "mixed-read", "a read returns an older state under the newest revision"),
+    (Lie::LostWrite, "lost-write", "a put is acknowledged and not executed"),
+    (Lie::DoubleWrite, "double-write", "a put is executed twice"),
+    (Lie::DropEvent, "drop-event", "an event is not delivered"),
+    (Lie::DuplicateEvent, "duplicate-event", "events are delivered twice"),
+    (Lie::ReorderEvents, "reorder-events", "two responses of a watcher change places"),
+    (Lie::SplitRevision, "split-revision", "the events of one revision are delivered in two responses"),
+    (Lie::BookmarkAhead, "bookmark-ahead", "progress is reported up to a revision that is not reached"),
+    (Lie::LostRenewal, "lost-renewal", "a renewal of a lease is acknowledged and not executed"),
+    (Lie::WrongHash, "wrong-hash", "a member reports another hash of its key space"),
+    (Lie::EndlessLease, "endless-lease", "a lease is granted for 100,000 s"),
+    (Lie::UnrevokedLease, "unrevoked-lease", "a revocation is acknowledged and not executed"),
+    (Lie::ShortTtl, "short-ttl", "a lease is said to have less time left than it has"),
+    (Lie::NewestForOld, "newest-for-old", "a read of an old revision returns the newest state"),
+    (Lie::WrongCount, "wrong-count", "a range says another number of keys than there are"),
+    (Lie::WrongPrevious, "wrong-previous", "an event lacks what its key was before"),
+];
+
 impl Lie {
-    pub const ALL: [Lie; 11] = [
-        Lie::StaleRead,
-        Lie::MixedRead,
-        Lie::LostWrite,
-        Lie::DoubleWrite,
-        Lie::DropEvent,
-        Lie::DuplicateEvent,
-        Lie::ReorderEvents,
-        Lie::SplitRevision,
-        Lie::BookmarkAhead,
-        Lie::LostRenewal,
-        Lie::WrongHash,
-    ];
+    pub const ALL: [Lie; TABLE.len()] = {
+        let (mut all, mut place) = ([Lie::StaleRead; TABLE.len()], 0);
+        while place < all.len() {
+            all[place] = TABLE[place].0;
+            place += 1;
+        }
+        all
+    };
 
     pub fn name(self) -> &'static str {
-        match self {
-            Lie::StaleRead => "stale-read",
-            Lie::MixedRead => "mixed-read",
-            Lie::LostWrite => "lost-write",
-            Lie::DoubleWrite => "double-write",
-            Lie::DropEvent => "drop-event",
-            Lie::DuplicateEvent => "duplicate-event",
-            Lie::ReorderEvents => "reorder-events",
-            Lie::SplitRevision => "split-revision",
-            Lie::BookmarkAhead => "bookmark-ahead",
-            Lie::LostRenewal => "lost-renewal",
-            Lie::WrongHash => "wrong-hash",
-        }
+        TABLE[self as usize].1
     }
 
     pub fn about(self) -> &'static str {
-        match self {
-            Lie::StaleRead => "a linearizable read returns an older answer",
-            Lie::MixedRead => "a read returns an older state under the newest revision",
-            Lie::LostWrite => "a put is acknowledged and not executed",
-            Lie::DoubleWrite => "a put is executed twice",
-            Lie::DropEvent => "an event is not delivered",
-            Lie::DuplicateEvent => "events are delivered twice",
-            Lie::ReorderEvents => "two responses of a watcher change places",
-            Lie::SplitRevision => "the events of one revision are delivered in two responses",
-            Lie::BookmarkAhead => "progress is reported up to a revision that is not reached",
-            Lie::LostRenewal => "a renewal of a lease is acknowledged and not executed",
-            Lie::WrongHash => "a member reports another hash of its key space",
-        }
+        TABLE[self as usize].2
     }
 }
 

@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const PUT: &str = "/v3/kv/put";
 /// A gateway that answers more slowly cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that takes longer to open has failed.
@@ -96,7 +97,7 @@ impl CallerTask for Conn {
     }
 
     /// A connection that cannot be used again is replaced.
-    async fn settle(&mut self, _: bool, control: &Control) -> bool {
+    async fn settle(&mut self, control: &Control) -> bool {
         if self.http.is_reusable(READY_TIMEOUT).await {
             return true;
         }
@@ -120,8 +121,6 @@ impl CallerTask for Conn {
     fn endpoint(&self) -> usize {
         self.place
     }
-
-    async fn close(&mut self) {}
 }
 
 /// The gateway's error body: gRPC's code and message as JSON.
@@ -136,43 +135,34 @@ fn refusal(reply: &Http1Reply) -> CallFailure {
 
 /// Whether requests of this kind have a form here.
 pub fn carries(workload: &Workload) -> bool {
+    path(workload).is_some()
+}
+
+fn path(workload: &Workload) -> Option<&'static str> {
     match workload {
+        Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => Some(PUT),
+        Workload::Range(_) | Workload::RangeStream(_) => Some("/v3/kv/range"),
         Workload::TxnMixed { .. }
         | Workload::LeaseKeepAlive(_)
         | Workload::Pages(_)
         | Workload::Stm(_)
         | Workload::Ycsb(_)
-        | Workload::Kubernetes(_) => false,
-        Workload::Put(_)
-        | Workload::PutKeys { .. }
-        | Workload::TxnPut { .. }
-        | Workload::Range(_)
-        | Workload::RangeStream(_) => true,
+        | Workload::Kubernetes(_) => None,
     }
 }
 
 /// The HTTP form of a gRPC frame.
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
-    let (path, body) = match workload {
-        Workload::TxnMixed { .. }
-        | Workload::LeaseKeepAlive(_)
-        | Workload::Pages(_)
-        | Workload::Stm(_)
-        | Workload::Ycsb(_)
-        | Workload::Kubernetes(_) => {
-            unreachable!("a plan of what the gateway does not carry is refused")
-        }
-        Workload::Put(_) | Workload::PutKeys { .. } | Workload::TxnPut { .. } => {
-            let put = PutRequest::decode(message).expect("our own frame of one put");
-            let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
-            ("/v3/kv/put", format!(r#"{{"key":"{key}","value":"{value}"}}"#))
-        }
-        Workload::Range(_) | Workload::RangeStream(_) => {
-            let range = RangeRequest::decode(message).expect("our own frame of one range");
-            let (key, serializable) = (STANDARD.encode(&range.key), range.serializable);
-            ("/v3/kv/range", format!(r#"{{"key":"{key}","serializable":{serializable}}}"#))
-        }
+    let path = path(workload).expect("a plan of what the gateway does not carry is refused");
+    let body = if path == PUT {
+        let put = PutRequest::decode(message).expect("our own frame of one put");
+        let (key, value) = (STANDARD.encode(&put.key), STANDARD.encode(&put.value));
+        format!(r#"{{"key":"{key}","value":"{value}"}}"#)
+    } else {
+        let range = RangeRequest::decode(message).expect("our own frame of one range");
+        let (key, serializable) = (STANDARD.encode(&range.key), range.serializable);
+        format!(r#"{{"key":"{key}","serializable":{serializable}}}"#)
     };
     let request = Request::post(path).header(header::HOST, endpoint.authority());
     let request = request.header(header::CONTENT_TYPE, "application/json").body(body.into());
@@ -258,6 +248,15 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_uses_the_connections_of_the_run() {
+        let (endpoint, requests) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        let measurement =
+            LoadPlan { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
+        assert_eq!((measurement.tally.succeeded_len(), measurement.tally.counted_len()), (30, 30));
+        assert!(requests.lock().unwrap().len() > 30);
+    }
+
+    #[test]
     fn a_refusal_counts_by_its_grpc_code() {
         let answer =
             "HTTP/1.1 503 Unavailable\r\nContent-Length: 34\r\n\r\n{\"code\":14,\"message\":\"no leader.\"}";
@@ -310,6 +309,8 @@ mod tests {
             let run = LoadPlan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
             if limit.is_none() {
                 std::thread::sleep(Duration::from_millis(200));
+                let of = run.by_endpoint().remove(0).waiting;
+                assert!(of.in_flight == 3 && of.oldest < Some(Duration::from_millis(100)), "{of:?}");
                 run.control().stop("interrupted");
             }
             let tally = run.finish().unwrap().tally;

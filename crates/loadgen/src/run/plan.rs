@@ -40,6 +40,8 @@ pub struct LoadPlan {
     /// No request begins after this time; those in flight are awaited for `patience`.
     pub seconds_max: Option<Duration>,
     pub pace: RunPace,
+    /// Before the run, the load is sent for so long on its connections, and not counted.
+    pub warm_up: Duration,
     /// A call without a reply for this long has failed. etcd's tool waits forever.
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
@@ -58,6 +60,8 @@ pub enum Error {
     Refused(String),
     #[error("open the connections: {0}")]
     Connect(String),
+    #[error("before the measurement: {0}")]
+    WarmUp(String),
     #[error("run the workers")]
     Worker(#[source] std::io::Error),
 }
@@ -81,6 +85,7 @@ impl LoadPlan {
             total,
             seconds_max: None,
             pace: RunPace::Unlimited,
+            warm_up: Duration::ZERO,
             request_timeout: None,
             failed_calls: FailedCalls::Apart,
             patience: Duration::from_secs(10),

@@ -9,8 +9,8 @@
 //!   which a connection took it. In a closed loop with room on the connections both are equal.
 
 use crate::client::failure::{CallFailure, Code};
-use crate::stats::pairs;
 use crate::stats::slices::Slices;
+use crate::stats::{pairs, percentile};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -302,6 +302,16 @@ impl Tally {
     /// Of the whole population, as etcd's tool computes it.
     pub fn stddev_ns(&self) -> f64 {
         (self.squares_ns / self.counted_len() as f64).sqrt()
+    }
+
+    /// The latency at an index of the sorted ones.
+    pub fn value_at(&self, index: u64) -> u64 {
+        percentile::value_at(&self.latencies_ns, index).clamp(self.fastest_ns(), self.slowest_ns)
+    }
+
+    /// The latency of a percentile; 0 when nothing counts.
+    pub fn percentile_ns(&self, percent: f64) -> u64 {
+        percentile::index(self.counted_len(), percent).map_or(self.slowest_ns, |index| self.value_at(index))
     }
 
     /// Least latency; 0 when nothing counts.

@@ -1,8 +1,17 @@
 //! Results of a run: those of its threads, merged by role and kind.
 
 use crate::run::recorder::{Tally, UnansweredCalls};
+use bench_report::model::Machine;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
+
+/// A shorter wait is a slow request.
+const STALL_MIN: Duration = Duration::from_millis(500);
+/// Of the callers: with fewer in it, a stall is that of a few requests.
+const STALLED_MIN: f64 = 0.1;
+/// The share of the time in slow requests is at least so many times their share of all requests, or the
+/// percentiles show them.
+const UNDERSTATED_MIN: f64 = 10.0;
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +42,14 @@ pub struct Measurement {
     /// Requests per second that were intended, if the run had a pace.
     pub intended_per_second: Option<f64>,
     pub clients: usize,
+    #[serde(default)]
+    pub conns: usize,
+    /// Those of all agents, if agents sent it.
+    #[serde(default)]
+    pub machines: Vec<Machine>,
+    /// Callers sent the next request when they had the reply to the last one.
+    #[serde(default)]
+    pub closed_loop: bool,
     /// Of all connections, including HTTP/2 framing.
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -96,7 +113,36 @@ impl MergedResults {
     }
 }
 
+/// A time without replies that a closed loop shows as few slow requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HiddenStall {
+    pub longest: Duration,
+    /// Requests that were slow because of it.
+    pub requests: u64,
+    /// Of the time of all callers.
+    pub time_share: f64,
+}
+
 impl Measurement {
+    /// See [`HiddenStall`].
+    pub fn hidden_stall(&self) -> Option<HiddenStall> {
+        let longest = Duration::from_nanos(self.tally.slowest_ns);
+        if !self.closed_loop || self.events || longest < STALL_MIN || self.clients == 0 {
+            return None;
+        }
+        let least = STALL_MIN.as_nanos() as u64;
+        let steps = self.tally.latencies_ns.iter_recorded().filter(|step| step.value_iterated_to() >= least);
+        let (requests, waited_ns) = steps.fold((0, 0.0), |(requests, waited_ns), step| {
+            let count = step.count_at_value();
+            (requests + count, waited_ns + step.value_iterated_to() as f64 * count as f64)
+        });
+        let time_share = waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64);
+        let request_share = requests as f64 / self.tally.counted_len() as f64;
+        let is_hidden = time_share >= request_share * UNDERSTATED_MIN;
+        let is_of_many = requests as f64 >= self.clients as f64 * STALLED_MIN;
+        (is_hidden && is_of_many).then_some(HiddenStall { longest, requests, time_share })
+    }
+
     /// Successful requests per second.
     pub fn per_second(&self) -> f64 {
         self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()

@@ -9,17 +9,20 @@ use super::watchers::{self, Awaits, Ledger};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::Code;
 use crate::stats::histogram::StepCounts;
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// What a thread runs by, since when, and whether it is the run itself and not what is sent before it.
+pub(super) type Begin = (Arc<Schedule>, Instant, bool);
+
 /// A thread of a run, which waits for the start.
 pub(super) struct Thread {
     pub(super) role: Role,
-    pub(super) starter: mpsc::Sender<(Arc<Schedule>, Instant)>,
+    pub(super) starter: mpsc::Sender<Begin>,
     pub(super) counters: Arc<WorkerCounters>,
     pub(super) by_endpoint: Arc<[WorkerCounters]>,
     pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,
@@ -46,7 +49,16 @@ pub struct RunProgress {
     pub answered: u64,
     pub failed: u64,
     pub total: u64,
+    pub waiting: WaitingCalls,
+    pub passed: Duration,
     pub finished: bool,
+}
+
+impl RunProgress {
+    /// How long the oldest request without a reply has waited.
+    pub fn oldest_wait(&self, waiting: &WaitingCalls) -> Option<Duration> {
+        waiting.oldest.map(|since| self.passed.saturating_sub(since))
+    }
 }
 
 /// What one endpoint has answered so far.
@@ -54,7 +66,8 @@ pub struct RunProgress {
 pub struct OfEndpoint {
     pub endpoint: Endpoint,
     pub answered: u64,
-    pub failed: u64,
+    pub failures: BTreeMap<Code, u64>,
+    pub waiting: WaitingCalls,
     pub latencies: StepCounts,
 }
 
@@ -94,10 +107,18 @@ impl ActiveRun {
             }
             (total, _) => total,
         };
+        let now = Instant::now();
+        let mut waiting = match self.measures() {
+            Role::Loads => self.schedule.overdue(now),
+            Role::Watches => WaitingCalls::default(),
+        };
+        self.counters().for_each(|counters| waiting.add(counters.waiting()));
         RunProgress {
             answered,
             failed,
             total,
+            waiting,
+            passed: now.saturating_duration_since(self.start),
             finished: self.threads.iter().all(|thread| thread.handle.is_finished()),
         }
     }
@@ -109,21 +130,24 @@ impl ActiveRun {
         let of = |(place, endpoint): (usize, &Endpoint)| {
             let mut latencies = StepCounts::default();
             threads().for_each(|thread| latencies.merge(&thread.by_endpoint[place].latencies()));
-            let sum =
-                |of: fn(&WorkerCounters) -> u64| threads().map(|thread| of(&thread.by_endpoint[place])).sum();
-            let (answered, failed) = (sum(WorkerCounters::answered), sum(WorkerCounters::failed));
-            OfEndpoint { endpoint: endpoint.clone(), answered, failed, latencies }
+            let counters = || threads().map(|thread| &thread.by_endpoint[place]);
+            let mut waiting = WaitingCalls::default();
+            counters().for_each(|counters| waiting.add(counters.waiting()));
+            let answered = counters().map(WorkerCounters::answered).sum();
+            OfEndpoint {
+                endpoint: endpoint.clone(),
+                answered,
+                failures: by_code(counters()),
+                waiting,
+                latencies,
+            }
         };
         self.plan.endpoints.iter().enumerate().map(of).collect()
     }
 
     /// How many calls have failed so far, by code.
     pub fn failures(&self) -> BTreeMap<Code, u64> {
-        let mut all = BTreeMap::new();
-        for (code, count) in self.counters().flat_map(WorkerCounters::failures) {
-            *all.entry(Code(code)).or_default() += count;
-        }
-        all
+        by_code(self.counters())
     }
 
     /// Latencies so far, coarsely: enough for a live figure.
@@ -139,6 +163,8 @@ impl ActiveRun {
         let mut measurement = Measurement {
             threads: self.plan.threads,
             clients: self.plan.clients,
+            conns: self.plan.conns,
+            closed_loop: matches!(self.plan.pace, RunPace::Unlimited | RunPace::AtMost(_)),
             intended_per_second: match self.plan.pace {
                 RunPace::Unlimited => None,
                 RunPace::AtMost(per_second) | RunPace::Open(per_second) => Some(per_second),
@@ -236,6 +262,14 @@ impl LoadPlan {
         }
         parts
     }
+}
+
+fn by_code<'a>(counters: impl Iterator<Item = &'a WorkerCounters>) -> BTreeMap<Code, u64> {
+    let mut all = BTreeMap::new();
+    for (code, count) in counters.flat_map(WorkerCounters::failures) {
+        *all.entry(Code(code)).or_default() += count;
+    }
+    all
 }
 
 /// Processor time of the whole process since it began.

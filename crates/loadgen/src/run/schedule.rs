@@ -9,6 +9,7 @@
 //! Must not depend on requests, connections or results. Time is an argument.
 
 use super::stages::Stages;
+use crate::stats::progress::WaitingCalls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -114,10 +115,12 @@ impl Schedule {
     }
 
     /// The positions of an open loop that were due, and not taken, when the run ended: when each was due
-    /// since the start, and how long it has waited. After the time limit no turn is due.
+    /// since the start, and how long it has waited. After the time limit no turn is due, but those that were
+    /// wait on while the run awaits replies.
     pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration, Duration)> {
         let end = self.until.map_or(ended, |until| until.min(ended));
         let passed = end.saturating_duration_since(self.start);
+        let ended = ended.saturating_duration_since(self.start);
         let due = match self.pace {
             RunPace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
             RunPace::Stages(stages) => stages.due(passed),
@@ -127,8 +130,15 @@ impl Schedule {
         let pace = self.pace;
         (from..to).map(move |position| {
             let due = pace.when(position);
-            (position, due, passed.saturating_sub(due))
+            (position, due, ended.saturating_sub(due))
         })
+    }
+
+    /// Requests of an open loop that are due and that no caller has taken.
+    pub fn overdue(&self, now: Instant) -> WaitingCalls {
+        let mut unsent = self.unsent(now);
+        let overdue = unsent.size_hint().0 as u64;
+        WaitingCalls { overdue, oldest: unsent.next().map(|(_, due, _)| due), ..WaitingCalls::default() }
     }
 
     /// Takes the current token, or the next one that is not reserved.
@@ -220,7 +230,8 @@ mod tests {
             unsent.map(|(_, _, wait)| wait.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(waits(RunPace::Open(10.0), None, 2), [250, 150, 50]);
-        assert_eq!(waits(RunPace::Open(10.0), Some(250), 1), [150, 50]);
+        // No more are due after the time limit, but the run goes on while replies are missing.
+        assert_eq!(waits(RunPace::Open(10.0), Some(250), 1), [350, 250]);
         assert_eq!(waits(RunPace::Open(10.0), None, 7), [0; 0]);
         assert_eq!(waits(RunPace::Open(1000.0), None, 9), [441]);
         assert_eq!(waits(RunPace::AtMost(10.0), None, 2), [0; 0]);

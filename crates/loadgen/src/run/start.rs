@@ -1,12 +1,16 @@
 //! The beginning of a run: opens connections and watchers on each thread, then starts all at once.
 
+use super::callers::kubernetes::{self, KubernetesCaller};
+use super::callers::pages::PagesCaller;
+use super::callers::round_robin::RoundRobin;
+use super::callers::stm::StmCaller;
 use super::callers::tasks::{Tasks, Terms};
-use super::callers::{kubernetes, pages, stm, ycsb};
+use super::callers::ycsb::YcsbCaller;
 use super::gateway;
 use super::leader::LeaderWatch;
 use super::plan::{EndpointTarget, Error, LoadPlan};
 use super::results::{Measurement, Role, ThreadEnded, ThreadTallies};
-use super::running::{ActiveRun, Thread, process_cpu};
+use super::running::{ActiveRun, Begin, Thread, process_cpu};
 use super::schedule::Schedule;
 use super::watchers::{self, Ledger, Watchers};
 use super::worker::{Worker, WorkerSetup};
@@ -49,11 +53,12 @@ struct Share {
 enum Carrier {
     Grpc(Box<Worker>),
     HttpJson(Tasks<gateway::Conn>),
-    Pages(Tasks<pages::PagesCaller>),
-    Stm(Tasks<stm::StmCaller>),
-    Ycsb(Tasks<ycsb::YcsbCaller>),
-    Kubernetes(Tasks<kubernetes::KubernetesCaller>),
-    Watchers(Box<Watchers>),
+    Pages(Tasks<PagesCaller>),
+    Stm(Tasks<StmCaller>),
+    Ycsb(Tasks<YcsbCaller>),
+    Kubernetes(Tasks<KubernetesCaller>),
+    /// Until they run, which they do once.
+    Watchers(Option<Box<Watchers>>),
 }
 
 impl LoadPlan {
@@ -97,8 +102,17 @@ impl LoadPlan {
         }
         drop(connected);
         // Each thread reports once; a failed one makes the others end when their starters are dropped.
-        connects.iter().take(threads.len()).collect::<Result<(), String>>().map_err(Error::Connect)?;
-        Ok(PreparedRun { plan: self, control, threads, ledger, leader, took: begin.elapsed() })
+        let all = |threads: &[Thread]| connects.iter().take(threads.len()).collect::<Result<(), String>>();
+        all(&threads).map_err(Error::Connect)?;
+        let took = begin.elapsed();
+        if !self.warm_up.is_zero() && self.watching.is_none() {
+            let start = Instant::now();
+            let schedule = Schedule::new(Self::OPEN_END, self.pace, start).until(Some(start + self.warm_up));
+            begin_all(&threads, &Arc::new(schedule), start, false);
+            all(&threads).map_err(Error::WarmUp)?;
+            control.reason().map_or(Ok(()), |reason| Err(Error::WarmUp(reason)))?;
+        }
+        Ok(PreparedRun { plan: self, control, threads, ledger, leader, took })
     }
 
     /// Opens all connections, then lets every worker begin at the same moment.
@@ -118,27 +132,34 @@ impl LoadPlan {
         share: Share,
         ledger: Option<Arc<Ledger>>,
         connected: &mpsc::Sender<Result<(), String>>,
-        begin: &mpsc::Receiver<(Arc<Schedule>, Instant)>,
+        begin: &mpsc::Receiver<Begin>,
     ) -> std::io::Result<ThreadEnded> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (counters, by_endpoint) = (share.counters.clone(), share.by_endpoint.clone());
         let (result, carrier) = match runtime.block_on(self.connect(role, share, ledger.clone())) {
             Ok(carrier) => (Ok(()), Some(carrier)),
             Err(reason) => (Err(reason), None),
         };
         // The receiver is gone only if another worker failed.
         let _ = connected.send(result);
-        match (begin.recv(), carrier) {
-            (Ok((schedule, start)), Some(carrier)) => {
+        if let Some(mut carrier) = carrier {
+            while let Ok((schedule, start, is_the_run)) = begin.recv() {
                 let cpu_before = thread_cpu();
-                let ended = runtime.block_on(carrier.run(schedule, start));
+                let ended = runtime.block_on(carrier.run(schedule, start, is_the_run));
+                if !is_the_run {
+                    counters.reset();
+                    by_endpoint.iter().for_each(WorkerCounters::reset);
+                    let _ = connected.send(ended.map(drop).map_err(|error| error.to_string()));
+                    continue;
+                }
                 let busy = (thread_cpu() - cpu_before).as_secs_f64() / start.elapsed().as_secs_f64();
                 if let Some(ledger) = ledger.filter(|_| role == Role::Loads) {
                     ledger.loader_ended();
                 }
-                ended.map(|ended| (ended, busy))
+                return ended.map(|ended| (ended, busy));
             }
-            (Err(mpsc::RecvError), _) | (_, None) => Ok(((Vec::new(), Instant::now()), 0.0)),
         }
+        Ok(((Vec::new(), Instant::now()), 0.0))
     }
 
     /// Opens the connections of one worker.
@@ -158,32 +179,37 @@ impl LoadPlan {
                 counters,
                 by_endpoint,
             };
-            return Ok(Carrier::Watchers(Box::new(Watchers::open(setup).await?)));
+            return Ok(Carrier::Watchers(Some(Box::new(Watchers::open(setup).await?))));
         }
-        if let Workload::Pages(range) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = pages::connect(range, &self.endpoints, objects, callers, &share.counters);
-            return Ok(Carrier::Pages(Tasks::new(opening.await?, self.terms(share), 1)));
-        }
-        if let Workload::Stm(stm) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = stm::connect(stm, &self.endpoints, objects, callers, &share.counters);
-            let tasks = Tasks::new(opening.await?, self.terms(share), 1);
-            return Ok(Carrier::Stm(tasks));
-        }
-        if let Workload::Ycsb(workload) = &self.workload {
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = ycsb::connect(workload, &self.endpoints, objects, callers, &share.counters);
-            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
-            return Ok(Carrier::Ycsb(Tasks::new(opened, self.terms(share), kinds)));
-        }
-        if let Workload::Kubernetes(cluster) = &self.workload {
-            let api_servers = share.of(cluster.api_servers);
-            kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
-            let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
-            let opening = kubernetes::connect(cluster, &self.endpoints, objects, callers, &share.counters);
-            let (opened, kinds) = (opening.await?, self.workload.kinds().len());
-            return Ok(Carrier::Kubernetes(Tasks::new(opened, self.terms(share), kinds)));
+        let (objects, callers) = (share.of(self.conns).count(), self.callers(&share));
+        let open = || RoundRobin::open(&self.endpoints, objects, callers, &share.counters);
+        let kinds = self.workload.kinds().len();
+        match &self.workload {
+            Workload::Pages(range) => {
+                let callers =
+                    open().await?.into_iter().map(|members| PagesCaller::new(range, members)).collect();
+                return Ok(Carrier::Pages(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Stm(stm) => {
+                let mut callers = Vec::with_capacity(callers);
+                for members in open().await? {
+                    callers.push(StmCaller::open(stm, members).await?);
+                }
+                return Ok(Carrier::Stm(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Ycsb(ycsb) => {
+                let callers =
+                    open().await?.into_iter().map(|members| YcsbCaller::new(ycsb, members)).collect();
+                return Ok(Carrier::Ycsb(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            Workload::Kubernetes(cluster) => {
+                let api_servers = share.of(cluster.api_servers);
+                kubernetes::watch(cluster, &self.endpoints, api_servers, &share.counters).await?;
+                let callers = open().await?.into_iter();
+                let callers = callers.map(|members| KubernetesCaller::new(cluster, members)).collect();
+                return Ok(Carrier::Kubernetes(Tasks::new(callers, self.terms(share), kinds)));
+            }
+            _ => {}
         }
         match self.protocol {
             RowProtocol::Grpc => {
@@ -242,19 +268,8 @@ impl LoadPlan {
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
-        let replies = match self.workload {
-            Workload::RangeStream(_) => ReplyCount::Many,
-            Workload::Put(_)
-            | Workload::TxnPut { .. }
-            | Workload::Range(_)
-            | Workload::TxnMixed { .. }
-            | Workload::PutKeys { .. }
-            | Workload::LeaseKeepAlive(_)
-            | Workload::Pages(_)
-            | Workload::Stm(_)
-            | Workload::Ycsb(_)
-            | Workload::Kubernetes(_) => ReplyCount::One,
-        };
+        let is_streamed = matches!(self.workload, Workload::RangeStream(_));
+        let replies = if is_streamed { ReplyCount::Many } else { ReplyCount::One };
         Ok(WorkerSetup {
             links: links.map_err(|error| error.to_string())?,
             endpoints_len,
@@ -284,17 +299,24 @@ impl Share {
 
 impl Carrier {
     /// Sends and receives until the schedule is used up or the run is stopped.
-    async fn run(self, schedule: Arc<Schedule>, start: Instant) -> std::io::Result<ThreadTallies> {
-        let tallies = match self {
-            Carrier::Grpc(worker) => worker.run(schedule, start).await?,
-            Carrier::HttpJson(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Pages(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Stm(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Ycsb(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Kubernetes(tasks) => tasks.run(schedule, start).await?,
-            Carrier::Watchers(watchers) => return Ok(watchers.run(&schedule, start).await),
-        };
-        Ok((tallies, Instant::now()))
+    async fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        start: Instant,
+        is_the_run: bool,
+    ) -> std::io::Result<ThreadTallies> {
+        match self {
+            Carrier::Grpc(worker) => Ok((worker.run(schedule, start).await?, Instant::now())),
+            Carrier::HttpJson(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Pages(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Stm(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Ycsb(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Kubernetes(tasks) => tasks.run(schedule, start, is_the_run).await,
+            Carrier::Watchers(watchers) => {
+                let watchers = watchers.take().expect("nothing is sent before a run with watchers");
+                Ok(watchers.run(&schedule, start).await)
+            }
+        }
     }
 }
 
@@ -306,10 +328,7 @@ impl PreparedRun {
         let cpu_at_start = process_cpu();
         let until = plan.seconds_max.map(|seconds| start + seconds);
         let schedule = Arc::new(Schedule::new(plan.total, plan.pace, start).until(until));
-        for thread in &threads {
-            // The error of a thread that ended is found when it is joined.
-            let _ = thread.starter.send((schedule.clone(), start));
-        }
+        begin_all(&threads, &schedule, start, true);
         ActiveRun {
             plan,
             control,
@@ -321,5 +340,12 @@ impl PreparedRun {
             start,
             cpu_at_start,
         }
+    }
+}
+
+fn begin_all(threads: &[Thread], schedule: &Arc<Schedule>, start: Instant, is_the_run: bool) {
+    for thread in threads {
+        // The error of a thread that ended is found when it is joined.
+        let _ = thread.starter.send((schedule.clone(), start, is_the_run));
     }
 }

@@ -5,6 +5,7 @@
 //! the later one.
 
 mod counters; // what both sources provide
+mod foreign; // what other programs use
 pub mod machine; // the machine that a report names
 mod metrics; // counters over HTTP
 mod procfs; // counters of the kernel
@@ -12,6 +13,7 @@ pub mod with_parent; // programs that end with this one
 
 pub use counters::Error;
 use counters::ServerCounters;
+pub use foreign::ForeignCpu;
 pub use metrics::{ServerMetrics, server_metrics};
 pub use procfs::{machine_cpu_seconds, usage};
 

@@ -1,6 +1,7 @@
 //! A logarithmic histogram of latencies with eight buckets per doubling, for uses in which an HDR histogram
 //! would be too large. Percentiles are at most an eighth too high.
 
+use super::percentile;
 use std::time::Duration;
 
 /// Steps of the scale: from about a microsecond to more than an hour.
@@ -87,7 +88,7 @@ impl StepCounts {
     /// The latency that `percent` of all values stay below; `None` when nothing was counted.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
-        let wanted = ((total as f64 * percent / 100.0).ceil() as u64).clamp(1, total.max(1));
+        let wanted = percentile::index(total, percent).map_or(total, |index| index + 1);
         let mut seen = 0;
         for (step, &count) in self.0.iter().enumerate() {
             seen += u64::from(count);

@@ -4,6 +4,7 @@ use crate::stats::histogram::{self, StepCounts};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Stops a run before its end.
 #[derive(Debug, Default)]
@@ -31,6 +32,24 @@ impl Control {
     }
 }
 
+/// Requests that have no reply at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitingCalls {
+    pub in_flight: u64,
+    /// They are due, and no connection took them yet.
+    pub overdue: u64,
+    /// The moment from which the latency of the oldest of them counts, since the start of the run.
+    pub oldest: Option<Duration>,
+}
+
+impl WaitingCalls {
+    pub fn add(&mut self, other: WaitingCalls) {
+        self.in_flight += other.in_flight;
+        self.overdue += other.overdue;
+        self.oldest = self.oldest.into_iter().chain(other.oldest).min();
+    }
+}
+
 /// The progress of one worker. Aligned so that no two workers write to one cache line.
 ///
 /// Only that worker writes, so plain stores suffice.
@@ -44,6 +63,8 @@ pub struct WorkerCounters {
     latencies: [AtomicU32; histogram::STEPS],
     /// By the code of the failure.
     failures: Mutex<BTreeMap<u16, u64>>,
+    /// As the worker last saw them: it looks several times a second.
+    waiting: Mutex<WaitingCalls>,
 }
 
 impl Default for WorkerCounters {
@@ -55,6 +76,7 @@ impl Default for WorkerCounters {
             received_bytes: AtomicU64::new(0),
             latencies: [const { AtomicU32::new(0) }; histogram::STEPS],
             failures: Mutex::default(),
+            waiting: Mutex::default(),
         }
     }
 }
@@ -69,6 +91,15 @@ impl WorkerCounters {
     pub fn add_failed(&self, code: u16) {
         add(&self.failed, 1);
         *self.failures.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+    }
+
+    /// Forgets what was before the run.
+    pub fn reset(&self) {
+        let counts = [&self.answered, &self.failed, &self.sent_bytes, &self.received_bytes];
+        counts.iter().for_each(|count| count.store(0, Relaxed));
+        self.latencies.iter().for_each(|count| count.store(0, Relaxed));
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.set_waiting(WaitingCalls::default());
     }
 
     pub fn add_sent(&self, bytes: usize) {
@@ -90,6 +121,14 @@ impl WorkerCounters {
     /// How many calls failed with each code.
     pub fn failures(&self) -> BTreeMap<u16, u64> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_waiting(&self, waiting: WaitingCalls) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
+    }
+
+    pub fn waiting(&self) -> WaitingCalls {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sent and received by the worker's connections.

@@ -11,9 +11,12 @@
 //! * An operation that begins after a revision was seen, by any client or watcher, has a revision that is not
 //!   older; a write has a newer one. This is linearizability in real time, for one client and between all.
 //! * An acknowledged write is all that changed at its revision. No two writes have one revision.
-//! * What a read returns, serializable or not, is the state at the revision of its answer.
+//! * What a read returns, serializable or not, is the state at the revision of its answer, or at the revision
+//!   that it asked for; with the number of all keys, also where a limit leaves some out. A revision that was
+//!   compacted before it began is refused.
 //! * Watchers receive revisions in order, each once, in one response and with the same changes as all others.
-//!   After progress is reported up to a revision, nothing older follows.
+//!   After progress is reported up to a revision, nothing older follows. What a key was before is its state
+//!   at the revision before.
 //! * Leases and hashes: see their modules.
 //!
 //! An operation is compared with the history as soon as a watcher has passed its revision. A failed call has
@@ -48,6 +51,8 @@ struct InFlight {
     seen: Arc<NewestRevision>,
     /// History that it may still need.
     needs: Revision,
+    /// History was compacted here before it began.
+    compacted: Revision,
 }
 
 /// A deletion that no acknowledged operation explains yet.
@@ -80,6 +85,7 @@ pub struct Checker {
     unknown_deletes: HashMap<u32, Vec<Arc<ClientOperation>>>,
     leases: LeaseRecords,
     hashes: Hashes,
+    compacted: Revision,
     pub checked: CheckCounts,
 }
 
@@ -101,6 +107,7 @@ impl Checker {
             unknown_deletes: HashMap::new(),
             leases: LeaseRecords::default(),
             hashes: Hashes::default(),
+            compacted: 0,
             checked: CheckCounts::default(),
         }
     }
@@ -110,10 +117,17 @@ impl Checker {
         match input {
             Input::Began(operation) => self.began(operation),
             Input::Ended(number, at, outcome) => self.ended(number, at, outcome)?,
-            Input::Watched { watcher, at, changes } => self.watched(watcher, at, &changes)?,
+            Input::Watched { watcher, at, changes, before } => {
+                self.watched(watcher, at, &changes)?;
+                self.compare_before(watcher, &changes, &before)?;
+            }
             Input::Progress { watcher, revision } => self.progress(watcher, revision)?,
-            Input::Lease(id, input) => self.leases.take(id, input).or_else(broken_rule)?,
+            Input::Lease(id, input) => {
+                self.leases.take(id, input).or_else(broken_rule)?;
+                self.count_leases();
+            }
             Input::Hashed(hash) => self.hashed(hash)?,
+            Input::Compacted(revision) => self.compacted = self.compacted.max(revision),
         }
         self.settle()?;
         self.forget()
@@ -167,11 +181,12 @@ impl Checker {
             }
         }
         let needs = self.watchers.iter().copied().min().unwrap_or(0).min(self.seen.revision);
-        self.in_flight.insert(operation.number, InFlight { operation, seen: self.seen.clone(), needs });
+        let (seen, compacted) = (self.seen.clone(), self.compacted);
+        self.in_flight.insert(operation.number, InFlight { operation, seen, needs, compacted });
     }
 
     fn ended(&mut self, number: u64, at: Duration, outcome: CallOutcome) -> CheckResult {
-        let Some(InFlight { mut operation, seen, .. }) = self.in_flight.remove(&number) else {
+        let Some(InFlight { mut operation, seen, compacted, .. }) = self.in_flight.remove(&number) else {
             return Ok(());
         };
         operation.ended = Some(at);
@@ -185,7 +200,15 @@ impl Checker {
                 }
                 return Ok(());
             }
-            CallOutcome::Written { revision, .. } | CallOutcome::Found { revision, .. } if revision < 1 => {
+            CallOutcome::Compacted => {
+                self.checked.compacted += 1;
+                return Ok(());
+            }
+            CallOutcome::Written { revision, .. }
+            | CallOutcome::Found { revision, .. }
+            | CallOutcome::Page { revision, .. }
+                if revision < 1 =>
+            {
                 return violation("an answer has no revision", vec![operation.to_string()]);
             }
             CallOutcome::Written { revision, .. } => {
@@ -206,7 +229,15 @@ impl Checker {
                 }
                 revision
             }
-            CallOutcome::Found { revision, .. } => {
+            CallOutcome::Found { revision, .. } | CallOutcome::Page { revision, .. } => {
+                if let Request::Page { revision: Some(asked), .. } = operation.request
+                    && asked < compacted
+                {
+                    return violation(
+                        "a revision was read that had been compacted before",
+                        vec![format!("history was compacted at revision {compacted}"), operation.to_string()],
+                    );
+                }
                 // A read without effect leaves nothing for watchers to show.
                 operation.request.writes().iter().for_each(|write| drop(self.unseen.remove(&write.value)));
                 if !operation.request.is_serializable() && revision < seen.revision {
@@ -330,11 +361,16 @@ impl Checker {
 
     fn lease_ended(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> CheckResult {
         self.leases.deleted(changes, at, event).or_else(broken_rule)?;
+        self.count_leases();
+        Ok(())
+    }
+
+    fn count_leases(&mut self) {
         self.checked.leases_expired = self.leases.ended.expired;
         self.checked.leases_revoked = self.leases.ended.revoked;
+        self.checked.lifetimes = self.leases.ended.lifetimes;
         self.checked.lease_latest_ms =
             u64::try_from(self.leases.ended.latest.as_millis()).unwrap_or(u64::MAX);
-        Ok(())
     }
 
     fn hashed(&mut self, hash: Hash) -> CheckResult {
@@ -392,7 +428,83 @@ impl Checker {
                     self.checked.linearizable_reads += 1;
                 }
             }
-            Some(CallOutcome::Unknown(_)) | None => {}
+            Some(CallOutcome::Page { revision, records, count, more }) => {
+                let (limit, at) = match request {
+                    Request::Page { limit, revision: asked, .. } => (*limit, asked.unwrap_or(*revision)),
+                    _ => (0, *revision),
+                };
+                if at < self.history.forgotten() {
+                    self.checked.too_old += 1;
+                    return Ok(());
+                }
+                self.compare_page(operation, at, limit, records, (*count, *more))?;
+                *match request {
+                    Request::Page { .. } => &mut self.checked.pages,
+                    _ if request.is_serializable() => &mut self.checked.serializable_reads,
+                    _ => &mut self.checked.linearizable_reads,
+                } += 1;
+            }
+            Some(CallOutcome::Unknown(_) | CallOutcome::Compacted) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Compares a range with the states of its keys at a revision, and what it says of their number.
+    fn compare_page(
+        &self,
+        operation: &ClientOperation,
+        at: Revision,
+        limit: usize,
+        records: &[KeyRecord],
+        said: (i64, bool),
+    ) -> CheckResult {
+        let state = |key| self.history.state(key, at);
+        let mut present: Vec<_> = operation.request.keys().into_iter().filter_map(state).collect();
+        let shown = if limit == 0 { present.len() } else { limit };
+        let number = (present.len() as i64, present.len() > shown);
+        if limit == 0 {
+            self.compare_states(operation, at, records)?;
+        } else {
+            // In the order of their bytes.
+            present.sort_by_cached_key(|record| KeyName(record.key).to_string());
+            present.truncate(limit);
+            if present != records {
+                let expected = present.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                let expected = format!("as of revision {at}, watchers show {expected}");
+                return violation(
+                    "an answer is not the state at its revision",
+                    vec![operation.to_string(), expected],
+                );
+            }
+        }
+        if said == number {
+            return Ok(());
+        }
+        let (count, more) = number;
+        let expected = format!("as of revision {at}, watchers show {count} keys, so that more: {more}");
+        violation(
+            "an answer says another number of keys than there are",
+            vec![operation.to_string(), expected],
+        )
+    }
+
+    /// Compares what a watcher says the keys were before with their states, as far as they are known.
+    fn compare_before(
+        &self,
+        watcher: usize,
+        changes: &[KeyChange],
+        before: &[Option<KeyRecord>],
+    ) -> CheckResult {
+        for (change, said) in changes.iter().zip(before) {
+            let earlier = change.revision - 1;
+            let state = self.history.state(change.key, earlier);
+            if earlier < self.history.forgotten() || *said == state {
+                continue;
+            }
+            let shown = |record: &Option<KeyRecord>| record.map_or("nothing".into(), |it| it.to_string());
+            let said = format!("watcher {watcher}, {change}: before it {}", shown(said));
+            let known = format!("as of revision {earlier}, watchers show {}", shown(&state));
+            return violation("an event has another previous state than its key", vec![said, known]);
         }
         Ok(())
     }

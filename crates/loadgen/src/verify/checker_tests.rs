@@ -31,7 +31,7 @@ fn put(writes: &[(u32, u64)]) -> Request {
 }
 
 fn watched(watcher: usize, changes: &[KeyChange]) -> Input {
-    Input::Watched { watcher, at: Duration::from_millis(1), changes: changes.to_vec() }
+    Input::Watched { watcher, at: Duration::from_millis(1), changes: changes.to_vec(), before: Vec::new() }
 }
 
 fn changed(record: KeyRecord) -> KeyChange {
@@ -269,11 +269,16 @@ fn leases_that_end_early_and_hashes_that_differ_are_found() {
     let gone = [KeyChange { revision: 12, key: 7, record: None }];
     let inputs = |at| {
         vec![
-            Input::Lease(3, LeaseInput::Granted { keys: vec![7], kept: kept.clone() }),
+            Input::Lease(3, LeaseInput::Granted { keys: vec![7], kept: kept.clone(), asked: kept.ttl }),
             began(0, put(&[(7, 100)])),
             ended(0, CallOutcome::Written { revision: 11, previous: None }),
             watched(0, &[changed(leased)]),
-            Input::Watched { watcher: 0, at: Duration::from_millis(at), changes: gone.to_vec() },
+            Input::Watched {
+                watcher: 0,
+                at: Duration::from_millis(at),
+                changes: gone.to_vec(),
+                before: Vec::new(),
+            },
         ]
     };
     assert_eq!(broken(inputs(2100)), None);

@@ -2,7 +2,10 @@
 //!
 //! A grant or a renewal that was acknowledged keeps a lease for its TTL, counted from the moment at which
 //! the request was sent: the server can only have counted from a later one. An event that arrives before that
-//! time is over was caused too early, unless a revocation had been sent.
+//! time is over was caused too early, unless a revocation had been sent. What an answer says of the time that
+//! is left is not less than that.
+//!
+//! After a revocation was acknowledged, and long after its time, its keys are gone.
 //!
 //! Must not depend on connections or clocks.
 
@@ -19,11 +22,18 @@ const DRIFT_DIVISOR: u32 = 1000;
 #[derive(Clone, Debug)]
 pub enum LeaseInput {
     /// It was granted; these keys will be put with it.
-    Granted { keys: Vec<u32>, kept: LeaseGrant },
+    Granted { keys: Vec<u32>, kept: LeaseGrant, asked: Duration },
     /// It was renewed.
     Renewed(LeaseGrant),
     /// From here on it may end at any time.
     Revoking,
+    /// The revocation was acknowledged.
+    Revoked,
+    /// An answer that arrived at this time says for how many seconds it was granted, and how many are left;
+    /// less than 0: there is no such lease.
+    Lifetime { at: Duration, granted: i64, left: i64 },
+    /// A linearizable read shows its keys, after a revocation that was acknowledged or long after its time.
+    Exists(Duration),
     /// Nothing more is done with it.
     Left,
 }
@@ -43,6 +53,7 @@ pub struct LeaseGrant {
 pub struct LeaseEnds {
     pub expired: u64,
     pub revoked: u64,
+    pub lifetimes: u64,
     /// Between the earliest time at which a lease may expire, and the arrival of the deletions, at most.
     pub latest: Duration,
 }
@@ -53,6 +64,7 @@ struct LeaseState {
     kept: LeaseGrant,
     renewals: u64,
     revoking: bool,
+    revoked: bool,
     /// When the deletion of its keys arrived, and what arrived.
     deleted: Option<(Duration, String)>,
     left: bool,
@@ -69,6 +81,11 @@ pub struct LeaseRecords {
 /// A rule that is broken, and the evidence.
 pub type BrokenRule = (&'static str, Vec<String>);
 
+/// Of an election timeout of 50 s, the longest, etcd grants one and a half at least.
+const TTL_LEAST_MAX: Duration = Duration::from_secs(75);
+/// Parts of a second are left out of what is said.
+const ROUNDING: Duration = Duration::from_secs(1);
+
 const EARLY: &str = "the keys of a lease were deleted before its time was over";
 
 impl LeaseRecords {
@@ -77,9 +94,15 @@ impl LeaseRecords {
     }
 
     pub fn take(&mut self, id: i64, input: LeaseInput) -> Result<(), BrokenRule> {
-        if let LeaseInput::Granted { keys, kept } = input {
+        if let LeaseInput::Granted { keys, kept, asked } = input {
+            if kept.ttl < asked || kept.ttl > asked.max(TTL_LEAST_MAX) {
+                let evidence = format!("lease {id:x}, asked for {} s: {kept}", asked.as_secs());
+                return Err(("a lease was granted for another time than was asked for", vec![evidence]));
+            }
             self.by_key.extend(keys.iter().map(|&key| (key, id)));
-            let state = LeaseState { keys, kept, renewals: 0, revoking: false, deleted: None, left: false };
+            let (deleted, left) = (None, false);
+            let (revoking, revoked) = (false, false);
+            let state = LeaseState { keys, kept, renewals: 0, revoking, revoked, deleted, left };
             self.states.insert(id, state);
             return Ok(());
         }
@@ -88,6 +111,10 @@ impl LeaseRecords {
             LeaseInput::Granted { .. } => unreachable!("returned above"),
             LeaseInput::Renewed(kept) => {
                 state.renewals += 1;
+                if kept.ttl != state.kept.ttl {
+                    let evidence = vec![state.describe(id), format!("then renewed: {kept}")];
+                    return Err(("a lease was renewed for another time than it was granted for", evidence));
+                }
                 if kept.until() > state.kept.until() {
                     state.kept = kept;
                 }
@@ -100,6 +127,29 @@ impl LeaseRecords {
                 }
             }
             LeaseInput::Revoking => state.revoking = true,
+            LeaseInput::Revoked => state.revoked = true,
+            LeaseInput::Lifetime { at, granted, left } => {
+                self.ended.lifetimes += 1;
+                let least = state.kept.until().saturating_sub(at);
+                let is_less = least > ROUNDING
+                    && u64::try_from(left).map_or(true, |left| Duration::from_secs(left) + ROUNDING < least);
+                let is_other = left >= 0 && u64::try_from(granted) != Ok(state.kept.ttl.as_secs());
+                if is_other || is_less && !state.revoking {
+                    let said =
+                        format!("at {:.6} s: granted for {granted} s, {left} s are left", at.as_secs_f64());
+                    let evidence = vec![state.describe(id), said];
+                    return Err(("a lease is said to have another time than it has", evidence));
+                }
+            }
+            LeaseInput::Exists(at) => {
+                let rule = if state.revoked {
+                    "the keys of a lease exist after its revocation was acknowledged"
+                } else {
+                    "the keys of a lease exist long after its time was over"
+                };
+                let read = format!("a linearizable read that began at {:.6} s shows them", at.as_secs_f64());
+                return Err((rule, vec![state.describe(id), read]));
+            }
             LeaseInput::Left => {
                 state.left = true;
                 self.drop_if_over(id);
@@ -126,11 +176,10 @@ impl LeaseRecords {
             let evidence = [state.describe(id), event.to_owned()].into_iter().chain(changes).collect();
             return Err(("the keys of a lease were not deleted at one revision", evidence));
         }
-        if state.revoking {
-            self.ended.revoked += 1;
-        } else if at < state.kept.until() {
-            return Err((EARLY, vec![state.describe(id), event.to_owned()]));
-        } else {
+        if !state.revoking {
+            if at < state.kept.until() {
+                return Err((EARLY, vec![state.describe(id), event.to_owned()]));
+            }
             self.ended.expired += 1;
             self.ended.latest = self.ended.latest.max(at - state.kept.until());
         }
@@ -144,6 +193,13 @@ impl LeaseRecords {
         if self.states.get(&id).is_some_and(is_over)
             && let Some(state) = self.states.remove(&id)
         {
+            // It may have expired before the revocation arrived.
+            let early = state.deleted.is_some_and(|(at, _)| at < state.kept.until());
+            if state.revoking && (state.revoked || early) {
+                self.ended.revoked += 1;
+            } else if state.revoking {
+                self.ended.expired += 1;
+            }
             for key in &state.keys {
                 self.by_key.remove(key);
             }
@@ -191,7 +247,8 @@ mod tests {
 
     fn granted() -> LeaseRecords {
         let mut leases = LeaseRecords::default();
-        leases.take(ID, LeaseInput::Granted { keys: vec![1, 2], kept: kept(1000) }).unwrap();
+        let asked = Duration::from_secs(2);
+        leases.take(ID, LeaseInput::Granted { keys: vec![1, 2], kept: kept(1000), asked }).unwrap();
         leases
     }
 
@@ -232,6 +289,49 @@ mod tests {
         assert_eq!(delete(&mut deleted_first, &[1, 2], 3500), None);
         let renewed = deleted_first.take(ID, LeaseInput::Renewed(kept(2000)));
         assert_eq!(renewed.err().map(|(rule, _)| rule), early);
+    }
+
+    #[test]
+    fn a_lease_that_expired_before_its_revocation_was_not_revoked() {
+        for (revoked, at_ms, expected) in [(true, 3500, (0, 1)), (false, 3500, (1, 0)), (false, 2000, (0, 1))]
+        {
+            let mut leases = granted();
+            leases.take(ID, LeaseInput::Revoking).unwrap();
+            assert_eq!(delete(&mut leases, &[1, 2], at_ms), None);
+            if revoked {
+                leases.take(ID, LeaseInput::Revoked).unwrap();
+            }
+            leases.take(ID, LeaseInput::Left).unwrap();
+            assert_eq!((leases.ended.expired, leases.ended.revoked), expected, "{revoked} {at_ms}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_lease_is_true() {
+        let rule = |before: Option<LeaseInput>, input| {
+            let mut leases = granted();
+            before.into_iter().for_each(|input| leases.take(ID, input).unwrap());
+            leases.take(ID, input).err().map(|(rule, _)| rule)
+        };
+        let said = |at_ms, granted, left| {
+            rule(None, LeaseInput::Lifetime { at: Duration::from_millis(at_ms), granted, left })
+        };
+        let false_time = Some("a lease is said to have another time than it has");
+        // Granted at 1 s for 2 s.
+        assert_eq!([said(1100, 2, 1), said(2500, 2, 0), said(2500, 0, -1)], [None; 3]);
+        assert_eq!([said(1100, 3, 2), said(1100, 2, 0), said(1100, 0, -1)], [false_time; 3]);
+        let at = Duration::from_secs(30);
+        let exists = |before| rule(before, LeaseInput::Exists(at));
+        assert_eq!(exists(None), Some("the keys of a lease exist long after its time was over"));
+        let revoked = Some("the keys of a lease exist after its revocation was acknowledged");
+        assert_eq!(exists(Some(LeaseInput::Revoked)), revoked);
+        let renewed = LeaseInput::Renewed(LeaseGrant { ttl: Duration::from_secs(100_000), ..kept(1200) });
+        assert!(rule(None, renewed).is_some());
+        for (asked, is_right) in [(1, true), (2, true), (3, false)] {
+            let asked = Duration::from_secs(asked);
+            let granted = LeaseInput::Granted { keys: vec![3], kept: kept(1000), asked };
+            assert_eq!(LeaseRecords::default().take(7, granted).is_ok(), is_right, "{asked:?}");
+        }
     }
 
     #[test]

@@ -188,6 +188,8 @@ impl Verification {
             operations: AtomicU64::new(0),
             values: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            first: revision,
+            leader_changed_ms: AtomicU64::new(0),
             newest: AtomicI64::new(revision),
             received_by_all: AtomicI64::new(revision),
             leased: AtomicU32::new(0),
@@ -273,14 +275,20 @@ impl Verification {
             Input::Ended(number, ended, outcome) => {
                 let kind = match outcome {
                     CallOutcome::Written { .. } => OperationEnd::Written,
-                    CallOutcome::Found { .. } => OperationEnd::Read,
+                    CallOutcome::Found { .. } | CallOutcome::Page { .. } | CallOutcome::Compacted => {
+                        OperationEnd::Read
+                    }
                     CallOutcome::Unknown(_) => OperationEnd::Failed,
                 };
                 if let Some(began) = self.begun.remove(number) {
                     self.recorder.add(kind, began, *ended);
                 }
             }
-            Input::Watched { .. } | Input::Progress { .. } | Input::Lease(..) | Input::Hashed(_) => {}
+            Input::Watched { .. }
+            | Input::Progress { .. }
+            | Input::Lease(..)
+            | Input::Hashed(_)
+            | Input::Compacted(_) => {}
         }
     }
 

@@ -62,6 +62,13 @@ pub enum Request {
         keys: Vec<u32>,
         serializable: bool,
     },
+    /// The first of these keys, or all of them where the limit is 0, as they were at a revision.
+    Page {
+        keys: Vec<u32>,
+        limit: usize,
+        /// `None`: the newest.
+        revision: Option<Revision>,
+    },
 }
 
 /// What a client knows after its call.
@@ -71,6 +78,10 @@ pub enum CallOutcome {
     Written { revision: Revision, previous: Option<Vec<KeyRecord>> },
     /// What the keys of the request are at this revision; nothing was written.
     Found { revision: Revision, records: Vec<KeyRecord> },
+    /// The same of a range, which says how many keys it has, and whether there are more than it shows.
+    Page { revision: Revision, records: Vec<KeyRecord>, count: i64, more: bool },
+    /// The revision that was asked for is compacted.
+    Compacted,
     /// The call failed: the request may have been executed, or may be later.
     Unknown(String),
 }
@@ -96,7 +107,7 @@ impl Request {
         match self {
             Request::Put(writes) => writes.iter().map(|write| write.key).collect(),
             Request::Delete(key) | Request::Swap(Write { key, .. }, _) => vec![*key],
-            Request::Read { keys, .. } => keys.clone(),
+            Request::Read { keys, .. } | Request::Page { keys, .. } => keys.clone(),
         }
     }
 
@@ -105,7 +116,7 @@ impl Request {
         match self {
             Request::Put(writes) => writes,
             Request::Swap(write, _) => std::slice::from_ref(write),
-            Request::Delete(_) | Request::Read { .. } => &[],
+            Request::Delete(_) | Request::Read { .. } | Request::Page { .. } => &[],
         }
     }
 
@@ -119,7 +130,7 @@ impl Request {
             Request::Delete(key) => {
                 matches!(changes, [KeyChange { key: changed, record: None, .. }] if changed == key)
             }
-            Request::Read { .. } => false,
+            Request::Read { .. } | Request::Page { .. } => false,
             Request::Put(_) | Request::Swap(..) => {
                 let writes = self.writes();
                 let made = |write: &Write| {
@@ -138,13 +149,13 @@ impl ClientOperation {
     /// One, and the keys and records that it holds.
     pub fn size(&self) -> usize {
         let keys = match &self.request {
-            Request::Read { keys, .. } => keys.len(),
+            Request::Read { keys, .. } | Request::Page { keys, .. } => keys.len(),
             Request::Put(_) | Request::Delete(_) | Request::Swap(..) => self.request.writes().len(),
         };
         let records = match &self.outcome {
-            Some(CallOutcome::Found { records, .. }) => records.len(),
+            Some(CallOutcome::Found { records, .. } | CallOutcome::Page { records, .. }) => records.len(),
             Some(CallOutcome::Written { previous, .. }) => previous.as_ref().map_or(0, Vec::len),
-            Some(CallOutcome::Unknown(_)) | None => 0,
+            Some(CallOutcome::Unknown(_) | CallOutcome::Compacted) | None => 0,
         };
         1 + keys + records
     }
@@ -169,6 +180,11 @@ impl fmt::Display for Request {
                     [key] => write!(formatter, "{kind} read of {}", KeyName(key)),
                     _ => write!(formatter, "{kind} read of {} keys", keys.len()),
                 }
+            }
+            Request::Page { keys, limit, revision } => {
+                write!(formatter, "linearizable read of {} keys", keys.len())?;
+                revision.iter().try_for_each(|revision| write!(formatter, " at revision {revision}"))?;
+                if *limit > 0 { write!(formatter, ", limit {limit}") } else { Ok(()) }
             }
         }
     }
@@ -208,6 +224,11 @@ impl fmt::Display for ClientOperation {
             Some(CallOutcome::Written { revision, previous }) => {
                 write!(formatter, "written at revision {revision}")?;
                 previous.iter().flatten().try_for_each(|record| write!(formatter, ", before {record}"))
+            }
+            Some(CallOutcome::Compacted) => formatter.write_str("refused as compacted"),
+            Some(CallOutcome::Page { revision, records, count, more }) => {
+                write!(formatter, "at revision {revision} found {count} keys, more: {more}:")?;
+                records.iter().try_for_each(|record| write!(formatter, " {record}"))
             }
             Some(CallOutcome::Found { revision, records }) => {
                 write!(formatter, "at revision {revision} found")?;

@@ -2,7 +2,7 @@
 
 use super::hashes::Hash;
 use super::leases::{BrokenRule, LeaseInput};
-use super::operation::{CallOutcome, ClientOperation, KeyChange, Revision};
+use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyRecord, Revision};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -19,6 +19,8 @@ pub enum Input {
         watcher: usize,
         at: Duration,
         changes: Vec<KeyChange>,
+        /// What the key of each change was before, if the watcher asked for it.
+        before: Vec<Option<KeyRecord>>,
     },
     /// A watcher has received everything up to this revision.
     Progress {
@@ -28,6 +30,8 @@ pub enum Input {
     /// What is done with the lease of this ID.
     Lease(i64, LeaseInput),
     Hashed(Hash),
+    /// History was compacted at this revision.
+    Compacted(Revision),
 }
 
 /// Statements that contradict each other.
@@ -40,10 +44,15 @@ pub struct Violation {
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CheckCounts {
     pub writes: u64,
     pub linearizable_reads: u64,
     pub serializable_reads: u64,
+    /// Linearizable reads with a limit, or of an old revision.
+    pub pages: u64,
+    /// Reads that were refused because their revision was compacted.
+    pub compacted: u64,
     /// Calls that failed, of which some may have been executed.
     pub unknown: u64,
     pub events: u64,
@@ -52,6 +61,8 @@ pub struct CheckCounts {
     /// Leases whose keys were deleted after their time.
     pub leases_expired: u64,
     pub leases_revoked: u64,
+    /// Answers that said how much time a lease had left.
+    pub lifetimes: u64,
     /// From the earliest time at which a lease may expire to the arrival of the deletions, at most.
     pub lease_latest_ms: u64,
     /// Answers to HashKV that were equal to one of another member.

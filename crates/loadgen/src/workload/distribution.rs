@@ -50,6 +50,10 @@ pub struct Chooser {
 }
 
 impl Chooser {
+    pub fn distribution(&self) -> Distribution {
+        self.distribution
+    }
+
     /// For `records` records at the start. With `grows`, a zipfian choice reaches as many added ones.
     pub fn new(distribution: Distribution, records: u64, grows: bool) -> Self {
         assert!(records > 0, "the settings refuse a key space without a record");

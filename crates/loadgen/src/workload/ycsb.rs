@@ -119,6 +119,15 @@ impl Ycsb {
         }
     }
 
+    /// Records that exist before the first operation.
+    pub fn loaded(&self) -> u64 {
+        self.loaded
+    }
+
+    pub fn distribution(&self) -> Distribution {
+        self.chooser.distribution()
+    }
+
     /// The load phase: inserts only, of the same records.
     pub fn load_phase(&self) -> Self {
         Self { mix: Mix::of(&[(YcsbOperation::Insert, 1.0)]), ..self.clone() }

@@ -17,6 +17,7 @@ use crate::client::failure::{CallFailure, Code};
 use crate::output::text::chain;
 use crate::run::results::Measurement;
 use crate::run::{ActiveRun, LoadPlan, PreparedRun};
+use crate::server::machine;
 use crate::workload::kubernetes::Kubernetes;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -89,6 +90,7 @@ async fn measured(line: &mut AgentLine) -> Result<Measurement, String> {
     followed(line, &run).await;
     let measurement = tokio::task::spawn_blocking(|| run.finish()).await.expect("a run does not panic");
     let mut measurement = measurement.map_err(|error| chain(&error))?;
+    measurement.machines = vec![machine::describe()];
     if let Some(cluster) = cluster {
         count_lost(&cluster, &mut measurement);
     }

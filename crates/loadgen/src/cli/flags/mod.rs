@@ -231,7 +231,7 @@ pub enum Command {
     #[command(after_help = help::VERIFY)]
     Verify(VerifyFlags),
     /// Stand in front of members and break their guarantees on purpose
-    #[command(after_help = help::PROXY)]
+    #[command(after_help = help::proxy())]
     Proxy(ProxyFlags),
     /// Replay published measurements on one system
     #[command(after_help = help::SUITE)]

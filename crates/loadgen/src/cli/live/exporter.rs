@@ -1,7 +1,8 @@
 //! Metrics of a run in progress, in Prometheus's text format, over HTTP.
 
-use crate::run::{ActiveRun, RunProgress};
+use crate::run::{ActiveRun, OfEndpoint, RunProgress};
 use crate::stats::histogram::StepCounts;
+use crate::stats::progress::WaitingCalls;
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ impl Exporter {
     pub async fn listen(address: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let text = Arc::new(Mutex::new(text(RunProgress::default(), &StepCounts::default())));
+        let text = Arc::new(Mutex::new(text(&RunProgress::default(), &StepCounts::default(), &[])));
         let serving = tokio::spawn(serve(listener, text.clone()));
         Ok(Self { text, address, serving })
     }
@@ -41,7 +42,7 @@ impl Exporter {
 
     /// From now on these figures are served.
     pub fn show(&self, run: &ActiveRun) {
-        let text = text(run.progress(), &run.latencies());
+        let text = text(&run.progress(), &run.latencies(), &run.by_endpoint());
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
@@ -74,7 +75,11 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
             return Ok(());
         }
     }
-    let (status, body) = if request.starts_with(b"GET /metrics ") {
+    let line = String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default());
+    let mut words = line.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is_known = ["GET", "HEAD"].contains(&method) && target.split('?').next() == Some("/metrics");
+    let (status, body) = if is_known {
         ("200 OK", text.lock().unwrap_or_else(PoisonError::into_inner).clone())
     } else {
         ("404 Not Found", "GET /metrics\n".to_owned())
@@ -84,20 +89,31 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
          Connection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all((head + &body).as_bytes()).await?;
+    let body = if method == "HEAD" { "" } else { &body };
+    stream.write_all((head + body).as_bytes()).await?;
     stream.shutdown().await
 }
 
 /// Counters and a histogram with one bucket for each doubling.
-fn text(progress: RunProgress, latencies: &StepCounts) -> String {
-    let RunProgress { answered, failed, .. } = progress;
+fn text(progress: &RunProgress, latencies: &StepCounts, endpoints: &[OfEndpoint]) -> String {
+    let RunProgress { answered, failed, waiting, .. } = progress;
+    let oldest = |waiting: &WaitingCalls| progress.oldest_wait(waiting).unwrap_or_default().as_secs_f64();
     let mut out = format!(
         "# HELP loadgen_requests_total Requests that were answered.\n\
          # TYPE loadgen_requests_total counter\nloadgen_requests_total {answered}\n\
          # HELP loadgen_failures_total Calls that failed.\n\
          # TYPE loadgen_failures_total counter\nloadgen_failures_total {failed}\n\
+         # HELP loadgen_in_flight Requests that were sent and have no reply.\n\
+         # TYPE loadgen_in_flight gauge\nloadgen_in_flight {}\n\
+         # HELP loadgen_overdue Requests that are due and not sent.\n\
+         # TYPE loadgen_overdue gauge\nloadgen_overdue {}\n\
+         # HELP loadgen_oldest_wait_seconds How long the oldest request without a reply has waited.\n\
+         # TYPE loadgen_oldest_wait_seconds gauge\nloadgen_oldest_wait_seconds {:.6}\n\
          # HELP loadgen_latency_seconds Latency of answered requests; an eighth too high at most.\n\
-         # TYPE loadgen_latency_seconds histogram\n"
+         # TYPE loadgen_latency_seconds histogram\n",
+        waiting.in_flight,
+        waiting.overdue,
+        oldest(waiting)
     );
     let mut count = 0;
     for (limit, up_to) in latencies.doublings() {
@@ -107,12 +123,33 @@ fn text(progress: RunProgress, latencies: &StepCounts) -> String {
     let _ = writeln!(out, "loadgen_latency_seconds_bucket{{le=\"+Inf\"}} {count}");
     let _ = writeln!(out, "loadgen_latency_seconds_count {count}");
     let _ = writeln!(out, "loadgen_latency_seconds_sum {:.6}", latencies.sum().as_secs_f64());
+    let mut each =
+        |name: &str, kind: &str, about: &str, samples: &dyn Fn(&OfEndpoint) -> Vec<(String, f64)>| {
+            let name = format!("loadgen_endpoint_{name}");
+            let _ = writeln!(out, "# HELP {name} {about}, by endpoint.\n# TYPE {name} {kind}");
+            for of in endpoints {
+                for (label, value) in samples(of) {
+                    let _ = writeln!(out, "{name}{{endpoint=\"{}\"{label}}} {value}", of.endpoint);
+                }
+            }
+        };
+    let one = |value: f64| vec![(String::new(), value)];
+    each("requests_total", "counter", "Requests that were answered", &|of| one(of.answered as f64));
+    each("failures_total", "counter", "Calls that failed", &|of| {
+        of.failures.iter().map(|(code, count)| (format!(",code=\"{code}\""), *count as f64)).collect()
+    });
+    each("in_flight", "gauge", "Requests without a reply", &|of| one(of.waiting.in_flight as f64));
+    each("oldest_wait_seconds", "gauge", "How long the oldest of them has waited", &|of| {
+        one(oldest(&of.waiting))
+    });
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::failure::Code;
+    use std::collections::BTreeMap;
 
     #[tokio::test]
     async fn metrics_are_served_and_nothing_else() {
@@ -121,8 +158,17 @@ mod tests {
         for micros in [100, 100, 90_000] {
             latencies.add(micros * 1000);
         }
-        let progress = RunProgress { answered: 3, failed: 2, ..RunProgress::default() };
-        *exporter.text.lock().unwrap() = text(progress, &latencies);
+        let waiting = WaitingCalls { in_flight: 4, overdue: 5, oldest: Some(Duration::from_secs(2)) };
+        let passed = Duration::from_secs(5);
+        let progress = RunProgress { answered: 3, failed: 2, waiting, passed, ..RunProgress::default() };
+        let endpoint = OfEndpoint {
+            endpoint: "a:1".parse().unwrap(),
+            answered: 3,
+            failures: BTreeMap::from([(Code::UNAVAILABLE, 2)]),
+            waiting,
+            latencies: latencies.clone(),
+        };
+        *exporter.text.lock().unwrap() = text(&progress, &latencies, &[endpoint]);
         let ask = async |path: &str| {
             let mut stream = TcpStream::connect(exporter.address()).await.unwrap();
             stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
@@ -131,7 +177,18 @@ mod tests {
             answer
         };
         let answer = ask("/metrics").await;
-        for line in ["loadgen_requests_total 3", "loadgen_failures_total 2", "latency_seconds_count 3"] {
+        for line in [
+            "loadgen_requests_total 3",
+            "loadgen_failures_total 2",
+            "latency_seconds_count 3",
+            "loadgen_in_flight 4",
+            "loadgen_overdue 5",
+            "loadgen_oldest_wait_seconds 3.000000",
+            "loadgen_endpoint_requests_total{endpoint=\"a:1\"} 3",
+            "loadgen_endpoint_failures_total{endpoint=\"a:1\",code=\"Unavailable\"} 2",
+            "loadgen_endpoint_in_flight{endpoint=\"a:1\"} 4",
+            "loadgen_endpoint_oldest_wait_seconds{endpoint=\"a:1\"} 3",
+        ] {
             assert!(answer.contains(line), "{line}: {answer}");
         }
         let count = |le: f64| {
@@ -144,5 +201,13 @@ mod tests {
         };
         assert_eq!((count(50e-6), count(100e-6), count(0.1)), (Some(0), Some(2), Some(3)));
         assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+        assert!(ask("/metricsx").await.starts_with("HTTP/1.1 404"));
+        assert!(ask("/metrics?name[]=loadgen_in_flight").await.starts_with("HTTP/1.1 200"));
+        // A probe, as of a load balancer.
+        let mut stream = TcpStream::connect(exporter.address()).await.unwrap();
+        stream.write_all(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut head = String::new();
+        stream.read_to_string(&mut head).await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
     }
 }

@@ -2,7 +2,7 @@
 //! their codes, and each endpoint.
 
 use crate::client::failure::Code;
-use crate::run::{ActiveRun, OfEndpoint};
+use crate::run::{ActiveRun, OfEndpoint, RunProgress};
 use crate::stats::histogram::StepCounts;
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
@@ -44,10 +44,8 @@ impl Screen {
             return;
         }
         self.due = now + EVERY;
-        let progress = run.progress();
         let seen = RunTotals {
-            answered: progress.answered,
-            failed: progress.failed,
+            progress: run.progress(),
             latencies: run.latencies(),
             failures: run.failures(),
             endpoints: run.by_endpoint(),
@@ -68,8 +66,7 @@ impl Drop for Screen {
 /// What a run has done so far.
 #[derive(Default)]
 struct RunTotals {
-    answered: u64,
-    failed: u64,
+    progress: RunProgress,
     latencies: StepCounts,
     failures: BTreeMap<Code, u64>,
     endpoints: Vec<OfEndpoint>,
@@ -89,10 +86,11 @@ impl Picture {
     }
 
     fn lines(&mut self, now: Instant, seen: RunTotals) -> Vec<String> {
-        let RunTotals { answered, failed, latencies, failures, endpoints } = &seen;
+        let RunTotals { progress, latencies, failures, endpoints } = &seen;
+        let RunProgress { answered, failed, waiting, .. } = progress;
         let (at, before) = &self.before;
         let seconds = (now - *at).as_secs_f64().max(1e-3);
-        let rate = (answered - before.answered) as f64 / seconds;
+        let rate = (answered - before.progress.answered) as f64 / seconds;
         let recent = latencies.since(&before.latencies);
         self.rates.push_back(rate);
         if self.rates.len() > RATES_MAX {
@@ -104,6 +102,12 @@ impl Picture {
             format!("{}   {passed:.1} s   Ctrl-C ends the run", self.title),
             String::new(),
             format!("answered {answered}   failed {failed}   now {rate:.0}/s   highest {highest:.0}/s"),
+            format!(
+                "in flight {}   overdue {}   oldest wait {}",
+                waiting.in_flight,
+                waiting.overdue,
+                shown(progress.oldest_wait(waiting))
+            ),
             self.rates.iter().map(|rate| level(*rate, highest)).collect(),
             String::new(),
             format!("{:>10} {:>12} {:>12}", "", "last moment", "whole run"),
@@ -115,11 +119,11 @@ impl Picture {
         lines.push(String::new());
         lines.extend(histogram(latencies));
         if !failures.is_empty() {
-            let failures = failures.iter().map(|(code, count)| format!("{code} {count}"));
-            lines.extend([String::new(), format!("failed: {}", failures.collect::<Vec<_>>().join("   "))]);
+            lines.extend([String::new(), format!("failed: {}", by_code(failures))]);
         }
         if endpoints.len() > 1 {
-            lines.extend([String::new(), of_endpoint("endpoint", "now", "p50", "p99", "failed")]);
+            let head = ["endpoint", "now", "p50", "p99", "in flight", "oldest wait", "failed"];
+            lines.extend([String::new(), of_endpoint(head)]);
         }
         for (place, it) in endpoints.iter().enumerate().filter(|_| endpoints.len() > 1) {
             let earlier = before.endpoints.get(place);
@@ -128,8 +132,10 @@ impl Picture {
                 .map_or_else(|| it.latencies.clone(), |earlier| it.latencies.since(&earlier.latencies));
             let rate = format!("{:.0}/s", answered as f64 / seconds);
             let [p50, p99] = [50.0, 99.0].map(|percent| shown(recent.percentile(percent)));
-            let (name, failed) = (it.endpoint.to_string(), it.failed.to_string());
-            lines.push(of_endpoint(&name, &rate, &p50, &p99, &failed));
+            let (name, failed) = (it.endpoint.to_string(), by_code(&it.failures));
+            let (in_flight, oldest) =
+                (it.waiting.in_flight.to_string(), shown(progress.oldest_wait(&it.waiting)));
+            lines.push(of_endpoint([&name, &rate, &p50, &p99, &in_flight, &oldest, &failed]));
         }
         self.before = (now, seen);
         lines
@@ -137,8 +143,13 @@ impl Picture {
 }
 
 /// A line of the table of endpoints.
-fn of_endpoint(endpoint: &str, rate: &str, p50: &str, p99: &str, failed: &str) -> String {
-    format!("{endpoint:<24} {rate:>12} {p50:>12} {p99:>12} {failed:>8}")
+fn of_endpoint([endpoint, rate, p50, p99, in_flight, oldest, failed]: [&str; 7]) -> String {
+    format!("{endpoint:<24} {rate:>12} {p50:>12} {p99:>12} {in_flight:>10} {oldest:>14}   {failed}")
+}
+
+fn by_code(failures: &BTreeMap<Code, u64>) -> String {
+    let failures: Vec<_> = failures.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    if failures.is_empty() { "0".into() } else { failures.join("   ") }
 }
 
 fn level(rate: f64, highest: f64) -> char {
@@ -176,6 +187,7 @@ fn histogram(latencies: &StepCounts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::progress::WaitingCalls;
 
     #[test]
     fn a_picture_shows_the_last_moment_and_the_whole_run() {
@@ -183,9 +195,9 @@ mod tests {
         let mut picture = Picture::new("put".into(), start);
         let mut latencies = StepCounts::default();
         (0..100).for_each(|_| latencies.add(1_000_000));
+        let waiting = WaitingCalls { in_flight: 7, overdue: 90, oldest: Some(EVERY) };
         let seen = |answered, failed, latencies: &StepCounts| RunTotals {
-            answered,
-            failed,
+            progress: RunProgress { answered, failed, waiting, passed: 2 * EVERY, ..RunProgress::default() },
             latencies: latencies.clone(),
             ..RunTotals::default()
         };
@@ -193,10 +205,11 @@ mod tests {
         (0..300).for_each(|_| latencies.add(40_000_000));
         let lines = picture.lines(start + 2 * EVERY, seen(400, 2, &latencies));
         assert_eq!(lines[2], "answered 400   failed 2   now 600/s   highest 600/s");
-        assert_eq!(lines[3], "▃█");
-        let p50: Vec<_> = lines[6].split_whitespace().collect();
+        assert_eq!(lines[3], "in flight 7   overdue 90   oldest wait 500.000 ms");
+        assert_eq!(lines[4], "▃█");
+        let p50: Vec<_> = lines[7].split_whitespace().collect();
         assert_eq!((p50[0], p50[1], p50[3]), ("p50", p50[3], p50[1]), "{lines:?}");
-        let bars: Vec<_> = lines[12..].iter().map(|line| line.matches('█').count()).collect();
+        let bars: Vec<_> = lines[13..].iter().map(|line| line.matches('█').count()).collect();
         assert_eq!((bars.first(), bars.last()), (Some(&17), Some(&50)), "{lines:?}");
     }
 
@@ -207,7 +220,10 @@ mod tests {
         let of = |endpoint: &str, answered, failed| {
             let mut latencies = StepCounts::default();
             (0..answered).for_each(|_| latencies.add(1_000_000));
-            OfEndpoint { endpoint: endpoint.parse().unwrap(), answered, failed, latencies }
+            let failures = BTreeMap::from([(Code::UNAVAILABLE, failed)]);
+            let failures = failures.into_iter().filter(|(_, count)| *count > 0).collect();
+            let waiting = WaitingCalls { in_flight: 3, overdue: 0, oldest: None };
+            OfEndpoint { endpoint: endpoint.parse().unwrap(), answered, failures, waiting, latencies }
         };
         let seen = |endpoints: Vec<OfEndpoint>| RunTotals {
             failures: BTreeMap::from([(Code::UNAVAILABLE, 3), (Code::DEADLINE_EXCEEDED, 2)]),
@@ -220,9 +236,9 @@ mod tests {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let [.., first, second] = &lines[..] else { panic!("{lines:?}") };
         let first = words(first);
-        assert_eq!((first[0].as_str(), first[1].as_str(), first[6].as_str()), ("a:1", "600/s", "0"));
+        assert_eq!((first[0].as_str(), first[1].as_str(), first[8].as_str()), ("a:1", "600/s", "0"));
         // It stands still: no request of the last moment has a latency.
-        assert_eq!(words(second), ["b:2", "0/s", "-", "-", "5"]);
+        assert_eq!(words(second), ["b:2", "0/s", "-", "-", "3", "-", "Unavailable", "5"]);
         assert!(
             !picture
                 .lines(start + 3 * EVERY, seen(vec![of("a:1", 1, 0)]))

@@ -74,6 +74,7 @@ pub fn planned(
         total,
         seconds_max: None,
         pace,
+        warm_up: Duration::ZERO,
         request_timeout: some(global.request_timeout),
         failed_calls: if global.count_failures { FailedCalls::Included } else { FailedCalls::Apart },
         patience: some(global.dial_timeout).unwrap_or(PATIENCE),

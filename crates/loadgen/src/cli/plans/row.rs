@@ -1,14 +1,75 @@
 //! A load as the row of a report, and in a line.
 
 use crate::run;
+use crate::run::results::Measurement;
+use crate::run::schedule::RunPace;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::metric::Middle;
-use bench_report::model::{RowOperation, RowProtocol, RowSpec, RowTarget, Values};
+use bench_report::model::{Connect, RowOperation, RowProtocol, RowSpec, RowTarget, Values};
+use bench_report::number;
 
 /// What is sent, in a line.
 pub fn title(load: &run::LoadPlan) -> String {
-    format!("{}, {} clients on {} connections", load.name(), load.clients, load.conns)
+    let (clients, conns) = (load.clients, connections(load));
+    format!(
+        "{}, {} on {}",
+        load.name(),
+        number::counted(clients, "client"),
+        number::counted(conns, "connection")
+    )
+}
+
+/// Connections that requests may go through: an object has one to each endpoint that it may use.
+fn connections(load: &run::LoadPlan) -> usize {
+    match load {
+        run::LoadPlan { protocol: RowProtocol::HttpJson, clients, .. } => *clients,
+        run::LoadPlan { connect: Connect::One, conns, .. }
+        | run::LoadPlan { target: run::EndpointTarget::Leader, conns, .. } => *conns,
+        run::LoadPlan { conns, endpoints, .. } => conns * endpoints.len(),
+    }
+}
+
+/// How fast requests are sent, and whether replies are awaited.
+pub fn pace(load: &run::LoadPlan) -> String {
+    match load.pace {
+        RunPace::Unlimited => "as fast as replies arrive, closed loop".into(),
+        RunPace::AtMost(rate) => format!("at most {rate} per second, closed loop"),
+        RunPace::Open(rate) => format!("{rate} per second, open loop"),
+        RunPace::Stages(stages) => format!("{stages}, open loop"),
+    }
+}
+
+/// The same, with what a mix consists of.
+pub fn how(load: &run::LoadPlan) -> String {
+    let pace = pace(load);
+    match &load.workload {
+        Workload::Ycsb(ycsb) => {
+            let kind = if ycsb.serializable { "serializable" } else { "linearizable" };
+            let (mix, records, sizes) = (ycsb.mix, ycsb.loaded(), &ycsb.sizes);
+            let distribution = ycsb.distribution();
+            format!("{pace}; {mix} of {records} records of {sizes} B, {distribution}, reads are {kind}")
+        }
+        Workload::TxnMixed { read_share, .. } => {
+            format!("{pace}; {:.0} % ranges, the others puts", read_share * 100.0)
+        }
+        Workload::Kubernetes(cluster) => {
+            let [nodes, pods] = [cluster.nodes, cluster.pods];
+            format!("{pace}; {nodes} nodes, {pods} pods, {} API servers", cluster.api_servers)
+        }
+        _ => pace,
+    }
+}
+
+/// The load that agents sent together, each of which sent this one.
+pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPlan {
+    let mut whole = load.clone();
+    (whole.clients, whole.conns, whole.threads) =
+        (measurement.clients, measurement.conns, measurement.threads);
+    if let Some(watching) = &mut whole.watching {
+        watching.streams *= measurement.machines.len();
+    }
+    whole
 }
 
 /// What a load sends, for its row in a report.
@@ -38,12 +99,12 @@ pub fn spec(load: &run::LoadPlan) -> RowSpec {
     let operation = if load.measures_events() { RowOperation::Watch } else { operation };
     RowSpec {
         operation,
-        protocol: RowProtocol::Grpc,
+        protocol: load.protocol,
         key_bytes,
         value_bytes,
         keys,
         values,
-        conns: load.conns,
+        conns: connections(load),
         connect: load.connect,
         clients: load.clients,
         target: match load.target {
@@ -58,9 +119,38 @@ pub fn spec(load: &run::LoadPlan) -> RowSpec {
         rounds_as: Middle::Median,
         warm_up_total: 0,
         warm_up_published: 0,
-        rate: None,
+        rate: match load.pace {
+            RunPace::Open(rate) => Some(rate),
+            RunPace::Unlimited | RunPace::AtMost(_) | RunPace::Stages(_) => None,
+        },
         streams: load.watching.as_ref().map_or(0, |watching| watching.streams),
         watchers_per_stream: load.watching.as_ref().map_or(0, |watching| watching.per_stream),
         sweep: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::endpoint::Endpoint;
+
+    #[test]
+    fn a_title_counts_the_connections_that_are_opened() {
+        let endpoints: Vec<Endpoint> = ["a:1", "b:1", "c:1"].map(|name| name.parse().unwrap()).into();
+        let plan = run::LoadPlan::new(endpoints[0].clone(), Workload::LeaseKeepAlive([].into()), 1);
+        let plan = run::LoadPlan { clients: 1000, conns: 100, endpoints, ..plan };
+        let one = run::LoadPlan { connect: Connect::One, ..plan.clone() };
+        let leader = run::LoadPlan { target: run::EndpointTarget::Leader, ..plan.clone() };
+        let http = run::LoadPlan { protocol: RowProtocol::HttpJson, ..plan.clone() };
+        let single = run::LoadPlan { clients: 1, conns: 1, ..one.clone() };
+        for (plan, expected) in [
+            (plan, "1,000 clients on 300 connections"),
+            (one, "1,000 clients on 100 connections"),
+            (leader, "1,000 clients on 100 connections"),
+            (http, "1,000 clients on 1,000 connections"),
+            (single, "1 client on 1 connection"),
+        ] {
+            assert_eq!(title(&plan), format!("lease-keepalive, {expected}"));
+        }
     }
 }

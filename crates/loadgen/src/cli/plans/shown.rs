@@ -1,7 +1,7 @@
 //! `--dry-run`: what a run would send, as text.
 
 use super::super::flags::steps::StepFlags;
-use super::row::{spec, title};
+use super::row::{pace, spec, title};
 use crate::run::schedule::RunPace;
 use crate::run::{EndpointTarget, LoadPlan};
 use bench_report::model::Values;
@@ -40,13 +40,10 @@ fn write_plan(text: &mut String, plan: &LoadPlan, steps: Option<&StepFlags>) -> 
         }
         (_, None, None) => writeln!(text, "  requests: {}", plan.total)?,
     }
-    match (plan.pace, rates) {
+    match rates {
         _ if searches => writeln!(text, "  rate: searched, open loop")?,
-        (_, rates @ [_, ..]) => writeln!(text, "  rates: {rates:?} per second, open loop")?,
-        (RunPace::Unlimited, []) => writeln!(text, "  rate: as fast as replies arrive")?,
-        (RunPace::AtMost(rate), []) => writeln!(text, "  rate: at most {rate} per second")?,
-        (RunPace::Open(rate), []) => writeln!(text, "  rate: {rate} per second, open loop")?,
-        (RunPace::Stages(stages), []) => writeln!(text, "  stages: {stages}")?,
+        [_, ..] => writeln!(text, "  rates: {rates:?} per second, open loop")?,
+        _ => writeln!(text, "  rate: {}", pace(plan))?,
     }
     if spec.key_bytes > 0 {
         writeln!(text, "  keys: {} of {} B", spec.keys, spec.key_bytes)?;
@@ -80,7 +77,7 @@ mod tests {
             shown(&plan.unwrap(), Some(&flags.sending.steps))
         };
         let head = |rest: &str| {
-            format!("put, 8 clients on 4 connections\n  endpoints: 127.0.0.1:1, 127.0.0.1:2\n{rest}")
+            format!("put, 8 clients on 8 connections\n  endpoints: 127.0.0.1:1, 127.0.0.1:2\n{rest}")
         };
         let cluster = "--dry-run --endpoints=127.0.0.1:1,127.0.0.1:2 --clients=8 --conns=4";
         for (line, expected) in [
@@ -91,7 +88,7 @@ mod tests {
             ),
             (
                 "--duration=30s",
-                "  requests: for 30s\n  rate: as fast as replies arrive\n  keys: 1 of 8 B\n\
+                "  requests: for 30s\n  rate: as fast as replies arrive, closed loop\n  keys: 1 of 8 B\n\
                  \x20 values: 8 B, one for all\n",
             ),
             (

@@ -117,9 +117,20 @@ fn checked(document: &VerifyDocument) -> Option<Section> {
         ),
         ("Serializable reads", "each returned a state that existed", checked.serializable_reads),
         ("Serializable reads not checked", "their state was forgotten already", checked.too_old),
-        ("Events", "in order, once, whole revisions, the same at all members", checked.events),
+        (
+            "Reads of ranges with a limit or of old revisions",
+            "each returned the first keys at its revision, with the number of all",
+            checked.pages,
+        ),
+        ("Reads of compacted revisions", "refused", checked.compacted),
+        (
+            "Events",
+            "in order, once, whole revisions, the same at all members, with the state before",
+            checked.events,
+        ),
         ("Leases that expired", "none before its time was over", checked.leases_expired),
         ("Leases that were revoked", "their keys were deleted at one revision", checked.leases_revoked),
+        ("Answers to TimeToLive", "none said less than was left", checked.lifetimes),
         ("Equal hashes", "of two members at one revision", checked.hashes),
         ("Failed calls", "watchers show whether they were executed", checked.unknown),
     ];

@@ -8,21 +8,22 @@ use crate::client::failure::{CallFailure, Code};
 use crate::run::callers::pages::list;
 use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::stats::progress::WorkerCounters;
 use crate::workload::kubernetes::{
-    EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, RESOURCES,
+    EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, PAGE, RESOURCES,
 };
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
-use api::etcdserverpb::{LeaseGrantRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest};
+use api::etcdserverpb::{
+    LeaseGrantRequest, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 use bytes::Bytes;
-use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tonic::Status;
+use tonic::Streaming;
 
 /// Attempts of one write: more than others can win in a row, unless something is wrong.
 const ATTEMPTS_MAX: u64 = 1000;
@@ -30,6 +31,8 @@ const ATTEMPTS_MAX: u64 = 1000;
 /// After the last operation. Watchers that receive nothing for so long have missed something.
 const EVENTS_AWAITED: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
+/// Between a broken stream and the next one.
+const REST: Duration = Duration::from_millis(200);
 
 /// One caller. Its operations follow one another.
 pub struct KubernetesCaller {
@@ -39,17 +42,18 @@ pub struct KubernetesCaller {
     lease: Option<(i64, u64)>,
 }
 
-/// Opens `objects` connection objects for so many callers.
-pub async fn connect(
-    cluster: &Kubernetes,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<KubernetesCaller>, String> {
-    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
-    let caller = |members| KubernetesCaller { cluster: cluster.clone(), members, lease: None };
-    Ok(opened.into_iter().map(caller).collect())
+/// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at
+/// the next endpoint where it was, and where history was compacted, the resource is listed first.
+struct Reflector {
+    cluster: Kubernetes,
+    endpoints: Arc<[Endpoint]>,
+    /// The place of its endpoint.
+    place: usize,
+    channel: Channel,
+    counters: Arc<WorkerCounters>,
+    resource: &'static str,
+    /// It has received everything before this revision; 0: it begins with what is written next.
+    next: i64,
 }
 
 /// Opens the watchers of these API servers, which receive until this thread's runtime ends.
@@ -59,37 +63,91 @@ pub async fn watch(
     api_servers: impl Iterator<Item = usize>,
     counters: &Arc<WorkerCounters>,
 ) -> Result<(), String> {
-    for number in api_servers {
-        let endpoint = &endpoints[number % endpoints.len()];
-        let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-        let channel = channel.map_err(|error| error.to_string())?;
+    let endpoints: Arc<[Endpoint]> = endpoints.into();
+    for place in api_servers {
+        let channel = opened(&endpoints[place % endpoints.len()], counters).await?;
         for resource in RESOURCES {
-            let (key, range_end) = cluster.resource(resource);
-            let create = WatchCreateRequest {
-                key,
-                range_end,
-                prev_kv: true,
-                progress_notify: true,
-                ..Default::default()
-            };
-            let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-            let mut client = WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
-            // The stream of requests stays open.
-            let requests =
-                tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
-            let opened = client.watch(requests).await;
-            let mut responses = opened.map_err(|status| status.to_string())?.into_inner();
+            let (cluster, endpoints) = (cluster.clone(), endpoints.clone());
+            let (channel, counters) = (channel.clone(), counters.clone());
+            let mut reflector = Reflector { cluster, endpoints, place, channel, counters, resource, next: 0 };
             // Created before the first write.
-            responses.message().await.map_err(|status| status.to_string())?;
-            let cluster = cluster.clone();
+            let mut responses = reflector.open().await?;
             tokio::spawn(async move {
-                while let Ok(Some(response)) = responses.message().await {
-                    cluster.received(response.events.len() as u64);
+                loop {
+                    reflector.follow(responses).await;
+                    responses = reflector.reopened().await;
                 }
             });
         }
     }
     Ok(())
+}
+
+async fn opened(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> Result<Channel, String> {
+    admin::channel(endpoint, None, Some(counters.clone())).await.map_err(|error| error.to_string())
+}
+
+impl Reflector {
+    async fn open(&mut self) -> Result<Streaming<WatchResponse>, String> {
+        let (key, range_end) = self.cluster.resource(self.resource);
+        let create = WatchCreateRequest {
+            key,
+            range_end,
+            start_revision: self.next,
+            prev_kv: true,
+            progress_notify: true,
+            ..Default::default()
+        };
+        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        // The stream of requests stays open.
+        let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+        let opened = client.watch(requests).await;
+        let mut responses = opened.map_err(|status| status.to_string())?.into_inner();
+        let created = responses.message().await.map_err(|status| status.to_string())?;
+        if self.next == 0 {
+            self.next = created.and_then(|created| created.header).map_or(0, |header| header.revision + 1);
+        }
+        Ok(responses)
+    }
+
+    /// Receives until the stream breaks.
+    async fn follow(&mut self, mut responses: Streaming<WatchResponse>) {
+        while let Ok(Some(response)) = responses.message().await {
+            if response.compact_revision > 0 {
+                return self.list().await;
+            }
+            self.cluster.received(response.events.len() as u64);
+            let event = response.events.last().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
+            let progress = response.header.filter(|_| response.events.is_empty() && !response.created);
+            let received = event.or(progress.map(|header| header.revision)).unwrap_or(0);
+            self.next = self.next.max(received + 1);
+        }
+    }
+
+    /// Tries one endpoint after the other.
+    async fn reopened(&mut self) -> Streaming<WatchResponse> {
+        loop {
+            tokio::time::sleep(REST).await;
+            self.place += 1;
+            let endpoint = &self.endpoints[self.place % self.endpoints.len()];
+            let Ok(channel) = opened(endpoint, &self.counters).await else { continue };
+            self.channel = channel;
+            if let Ok(responses) = self.open().await {
+                return responses;
+            }
+        }
+    }
+
+    /// Reads the resource, of which events are gone, and goes on from there. If that fails, it is tried again
+    /// after the next stream.
+    async fn list(&mut self) {
+        let (key, range_end) = self.cluster.resource(self.resource);
+        let range = RangeRequest { key, range_end, limit: PAGE, ..Default::default() };
+        if let Ok((_, revision)) = list(&mut kv(self.channel.clone()), range).await {
+            self.next = revision + 1;
+        }
+    }
 }
 
 impl CallerTask for KubernetesCaller {
@@ -108,19 +166,15 @@ impl CallerTask for KubernetesCaller {
                 self.write(&mut client, object, lease, |_| Some(value.clone())).await
             }
             KubernetesStep::Get(range) => {
-                let answer = client.range(range).await.map_err(refused)?;
-                Ok(answered(answer.get_ref(), 0))
+                let answer = client.range(range).await?;
+                Ok(AnsweredCall::of(answer.get_ref(), 0))
             }
-            KubernetesStep::List(range) => list(&mut client, range).await,
+            KubernetesStep::List(range) => list(&mut client, range).await.map(|(answered, _)| answered),
         }
     }
 
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
-    }
-
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {
@@ -140,6 +194,10 @@ impl CallerTask for KubernetesCaller {
 }
 
 impl KubernetesCaller {
+    pub fn new(cluster: &Kubernetes, members: RoundRobin) -> Self {
+        Self { cluster: cluster.clone(), members, lease: None }
+    }
+
     /// Puts what `value` is for the object's revision, or deletes the object, until nothing has changed it in
     /// between.
     async fn write(
@@ -160,7 +218,7 @@ impl KubernetesCaller {
             if answer.succeeded {
                 let header = answer.header.map_or(0, |header| header.revision);
                 self.cluster.wrote(object, if wanted.is_some() { header } else { 0 });
-                return Ok(answered(&answer, retries));
+                return Ok(AnsweredCall::of(&answer, retries));
             }
             revision = match answer.responses.first().and_then(|op| op.response.as_ref()) {
                 Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
@@ -178,7 +236,7 @@ impl KubernetesCaller {
             return Ok(*id);
         }
         let request = LeaseGrantRequest { ttl: EVENT_SECONDS, id: 0 };
-        let granted = LeaseClient::new(channel).lease_grant(request).await.map_err(refused)?;
+        let granted = LeaseClient::new(channel).lease_grant(request).await?;
         let id = granted.into_inner().id;
         self.lease = Some((id, 1));
         Ok(id)
@@ -186,13 +244,5 @@ impl KubernetesCaller {
 }
 
 async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, CallFailure> {
-    client.txn(txn).await.map(tonic::Response::into_inner).map_err(refused)
-}
-
-fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
-    AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
-}
-
-fn refused(status: Status) -> CallFailure {
-    CallFailure::new(Code(status.code() as u16), status.message())
+    client.txn(txn).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }

@@ -4,15 +4,12 @@
 //! the next member.
 
 use crate::client::admin::Channel;
-use crate::client::endpoint::Endpoint;
-use crate::client::failure::{CallFailure, Code};
+use crate::client::failure::CallFailure;
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
 use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use prost::Message;
-use std::sync::Arc;
 
 /// One caller. Its ranges follow one another.
 pub struct PagesCaller {
@@ -20,51 +17,38 @@ pub struct PagesCaller {
     members: RoundRobin,
 }
 
-/// Opens `objects` connection objects for so many callers of one range.
-pub async fn connect(
-    range: &RangeRequest,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<PagesCaller>, String> {
-    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
-    Ok(opened.into_iter().map(|members| PagesCaller { range: range.clone(), members }).collect())
+impl PagesCaller {
+    pub fn new(range: &RangeRequest, members: RoundRobin) -> Self {
+        Self { range: range.clone(), members }
+    }
 }
 
 impl CallerTask for PagesCaller {
     async fn call(&mut self, _position: u64) -> Result<AnsweredCall, CallFailure> {
-        list(&mut self.members.next_kv(), self.range.clone()).await
-    }
-
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
+        list(&mut self.members.next_kv(), self.range.clone()).await.map(|(answered, _)| answered)
     }
 
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
-
-    async fn close(&mut self) {}
 }
 
-/// Reads all pages at the revision of the first.
+/// Reads all pages at the revision of the first, and returns it.
 pub async fn list(
     client: &mut KvClient<Channel>,
     mut range: RangeRequest,
-) -> Result<AnsweredCall, CallFailure> {
+) -> Result<(AnsweredCall, i64), CallFailure> {
     let mut body_bytes = 0;
     loop {
         let page = client.range(range.clone()).await;
-        let page = page.map_err(|status| CallFailure::new(Code(status.code() as u16), status.message()))?;
-        let page = page.into_inner();
+        let page = page?.into_inner();
         body_bytes += page.encoded_len() as u64;
-        let Some(last) = page.kvs.last().filter(|_| page.more) else {
-            return Ok(AnsweredCall { body_bytes, retries: 0 });
-        };
-        range.key = [&last.key[..], b"\0"].concat().into();
         if range.revision == 0 {
             range.revision = page.header.map_or(0, |header| header.revision);
         }
+        let Some(last) = page.kvs.last().filter(|_| page.more) else {
+            return Ok((AnsweredCall { body_bytes, retries: 0 }, range.revision));
+        };
+        range.key = [&last.key[..], b"\0"].concat().into();
     }
 }

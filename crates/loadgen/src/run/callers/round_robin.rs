@@ -50,9 +50,9 @@ impl RoundRobin {
         &self.channels[0]
     }
 
-    /// The place of the endpoint of the last operation.
-    pub fn last(&self) -> usize {
-        self.cursor.wrapping_sub(1) % self.channels.len()
+    /// The place of the endpoint of the next operation.
+    pub fn upcoming(&self) -> usize {
+        self.cursor % self.channels.len()
     }
 }
 

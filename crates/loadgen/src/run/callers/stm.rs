@@ -5,11 +5,9 @@
 //! * Locks need a session: a lease that is kept alive until the caller ends.
 
 use crate::client::admin::Channel;
-use crate::client::endpoint::Endpoint;
 use crate::client::failure::{CallFailure, Code};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
 use crate::workload::stm::{Locker, Stm, TxnNext};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
@@ -28,10 +26,8 @@ use api::mvccpb::event::EventType;
 use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use bytes::Bytes;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio_stream::StreamExt;
-use tonic::Status;
 
 /// The name of the lock, as in etcd's tool.
 const LOCK: &str = "stmlock";
@@ -59,32 +55,24 @@ impl Drop for LeaseSession {
     }
 }
 
-/// Opens `objects` connection objects for so many callers.
-pub async fn connect(
-    stm: &Stm,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<StmCaller>, String> {
-    let mut opened = Vec::with_capacity(callers);
-    for members in RoundRobin::open(endpoints, objects, callers, counters).await? {
+impl StmCaller {
+    /// With a session, if transactions need a lock.
+    pub async fn open(stm: &Stm, members: RoundRobin) -> Result<Self, String> {
         let session = match stm.locker {
             Locker::None => None,
             Locker::Client | Locker::Rpc => {
                 Some(LeaseSession::open(members.first()).await.map_err(|e| e.to_string())?)
             }
         };
-        opened.push(StmCaller { stm: stm.clone(), members, session });
+        Ok(Self { stm: stm.clone(), members, session })
     }
-    Ok(opened)
 }
 
 impl LeaseSession {
     async fn open(channel: &Channel) -> Result<Self, CallFailure> {
         let mut client = LeaseClient::new(channel.clone());
         let grant = LeaseGrantRequest { ttl: SESSION_SECONDS, id: 0 };
-        let lease = client.lease_grant(grant).await.map_err(refused)?.into_inner().id;
+        let lease = client.lease_grant(grant).await?.into_inner().id;
         let renewal = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(SESSION_SECONDS as u64 / 3)).await;
@@ -111,12 +99,8 @@ impl CallerTask for StmCaller {
         }
     }
 
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
-    }
-
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
 
     async fn close(&mut self) {
@@ -150,7 +134,7 @@ impl StmCaller {
             Locker::None => Ok(None),
             Locker::Rpc => {
                 let request = LockRequest { name: LOCK.into(), lease };
-                let answer = LockClient::new(channel.clone()).lock(request).await.map_err(refused)?;
+                let answer = LockClient::new(channel.clone()).lock(request).await?;
                 Ok(Some(answer.into_inner().key))
             }
             Locker::Client => acquire(channel, lease).await.map(Some),
@@ -162,11 +146,15 @@ impl StmCaller {
             Locker::None => Ok(()),
             Locker::Rpc => {
                 let request = UnlockRequest { key };
-                LockClient::new(channel.clone()).unlock(request).await.map(drop).map_err(refused)
+                LockClient::new(channel.clone()).unlock(request).await.map(drop).map_err(CallFailure::from)
             }
             Locker::Client => {
                 let request = DeleteRangeRequest { key, ..Default::default() };
-                KvClient::new(channel.clone()).delete_range(request).await.map(drop).map_err(refused)
+                KvClient::new(channel.clone())
+                    .delete_range(request)
+                    .await
+                    .map(drop)
+                    .map_err(CallFailure::from)
             }
         }
     }
@@ -229,8 +217,8 @@ async fn deleted(channel: &Channel, key: Bytes, start_revision: i64) -> Result<(
     let create = WatchCreateRequest { key, start_revision, ..Default::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let requests = tokio_stream::once(create).chain(tokio_stream::pending());
-    let mut answers = WatchClient::new(channel.clone()).watch(requests).await.map_err(refused)?.into_inner();
-    while let Some(answer) = answers.message().await.map_err(refused)? {
+    let mut answers = WatchClient::new(channel.clone()).watch(requests).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
         if answer.canceled {
             return Err(CallFailure::protocol(format!("watcher canceled: {}", answer.cancel_reason)));
         }
@@ -242,14 +230,22 @@ async fn deleted(channel: &Channel, key: Bytes, start_revision: i64) -> Result<(
 }
 
 async fn txn(channel: &Channel, request: TxnRequest) -> Result<TxnResponse, CallFailure> {
-    KvClient::new(channel.clone()).txn(request).await.map(tonic::Response::into_inner).map_err(refused)
+    KvClient::new(channel.clone())
+        .txn(request)
+        .await
+        .map(tonic::Response::into_inner)
+        .map_err(CallFailure::from)
 }
 
 async fn range(
     channel: &Channel,
     request: RangeRequest,
 ) -> Result<api::etcdserverpb::RangeResponse, CallFailure> {
-    KvClient::new(channel.clone()).range(request).await.map(tonic::Response::into_inner).map_err(refused)
+    KvClient::new(channel.clone())
+        .range(request)
+        .await
+        .map(tonic::Response::into_inner)
+        .map_err(CallFailure::from)
 }
 
 /// The first key that the range at this place of a transaction found.
@@ -258,8 +254,4 @@ fn first(answer: &TxnResponse, place: usize) -> Option<&KeyValue> {
         Response::ResponseRange(range) => range.kvs.first(),
         Response::ResponsePut(_) | Response::ResponseDeleteRange(_) | Response::ResponseTxn(_) => None,
     }
-}
-
-fn refused(status: Status) -> CallFailure {
-    CallFailure::new(Code(status.code() as u16), status.message())
 }

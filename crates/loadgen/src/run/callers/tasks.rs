@@ -1,16 +1,24 @@
 //! Callers with a task each: for requests that take several calls, or that are not gRPC.
 //!
-//! It is made for hundreds of callers, not thousands.
+//! * Made for hundreds of callers, not thousands.
+//! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which
+//!   wakes the callers in the order of their turns.
 
 use crate::client::failure::{CallFailure, Code};
 use crate::run::recorder::{FailedCalls, Start, Tally};
+use crate::run::results::ThreadTallies;
 use crate::run::schedule::{Schedule, SendSlot};
-use crate::stats::progress::{Control, WorkerCounters};
+use crate::run::worker::timer::Timer;
+use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
 use crate::stats::stillness::Stillness;
-use std::cell::RefCell;
+use prost::Message;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// The interval between checks whether the run was stopped.
@@ -21,13 +29,17 @@ pub trait CallerTask: 'static {
     /// Sends the request of a position.
     fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, CallFailure>>;
 
-    /// Gets ready for the next call after one that succeeded, or did not; false if that cannot be.
-    fn settle(&mut self, succeeded: bool, control: &Control) -> impl Future<Output = bool>;
+    /// Gets ready for the next call; false if that cannot be.
+    fn settle(&mut self, _control: &Control) -> impl Future<Output = bool> {
+        std::future::ready(true)
+    }
 
     /// Ends after the last call.
-    fn close(&mut self) -> impl Future<Output = ()>;
+    fn close(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 
-    /// The endpoint of the last call, among those of the run.
+    /// The endpoint of the next call, among those of the run.
     fn endpoint(&self) -> usize;
 
     /// The kind of the operation at a position, among those of the workload.
@@ -44,13 +56,21 @@ pub struct AnsweredCall {
     pub retries: u64,
 }
 
+impl AnsweredCall {
+    pub fn of(message: &impl Message, retries: u64) -> Self {
+        Self { body_bytes: message.encoded_len() as u64, retries }
+    }
+}
+
 /// The callers of one worker, connected.
 pub struct Tasks<C> {
     callers: Vec<C>,
-    shared: Rc<TaskShared>,
+    terms: Terms,
+    kinds: usize,
 }
 
 /// What callers of a worker need of the run.
+#[derive(Clone)]
 pub struct Terms {
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
@@ -62,80 +82,172 @@ pub struct Terms {
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
+/// A request that a caller took.
+#[derive(Clone, Copy)]
+struct TaskWait {
+    position: u64,
+    /// Its kind, and the place of its endpoint.
+    of: (usize, usize),
+    /// The moment from which its latency counts.
+    since: Instant,
+}
+
 /// State that all callers of a worker share.
 struct TaskShared {
     terms: Terms,
     /// By the kind of operation.
     tallies: RefCell<Vec<Tally>>,
-    /// Of each caller, the position and kind of its request and the moment from which its latency counts.
-    waiting: RefCell<Vec<Option<(u64, usize, Instant)>>>,
+    /// Of each caller.
+    waiting: RefCell<Vec<Option<TaskWait>>>,
+    /// Callers whose turn is not due yet, by its moment and their number.
+    early: RefCell<BTreeMap<(Instant, usize), Waker>>,
+    /// When the last caller that has ended had its last result.
+    ended: Cell<Option<Instant>>,
 }
 
 impl<C: CallerTask> Tasks<C> {
     /// Callers whose operations have so many kinds.
     pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
-        let tallies = RefCell::new(vec![Tally::new(); kinds]);
-        let waiting = RefCell::new(vec![None; callers.len()]);
-        Self { callers, shared: Rc::new(TaskShared { terms, tallies, waiting }) }
+        Self { callers, terms, kinds }
     }
 
-    /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
+    /// Sends and receives until the schedule is used up or the run is stopped. The end is that of the last
+    /// caller's last call: how it closes takes no time of the run.
+    pub async fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        start: Instant,
+        is_the_run: bool,
+    ) -> io::Result<ThreadTallies> {
         let start = Start::new(start);
+        let shared = Rc::new(TaskShared {
+            tallies: RefCell::new(vec![Tally::new(); self.kinds]),
+            waiting: RefCell::new(vec![None; self.callers.len()]),
+            terms: self.terms.clone(),
+            early: RefCell::default(),
+            ended: Cell::default(),
+        });
         let callers = tokio::task::LocalSet::new();
-        for (number, caller) in self.callers.into_iter().enumerate() {
-            callers.spawn_local(self.shared.clone().drive(number, caller, schedule.clone(), start));
-        }
-        let Terms { control, patience, .. } = &self.shared.terms;
+        let tasks = self.callers.drain(..).enumerate().map(|(number, caller)| {
+            let shared = shared.clone();
+            callers.spawn_local(shared.drive(number, caller, schedule.clone(), start, is_the_run))
+        });
+        let tasks: Vec<_> = tasks.collect();
+        let Terms { control, patience, .. } = &shared.terms;
+        let mut timer = Timer::new()?;
         tokio::select! {
-            () = callers => {}
+            // In this order: a caller that now waits may be the next one to wake.
+            biased;
+            () = callers => {
+                for task in tasks {
+                    self.callers.extend(task.await);
+                }
+                return Ok((shared.tallies.take(), shared.ended.get().unwrap_or(start.at())));
+            }
+            failed = poll_fn(|context| shared.wake_early(&mut timer, context)) => return Err(failed),
             () = async {
                 let mut stillness = Stillness::new(LOOK);
                 while !control.is_stopped() && !schedule.is_over_since(Instant::now(), *patience) {
                     tokio::time::sleep(LOOK).await;
+                    shared.show_waiting(start);
                     if let Some(gap) = stillness.look() {
-                        self.shared.tallies.borrow_mut()[0].stood_still(gap);
+                        shared.tallies.borrow_mut()[0].stood_still(gap);
                     }
                 }
             } => {}
         }
-        let (now, mut tallies) = (Instant::now(), self.shared.tallies.take());
+        let (now, mut tallies) = (Instant::now(), shared.tallies.take());
         // A turn that is not due yet has not waited.
-        let waiting = self.shared.waiting.borrow();
-        for (position, kind, since) in waiting.iter().flatten().filter(|(_, _, since)| *since <= now) {
-            tallies[*kind].unanswered(*position, &start.wait(*since, now));
+        let waiting = shared.waiting.borrow();
+        for TaskWait { position, of, since } in waiting.iter().flatten().filter(|wait| wait.since <= now) {
+            tallies[of.0].unanswered(*position, &start.wait(*since, now));
         }
         drop(waiting);
-        Ok(tallies)
+        Ok((tallies, now))
     }
 }
 
 impl TaskShared {
     /// One caller, from its first turn to the last.
-    async fn drive(
+    async fn drive<C: CallerTask>(
         self: Rc<Self>,
         number: usize,
-        mut caller: impl CallerTask,
+        mut caller: C,
         schedule: Arc<Schedule>,
         start: Start,
-    ) {
+        is_the_run: bool,
+    ) -> C {
         while let Some(turn) = schedule.take(Instant::now()) {
-            let kind = caller.kind(turn.position);
-            self.waiting.borrow_mut()[number] = turn.due.map(|due| (turn.position, kind, due));
-            if let Some(due) = turn.due {
-                tokio::time::sleep_until(due.into()).await;
-            }
-            let sent_at = Instant::now();
-            self.waiting.borrow_mut()[number] = Some((turn.position, kind, turn.counts_from(sent_at)));
+            let of = (caller.kind(turn.position), caller.endpoint());
+            let wait = |since| TaskWait { position: turn.position, of, since };
+            self.waiting.borrow_mut()[number] = turn.due.map(wait);
+            let sent_at = match turn.due {
+                Some(due) => self.begin_at(due, number).await,
+                None => Instant::now(),
+            };
+            self.waiting.borrow_mut()[number] = Some(wait(turn.counts_from(sent_at)));
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
-            let succeeded = answer.is_ok();
-            self.record(turn, (kind, caller.endpoint()), sent_at, answer, start);
-            if !caller.settle(succeeded, &self.terms.control).await {
-                return;
+            self.record(turn, of, sent_at, answer, start);
+            self.ended.set(self.ended.get().max(Some(Instant::now())));
+            if !caller.settle(&self.terms.control).await {
+                return caller;
             }
         }
-        caller.close().await;
+        if is_the_run {
+            caller.close().await;
+        }
+        caller
+    }
+
+    /// Waits for the moment of a turn, and counts how well it is kept.
+    async fn begin_at(&self, due: Instant, number: usize) -> Instant {
+        let taken = Instant::now();
+        let is_due = |context: &mut Context<'_>| {
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.early.borrow_mut().insert((due, number), context.waker().clone());
+            Poll::Pending
+        };
+        poll_fn(is_due).await;
+        let (now, tally) = (Instant::now(), &mut self.tallies.borrow_mut()[0]);
+        match taken.checked_duration_since(due) {
+            Some(late) => tally.fell_behind(late),
+            None => tally.kept_pace(now - due),
+        }
+        now
+    }
+
+    /// Requests without a reply, for those who look at the run.
+    fn show_waiting(&self, start: Start) {
+        let Terms { counters, by_endpoint, .. } = &self.terms;
+        let mut waiting = vec![WaitingCalls::default(); by_endpoint.len()];
+        let now = Instant::now();
+        for TaskWait { of, since, .. } in self.waiting.borrow().iter().flatten().filter(|it| it.since <= now)
+        {
+            let oldest = Some(since.saturating_duration_since(start.at()));
+            waiting[of.1].add(WaitingCalls { in_flight: 1, overdue: 0, oldest });
+        }
+        let mut whole = WaitingCalls::default();
+        for (of, waiting) in by_endpoint.iter().zip(waiting) {
+            whole.add(waiting);
+            of.set_waiting(waiting);
+        }
+        counters.set_waiting(whole);
+    }
+
+    /// Wakes the callers whose turn is due, and sets the timer for the next one.
+    fn wake_early(&self, timer: &mut Timer, context: &mut Context<'_>) -> Poll<io::Error> {
+        let mut early = self.early.borrow_mut();
+        while let Some(first) = early.first_entry() {
+            match timer.poll_due(first.key().0, Instant::now(), context) {
+                Ok(Poll::Ready(())) => first.remove().wake(),
+                Ok(Poll::Pending) => break,
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        Poll::Pending
     }
 
     fn record(
@@ -173,4 +285,68 @@ async fn within<T>(
     let answer = tokio::time::timeout(timeout, call).await;
     let late = |_| CallFailure::new(Code::DEADLINE_EXCEEDED, format!("no answer within {timeout:?}"));
     answer.map_err(late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::schedule::RunPace;
+
+    /// Its calls take no time.
+    struct AtOnce;
+
+    impl CallerTask for AtOnce {
+        async fn call(&mut self, _: u64) -> Result<AnsweredCall, CallFailure> {
+            Ok(AnsweredCall::default())
+        }
+
+        async fn close(&mut self) {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+
+        fn endpoint(&self) -> usize {
+            0
+        }
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            request_timeout: None,
+            failed_calls: FailedCalls::Apart,
+            patience: Duration::from_secs(1),
+            control: Arc::default(),
+            counters: Arc::default(),
+            by_endpoint: [WorkerCounters::default()].into(),
+        }
+    }
+
+    #[test]
+    fn what_callers_do_after_their_last_call_takes_no_time_of_the_run() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let start = Instant::now();
+        let schedule = Arc::new(Schedule::new(3, RunPace::Unlimited, start));
+        let mut run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1);
+        let (tallies, end) = runtime.block_on(run.run(schedule, start, true)).unwrap();
+        assert_eq!(tallies[0].succeeded_len(), 3);
+        assert!(end - start < Duration::from_millis(200) && start.elapsed() >= Duration::from_millis(400));
+    }
+
+    #[test]
+    fn calls_of_an_open_loop_are_sent_at_their_moments_and_their_lateness_is_counted() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Several callers wait at a time, for moments between the milliseconds of tokio's timer, which would
+        // be late by one on the average. On a busy machine one of some tries is on time.
+        let is_on_time = |_| {
+            let tallies = runtime.block_on(async {
+                let start = Instant::now();
+                let schedule = Arc::new(Schedule::new(300, RunPace::Open(700.0), start));
+                let callers = (0..4).map(|_| AtOnce).collect();
+                Tasks::new(callers, terms(), 1).run(schedule, start, true).await.unwrap().0
+            });
+            let (lateness, latencies) = (tallies[0].lateness, &tallies[0].latencies_ns);
+            assert!(latencies.len() == 300 && lateness.kept > 0, "{lateness:?}");
+            latencies.value_at_quantile(0.5) < 500_000
+        };
+        assert!((0..10).any(is_on_time));
+    }
 }

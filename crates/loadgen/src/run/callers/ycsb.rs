@@ -3,19 +3,14 @@
 //! Operations go to the endpoints in turn. All calls of a read-modify-write go to one member.
 
 use crate::client::admin::Channel;
-use crate::client::endpoint::Endpoint;
 use crate::client::failure::{CallFailure, Code};
 use crate::run::callers::round_robin::RoundRobin;
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
-use crate::stats::progress::{Control, WorkerCounters};
 use crate::workload::ycsb::{Ycsb, YcsbStep};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
-use prost::Message;
-use std::sync::Arc;
-use tonic::Status;
 
 /// One caller. Its operations follow one another.
 pub struct YcsbCaller {
@@ -23,16 +18,10 @@ pub struct YcsbCaller {
     members: RoundRobin,
 }
 
-/// Opens `objects` connection objects for so many callers.
-pub async fn connect(
-    ycsb: &Ycsb,
-    endpoints: &[Endpoint],
-    objects: usize,
-    callers: usize,
-    counters: &Arc<WorkerCounters>,
-) -> Result<Vec<YcsbCaller>, String> {
-    let opened = RoundRobin::open(endpoints, objects, callers, counters).await?;
-    Ok(opened.into_iter().map(|members| YcsbCaller { ycsb: ycsb.clone(), members }).collect())
+impl YcsbCaller {
+    pub fn new(ycsb: &Ycsb, members: RoundRobin) -> Self {
+        Self { ycsb: ycsb.clone(), members }
+    }
 }
 
 impl CallerTask for YcsbCaller {
@@ -45,32 +34,26 @@ impl CallerTask for YcsbCaller {
                 if answer.kvs.is_empty() && !range.serializable {
                     return Err(missing(&range));
                 }
-                Ok(answered(&answer, 0))
+                Ok(AnsweredCall::of(&answer, 0))
             }
-            YcsbStep::Scan(range) => Ok(answered(&read(&mut client, range).await?, 0)),
+            YcsbStep::Scan(range) => Ok(AnsweredCall::of(&read(&mut client, range).await?, 0)),
             YcsbStep::Update(put) => {
-                let answer = client.put(put).await.map_err(refused)?;
-                Ok(answered(answer.get_ref(), 0))
+                let answer = client.put(put).await?;
+                Ok(AnsweredCall::of(answer.get_ref(), 0))
             }
             YcsbStep::Insert(put, number) => {
                 let insert = Insert { ycsb: &self.ycsb, number, acknowledged: false };
-                let answer = client.put(put).await.map_err(refused)?;
+                let answer = client.put(put).await?;
                 insert.acknowledged();
-                Ok(answered(answer.get_ref(), 0))
+                Ok(AnsweredCall::of(answer.get_ref(), 0))
             }
             YcsbStep::ReadModifyWrite(range, value) => swap(&mut client, range, value).await,
         }
     }
 
-    async fn settle(&mut self, _: bool, _: &Control) -> bool {
-        true
-    }
-
     fn endpoint(&self) -> usize {
-        self.members.last()
+        self.members.upcoming()
     }
-
-    async fn close(&mut self) {}
 
     fn kind(&self, position: u64) -> usize {
         self.ycsb.operation(position) as usize
@@ -106,9 +89,9 @@ async fn swap(
     let mut retries = 0;
     loop {
         let revision = found.kvs.first().ok_or_else(|| missing(&range))?.mod_revision;
-        let answer = client.txn(Ycsb::swap(&range, revision, &value)).await.map_err(refused)?.into_inner();
+        let answer = client.txn(Ycsb::swap(&range, revision, &value)).await?.into_inner();
         if answer.succeeded {
-            return Ok(answered(&answer, retries));
+            return Ok(AnsweredCall::of(&answer, retries));
         }
         retries += 1;
         found = match answer.responses.into_iter().next().and_then(|op| op.response) {
@@ -119,17 +102,9 @@ async fn swap(
 }
 
 async fn read(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<RangeResponse, CallFailure> {
-    client.range(range).await.map(tonic::Response::into_inner).map_err(refused)
-}
-
-fn answered(message: &impl Message, retries: u64) -> AnsweredCall {
-    AnsweredCall { body_bytes: message.encoded_len() as u64, retries }
+    client.range(range).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }
 
 fn missing(range: &RangeRequest) -> CallFailure {
     CallFailure::new(Code::NOT_FOUND, format!("no record {:?}", range.key))
-}
-
-fn refused(status: Status) -> CallFailure {
-    CallFailure::new(Code(status.code() as u16), status.message())
 }

@@ -37,4 +37,15 @@ impl CallerState {
             CallerState::Free | CallerState::Done => return None,
         })
     }
+
+    /// The link that carries its request, or is to carry it.
+    pub fn link(&self) -> Option<u32> {
+        match self {
+            CallerState::Calling(call) => Some(call.link),
+            CallerState::Queued { link, .. } => Some(*link),
+            CallerState::Stranded { .. } | CallerState::Early(_) | CallerState::Free | CallerState::Done => {
+                None
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::caller::CallerState;
 use super::{Worker, WorkerRun};
 use crate::client::failure::{CallFailure, Code};
 use crate::client::link::Link;
+use crate::stats::progress::WaitingCalls;
 use std::time::{Duration, Instant};
 
 impl Worker {
@@ -22,6 +23,7 @@ impl Worker {
         if let Some(timeout) = self.setup.request_timeout {
             self.fail_overdue(now, timeout);
         }
+        self.show_waiting(now);
         if self.setup.leader.is_some() {
             // Another member may lead now, whose link is up.
             self.wake_stranded();
@@ -42,6 +44,24 @@ impl Worker {
                 .control
                 .stop(format!("no endpoint answered for {patience:?} at {elapsed} s ({reason})"));
         }
+    }
+
+    /// Requests without a reply, for those who look at the run.
+    fn show_waiting(&self, now: Instant) {
+        let mut whole = WaitingCalls::default();
+        let mut by_endpoint = vec![WaitingCalls::default(); self.setup.by_endpoint.len()];
+        for caller in &self.callers {
+            let Some((_, since)) = caller.waits(now) else { continue };
+            let in_flight = u64::from(matches!(caller, CallerState::Calling(_)));
+            let oldest = Some(since.saturating_duration_since(self.start.at()));
+            let one = WaitingCalls { in_flight, overdue: 1 - in_flight, oldest };
+            whole.add(one);
+            if let Some(link) = caller.link() {
+                by_endpoint[self.setup.places[link as usize]].add(one);
+            }
+        }
+        self.setup.counters.set_waiting(whole);
+        self.setup.by_endpoint.iter().zip(by_endpoint).for_each(|(of, waiting)| of.set_waiting(waiting));
     }
 
     fn fail_overdue(&mut self, now: Instant, timeout: Duration) {

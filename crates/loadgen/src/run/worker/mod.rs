@@ -19,7 +19,8 @@ mod caller; // one caller's state
 mod calls; // what a caller sends, and the record of its end
 mod housekeeping; // what no event triggers
 mod ready; // which connections and callers can make progress
-mod timer; // a timer with nanosecond resolution
+
+pub mod timer; // with nanosecond resolution
 
 use crate::client::call::ReplyCount;
 use crate::client::failure::CallFailure;
@@ -130,11 +131,11 @@ impl Worker {
             ready: ReadyQueue::new(setup.links.len() + setup.callers),
             // Objects begin at different endpoints, or the first calls of a run would all go to the same one.
             cursors: (0..conns).collect(),
-            callers: (0..setup.callers).map(|_| CallerState::Free).collect(),
+            callers: Vec::new(),
             waiting: BinaryHeap::new(),
             stranded: Vec::new(),
             queues: setup.links.iter().map(|_| VecDeque::new()).collect(),
-            active: setup.callers,
+            active: 0,
             given_up: false,
             unwritten: setup.links.iter().map(|_| Vec::new()).collect(),
             tallies: vec![Tally::new(); setup.kinds],
@@ -182,7 +183,11 @@ impl Worker {
     }
 
     /// Sends and receives until the schedule is used up or the run is stopped.
-    pub async fn run(mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
+    pub async fn run(&mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
+        self.callers = (0..self.setup.callers).map(|_| CallerState::Free).collect();
+        (self.active, self.given_up) = (self.setup.callers, false);
+        self.stranded.clear();
+        self.queues.iter_mut().for_each(VecDeque::clear);
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.start = Start::new(start);
@@ -195,7 +200,7 @@ impl Worker {
         let turns = std::future::poll_fn(|context| self.poll_run(&mut running, context));
         // tokio's cooperative budget would only delay this task, the only one of its runtime.
         tokio::task::unconstrained(turns).await?;
-        Ok(self.tallies)
+        Ok(std::mem::replace(&mut self.tallies, vec![Tally::new(); self.setup.kinds]))
     }
 
     fn poll_run(&mut self, running: &mut WorkerRun, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -20,11 +20,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Operations that no watcher has caught up with, and the keys and records that they hold: above this, some
 /// hundred megabytes, clients wait.
 const WAITING_MAX: usize = 1 << 20;
+/// Reads of old revisions go back so far.
+const OLD_MAX: i64 = 1000;
 /// Between two looks whether the watchers have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -40,6 +42,10 @@ pub struct ClientShared {
     pub values: AtomicU64,
     /// Operations that no watcher has caught up with, with what they hold, as the checker says.
     pub waiting: AtomicUsize,
+    /// None of the keys existed at this revision.
+    pub first: Revision,
+    /// When another member began to lead, as far as the members say so, since the start.
+    pub leader_changed_ms: AtomicU64,
     /// The newest revision that anything has shown.
     pub newest: AtomicI64,
     /// Every watcher has received everything up to this revision.
@@ -133,7 +139,15 @@ impl VerifyClient {
             25..35 => Request::Put((0..keys.min(3)).map(|n| write((key + n) % keys)).collect()),
             35..45 => Request::Delete(key),
             45..60 => Request::Swap(write(key), self.modified.get(&key).copied().unwrap_or(0)),
-            60..75 => Request::Read { keys: vec![key], serializable: false },
+            60..70 => Request::Read { keys: vec![key], serializable: false },
+            70..75 => {
+                let newest = self.shared.newest.load(Relaxed);
+                let oldest = (newest - OLD_MAX).max(self.shared.first);
+                let revision = self.random.random_bool(0.5);
+                let revision = revision.then(|| self.random.random_range(oldest..=newest));
+                let limit = self.random.random_range(0..=keys as usize);
+                Request::Page { keys: (0..keys).collect(), limit, revision }
+            }
             75..80 => Request::Read { keys: (0..keys).collect(), serializable: false },
             80..95 => Request::Read { keys: vec![key], serializable: true },
             _ => Request::Read { keys: (0..keys).collect(), serializable: true },
@@ -149,18 +163,23 @@ impl VerifyClient {
                     self.modified.insert(key, if exists { *revision } else { 0 });
                 }
             }
-            CallOutcome::Found { records, .. } => {
+            CallOutcome::Found { records, .. } | CallOutcome::Page { records, .. }
+                if !matches!(request, Request::Page { .. }) =>
+            {
                 let asked = request.keys();
                 self.modified.retain(|key, _| !asked.contains(key));
                 self.modified.extend(records.iter().map(|record| (record.key, record.modified)));
             }
-            CallOutcome::Unknown(_) => {}
+            CallOutcome::Found { .. }
+            | CallOutcome::Page { .. }
+            | CallOutcome::Compacted
+            | CallOutcome::Unknown(_) => {}
         }
     }
 }
 
 /// Sends a request and reads its answer.
-async fn call(
+pub async fn call(
     client: &mut KvClient<Channel>,
     names: &KeyNames,
     request: &Request,
@@ -197,12 +216,34 @@ async fn call(
                 [key] => (names.key(key), Default::default()),
                 _ => names.all(),
             };
-            let range = RangeRequest { key, range_end, serializable: *serializable, ..Default::default() };
-            let answer = client.range(range).await?.into_inner();
-            let records = answer.kvs.iter().map(|kv| names.record(kv)).collect();
-            Ok(CallOutcome::Found { revision: revision(answer.header), records })
+            range(
+                client,
+                names,
+                RangeRequest { key, range_end, serializable: *serializable, ..Default::default() },
+            )
+            .await
+        }
+        Request::Page { limit, revision, .. } => {
+            let (key, range_end) = names.all();
+            let (limit, revision) = (*limit as i64, revision.unwrap_or(0));
+            let asked = RangeRequest { key, range_end, limit, revision, ..Default::default() };
+            match range(client, names, asked).await {
+                Err(status) if status.code() == Code::OutOfRange => Ok(CallOutcome::Compacted),
+                answer => answer,
+            }
         }
     }
+}
+
+async fn range(
+    client: &mut KvClient<Channel>,
+    names: &KeyNames,
+    asked: RangeRequest,
+) -> Result<CallOutcome, Status> {
+    let answer = client.range(asked).await?.into_inner();
+    let records = answer.kvs.iter().map(|kv| names.record(kv)).collect();
+    let (revision, count, more) = (revision(answer.header), answer.count, answer.more);
+    Ok(CallOutcome::Page { revision, records, count, more })
 }
 
 async fn swap(

@@ -69,7 +69,8 @@ impl Feed {
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let (key, range_end) = self.names.watched();
         let start_revision = self.received.saturating_add(1);
-        let create = WatchCreateRequest { key, range_end, start_revision, ..Default::default() };
+        let create =
+            WatchCreateRequest { key, range_end, start_revision, prev_kv: true, ..Default::default() };
         let request = |union| WatchRequest { request_union: Some(union) };
         let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));
         let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
@@ -118,7 +119,9 @@ impl Feed {
                 let changes: Vec<_> = response.events.iter().map(|event| self.names.change(event)).collect();
                 let newest = changes.iter().map(|change| change.revision).max();
                 self.received = self.received.max(newest.unwrap_or_default());
-                Input::Watched { watcher, at: self.start.elapsed(), changes }
+                let before = response.events.iter();
+                let before = before.map(|event| event.prev_kv.as_ref().map(|kv| self.names.record(kv)));
+                Input::Watched { watcher, at: self.start.elapsed(), changes, before: before.collect() }
             }
         };
         let sent = self.messages.send(CheckerMessage::Input(input)).await;

@@ -1,7 +1,8 @@
-//! Lessees: each grants a lease, puts two keys with it, renews it through members at random, and then revokes
-//! it or lets it expire.
+//! Lessees: each grants a lease, puts two keys with it, renews it or asks for its time through members at
+//! random, and then revokes it or lets it expire. After a revocation, and long after its time, it reads
+//! whether the keys are gone.
 
-use super::client::{ClientShared, op, put, revision};
+use super::client::{ClientShared, call, op, put, revision};
 use crate::client::admin::Channel;
 use crate::verify::leases::{LeaseGrant, LeaseInput};
 use crate::verify::operation::{CallOutcome, LEASED, Request, Write};
@@ -10,10 +11,12 @@ use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, TxnRequest,
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest,
+    TxnRequest,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +31,13 @@ const PAUSES: Range<f64> = 0.1..0.8;
 const RENEWALS: Range<u32> = 0..4;
 /// Of four leases, one is revoked.
 const REVOKED: f64 = 0.25;
+/// Of two steps, one asks for the time that is left, and does not renew.
+const ASKS: f64 = 0.5;
+/// Keys that a read shows so long after the time of their lease should be gone. A new leader begins to count
+/// from its election.
+const LONG_AFTER: Duration = Duration::from_secs(10);
+/// They are read twice, with this time in between: a machine that stood still has done nothing meanwhile.
+const READ_AGAIN: Duration = Duration::from_secs(5);
 /// After a grant that failed.
 const REST: Duration = Duration::from_millis(500);
 
@@ -39,12 +49,24 @@ pub struct Lessee {
     channels: Vec<Channel>,
     shared: Arc<ClientShared>,
     random: SmallRng,
+    /// Leases that should end by themselves.
+    ending: VecDeque<EndingLease>,
+}
+
+/// A lease of which nothing more is wanted.
+struct EndingLease {
+    id: i64,
+    key: u32,
+    ttl: Duration,
+    /// When its time is over, or its keys were read.
+    until: Duration,
+    was_read: bool,
 }
 
 impl Lessee {
     pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
-        Self { number, channels: channels.to_vec(), shared, random }
+        Self { number, channels: channels.to_vec(), shared, random, ending: VecDeque::new() }
     }
 
     /// Uses one lease after the other until the task is aborted or the checker has ended.
@@ -53,31 +75,93 @@ impl Lessee {
     }
 
     async fn use_one(&mut self) -> Option<()> {
-        let Some((id, kept)) = self.grant().await else {
+        self.look_at_ending().await?;
+        let Some((id, mut kept, asked)) = self.grant().await else {
             sleep(REST).await;
             return Some(());
         };
         let ttl = kept.ttl;
         let first = LEASED | self.shared.leased.fetch_add(2, Relaxed);
         let keys = vec![first, first + 1];
-        self.shared.send(Input::Lease(id, LeaseInput::Granted { keys: keys.clone(), kept })).await?;
+        self.shared
+            .send(Input::Lease(id, LeaseInput::Granted { keys: keys.clone(), kept: kept.clone(), asked }))
+            .await?;
         self.put(id, &keys).await?;
         for _ in 0..self.random.random_range(RENEWALS) {
             sleep(ttl.mul_f64(self.random.random_range(PAUSES))).await;
-            if let Some(kept) = self.renew(id).await {
-                self.shared.send(Input::Lease(id, LeaseInput::Renewed(kept))).await?;
+            if self.random.random_bool(ASKS) {
+                if let Some(lifetime) = self.lifetime(id).await {
+                    self.shared.send(Input::Lease(id, lifetime)).await?;
+                }
+            } else if let Some(renewed) = self.renew(id).await {
+                kept = renewed.clone();
+                self.shared.send(Input::Lease(id, LeaseInput::Renewed(renewed))).await?;
             }
         }
         if self.random.random_bool(REVOKED) {
             self.shared.send(Input::Lease(id, LeaseInput::Revoking)).await?;
             let mut client = LeaseClient::new(self.any().1);
-            // Whether it arrives does not matter: from here on the lease may end at any time.
-            let _ =
+            // If there is no answer, the lease may end at any time from here on.
+            let revoked =
                 timeout(self.shared.request_timeout, client.lease_revoke(LeaseRevokeRequest { id })).await;
+            if matches!(revoked, Ok(Ok(_))) {
+                self.shared.send(Input::Lease(id, LeaseInput::Revoked)).await?;
+                self.exists(id, first).await?;
+            }
         }
+        let until = kept.sent + kept.ttl;
+        self.ending.push_back(EndingLease { id, key: first, ttl, until, was_read: false });
         self.shared.send(Input::Lease(id, LeaseInput::Left)).await?;
         sleep(ttl.mul_f64(self.random.random_range(PAUSES))).await;
         Some(())
+    }
+
+    /// Reads the keys of leases whose time has been over for long.
+    async fn look_at_ending(&mut self) -> Option<()> {
+        for _ in 0..self.ending.len() {
+            let Some(mut lease) = self.ending.pop_front() else { break };
+            let changed = Duration::from_millis(self.shared.leader_changed_ms.load(Relaxed));
+            let begun = self.shared.start.elapsed();
+            let wait = if lease.was_read { READ_AGAIN } else { LONG_AFTER };
+            if begun < lease.until + wait || begun < changed + lease.ttl + LONG_AFTER {
+                self.ending.push_back(lease);
+                continue;
+            }
+            match self.read(lease.key).await? {
+                Some(false) => {}
+                Some(true) if lease.was_read => {
+                    self.shared.send(Input::Lease(lease.id, LeaseInput::Exists(begun))).await?;
+                }
+                Some(true) => {
+                    (lease.until, lease.was_read) = (self.shared.start.elapsed(), true);
+                    self.ending.push_back(lease);
+                }
+                None => self.ending.push_back(lease),
+            }
+        }
+        Some(())
+    }
+
+    /// Reports the keys of a lease that has ended, if a read shows them.
+    async fn exists(&mut self, id: i64, key: u32) -> Option<()> {
+        let begun = self.shared.start.elapsed();
+        if self.read(key).await? == Some(true) {
+            self.shared.send(Input::Lease(id, LeaseInput::Exists(begun))).await?;
+        }
+        Some(())
+    }
+
+    /// Whether a key exists, by a linearizable read; inside, `None` if it has no answer.
+    async fn read(&mut self, key: u32) -> Option<Option<bool>> {
+        let (member, channel) = self.any();
+        let (request, mut client) =
+            (Request::Read { keys: vec![key], serializable: false }, KvClient::new(channel));
+        let shared = self.shared.clone();
+        let reading = call(&mut client, &shared.names, &request);
+        Some(match shared.operate(self.number, member, &request, reading).await? {
+            CallOutcome::Page { records, .. } => Some(!records.is_empty()),
+            _ => None,
+        })
     }
 
     fn any(&mut self) -> (usize, Channel) {
@@ -85,15 +169,15 @@ impl Lessee {
         (member, self.channels[member].clone())
     }
 
-    /// A new lease and what it is granted for; `None` if there is no answer that grants one.
-    async fn grant(&mut self) -> Option<(i64, LeaseGrant)> {
+    /// A new lease, what it is granted for and what was asked for; `None` without an answer that grants one.
+    async fn grant(&mut self) -> Option<(i64, LeaseGrant, Duration)> {
         let ttl = self.random.random_range(TTLS);
         let (member, channel) = self.any();
         let sent = self.shared.start.elapsed();
         let mut client = LeaseClient::new(channel);
         let granted = client.lease_grant(LeaseGrantRequest { ttl, id: 0 });
         let answer = timeout(self.shared.request_timeout, granted).await.ok()?.ok()?.into_inner();
-        Some((answer.id, LeaseGrant { member, sent, ttl: seconds(answer.ttl)? }))
+        Some((answer.id, LeaseGrant { member, sent, ttl: seconds(answer.ttl)? }, seconds(ttl)?))
     }
 
     async fn put(&mut self, lease: i64, keys: &[u32]) -> Option<CallOutcome> {
@@ -109,6 +193,15 @@ impl Lessee {
             Ok::<_, Status>(CallOutcome::Written { revision: revision(answer.header), previous: None })
         };
         shared.operate(self.number, member, &Request::Put(writes), call).await
+    }
+
+    /// What an answer says of the time of a lease.
+    async fn lifetime(&mut self, id: i64) -> Option<LeaseInput> {
+        let mut client = LeaseClient::new(self.any().1);
+        let asked = client.lease_time_to_live(LeaseTimeToLiveRequest { id, keys: false });
+        let answer = timeout(self.shared.request_timeout, asked).await.ok()?.ok()?.into_inner();
+        let at = self.shared.start.elapsed();
+        Some(LeaseInput::Lifetime { at, granted: answer.granted_ttl, left: answer.ttl })
     }
 
     /// What a renewal keeps the lease for; `None` if there is no answer, or the lease has ended.

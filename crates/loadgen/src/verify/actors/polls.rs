@@ -53,6 +53,7 @@ pub async fn leaders(channels: Vec<Channel>, shared: Arc<ClientShared>) {
         });
         let Some((member, term)) = leader.filter(|leader| known != Some(*leader)) else { continue };
         known = leader;
+        shared.leader_changed_ms.store(shared.start.elapsed().as_millis() as u64, Relaxed);
         let seen = LeaderSeen { at: shared.start.elapsed(), member, term };
         if shared.messages.send(CheckerMessage::Leader(seen)).await.is_err() {
             return;
@@ -99,8 +100,12 @@ pub async fn compactions(channels: Vec<Channel>, shared: Arc<ClientShared>, ever
         let revision = shared.received_by_all.load(Relaxed);
         let mut client = KvClient::new(channel.clone());
         let compaction = CompactionRequest { revision, physical: false };
-        // The next one compacts more.
-        let _ = timeout(PATIENCE, client.compact(compaction)).await;
+        // If it fails, the next one compacts more.
+        if matches!(timeout(PATIENCE, client.compact(compaction)).await, Ok(Ok(_)))
+            && shared.send(Input::Compacted(revision)).await.is_none()
+        {
+            return;
+        }
     }
 }
 

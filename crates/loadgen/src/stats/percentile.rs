@@ -1,0 +1,29 @@
+//! The one definition of a percentile, that of etcd's tool: of n sorted values the first whose index i
+//! satisfies i · 100 / n ≥ percent. Where that needs more values, the greatest stands for it.
+
+use hdrhistogram::Histogram;
+
+/// The index of a percentile; `None` where it needs more values.
+pub fn index(count: u64, percent: f64) -> Option<u64> {
+    let reached = |index: &u64| *index as f64 * 100.0 / count as f64 >= percent;
+    // The formula's rounding decides, so search around the estimate.
+    let estimate = ((percent * count as f64 / 100.0) as u64).saturating_sub(1);
+    (estimate..count).find(reached)
+}
+
+/// The value at an index of the sorted ones.
+pub fn value_at(histogram: &Histogram<u64>, index: u64) -> u64 {
+    let mut seen = 0;
+    for step in histogram.iter_recorded() {
+        seen += step.count_since_last_iteration();
+        if seen > index {
+            return step.value_iterated_to();
+        }
+    }
+    histogram.max()
+}
+
+/// The value of a percentile; 0 of nothing.
+pub fn value(histogram: &Histogram<u64>, percent: f64) -> u64 {
+    index(histogram.len(), percent).map_or(histogram.max(), |index| value_at(histogram, index))
+}
