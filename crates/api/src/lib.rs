@@ -7,17 +7,16 @@
 //!
 //! Knows nothing of storage, Raft or the process.
 
-mod code; // how a call can end
 mod error; // what etcd says when it refuses
-pub mod grpc; // the prefix of a message
+pub mod grpc; // the prefix of a message, the names of codes
 mod json; // messages in protobuf's JSON form
 mod json_request; // from a request's JSON to its encoded message
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API
 mod secret; // messages that are printed without their secrets
 
-pub use code::CODE_NAMES;
 pub use error::Error;
+pub use grpc::CODE_NAMES;
 pub use json::{JsonError, JsonForm};
 pub use method::{CallKind, Method};
 

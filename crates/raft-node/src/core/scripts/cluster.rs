@@ -9,9 +9,8 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Wal, WalOptions};
 
-use super::commands::batch;
-use super::words::{id, ids, link};
-use super::{changes, forged, show};
+use super::commands::{self, batch, id, ids, link};
+use super::{forged, show};
 use crate::core::event::{CommittedEntry, CoreSetup, CoreTurn, Event, Payload};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{LogStore, PersistJob, RecoveredLog, durable_state, persist};
@@ -141,14 +140,14 @@ impl ScriptCluster {
 
     fn begin(&mut self, options: &[&str]) {
         *self = ScriptCluster::default();
-        let keeps_voters = changes::keeps_voters;
+        let keeps_voters = commands::keeps_voters;
         let mut setup = CoreSetup { timeout_ticks: 15..16, keeps_voters, ..CoreSetup::of_tests() };
         for option in options {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
                 ("changing", _) => setup.membership = Some(Membership::default()),
                 ("strict", _) => setup.change_check = ChangeCheck::new(|command| command != b"+13"),
-                ("hands-over", _) => setup.removed_by = changes::removed_by,
+                ("hands-over", _) => setup.removed_by = commands::removed_by,
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),
                 (voter, _) => self.voters.push(id(voter)),
@@ -183,7 +182,7 @@ impl ScriptCluster {
 
     fn change(&mut self, id: u64, change: &str) {
         self.batches += 1;
-        self.offer(id, &[changes::batch(change, self.batches)]);
+        self.offer(id, &[commands::change_batch(change, self.batches)]);
     }
 
     fn open(
@@ -319,10 +318,10 @@ impl ScriptCluster {
                 Payload::Batch(data) => format!("applies {} {}", show::position(*at), show::payload(data)),
                 Payload::Change(data) => {
                     let membership = &mut self.member(id).membership;
-                    let is_accepted = changes::apply(membership, data);
+                    let is_accepted = commands::apply(membership, data);
                     let (at, change) = (show::position(*at), show::payload(data));
                     match is_accepted {
-                        true => format!("applies {at} {change}: {}", changes::shown(membership)),
+                        true => format!("applies {at} {change}: {}", commands::shown(membership)),
                         false => format!("applies {at} {change}: refused"),
                     }
                 }
@@ -510,7 +509,7 @@ impl ScriptCluster {
             (_, true) => ", held",
             _ => "",
         };
-        let members = core.follows_machine.then(|| format!(", {}", changes::shown(&core.membership())));
+        let members = core.follows_machine.then(|| format!(", {}", commands::shown(&core.membership())));
         let members = members.unwrap_or_default();
         let line = format!(
             "{id}: {}{} t{}, last {last}, commit {}, applied {}{starved}{held}{members}",
