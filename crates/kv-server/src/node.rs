@@ -40,7 +40,6 @@ use data_dir::TimedFs;
 use data_dir::bootstrap::{self, BootstrapError, Company, MemberStart, RunningCluster};
 use data_dir::{OpenStoreError, OpenedStore};
 use grpc_server::listen::{BindError, Permits};
-use process::core_file;
 use process::descriptors::{Descriptors, TooFew};
 use process::log::{self, causes};
 use process::notify;
@@ -108,7 +107,7 @@ pub enum NodeError {
 
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
-    core_file::forbid();
+    process::descriptors::forbid_core_file();
     if settings.enable_pprof {
         heap_profile::start(heap_profile::BYTES_BETWEEN);
     }

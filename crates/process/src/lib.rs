@@ -12,8 +12,7 @@ pub mod version; // the program's version and etcd's
 
 pub mod notify; // messages to systemd
 
-pub mod core_file; // none
-pub mod descriptors; // how many files and connections
+pub mod descriptors; // how many files and connections, and no core file
 pub mod runtime; // the threads that serve sockets
 pub mod shutdown; // the end, on a signal or after a fatal error
 

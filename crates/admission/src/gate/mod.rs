@@ -35,13 +35,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-mod bounds; // what a gate allows
 mod turns; // who is next
 mod used; // what is out, and what one more needs
 mod waiting; // who waits, and who is refused
 
 use super::memory::MemoryLimit;
-pub use bounds::Bounds;
+pub use used::Bounds;
 use used::GateUse;
 use waiting::WaitingCallers;
 

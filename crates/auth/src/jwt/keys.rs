@@ -16,8 +16,7 @@ use ring::signature::{EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::der::{self, DerReader};
-use super::method::{Digest, Method, Padding};
-use super::signing::{self, Signer, Unusable, Verifier};
+use super::signing::{self, Digest, Method, Padding, Signer, Unusable, Verifier};
 use config::JwtOptions;
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];

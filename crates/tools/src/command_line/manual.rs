@@ -9,8 +9,7 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_mangen::Man;
 
-use super::arguments::ManArguments;
-use super::tree::tree;
+use super::tree::{ManArguments, tree};
 use process::arguments::run;
 use process::version;
 

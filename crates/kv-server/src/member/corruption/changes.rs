@@ -15,8 +15,7 @@ use std::time::Duration;
 use mvcc::{LogIndex, SpanDigest};
 use tokio::time::sleep;
 
-use super::named::named;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Verdict, named};
 use crate::member::handle::Member;
 
 /// Time between two rounds. A difference is found within two of them.

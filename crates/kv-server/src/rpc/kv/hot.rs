@@ -12,10 +12,8 @@ use state_machine::command::{self, DecodeError};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::frame::framed;
 use super::large::LargeAnswer;
-use super::methods;
-use super::now;
+use super::{framed, methods, now};
 use crate::member::Member;
 use crate::rpc::guard::Asker;
 use crate::rpc::metadata::KnownFields;
