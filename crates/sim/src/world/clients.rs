@@ -7,7 +7,7 @@ use super::state::{LEASE_CLIENTS, World};
 use crate::count::Statistic;
 use crate::member::{CommandRoute, MemberError, TaskResult, is_task};
 use crate::plan::{KnownBug, MILLISECOND, SECOND};
-use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_change, read};
+use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_member_change, read};
 
 /// Before the end clients stop, and all members must catch up.
 const QUIET: u64 = 6 * SECOND;
@@ -98,7 +98,7 @@ impl World {
     }
 
     pub fn gone(&mut self, request: RequestId) {
-        if is_change(request) {
+        if is_member_change(request) {
             return self.change_gone(request);
         }
         if is_task(request) {

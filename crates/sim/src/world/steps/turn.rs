@@ -9,7 +9,7 @@ use crate::member::{Job, LocalDone, LocalTurn, MemberError, SimMember, TaskResul
 use crate::network::Delivery;
 use crate::oracle::{goes_on, logs_match};
 use crate::plan::MILLISECOND;
-use crate::requests::{RequestId, is_change};
+use crate::requests::{RequestId, is_member_change};
 
 /// How often, of a thousand, the apply thread has the machine when the driver would apply a brief entry.
 const APPLYING: u64 = 100;
@@ -27,7 +27,7 @@ impl World {
                 self.plan_lease_step(request, TaskResult::Applied(outcome));
                 continue;
             }
-            if is_change(request) {
+            if is_member_change(request) {
                 self.change_answered(request, &outcome, position, &truth)?;
                 continue;
             }
