@@ -101,9 +101,15 @@ pub fn serve<H, T, G>(
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let port = (tls.clone(), traffic);
             // In a box that is freed when the protocol is known: a connection may be idle for long.
-            let begun = Box::pin(accepted(stream, number, port, Arc::clone(&services), shared.clone()));
+            let begun = Box::pin(accepted(
+                stream,
+                number,
+                tls.clone(),
+                traffic,
+                Arc::clone(&services),
+                shared.clone(),
+            ));
             async move {
                 let connection = begun.await;
                 if let Some(connection) = connection {
@@ -145,7 +151,8 @@ type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 async fn accepted<H, T, G>(
     stream: Wire,
     number: u64,
-    (tls, traffic): (Option<Acceptor>, Traffic),
+    tls: Option<Acceptor>,
+    traffic: Traffic,
     services: Arc<Services<H, T, G>>,
     shared: PortShared,
 ) -> Option<ConnectionFuture>
@@ -167,14 +174,15 @@ where
             (stream, Origin::new(number, address, common_name))
         }
     };
-    connection(stream, (traffic, &origin), &services, shared).await
+    connection(stream, traffic, &origin, &services, shared).await
 }
 
 /// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
 /// for its protocol.
 async fn connection<H, T, G>(
     stream: Stream,
-    (traffic, origin): (Traffic, &Origin),
+    traffic: Traffic,
+    origin: &Origin,
     services: &Services<H, T, G>,
     shared: PortShared,
 ) -> Option<ConnectionFuture>

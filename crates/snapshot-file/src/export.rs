@@ -70,8 +70,8 @@ impl SnapshotFile {
             next = part.next();
         }
         planner.begin_bucket(record::LEASE);
-        for lease in &contents.leases {
-            let (key, value) = stored_lease(*lease);
+        for (id, ttl) in &contents.leases {
+            let (key, value) = stored_lease(*id, *ttl);
             planner.add(&key, value.encoded_len());
         }
         for (name, pairs) in &contents.after {
@@ -127,8 +127,8 @@ impl SnapshotFile {
     /// Writes what follows the changes. 30 bytes for each lease.
     fn end(&mut self) {
         self.writer.begin_bucket(record::LEASE);
-        for lease in &self.contents.leases {
-            let (key, value) = stored_lease(*lease);
+        for (id, ttl) in &self.contents.leases {
+            let (key, value) = stored_lease(*id, *ttl);
             self.writer.add(&key, &value.encode_to_vec());
         }
         for (name, pairs) in &self.contents.after {
@@ -140,7 +140,7 @@ impl SnapshotFile {
     }
 }
 
-fn stored_lease((id, ttl): (u64, i64)) -> ([u8; 8], StoredLease) {
+fn stored_lease(id: u64, ttl: i64) -> ([u8; 8], StoredLease) {
     (id.to_be_bytes(), StoredLease { id: id.cast_signed(), ttl, remaining_ttl: 0 })
 }
 

@@ -115,7 +115,8 @@ pub(crate) fn load(store: &Store, known: CommandLevel) -> Result<CommandLevel, A
 /// Records a raise, and returns the level after it. Refuses one that does not count all members.
 pub(crate) fn apply(
     writer: &mut Writer,
-    (cluster, known): (CommandLevel, CommandLevel),
+    cluster: CommandLevel,
+    known: CommandLevel,
     request: &RaiseLevel,
 ) -> Result<Result<CommandLevel, Error>, ApplyError> {
     let level = CommandLevel(request.level);

@@ -243,8 +243,7 @@ impl EtcdMachine {
                 set.map(|()| Response::SetDowngrade).map_err(Failure::from)
             }
             Kind::RaiseLevel(request) => {
-                let levels = (self.level.get(), self.known);
-                let raised = level::apply(&mut self.writer, levels, &request)?;
+                let raised = level::apply(&mut self.writer, self.level.get(), self.known, &request)?;
                 raised
                     .map(|level| self.level.set(level))
                     .map(|()| Response::RaiseLevel)

@@ -93,7 +93,7 @@ impl JwtKeys {
                 let (signer, verifier) = signing::hmac(digest, private.ok_or(KeyError::Missing)?);
                 Ok(JwtKeys { signer: Some(signer), verifier })
             }
-            Method::Rsa(padding, digest) => rsa((padding, digest), private, public),
+            Method::Rsa(padding, digest) => rsa(padding, digest, private, public),
             Method::Ecdsa(digest) => elliptic(digest, private, public),
             Method::Ed25519 => edwards(private, public),
         }
@@ -101,7 +101,8 @@ impl JwtKeys {
 }
 
 fn rsa(
-    (padding, digest): (Padding, Digest),
+    padding: Padding,
+    digest: Digest,
     private: Option<&[u8]>,
     public: Option<&[u8]>,
 ) -> Result<JwtKeys, KeyError> {

@@ -89,7 +89,8 @@ impl Link {
     pub fn new(
         context: Context,
         route: Route,
-        (queue, active_since): (Arc<LaneQueue>, ActiveSince),
+        queue: Arc<LaneQueue>,
+        active_since: ActiveSince,
         inbox: Arc<dyn Inbox>,
     ) -> Link {
         Link { context, route, queue, inbox, active_since, said: None }

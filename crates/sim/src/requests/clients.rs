@@ -92,7 +92,8 @@ impl Clients {
         asker: Asker,
         asked: u64,
         access: &UserView,
-        (config, chance): (&RunConfig, &mut Chance),
+        config: &RunConfig,
+        chance: &mut Chance,
     ) -> (RequestId, MemberInput) {
         self.next += 1;
         let id = self.next;
@@ -178,7 +179,8 @@ impl Clients {
     pub fn may_read(
         &mut self,
         id: RequestId,
-        (store, access): (&Store, &UserView),
+        store: &Store,
+        access: &UserView,
         truth: &Truth,
         report: &mut RunReport,
     ) -> Result<u64, Breach> {
@@ -186,7 +188,7 @@ impl Clients {
         let (revision, count) = match &request.kind {
             Kinds::Read(range) => {
                 let count = if range.revision == 0 { Statistic::Reads } else { Statistic::OldReads };
-                let Some(revision) = read(range, request.user, (store, access), truth)? else {
+                let Some(revision) = read(range, request.user, store, access, truth)? else {
                     report.add(Statistic::ReadsRefused, 1);
                     return Ok(request.client);
                 };
@@ -283,7 +285,8 @@ pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
 pub(crate) fn read(
     range: &RangeRequest,
     user: Option<&str>,
-    (store, access): (&Store, &UserView),
+    store: &Store,
+    access: &UserView,
     truth: &Truth,
 ) -> Result<Option<i64>, Breach> {
     match user {

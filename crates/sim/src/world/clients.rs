@@ -44,7 +44,7 @@ impl World {
             Trade::Leases => &mut self.chances.leases,
             Trade::Users => &mut self.chances.users,
         };
-        let (request, handed) = self.clients.ask(asker, self.now, &access, (&self.config, chance));
+        let (request, handed) = self.clients.ask(asker, self.now, &access, &self.config, chance);
         if let (MemberInput::Read, KnownBug::ReadsAskNobody) = (&handed, self.plan.known_bug) {
             return self.read(member, request);
         }
@@ -60,7 +60,7 @@ impl World {
             }
             MemberInput::Serializable(range, user) => {
                 let store = up.store.clone();
-                let found = read(&range, user, (&store, &access), &self.truth.get())?;
+                let found = read(&range, user, &store, &access, &self.truth.get())?;
                 let count =
                     if found.is_some() { Statistic::SerializableReads } else { Statistic::ReadsRefused };
                 self.report.add(count, 1);

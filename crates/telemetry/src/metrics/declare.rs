@@ -11,7 +11,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 /// Shows a metric that has no labels.
 pub fn show(
     encoder: &mut DescriptorEncoder<'_>,
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     metric: &impl EncodeMetric,
 ) -> Result<(), std::fmt::Error> {
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)

@@ -28,7 +28,7 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
-    member: u64,
+    pub member: u64,
     anchored: Arc<ClockAnchor>,
     /// The newest term in which this member has begun to lead.
     term: Mutex<Option<LedTerm>>,

@@ -37,6 +37,13 @@ pub(super) struct ScriptCluster {
     printed: String,
 }
 
+/// A log and the disk that it is on.
+struct OpenedLog {
+    disk: SimFs,
+    wal: Wal<SimFs>,
+    found: RecoveredLog<SimFs>,
+}
+
 struct ScriptMember {
     disk: SimFs,
     wal: Wal<SimFs>,
@@ -107,7 +114,10 @@ impl ScriptCluster {
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),
             ["inquire", member, peers @ ..] => self.inquire(id(member), &ids(peers)),
-            ["forge", of, message @ ..] => self.forge(link(of), message),
+            ["forge", of, message @ ..] => {
+                let (from, to) = link(of);
+                self.forge(from, to, message);
+            }
             ["status"] => self.voters.clone().into_iter().for_each(|member| self.status(member)),
             ["status", members @ ..] => ids(members).into_iter().for_each(|member| self.status(member)),
             ["log", member] => self.log(id(member)),
@@ -122,7 +132,7 @@ impl ScriptCluster {
         }
     }
 
-    fn forge(&mut self, (from, to): (u64, u64), message: &[&str]) {
+    fn forge(&mut self, from: u64, to: u64, message: &[&str]) {
         self.event(to, Event::Message { from, bytes: forged::bytes(from, to, message) });
     }
 
@@ -164,9 +174,9 @@ impl ScriptCluster {
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", start, OPTIONS).unwrap();
-        let found = RecoveredLog::created(&wal);
         let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
-        self.open(id, (disk, wal, found), (LogPosition::default(), membership), StoreState::Whole);
+        let log = OpenedLog { disk, found: RecoveredLog::created(&wal), wal };
+        self.open(id, log, LogPosition::default(), membership, StoreState::Whole);
     }
 
     /// A member that was added starts with an empty log and no store.
@@ -175,9 +185,9 @@ impl ScriptCluster {
         let disk = SimFs::new();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::LogPosition::default(), OPTIONS);
         let wal = wal.unwrap();
-        let found = RecoveredLog::created(&wal);
+        let log = OpenedLog { disk, found: RecoveredLog::created(&wal), wal };
         self.voters.push(id);
-        self.open(id, (disk, wal, found), (LogPosition::default(), Some(given)), StoreState::Lost);
+        self.open(id, log, LogPosition::default(), Some(given), StoreState::Lost);
     }
 
     fn change(&mut self, id: u64, change: &str) {
@@ -188,15 +198,18 @@ impl ScriptCluster {
     fn open(
         &mut self,
         id: u64,
-        (disk, wal, found): (SimFs, Wal<SimFs>, RecoveredLog<SimFs>),
-        (applied, membership): (LogPosition, Option<Membership>),
+        log: OpenedLog,
+        applied: LogPosition,
+        membership: Option<Membership>,
         store: StoreState,
     ) {
+        let OpenedLog { disk, wal, found } = log;
         let common = self.setup.clone().expect("a script begins with members");
         let setup = CoreSetup { id, store, membership: membership.clone(), ..common };
         let state = durable_state(&self.voters, membership.as_ref(), &found, applied, store).unwrap();
-        let bounds = (found.start, found.last);
-        let log = LogStore::open(Box::new(found.reader), state, bounds, applied, CACHE_BYTES_MAX).unwrap();
+        let (start, last) = (found.start, found.last);
+        let log =
+            LogStore::open(Box::new(found.reader), state, start, last, applied, CACHE_BYTES_MAX).unwrap();
         let core = Core::new(&setup, log, applied.index).unwrap();
         let seen = (StateRole::Follower, core.term(), None, core.commit());
         let member = ScriptMember {
@@ -363,7 +376,7 @@ impl ScriptCluster {
         self.status(id);
     }
 
-    fn deliver(&mut self, (from, sent): (u64, Outbound)) {
+    fn deliver(&mut self, from: u64, sent: Outbound) {
         if self.members.contains_key(&sent.to) {
             self.event(sent.to, Event::Message { from, bytes: sent.bytes });
         }
@@ -374,8 +387,8 @@ impl ScriptCluster {
             if self.wire.is_empty() {
                 return;
             }
-            let first = self.wire.remove(0);
-            self.deliver(first);
+            let (from, first) = self.wire.remove(0);
+            self.deliver(from, first);
         }
         panic!("messages without end");
     }
@@ -398,7 +411,7 @@ impl ScriptCluster {
             "duplicate" => self.wire.extend(meant.clone()),
             _ => {}
         }
-        meant.into_iter().for_each(|message| self.deliver(message));
+        meant.into_iter().for_each(|(from, sent)| self.deliver(from, sent));
     }
 
     fn propose(&mut self, id: u64, commands: &[&str]) {
@@ -465,14 +478,14 @@ impl ScriptCluster {
         }
         let disk = old.disk.crashed(Crash::Synced, &mut || false);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found = RecoveredLog::opened(&wal, recovery);
+        let log = OpenedLog { disk, found: RecoveredLog::opened(&wal, recovery), wal };
         let (applied, store) = match how {
             Some("lost") => (LogPosition::default(), StoreState::Lost),
             _ => (old.durable, StoreState::Whole),
         };
         let is_changing = self.setup.as_ref().is_some_and(|setup| setup.membership.is_some());
         let membership = is_changing.then_some(old.durable_membership);
-        self.open(id, (disk, wal, found), (applied, membership), store);
+        self.open(id, log, applied, membership, store);
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {

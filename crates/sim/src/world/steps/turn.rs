@@ -51,8 +51,7 @@ impl World {
         self.check_prompt(request)?;
         let store = self.see(member).up.as_ref().expect("only a running member is read").store.clone();
         let (truth, access) = (self.truth.clone(), self.access(member));
-        let read = (&store, &access);
-        let client = self.clients.may_read(request, read, &truth.get(), &mut self.report)?;
+        let client = self.clients.may_read(request, &store, &access, &truth.get(), &mut self.report)?;
         self.rest(client);
         Ok(())
     }
