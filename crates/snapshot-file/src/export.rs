@@ -3,13 +3,13 @@
 //! * Two passes: the first one counts pages, the second one writes them. See docs/decisions/0043.
 //! * A compaction that etcd has scheduled is finished in the file, because the history has no other records.
 
-use bbolt::{FileLayout, FileWriter, Planner};
+use crate::bbolt::{FileLayout, FileWriter, Planner};
 use mvcc::{History, Meter, Revision};
 use prost::Message;
 use state_machine::ApplyError;
 
 use super::record::{self, StoredLease};
-use process::version;
+use api::version;
 
 /// Why a file cannot be made.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use api::etcdserverpb::AlarmType;
 use state_machine::LeaseTable;
 
 use super::handle::Member;
+use api::version;
 use config::FeatureGate;
-use process::version;
 use telemetry::metrics::show;
 use transport::tls::ShownAddress;
 

@@ -10,8 +10,8 @@ use clap::Command;
 use clap_mangen::Man;
 
 use super::tree::{ManArguments, tree};
+use api::version;
 use process::arguments::run;
-use process::version;
 
 #[derive(Debug, thiserror::Error)]
 enum ManualError {
