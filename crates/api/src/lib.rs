@@ -22,8 +22,8 @@ pub use method::{CallKind, Method};
 
 /// Which version this is, in the three senses in which it is asked for.
 pub mod version {
-    /// The version of etcd whose API is spoken here; clients read it as a semantic version and switch features by
-    /// it.
+    /// The version of etcd whose API is spoken here; clients read it as a semantic version and switch
+    /// features by it.
     pub const ETCD: &str = "3.7.1";
     /// What a cluster of such members agrees on.
     pub const CLUSTER: &str = "3.7.0";

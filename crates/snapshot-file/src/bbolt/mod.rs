@@ -26,7 +26,7 @@
 //! Written are pages of 4096 bytes. Read are page sizes of 1 to 64 KiB in powers of two. Buckets inside of
 //! buckets are refused, because etcd has none.
 //!
-//! Knows nothing of etcd's buckets, the store or this crate's other modules, and has no thread, clock or randomness.
+//! Knows nothing of etcd's buckets or the store, and has no thread, clock or randomness.
 
 mod format; // numbers and layouts of the file
 

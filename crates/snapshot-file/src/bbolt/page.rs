@@ -1,4 +1,5 @@
-//! Where the bytes of a file are, what may be wrong with it, and one page, checked before its contents are used.
+//! Where the bytes of a file are, what may be wrong with it, and one page, checked before its contents are
+//! used.
 
 use std::fs::File;
 use std::io;
