@@ -37,7 +37,7 @@ fn meta(file: &mut [u8], root: usize, pages: usize) {
 }
 
 fn read(file: &[u8]) {
-    let Ok(database) = bbolt::Database::open(file, file.len() as u64) else { return };
+    let Ok(database) = snapshot_file::bbolt::Database::open(file, file.len() as u64) else { return };
     let Ok(buckets) = database.buckets() else { return };
     assert!(buckets.is_sorted_by(|left, right| left.name() < right.name()), "buckets ascend");
     for bucket in &buckets {

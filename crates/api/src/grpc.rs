@@ -1,4 +1,4 @@
-//! gRPC's framing: a prefix of five bytes in front of each message.
+//! gRPC's framing, a prefix of five bytes in front of each message, and the names of its codes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -36,9 +36,32 @@ pub fn take(buffer: &mut BytesMut) -> Option<(Prefix, Bytes)> {
     Some((prefix, buffer.split_to(prefix.message_bytes).freeze()))
 }
 
+/// The codes by their names, in the order of their numbers, as Go spells them: in metrics, reports and error
+/// texts of etcd.
+pub const CODE_NAMES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tonic::Code;
 
     #[test]
     fn a_prefix_has_the_length_of_its_message() {
@@ -59,6 +82,16 @@ mod tests {
             let of = |is_compressed, message_bytes| Prefix { is_compressed, message_bytes };
             assert_eq!(taken, [(of(false, 3), Bytes::from("abc")), (of(true, 0), Bytes::new())]);
             assert_eq!(buffer[..], [0, 0]);
+        }
+    }
+
+    #[test]
+    fn names_stand_at_the_number_of_their_code() {
+        for (number, name) in CODE_NAMES.iter().enumerate() {
+            let code = Code::from_i32(number as i32);
+            let expected = if code == Code::Ok { "OK".to_owned() } else { format!("{code:?}") };
+            // The one that tonic spells otherwise.
+            assert_eq!(name.replace("Canceled", "Cancelled"), expected, "code {number}");
         }
     }
 }

@@ -7,19 +7,33 @@
 //!
 //! Knows nothing of storage, Raft or the process.
 
-mod code; // how a call can end
 mod error; // what etcd says when it refuses
-pub mod grpc; // the prefix of a message
+pub mod grpc; // the prefix of a message, the names of codes
 mod json; // messages in protobuf's JSON form
 mod json_request; // from a request's JSON to its encoded message
 mod message_batch; // messages of a peer, decoded within a bound
 mod method; // the methods of etcd's API
 mod secret; // messages that are printed without their secrets
 
-pub use code::CODE_NAMES;
 pub use error::Error;
+pub use grpc::CODE_NAMES;
 pub use json::{JsonError, JsonForm};
 pub use method::{CallKind, Method};
+
+/// Which version this is, in the three senses in which it is asked for.
+pub mod version {
+    /// The version of etcd whose API is spoken here; clients read it as a semantic version and switch
+    /// features by it.
+    pub const ETCD: &str = "3.7.3";
+    /// What a cluster of such members agrees on.
+    pub const CLUSTER: &str = "3.7.0";
+    pub const CLUSTER_SHORT: &str = "3.7";
+    /// The same as numbers.
+    pub const CLUSTER_MAJOR: i64 = 3;
+    pub const CLUSTER_MINOR: i64 = 7;
+    /// Version of this program.
+    pub const OWN: &str = env!("CARGO_PKG_VERSION");
+}
 
 /// Stored records and change events.
 pub mod mvccpb {

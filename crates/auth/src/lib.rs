@@ -14,9 +14,8 @@
 //! * Without a token the user is the one whom the certificate of the connection names, if certificates do.
 //! * Tokens and passwords are in no log and no Debug form.
 
-mod caller; // who asks, and what that permits
+mod caller; // where calls come from, who asks, and what that permits
 mod jwt; // tokens that are signed
-mod origin; // where calls come from
 mod passwords; // bcrypt on separate threads
 mod token; // the text of a token that members keep
 mod turns; // jobs shared out by where they come from
@@ -24,15 +23,12 @@ mod turns; // jobs shared out by where they come from
 mod failures; // signatures that are wrong, by address
 mod signed; // signed tokens that are right
 
-mod sessions; // from headers to callers
-mod start; // of all that
+mod sessions; // from headers to callers; the start of all that
 
-pub use caller::Caller;
+pub use caller::{Caller, Origin, caller_of};
 pub use jwt::SignError;
-pub use origin::{Origin, caller_of};
 pub use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
-pub use sessions::{Auth, CallerError, Credential, Tokens};
-pub use start::{AuthError, start};
+pub use sessions::{Auth, AuthError, CallerError, Credential, Tokens, start};
 pub use turns::network;
 pub mod simple_token {
     pub use super::token::{digest, letters, with_letters};

@@ -16,14 +16,13 @@ use http::{HeaderMap, HeaderValue};
 use state_machine::{AuthTable, Session};
 use tokio::sync::watch::{Receiver, channel};
 
-use super::caller::Caller;
-use super::jwt::unix_seconds;
-use super::origin::Origin;
+use super::caller::{Caller, Origin};
+use super::jwt::{Jwt, KeyError, unix_seconds};
 use super::passwords::Passwords;
 use super::signed::{SignedToken, SignedTokens};
 use super::token;
 use admission::ClientId;
-use config::AuthSettings;
+use config::{AuthSettings, TokenKind};
 use process::shutdown::Stop;
 
 /// Sessions that one thread keeps: a few MiB. When there are more, it forgets all and finds them again.
@@ -315,4 +314,26 @@ pub async fn expire(auth: Arc<Auth>, stop: Stop) {
             auth.table.sweep(tick, auth.token_ttl.as_secs());
         }
     }
+}
+
+/// Why a member without users does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error("start the threads that hash passwords")]
+    PasswordThreads(#[source] std::io::Error),
+    #[error("--auth-token")]
+    Key(#[from] KeyError),
+}
+
+/// The users of a member whose state is `table`, until `stop`.
+pub fn start(table: AuthTable, settings: &AuthSettings, stop: &Stop) -> Result<Arc<Auth>, AuthError> {
+    let tokens = match &settings.tokens {
+        TokenKind::Simple => Tokens::Simple,
+        TokenKind::Jwt(options) => Tokens::Jwt(Box::new(SignedTokens::new(Jwt::load(options)?))),
+        TokenKind::None => Tokens::None,
+    };
+    let passwords = Passwords::start(settings.bcrypt_cost).map_err(AuthError::PasswordThreads)?;
+    let auth = Arc::new(Auth::new(table, passwords, tokens, settings));
+    tokio::spawn(expire(Arc::clone(&auth), stop.clone()));
+    Ok(auth)
 }

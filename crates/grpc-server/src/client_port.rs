@@ -11,16 +11,21 @@
 //! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
 //! choose HTTP/2 there. Outside of TLS, GET is: a probe must not take a refusal for health.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tower::ServiceExt;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Method, Request, Response, StatusCode};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Service, ServiceExt};
 
-use crate::by_content_type::ByContentType;
 use crate::http1::{self, Keep};
-use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods};
+use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
 use crate::inner::Inner;
 use crate::listen::{self, Permits};
 use crate::socket::Socket;
@@ -96,9 +101,15 @@ pub fn serve<H, T, G>(
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
         let serving = move |stream| {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let port = (tls.clone(), traffic);
             // In a box that is freed when the protocol is known: a connection may be idle for long.
-            let begun = Box::pin(accepted(stream, number, port, Arc::clone(&services), shared.clone()));
+            let begun = Box::pin(accepted(
+                stream,
+                number,
+                tls.clone(),
+                traffic,
+                Arc::clone(&services),
+                shared.clone(),
+            ));
             async move {
                 let connection = begun.await;
                 if let Some(connection) = connection {
@@ -140,7 +151,8 @@ type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 async fn accepted<H, T, G>(
     stream: Wire,
     number: u64,
-    (tls, traffic): (Option<Acceptor>, Traffic),
+    tls: Option<Acceptor>,
+    traffic: Traffic,
     services: Arc<Services<H, T, G>>,
     shared: PortShared,
 ) -> Option<ConnectionFuture>
@@ -162,14 +174,15 @@ where
             (stream, Origin::new(number, address, common_name))
         }
     };
-    connection(stream, (traffic, &origin), &services, shared).await
+    connection(stream, traffic, &origin, &services, shared).await
 }
 
 /// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
 /// for its protocol.
 async fn connection<H, T, G>(
     stream: Stream,
-    (traffic, origin): (Traffic, &Origin),
+    traffic: Traffic,
+    origin: &Origin,
     services: &Services<H, T, G>,
     shared: PortShared,
 ) -> Option<ConnectionFuture>
@@ -217,5 +230,52 @@ where
         // The listener of the other kind is meant.
         Ok(Ok(true | false)) => None,
         Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// Divides the requests of an HTTP/2 connection between gRPC and plain HTTP, by their content type as etcd
+/// does. What is neither is refused as grpc-go refuses it.
+///
+/// gRPC services, with a router for other requests if there is one, and the connection for its calls. Without
+/// that, outside of TLS where etcd has no router, it answers GET alone, for probes.
+#[derive(Clone)]
+struct ByContentType<G> {
+    grpc: G,
+    http: Option<(axum::Router, Option<Inner>)>,
+}
+
+impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.grpc.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if is_call(request.headers()) {
+            return Box::pin(self.grpc.call(request));
+        }
+        match &self.http {
+            Some((router, inner)) if inner.is_some() || request.method() == Method::GET => {
+                let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
+                if let Some(host) = host {
+                    request.headers_mut().entry(HOST).or_insert(host);
+                }
+                if let Some(inner) = inner {
+                    request.extensions_mut().insert(inner.clone());
+                }
+                let answering = router.clone().oneshot(request);
+                Box::pin(async move { Ok(answering.await?.map(Body::new)) })
+            }
+            Some(_) | None => {
+                let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                let text = format!("invalid gRPC request content-type {:?}", given.unwrap_or_default());
+                let mut refusal = Status::invalid_argument(text).into_http();
+                *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                Box::pin(std::future::ready(Ok(refusal)))
+            }
+        }
     }
 }

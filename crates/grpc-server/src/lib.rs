@@ -2,7 +2,6 @@
 
 pub mod methods; // the table of methods
 
-mod by_content_type; // gRPC, or HTTP/2 without it
 pub mod listen; // sockets that others dial
 pub mod socket; // one of them, with deadlines
 

@@ -25,7 +25,6 @@ mod hpack; // header compression
 mod settings; // what each side announces
 
 mod flow; // one flow-control window
-mod rate; // how many frames of a kind pass in an interval
 mod stream; // the streams of a connection
 
 mod connection; // the state machine

@@ -68,7 +68,8 @@ pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,
     established: &MemberStart,
-    (store, state): (&Store, StoreState),
+    store: &Store,
+    state: StoreState,
     company: Company,
 ) -> Result<Roster, state_machine::ApplyError> {
     let identity = &established.identity;

@@ -37,14 +37,15 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use api::version;
 use config::flags::{self, FlagError, Notice, ParsedFlags};
 use config::{Flags, Settings, SettingsError, log_settings, read_file};
 use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
 use node::NodeError;
+use process::descriptors;
 use process::log::{self, LogError, causes};
 use process::visible::visible;
-use process::{descriptors, version};
 
 /// Why the process could not start or go on.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::audit::{AuditError, AuditLog};
 use crate::discovery::{self, DiscoveryError};
-use crate::known_members::{on_members, open_fitting_store, roster};
+use crate::known_members::{open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::Apply;
 use crate::member::StoreThread;
@@ -29,9 +29,10 @@ use crate::member::{ClockAnchor, LeaderLeases, LeaseService, start_auto_compacti
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread, start_raising_level};
 use crate::member::{ReceivePlace, StagingDirectory};
-use crate::node_parts::{for_raft, raft_config, start_leases, start_peers, start_raft, watch_limits};
+use crate::node_parts::{raft_config, start_leases, start_peers, start_raft, watch_limits};
 use crate::peer::{self, Context, Levels, Peers};
 use admission::{MemoryLimit, follow_memory};
+use api::version;
 use auth::{AuthError, Caller};
 use config::Settings;
 use data_dir::Directory;
@@ -40,13 +41,11 @@ use data_dir::TimedFs;
 use data_dir::bootstrap::{self, BootstrapError, Company, MemberStart, RunningCluster};
 use data_dir::{OpenStoreError, OpenedStore};
 use grpc_server::listen::{BindError, Permits};
-use process::core_file;
 use process::descriptors::{Descriptors, TooFew};
 use process::log::{self, causes};
 use process::notify;
 use process::runtime::{Runtimes, TlsOf};
 use process::shutdown::{self, Stopper};
-use process::version;
 use telemetry::metrics::Metrics;
 use telemetry::traces::{TraceError, Traces};
 use telemetry::usage::Usage;
@@ -108,7 +107,7 @@ pub enum NodeError {
 
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
-    core_file::forbid();
+    process::descriptors::forbid_core_file();
     if settings.enable_pprof {
         heap_profile::start(heap_profile::BYTES_BETWEEN);
     }
@@ -151,12 +150,12 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
         compare_with_others(&runtimes, &dialer, &established.identity, &opened.store)?;
     }
     let peering = Peering { ports: peer_ports, connections_max: descriptors.peers, dialer };
-    let running =
-        Running::start(&runtimes, settings, &directory, (established, opened, company), metrics, peering)?;
+    let data = MemberData { established, opened, company };
+    let running = Running::start(&runtimes, settings, &directory, data, metrics, peering)?;
     let (_stops_with_this_function, stop) = shutdown::stop();
     let certificates = tls.shown();
     tls.follow_files(runtimes.tls().handle(), &stop);
-    let lived = runtimes.clients.block_on(running.live((clients, probes, certificates), descriptors.clients));
+    let lived = runtimes.clients.block_on(running.live(clients, probes, certificates, descriptors.clients));
     traces.close();
     runtimes.abandon();
     lived?;
@@ -197,7 +196,7 @@ fn compare_with_others(
     // Another one that is known to differ says nothing about this one.
     let corrupt = state_machine::corrupt_members(store)?;
     members.retain(|member| member.id == identity.member_id || !corrupt.contains(&member.id));
-    let asked = peer::hashes_at_start(dialer, identity, (&members, level), own.hash_revision);
+    let asked = peer::hashes_at_start(dialer, identity, &members, level, own.hash_revision);
     compare_at_start(identity.member_id, own, &runtimes.peers().block_on(asked))?;
     tracing::info!("initial corruption checking passed; no corruption");
     Ok(())
@@ -221,6 +220,14 @@ fn announce(settings: &Settings, directory: &Directory) {
         snapshot_catchup_entries = settings.snapshot_catch_up_entries,
         "starting a kv-server member"
     );
+}
+
+/// What this member begins with: its identity and log, the store that fits the log, and whether others are
+/// asked.
+struct MemberData {
+    established: MemberStart,
+    opened: OpenedStore,
+    company: Company,
 }
 
 /// How this member and the others reach each other.
@@ -275,7 +282,7 @@ impl Running {
         runtimes: &Runtimes,
         settings: Settings,
         directory: &Directory,
-        (established, opened, company): (MemberStart, OpenedStore, Company),
+        MemberData { established, opened, company }: MemberData,
         metrics: Arc<Metrics>,
         peering: Peering,
     ) -> Result<Running, NodeError> {
@@ -284,10 +291,9 @@ impl Running {
         let machine = EtcdMachine::new(writer, &bootstrap::genesis(&established, store.applied())?)?;
         let (store_thread, watch_thread) = start_stores(&settings, maintainer, &store, &metrics)?;
         let checkpoints = store_thread.checkpoints();
-        let (ports, dialer) = ((peering.ports, peering.connections_max), peering.dialer);
-        let roster = Arc::new(roster(runtimes, &dialer, &established, (&store, state), company)?);
+        let Peering { ports, connections_max, dialer } = peering;
+        let roster = Arc::new(roster(runtimes, &dialer, &established, &store, state, company)?);
         let (fence, level) = (Arc::new(Fence::default()), machine.level().clone());
-        let fenced = (identity.member_id, Arc::clone(&fence));
         let context = Context {
             advertised: settings.advertise_peer_urls.texts().into(),
             levels: Levels::of(level.clone()),
@@ -297,26 +303,28 @@ impl Running {
         let place = Box::new(StagingDirectory(directory.store_dir()));
         let incoming = ReceivePlace::new(place, Arc::clone(&metrics), Arc::new(on_fatal));
         let anchored = Arc::new(ClockAnchor::new(machine.lease_clock()));
-        let lease_table = machine.leases().clone();
-        let auth_table = machine.auth().clone();
-        let figures = Arc::clone(&metrics);
-        let place = (checkpoints.clone(), incoming.clone());
-        let apply = Apply::new(machine, place, figures, Arc::clone(&anchored), fenced);
-        let named = (identity.member_id, settings.slow_apply);
-        let for_raft = for_raft(&checkpoints, &incoming, &metrics, named, on_members(&peers, &store));
-        let config = raft_config(&settings, roster.membership(), identity.member_id, (&store, state));
+        let (lease_table, auth_table) = (machine.leases().clone(), machine.auth().clone());
+        let apply = Apply::new(
+            machine,
+            checkpoints.clone(),
+            incoming.clone(),
+            Arc::clone(&metrics),
+            Arc::clone(&anchored),
+            identity.member_id,
+            Arc::clone(&fence),
+        );
+        let config = raft_config(&settings, roster.membership(), identity.member_id, &store, state);
         let memory = Arc::new(MemoryLimit::new(settings.memory_limit));
         let hasher = Hasher::new(store.clone(), settings.request_timeout(), Arc::clone(&memory));
-        let (raft, threads) = start_raft(runtimes, config, established, apply, &peers, for_raft, on_fatal)?;
-        let to_notify = raft.clone();
-        checkpoints.on_checkpoint(move |applied| to_notify.checkpointed(applied));
+        let (raft, threads) =
+            start_raft(runtimes, config, established, apply, &peers, settings.slow_apply, on_fatal)?;
         let (peers_stopper, stop) = shutdown::stop();
         let leader_leases =
             Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
         {
             let _inside = runtimes.peers().enter();
-            let served = (incoming, Arc::clone(&leader_leases), hasher.clone());
-            start_peers(&peers, &raft, &store, served, ports, &stop);
+            let leases = Arc::clone(&leader_leases);
+            start_peers(&peers, incoming, leases, hasher.clone(), ports, connections_max, &stop);
         }
         let inside = runtimes.clients.enter();
         let admission = Arc::clone(&hasher.admission);
@@ -353,7 +361,9 @@ impl Running {
     /// Becomes ready, serves, and ends when a signal says so.
     async fn live(
         self,
-        (clients, probes, certificates): (Vec<ClientPort>, Vec<Port>, ShownAddress),
+        clients: Vec<ClientPort>,
+        probes: Vec<Port>,
+        certificates: ShownAddress,
         connections_max: u32,
     ) -> Result<(), NodeError> {
         let (stopper, stop) = shutdown::stop();

@@ -9,30 +9,30 @@ use raft_node::{
 };
 use state_machine::Outcome;
 
-use crate::known_members::{change_check, known_members};
-use crate::member::{
-    Apply, Checkpoints, Hasher, LeaderLeases, LeaseService, RaftHost, RaftObserver, ReceivePlace,
-    run_lease_clock,
-};
+use crate::known_members::{change_check, known_members, on_members};
+use crate::member::{Apply, Hasher, LeaderLeases, LeaseService, ReceivePlace, run_lease_clock};
 use crate::peer::{self, FirstList, LeaseLink, PeerServer, Peers};
 use config::Settings;
 use data_dir::bootstrap::{IMPORTED_AT, MemberStart};
 use process::runtime::Runtimes;
 use process::shutdown::Stop;
-use telemetry::metrics::Metrics;
 use transport::tls::Port;
 
-/// Starts Raft on its threads and tasks. `on_fatal` is called when it cannot go on.
+/// Starts Raft on its threads and tasks, and reports checkpoints to it. `on_fatal` is called when it cannot go
+/// on.
 pub fn start_raft(
     runtimes: &Runtimes,
     config: Config,
     established: MemberStart,
     apply: Apply,
     peers: &Arc<Peers>,
-    (host, observer): (RaftHost, RaftObserver),
+    apply_slow: Duration,
     on_fatal: fn(Fatal),
 ) -> Result<(Handle<Outcome>, Threads), StartError> {
     let MemberStart { log, recovery, .. } = established;
+    let host = apply.host(on_members(peers, apply.store()));
+    let observer = apply.observer(apply_slow);
+    let checkpoints = apply.checkpoints().clone();
     let StartedMember { handle, driver, pump, threads } = raft_node::start(
         config,
         raft_node::Log::opened(log, recovery),
@@ -42,6 +42,8 @@ pub fn start_raft(
         Arc::new(host),
         Arc::new(observer),
     )?;
+    let to_notify = handle.clone();
+    checkpoints.on_checkpoint(move |applied| to_notify.checkpointed(applied));
     runtimes.clients.spawn(pump.run());
     runtimes.peers().spawn(driver.run());
     Ok((handle, threads))
@@ -51,7 +53,8 @@ pub fn raft_config(
     settings: &Settings,
     membership: Membership,
     id: u64,
-    (store, state): (&Store, StoreState),
+    store: &Store,
+    state: StoreState,
 ) -> Config {
     let heartbeat = settings.clock.heartbeat;
     let ticks = settings.clock.election.as_millis() / heartbeat.as_millis().max(1);
@@ -78,18 +81,6 @@ pub fn raft_config(
     }
 }
 
-/// What Raft needs from the rest of the member, and what counts its figures.
-pub fn for_raft(
-    checkpoints: &Checkpoints,
-    incoming: &ReceivePlace,
-    metrics: &Arc<Metrics>,
-    (member_id, apply_slow): (u64, Duration),
-    on_members: Box<dyn Fn() + Send + Sync>,
-) -> (RaftHost, RaftObserver) {
-    let host = RaftHost { checkpoints: checkpoints.clone(), incoming: incoming.clone(), on_members };
-    (host, RaftObserver { metrics: Arc::clone(metrics), member_id, apply_slow })
-}
-
 /// Starts the lease clock and what clients ask about leases.
 pub fn start_leases(
     leader: Arc<LeaderLeases>,
@@ -100,27 +91,28 @@ pub fn start_leases(
     let context = peers.context().clone();
     let metrics = &context.metrics.leases;
     tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
-    let (member, renewed) = ((context.identity.member_id, request_timeout), metrics.renewed.clone());
+    let renewed = metrics.renewed.clone();
     let peers = Arc::clone(peers);
     let link = LeaseLink::new(context, Box::new(move |leader| peers.urls(leader)));
-    LeaseService::start(leader, link, member, renewed, stop)
+    LeaseService::start(leader, link, request_timeout, renewed, stop)
 }
 
 /// Connects to the other members, and answers them.
 pub fn start_peers(
     peers: &Arc<Peers>,
-    raft: &Handle<Outcome>,
-    store: &Store,
-    (incoming, leases, hasher): (ReceivePlace, Arc<LeaderLeases>, Hasher),
-    (ports, connections_max): (Vec<Port>, u32),
+    incoming: ReceivePlace,
+    leases: Arc<LeaderLeases>,
+    hasher: Hasher,
+    ports: Vec<Port>,
+    connections_max: u32,
     stop: &Stop,
 ) {
-    let inbox: Arc<dyn peer::Inbox> = Arc::new(raft.clone());
+    let inbox: Arc<dyn peer::Inbox> = Arc::new(leases.raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
-    let is_given = peers.context().identity.joined || store.applied() == IMPORTED_AT;
+    let is_given = peers.context().identity.joined || hasher.store.applied() == IMPORTED_AT;
     let first = if is_given { FirstList::Given } else { FirstList::OfState };
     tokio::spawn(peer::confirm(Arc::clone(peers), Arc::clone(&inbox), first, stop.clone()));
-    let store = store.clone();
+    let store = hasher.store.clone();
     let members = move || known_members(&store);
     let server = PeerServer::new(Arc::clone(peers), inbox, incoming, Arc::new(members))
         .with_leases(leases)

@@ -16,7 +16,7 @@ use state_machine::LeaseTable;
 use tokio::sync::Mutex;
 
 use crate::member::Member;
-use process::version;
+use api::version;
 use telemetry::metrics::{cpu_seconds, resident_bytes};
 use telemetry::status::*;
 

@@ -44,7 +44,7 @@ async fn snapshot(channel: &Channel) -> Vec<SnapshotResponse> {
 
 /// The keys and values of each bucket, as text.
 fn buckets(file: &[u8]) -> BTreeMap<String, Vec<String>> {
-    let database = bbolt::Database::open(file, file.len() as u64).expect("a bbolt file");
+    let database = snapshot_file::bbolt::Database::open(file, file.len() as u64).expect("a bbolt file");
     let mut found = BTreeMap::new();
     for bucket in database.buckets().expect("buckets") {
         let (mut cursor, mut lines) = (database.cursor(&bucket).expect("a tree"), Vec::new());

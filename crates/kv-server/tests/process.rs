@@ -148,7 +148,7 @@ fn http_answers_as_etcd_does() {
     assert!(http(port, "GET /readyz/bogus").contains("404 page not found"));
     let version = http(port, "GET /version");
     let wanted =
-        format!(r#"{{"etcdserver":"{}","etcdcluster":"3.7.0","storage":"3.7.0"}}"#, ::process::version::ETCD);
+        format!(r#"{{"etcdserver":"{}","etcdcluster":"3.7.0","storage":"3.7.0"}}"#, api::version::ETCD);
     assert!(version.contains("content-type: application/json") && version.ends_with(&wanted), "{version}");
     let post = http(port, "POST /health");
     assert!(post.starts_with("HTTP/1.1 405") && post.contains("allow: GET\r\n"), "{post}");

@@ -82,7 +82,7 @@ async fn members_clients_and_probes_meet_on_unix_sockets() {
     }
     for (kind, path, wanted) in [
         ("client", "/health", "{\"health\":\"true\",\"reason\":\"\"}"),
-        ("client", "/version", ::process::version::ETCD),
+        ("client", "/version", api::version::ETCD),
         ("metrics", "/readyz", "ok\n"),
         ("metrics", "/version", "404 page not found\n"),
     ] {

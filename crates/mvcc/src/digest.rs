@@ -139,7 +139,7 @@ pub(crate) fn mix(digest: u64, word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::Revision;
+    use crate::types::Revision;
 
     const FROZEN: u64 = 0xd1d9_83dc_6c4d_6dbc;
     const BASE: (i64, i64, i64, &[u8], &[u8]) = (5, 4, 7, b"key", b"value");

@@ -23,8 +23,7 @@ use crate::backend::{Backend, SEQUENCE_FILE, SledBackend, copy_regular, open_reg
 use crate::block::{BlockIdentity, HEADER_BYTES, RecordBody, check_header_bytes, codec};
 use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
-use crate::revision::Revision;
-use crate::types::LogPosition;
+use crate::types::{LogPosition, Revision};
 
 /// Bytes read at once to search for frames.
 const SEARCH_BYTES: u64 = 1 << 20;

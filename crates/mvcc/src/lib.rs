@@ -15,7 +15,6 @@
 mod error; // errors
 mod meter; // bounds a read while it runs
 mod range; // key ranges
-mod revision; // the logical clock
 mod types; // plain values in and out
 
 mod backend; // where the catalogue and block files are stored
@@ -33,8 +32,7 @@ mod compaction; // superseded records are dropped, space is reclaimed
 
 mod recount; // the digest of the state as it is now
 
-mod maintainer; // the handle that writes checkpoints and compacts
-mod open; // opens a store
+mod maintainer; // opens a store; the handle that writes checkpoints and compacts
 mod transfer; // a checkpoint is sent to another member, a history to another kind of store
 
 pub mod inspect; // reads a store without changing it
@@ -47,19 +45,18 @@ pub use block::codec::fuzzed_block;
 pub use changes::{Change, Changes, Follower, RevisionPart};
 pub use digest::SpanDigest;
 pub use error::{Error, Result};
-pub use maintainer::Maintainer;
+pub use maintainer::{Maintainer, open};
 pub use meter::Meter;
-pub use open::open;
 pub use range::KeyRange;
 #[doc(hidden)]
 pub use recount::Flip;
 pub use recount::{RecountAnswer, RecountBounds, RecountSpan};
-pub use revision::{REVISION_MAX, Revision};
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };
 pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, StagedStore, Staging};
 pub use types::{
     BytesWritten, CompactProgress, DeleteResult, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex,
-    LogPosition, PersistResult, Pressure, Previous, RangeOptions, RangeResult, Size, StoreOptions,
+    LogPosition, PersistResult, Pressure, Previous, REVISION_MAX, RangeOptions, RangeResult, Revision, Size,
+    StoreOptions,
 };

@@ -1,12 +1,21 @@
-//! The handle that writes to the disk: checkpoints, physical compaction, reclaiming of space.
+//! Opens a store and creates its handles. One of them writes to the disk: checkpoints, physical compaction,
+//! reclaiming of space.
 //!
 //! * After a failed write or sync nothing more is written, because the state of the disk is unknown.
 //! * It runs concurrently with the writer and the readers, and holds the lock for bounded steps.
 
-use crate::checkpoint::CheckpointWriter;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, Update};
+use crate::block::BlockCache;
+use crate::checkpoint::{CheckpointWriter, DurableState, Marks, RecoveredStore, load};
 use crate::compaction::{Compaction, SpaceLimit};
 use crate::error::{Error, Result};
-use crate::types::{BytesWritten, CompactProgress, PersistResult};
+use crate::store::{CountCache, Pins, StateLock, Store, StoreShared, Writer};
+use crate::types::{BytesWritten, CompactProgress, PersistResult, StoreOptions};
 
 /// There is one per store, owned by the checkpoint thread. After an error it is poisoned and the member must
 /// stop.
@@ -64,4 +73,30 @@ impl Maintainer {
         self.is_poisoned = result.is_err();
         result
     }
+}
+
+/// Opens a store at its last durable checkpoint. An empty backend becomes an empty store at revision 1.
+///
+/// Errors: `Corrupt` if anything durable is damaged, `Io` or `Catalogue` if the disk fails.
+pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Writer, Store, Maintainer)> {
+    let RecoveredStore { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
+    let (items, written) = (Arc::new(items), BytesWritten::default());
+    let mut durable = DurableState { backend, files, marks, items, written };
+    if is_new {
+        // So that an empty store has a format version and a size as well.
+        durable.update_marks(Marks::EMPTY, Update::default())?;
+        state.stored_bytes = durable.allocated();
+    }
+    let shared = Arc::new(StoreShared {
+        state: StateLock::new(state, options.lock_clock),
+        cache: BlockCache::new(options.cache_bytes, options.block_bytes),
+        hashes: Mutex::new(VecDeque::new()),
+        counts: CountCache::default(),
+        pins: Pins::default(),
+        wake: OnceLock::new(),
+        options,
+    });
+    let store = Store { shared: shared.clone() };
+    let maintainer = Maintainer::new(CheckpointWriter { shared, durable });
+    Ok((Writer::new(store.clone()), store, maintainer))
 }

@@ -97,6 +97,17 @@ pub fn raise() {
     }
 }
 
+/// Sets the soft limit of core files to 0: no image of the memory when the process aborts.
+///
+/// The memory has what requests had: values, passwords, tokens. A program in Go writes none by default
+/// either. The hard limit stays: `prlimit --core=unlimited --pid PID` permits one.
+pub fn forbid_core_file() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum }) {
+        tracing::warn!(%error, "the limit of core files was not lowered: one would contain passwords and tokens");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! What the process itself needs: its log, threads, signals, file descriptors and versions.
+//! What the process itself needs: its log, threads, signals, file descriptors.
 //!
 //! Nothing here knows what a member is.
 
@@ -8,12 +8,10 @@ pub mod files; // made where others may write
 
 pub mod arguments; // of a command
 pub mod log; // log lines on stderr
-pub mod version; // the program's version and etcd's
 
 pub mod notify; // messages to systemd
 
-pub mod core_file; // none
-pub mod descriptors; // how many files and connections
+pub mod descriptors; // how many files and connections, and no core file
 pub mod runtime; // the threads that serve sockets
 pub mod shutdown; // the end, on a signal or after a fatal error
 

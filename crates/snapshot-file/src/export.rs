@@ -3,13 +3,13 @@
 //! * Two passes: the first one counts pages, the second one writes them. See docs/decisions/0043.
 //! * A compaction that etcd has scheduled is finished in the file, because the history has no other records.
 
-use bbolt::{FileLayout, FileWriter, Planner};
+use crate::bbolt::{FileLayout, FileWriter, Planner};
 use mvcc::{History, Meter, Revision};
 use prost::Message;
 use state_machine::ApplyError;
 
 use super::record::{self, StoredLease};
-use process::version;
+use api::version;
 
 /// Why a file cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +70,8 @@ impl SnapshotFile {
             next = part.next();
         }
         planner.begin_bucket(record::LEASE);
-        for lease in &contents.leases {
-            let (key, value) = stored_lease(*lease);
+        for (id, ttl) in &contents.leases {
+            let (key, value) = stored_lease(*id, *ttl);
             planner.add(&key, value.encoded_len());
         }
         for (name, pairs) in &contents.after {
@@ -127,8 +127,8 @@ impl SnapshotFile {
     /// Writes what follows the changes. 30 bytes for each lease.
     fn end(&mut self) {
         self.writer.begin_bucket(record::LEASE);
-        for lease in &self.contents.leases {
-            let (key, value) = stored_lease(*lease);
+        for (id, ttl) in &self.contents.leases {
+            let (key, value) = stored_lease(*id, *ttl);
             self.writer.add(&key, &value.encode_to_vec());
         }
         for (name, pairs) in &self.contents.after {
@@ -140,7 +140,7 @@ impl SnapshotFile {
     }
 }
 
-fn stored_lease((id, ttl): (u64, i64)) -> ([u8; 8], StoredLease) {
+fn stored_lease(id: u64, ttl: i64) -> ([u8; 8], StoredLease) {
     (id.to_be_bytes(), StoredLease { id: id.cast_signed(), ttl, remaining_ttl: 0 })
 }
 

@@ -10,6 +10,8 @@
 //! * A file of either program is taken in: ours is etcd's.
 //! * Memory is bounded by a page for each level, a block, and 16 bytes for each lease.
 
+pub mod bbolt; // the format of the file
+
 mod record; // keys and values of the buckets
 
 mod export; // a history becomes a file

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
+use crate::bbolt::{Bucket, BucketCursor, Database, Source};
 use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
-use bbolt::{Bucket, BucketCursor, Database, Source};
 use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Revision, StoreOptions};
 use prost::Message;
 use state_machine::{AuthState, Genesis, TTL_MAX};
@@ -25,7 +25,7 @@ pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotReadError {
     #[error("the file is damaged")]
-    Damaged(#[from] bbolt::Error),
+    Damaged(#[from] crate::bbolt::Error),
     #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
     NoBucket(&'static str),
     #[error("bucket \"{bucket}\", key {key}: {what}")]
@@ -311,11 +311,11 @@ mod tests {
         let change = Change::Put { revision: Revision::first_of(main), kv };
         record::put_change_key(&change, &mut key);
         record::put_change_value(&change, &mut value);
-        let mut planner = bbolt::Planner::default();
+        let mut planner = crate::bbolt::Planner::default();
         planner.begin_bucket(record::KEY);
         planner.add(&key, value.len());
         planner.begin_bucket(record::META);
-        let mut writer = bbolt::FileWriter::new(planner.finish());
+        let mut writer = crate::bbolt::FileWriter::new(planner.finish());
         writer.begin_bucket(record::KEY);
         writer.add(&key, &value);
         writer.begin_bucket(record::META);

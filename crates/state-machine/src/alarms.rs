@@ -65,10 +65,17 @@ fn leaves_no_majority(store: &Store, named: &BTreeSet<u64>) -> Result<bool, Appl
     Ok(!is_majority || !named.iter().all(is_known))
 }
 
+/// An alarm and the member that it names, in the order of their items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ActiveAlarm {
+    kind: i32,
+    member: u64,
+}
+
 /// The active alarms, in memory for apply.
 #[derive(Debug)]
 pub(crate) struct Alarms {
-    active: BTreeSet<(i32, u64)>,
+    active: BTreeSet<ActiveAlarm>,
     no_space: bool,
     /// Members that alarms CORRUPT name.
     corrupt: BTreeSet<u64>,
@@ -76,7 +83,10 @@ pub(crate) struct Alarms {
 
 impl Alarms {
     pub fn load(store: &Store) -> Result<Self, ApplyError> {
-        let active = active(store)?.into_iter().map(|alarm| (alarm.alarm, alarm.member_id)).collect();
+        let active = active(store)?
+            .into_iter()
+            .map(|alarm| ActiveAlarm { kind: alarm.alarm, member: alarm.member_id })
+            .collect();
         let mut alarms = Alarms { active, no_space: false, corrupt: BTreeSet::new() };
         alarms.refresh();
         Ok(alarms)
@@ -103,7 +113,7 @@ impl Alarms {
 
     /// Executes an alarm request and returns the alarms that it concerns. An unknown action changes nothing.
     pub fn apply(&mut self, writer: &mut Writer, request: &AlarmRequest) -> Vec<AlarmMember> {
-        let alarm = (request.alarm, request.member_id);
+        let alarm = ActiveAlarm { kind: request.alarm, member: request.member_id };
         match AlarmAction::try_from(request.action) {
             Ok(AlarmAction::Get) => self.of_kind(request.alarm),
             Ok(AlarmAction::Activate) if request.alarm == AlarmType::None as i32 => Vec::new(),
@@ -129,23 +139,23 @@ impl Alarms {
 
     fn of_kind(&self, kind: i32) -> Vec<AlarmMember> {
         let all = kind == AlarmType::None as i32;
-        self.active.iter().filter(|alarm| all || alarm.0 == kind).copied().map(wire).collect()
+        self.active.iter().filter(|alarm| all || alarm.kind == kind).copied().map(wire).collect()
     }
 
     fn refresh(&mut self) {
-        let of_kind = |kind: AlarmType| self.active.range((kind as i32, 0)..=(kind as i32, u64::MAX));
+        let of_kind = |kind: AlarmType| self.active.iter().filter(move |alarm| alarm.kind == kind as i32);
         self.no_space = of_kind(AlarmType::Nospace).next().is_some();
-        self.corrupt = of_kind(AlarmType::Corrupt).map(|(_, member)| *member).collect();
+        self.corrupt = of_kind(AlarmType::Corrupt).map(|alarm| alarm.member).collect();
     }
 }
 
-fn wire((alarm, member_id): (i32, u64)) -> AlarmMember {
-    AlarmMember { member_id, alarm }
+fn wire(alarm: ActiveAlarm) -> AlarmMember {
+    AlarmMember { member_id: alarm.member, alarm: alarm.kind }
 }
 
-fn item((kind, member): (i32, u64)) -> Vec<u8> {
-    let item = [PREFIX, &kind.to_be_bytes(), &member.to_be_bytes()].concat();
-    assert_eq!(parse(&item).ok(), Some(wire((kind, member))), "an alarm's item must read back as that alarm");
+fn item(alarm: ActiveAlarm) -> Vec<u8> {
+    let item = [PREFIX, &alarm.kind.to_be_bytes(), &alarm.member.to_be_bytes()].concat();
+    assert_eq!(parse(&item).ok(), Some(wire(alarm)), "an alarm's item must read back as that alarm");
     item
 }
 
@@ -154,5 +164,6 @@ fn parse(item: &[u8]) -> Result<AlarmMember, ApplyError> {
     let name = item.strip_prefix(PREFIX).ok_or_else(broken)?;
     let (kind, member) = name.split_first_chunk::<4>().ok_or_else(broken)?;
     let member = member.try_into().map_err(|_| broken())?;
-    Ok(wire((i32::from_be_bytes(*kind), u64::from_be_bytes(member))))
+    let alarm = ActiveAlarm { kind: i32::from_be_bytes(*kind), member: u64::from_be_bytes(member) };
+    Ok(wire(alarm))
 }

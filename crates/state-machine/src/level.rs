@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::Error;
-use api::command::RaiseLevel;
+use api::command::{RaiseLevel, SetDowngrade};
 use api::etcdserverpb::Member;
 use mvcc::{Store, Writer};
 
@@ -115,7 +115,8 @@ pub(crate) fn load(store: &Store, known: CommandLevel) -> Result<CommandLevel, A
 /// Records a raise, and returns the level after it. Refuses one that does not count all members.
 pub(crate) fn apply(
     writer: &mut Writer,
-    (cluster, known): (CommandLevel, CommandLevel),
+    cluster: CommandLevel,
+    known: CommandLevel,
     request: &RaiseLevel,
 ) -> Result<Result<CommandLevel, Error>, ApplyError> {
     let level = CommandLevel(request.level);
@@ -132,4 +133,32 @@ pub(crate) fn apply(
     }
     writer.set_item(ITEM, Some(&level.0.to_be_bytes()));
     Ok(Ok(level))
+}
+
+/// The item's value is the target version as text. It exists while a downgrade is enabled.
+const DOWNGRADE: &[u8] = b"downgrade";
+/// Three numbers of 64 bits and two dots take 59 bytes.
+const VERSION_BYTES_MAX: usize = 64;
+
+/// The target version of the downgrade that an operator has enabled: bookkeeping that clients see, without an
+/// effect on the store. One item of the store, so it survives restarts and is equal on all members. Whether
+/// a downgrade may begin is decided before consensus, as in etcd; apply records it.
+///
+/// The version that is enabled, such as `3.6.0`.
+///
+/// Errors: the item is not text.
+pub fn downgrade_target(store: &Store) -> Result<Option<String>, ApplyError> {
+    let broken = || ApplyError::Item { item: DOWNGRADE.to_vec(), reason: "not a version" };
+    let text = |value: bytes::Bytes| String::from_utf8(value.to_vec()).map_err(|_| broken());
+    store.item(DOWNGRADE).map(text).transpose()
+}
+
+/// Records a target version, or with an empty one the end of a downgrade. Refuses a version that is too long.
+pub(crate) fn set_downgrade(writer: &mut Writer, request: &SetDowngrade) -> Result<(), Error> {
+    let version = request.target_version.as_bytes();
+    if version.len() > VERSION_BYTES_MAX {
+        return Err(Error::RequestTooLarge);
+    }
+    writer.set_item(DOWNGRADE, (!version.is_empty()).then_some(version));
+    Ok(())
 }

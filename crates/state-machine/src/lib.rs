@@ -12,12 +12,10 @@
 //! * Responses contain the revision. The server adds the ids and the term.
 
 pub mod command; // the contents of a log entry
-mod failure; // refusals and failures of the store
-mod outcome; // results of commands
+mod failure; // results, refusals and failures of the store
 
 mod alarms; // conditions that stop writes
 mod auth; // users, roles and permissions
-mod downgrade; // one that was enabled
 mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
 pub mod level; // which commands all members understand
@@ -42,7 +40,7 @@ pub use auth::{
     of_lease_keys as needs_of_lease_keys, of_put as needs_of_put, of_range as needs_of_range,
     of_txn as needs_of_txn,
 };
-pub use downgrade::target as downgrade_target;
+pub use failure::{Answer, Outcome, Response};
 pub use failure::{ApplyError, Failure, TooOld};
 pub use kv::{LargeRange, RangeStream, get, is_get, keys_read, range, read_txn, validate};
 pub use lease::{
@@ -53,8 +51,8 @@ pub use lease_leader::{
     Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, LedTerm, Remaining, RenewalBatch,
     RenewalStep, TurnWork, remaining,
 };
+pub use level::downgrade_target;
 pub use level::{ClusterLevel, CommandLevel};
 pub use machine::EtcdMachine;
 pub use member_change::{has_enough_started, is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};
-pub use outcome::{Answer, Outcome, Response};

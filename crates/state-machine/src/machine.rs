@@ -24,14 +24,12 @@ use crate::alarms::Alarms;
 use crate::auth::{AuthStore, AuthTable, ChangeResult};
 use crate::command::{self, AuthChange, DecodeError, DecodedCommand, Kind, LeaseExpire, LeaseRenew};
 use crate::cost::cost_of;
-use crate::downgrade;
-use crate::failure::{ApplyError, Failure};
+use crate::failure::{Answer, ApplyError, Failure, Outcome, Response, header};
 use crate::kv::{txn, validate, write};
 use crate::lease::{self, LeaseTable, Leases};
 use crate::level::{self, ClusterLevel, CommandLevel};
 use crate::member_change;
 use crate::members::{self, Genesis};
-use crate::outcome::{Answer, Outcome, Response, header};
 
 /// The replicated state: keys, alarms, members. Only apply writes it. Readers use a handle of the store.
 pub struct EtcdMachine {
@@ -241,12 +239,11 @@ impl EtcdMachine {
             Kind::LeaseExpire(request) => self.lease_expire(at.term, &request).map(Response::LeaseExpire),
             Kind::LeaseRenew(request) => self.lease_renew(at.term, &request).map(|()| Response::LeaseRenew),
             Kind::SetDowngrade(request) => {
-                let set = downgrade::set(&mut self.writer, &request);
+                let set = level::set_downgrade(&mut self.writer, &request);
                 set.map(|()| Response::SetDowngrade).map_err(Failure::from)
             }
             Kind::RaiseLevel(request) => {
-                let levels = (self.level.get(), self.known);
-                let raised = level::apply(&mut self.writer, levels, &request)?;
+                let raised = level::apply(&mut self.writer, self.level.get(), self.known, &request)?;
                 raised
                     .map(|level| self.level.set(level))
                     .map(|()| Response::RaiseLevel)

@@ -362,7 +362,7 @@ async fn check_history(client: &mut MemberClient, claims: &[Claim], image: &Imag
         // The newest are the least compacted, and the likeliest to be lost.
         let recent = acknowledged.len().saturating_sub(400);
         let claim = acknowledged[chance.random_range(recent..acknowledged.len())];
-        violations.extend(crate::clients::history::check(client, claim).await?);
+        violations.extend(crate::clients::record::check_history(client, claim).await?);
     }
     Ok(violations)
 }

@@ -55,15 +55,13 @@
 //!
 //! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
 
-mod entry; // what is logged: indexes, terms, entries
-mod error; // every way to fail
 mod fs; // access to the disk
-mod options; // settings
+mod types; // what is logged, every way to fail
 
 mod format; // bytes of frames and segments
 
 mod entries; // entries on their way to the disk, and back to readers
-mod recovery; // how a log is read back
+mod recovery; // settings, and how a log is read back
 mod wal; // append, sync, cut, release, restart
 
 mod inspect; // a look at a log that may be damaged, without touching it
@@ -71,10 +69,8 @@ mod inspect; // a look at a log that may be damaged, without touching it
 pub mod testing; // a file system in memory that crashes on demand
 
 pub use entries::Reader;
-pub use entry::{Entry, LogIndex, LogPosition, OwnedEntry, PAYLOAD_BYTES_MAX, Term};
-pub use error::{Error, Result};
 pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
 pub use inspect::{Finding, FrameContent, FrameFound, Inspection, SegmentFound, inspect};
-pub use options::WalOptions;
-pub use recovery::Recovery;
+pub use recovery::{Recovery, WalOptions};
+pub use types::{Entry, Error, LogIndex, LogPosition, OwnedEntry, PAYLOAD_BYTES_MAX, Result, Term};
 pub use wal::{SyncResult, Wal};

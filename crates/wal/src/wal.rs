@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 
 use crate::entries::Catalogue;
 use crate::entries::{GROUP_BYTES_MAX, SyncGroup};
-use crate::error::IoContext;
 use crate::format::frame::Type;
 use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
 use crate::recovery::{self, Ending};
+use crate::types::IoContext;
 use crate::{
     Entry, Error, Fs, LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Reader, Recovery, Result, Term, WalOptions,
 };

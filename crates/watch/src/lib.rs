@@ -19,8 +19,7 @@ mod types; // requests, limits and counters
 mod counted; // bytes that count until they are dropped
 mod held_back; // streams that wait for room, clients in turn
 mod owners; // what each client uses of the limits
-mod positions; // watchers by revision
-mod slab; // values with 32-bit numbers
+mod slab; // values with 32-bit numbers, watchers by revision
 
 mod wire; // events and responses as bytes
 

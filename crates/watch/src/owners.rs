@@ -99,20 +99,20 @@ impl Owners {
     pub fn refuses(
         &self,
         owner: ClientId,
-        (watchers, key_bytes): (usize, usize),
+        watchers: usize,
+        key_bytes: usize,
         bytes: usize,
         limits: &WatchLimits,
     ) -> Option<String> {
         let (watchers_max, bytes_max) = (limits.watchers_max, limits.key_bytes_max);
-        let watchers =
-            refused(&self.watchers, owner, (watchers, 1), watchers_max).map(|reason| match reason {
-                OwnerRefusal::Full => format!("the limit of {watchers_max} watchers is reached"),
-                OwnerRefusal::Share(who, held) => {
-                    format!("this {who} has {held} of the {watchers_max} watchers")
-                }
-            });
+        let watchers = refused(&self.watchers, owner, watchers, 1, watchers_max).map(|reason| match reason {
+            OwnerRefusal::Full => format!("the limit of {watchers_max} watchers is reached"),
+            OwnerRefusal::Share(who, held) => {
+                format!("this {who} has {held} of the {watchers_max} watchers")
+            }
+        });
         let reason = watchers.or_else(|| {
-            refused(&self.key_bytes, owner, (key_bytes, bytes), bytes_max).map(|reason| match reason {
+            refused(&self.key_bytes, owner, key_bytes, bytes, bytes_max).map(|reason| match reason {
                 OwnerRefusal::Full => format!("the limit of {bytes_max} bytes of watched keys is reached"),
                 OwnerRefusal::Share(who, held) => {
                     format!("this {who} has {held} of the {bytes_max} bytes of watched keys")
@@ -130,12 +130,7 @@ enum OwnerRefusal {
 }
 
 /// Why a client may not have `more` of a bound of which all have `all`, if it may not.
-fn refused(
-    shares: &Shares,
-    owner: ClientId,
-    (all, more): (usize, usize),
-    bound: usize,
-) -> Option<OwnerRefusal> {
+fn refused(shares: &Shares, owner: ClientId, all: usize, more: usize, bound: usize) -> Option<OwnerRefusal> {
     let mut held = shares.with(owner, more as u64);
     if held.caller <= (bound / ALWAYS_PART) as u64 {
         return None;
@@ -171,7 +166,7 @@ mod tests {
     fn fill(owners: &mut Owners, owner: ClientId, all: &mut usize, limits: &WatchLimits) -> usize {
         owners.add_stream(owner);
         let before = *all;
-        while owners.refuses(owner, (*all, *all), 1, limits).is_none() {
+        while owners.refuses(owner, *all, *all, 1, limits).is_none() {
             owners.add_watcher(owner);
             owners.add_key(owner, 1);
             *all += 1;
@@ -200,14 +195,14 @@ mod tests {
         (0..5).for_each(|_| owners.add_watcher(ClientId::alone(1)));
         owners.add_stream(ClientId::alone(2));
         owners.add_key(ClientId::alone(2), 40);
-        for (owner, all, bytes, reason) in [
-            (3, (5, 40), 1, None),
-            (3, (10, 40), 1, Some("the limit of 10 watchers is reached")),
-            (3, (5, 100), 1, Some("the limit of 100 bytes of watched keys is reached")),
-            (1, (5, 40), 1, Some("this connection has 5 of the 10 watchers")),
-            (2, (5, 40), 11, Some("this connection has 40 of the 100 bytes of watched keys")),
+        for (owner, watchers, key_bytes, bytes, reason) in [
+            (3, 5, 40, 1, None),
+            (3, 10, 40, 1, Some("the limit of 10 watchers is reached")),
+            (3, 5, 100, 1, Some("the limit of 100 bytes of watched keys is reached")),
+            (1, 5, 40, 1, Some("this connection has 5 of the 10 watchers")),
+            (2, 5, 40, 11, Some("this connection has 40 of the 100 bytes of watched keys")),
         ] {
-            let refusal = owners.refuses(ClientId::alone(owner), all, bytes, &limits);
+            let refusal = owners.refuses(ClientId::alone(owner), watchers, key_bytes, bytes, &limits);
             let expected = reason.map(|reason| format!("etcdserver: too many requests: {reason}"));
             assert_eq!(refusal, expected);
         }
@@ -221,7 +216,7 @@ mod tests {
         let taken: Vec<_> =
             (0..56).map(|number| fill(&mut owners, of(1, number), &mut all, &limits)).collect();
         assert!(taken[0] == 4096 && (6100..=6144).contains(&all), "three quarters: {taken:?}");
-        let refusal = owners.refuses(of(1, 57), (all, all), 1, &limits);
+        let refusal = owners.refuses(of(1, 57), all, all, 1, &limits);
         assert!(
             refusal.is_some_and(|text| text.contains(&format!("this caller has {all} of the 8192 watchers")))
         );

@@ -117,15 +117,3 @@ func leaderOf(members []*process.Member) (*process.Member, []*process.Member, er
 	}
 	return nil, nil, fmt.Errorf("no member leads after %v", callTimeout)
 }
-
-// usage sums processor time and resident memory of members.
-func usage(members []*process.Member) (cpu time.Duration, bytes int64, err error) {
-	for _, member := range members {
-		c, b, err := member.Usage()
-		if err != nil {
-			return 0, 0, err
-		}
-		cpu, bytes = cpu+c, bytes+b
-	}
-	return cpu, bytes, nil
-}

@@ -10,9 +10,8 @@
 //	leader    leases at rest: processor time of the leader, time to the first renewal of the next one, what TTLs lose
 //	history   a watcher that reads a long history, then ten at once while puts go on
 //	events    readers check each event while members are killed and paused and history is compacted each 100 ms
-//	idle      watchers without events: memory of the members for each
-//	renewals  renewals of leases, each on a new stream as the official client's KeepAliveOnce sends them, and on one
-//	          stream for each caller
+//
+// What renewals and idle watchers cost is measured by "loadgen compare coordination".
 //
 // Latency of puts counts from the moment at which a put was due, not from the one at which it was sent. Each server runs
 // in a directory of its own that is removed afterwards. Rounds go around the servers.
@@ -32,7 +31,7 @@ import (
 // sizes are those of the experiments.
 type sizes struct {
 	members, watchers, puts, rate, leases, atRest, events int
-	checked, readers, idle, renewals                      int
+	checked, readers                                      int
 	untilExpiry                                           time.Duration
 }
 
@@ -64,16 +63,12 @@ func main() {
 	flag.IntVar(&sizes.events, "events", 1_000_000, "events of a history")
 	flag.IntVar(&sizes.checked, "checked-events", 100_000_000, "events that readers check, all of them together")
 	flag.IntVar(&sizes.readers, "readers", 200, "readers that check events")
-	flag.IntVar(&sizes.idle, "idle-watchers", 100_000, "watchers without events, a hundred on a stream")
-	flag.IntVar(&sizes.renewals, "renewals", 100_000, "renewals of leases, by a thousand callers")
 	flag.Parse()
 	experiments := map[string]experiment{
-		"stalled":  {run: stalled},
-		"expiry":   {run: expiry},
-		"leader":   {run: leader},
-		"history":  {run: history},
-		"idle":     {run: idle},
-		"renewals": {run: renewals},
+		"stalled": {run: stalled},
+		"expiry":  {run: expiry},
+		"leader":  {run: leader},
+		"history": {run: history},
 		// Logs are trimmed soon, so that a member that was paused needs a snapshot.
 		"events": {run: eventCheck, flags: []string{"--snapshot-count=1000", "--snapshot-catchup-entries=100"}},
 	}

@@ -35,13 +35,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-mod bounds; // what a gate allows
 mod turns; // who is next
 mod used; // what is out, and what one more needs
 mod waiting; // who waits, and who is refused
 
 use super::memory::MemoryLimit;
-pub use bounds::Bounds;
+pub use used::Bounds;
 use used::GateUse;
 use waiting::WaitingCallers;
 
@@ -214,21 +213,21 @@ impl Gate {
 
     fn admit_heavy(self: &Arc<Self>, state: &mut GateState, now: Instant, gone: &mut Vec<Pass>) {
         let mut is_blocked = false;
-        while let Some(mut next) = state.next(&self.bounds, false) {
-            if !state.fits(&self.bounds, next.0, next.1) {
+        while let Some((mut client, mut weight)) = state.next(&self.bounds, false) {
+            if !state.fits(&self.bounds, client, weight) {
                 is_blocked = true;
                 if state.drain.begin(now) {
                     break;
                 }
                 let fits = |client, weight| state.fits(&self.bounds, client, weight);
                 let Some(overtaking) = state.waiting.heavy.overtaking(fits) else { break };
-                next = overtaking;
+                (client, weight) = overtaking;
             }
-            if !self.grants(next.1) {
+            if !self.grants(weight) {
                 is_blocked = true; // What other passes give back of the gate does not help.
                 break;
             }
-            gone.extend(self.serve(state, next));
+            gone.extend(self.serve(state, client, weight));
         }
         state.waiting.heavy.is_blocked = is_blocked;
         if !is_blocked {
@@ -238,17 +237,17 @@ impl Gate {
 
     fn admit_light(self: &Arc<Self>, state: &mut GateState, gone: &mut Vec<Pass>) {
         state.waiting.light.is_blocked = false;
-        while let Some(next) = state.next(&self.bounds, true) {
-            if !state.fits(&self.bounds, next.0, next.1) || !self.grants(next.1) {
+        while let Some((client, weight)) = state.next(&self.bounds, true) {
+            if !state.fits(&self.bounds, client, weight) || !self.grants(weight) {
                 state.waiting.light.is_blocked = true;
                 break;
             }
-            gone.extend(self.serve(state, next));
+            gone.extend(self.serve(state, client, weight));
         }
     }
 
     /// Gives its pass to the first waiter of a client. Returns it if the caller has gone.
-    fn serve(self: &Arc<Self>, state: &mut GateState, (client, weight): (ClientId, u64)) -> Option<Pass> {
+    fn serve(self: &Arc<Self>, state: &mut GateState, client: ClientId, weight: u64) -> Option<Pass> {
         let waiter = state.waiting.take(self.bounds.is_light(weight), client);
         state.used.add(&self.bounds, client, weight);
         waiter.to.send(Pass { gate: Arc::clone(self), client, weight }).err()

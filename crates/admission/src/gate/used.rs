@@ -4,9 +4,9 @@
 //! * Its light passes always have a share of the reserve, and with no more of them it may have one heavy pass
 //!   of any weight. So a heavy pass that is most of the capacity keeps out no light ones of its caller.
 
-use base::{ClientId, ShareUse, Shares};
+use std::time::Duration;
 
-use super::bounds::Bounds;
+use base::{ClientId, ShareUse, Shares};
 
 /// A pass above this part of the capacity is large.
 const LARGE_PART: u64 = 4;
@@ -129,4 +129,32 @@ impl GateUse {
 thread_local! {
     /// Times that it was asked what one of those that wait needs.
     pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// What a gate allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Weight of all passes together.
+    pub capacity: u64,
+    /// The part of it that heavy passes leave free.
+    pub reserve: u64,
+    /// Weight of the heaviest light pass. At the capacity, no pass is heavy.
+    pub light_max: u64,
+    /// Passes waited for by all clients.
+    pub waiting_max: usize,
+    /// Weight waited for by all clients: it may be memory already held.
+    pub waiting_weight_max: u64,
+    /// Time to wait for one pass.
+    pub wait_max: Duration,
+}
+
+impl Bounds {
+    /// The weight of the heaviest pass.
+    pub(super) fn weight_max(&self) -> u64 {
+        self.capacity - self.reserve
+    }
+
+    pub(super) fn is_light(&self, weight: u64) -> bool {
+        weight <= self.light_max
+    }
 }

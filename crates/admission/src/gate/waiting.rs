@@ -9,9 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use base::ClientId;
 use tokio::sync::oneshot;
 
-use super::bounds::Bounds;
 use super::turns::Turns;
-use super::used::Needs;
+use super::used::{Bounds, Needs};
 
 /// One client may use all of a bound on waiting but the fourth part: it can use most while it is alone, and
 /// the first callers of other clients find some left.

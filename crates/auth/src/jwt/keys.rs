@@ -16,8 +16,7 @@ use ring::signature::{EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::der::{self, DerReader};
-use super::method::{Digest, Method, Padding};
-use super::signing::{self, Signer, Unusable, Verifier};
+use super::signing::{self, Digest, Method, Padding, Signer, Unusable, Verifier};
 use config::JwtOptions;
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
@@ -94,7 +93,7 @@ impl JwtKeys {
                 let (signer, verifier) = signing::hmac(digest, private.ok_or(KeyError::Missing)?);
                 Ok(JwtKeys { signer: Some(signer), verifier })
             }
-            Method::Rsa(padding, digest) => rsa((padding, digest), private, public),
+            Method::Rsa(padding, digest) => rsa(padding, digest, private, public),
             Method::Ecdsa(digest) => elliptic(digest, private, public),
             Method::Ed25519 => edwards(private, public),
         }
@@ -102,7 +101,8 @@ impl JwtKeys {
 }
 
 fn rsa(
-    (padding, digest): (Padding, Digest),
+    padding: Padding,
+    digest: Digest,
     private: Option<&[u8]>,
     public: Option<&[u8]>,
 ) -> Result<JwtKeys, KeyError> {

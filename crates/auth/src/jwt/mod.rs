@@ -7,11 +7,9 @@
 //!
 //! Knows no users, and reads no clock.
 
-mod method; // etcd's names of methods
-
 mod der; // elements of DER
 mod keys; // from files to keys
-mod signing; // signatures of each method
+mod signing; // methods by name, and the signatures of each
 
 mod claims; // what a token says
 
@@ -26,7 +24,7 @@ use config::JwtOptions;
 pub use self::claims::Claims;
 pub use self::keys::KeyError;
 use self::keys::{Files, JwtKeys};
-use self::method::Method;
+use self::signing::Method;
 
 /// Why there is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

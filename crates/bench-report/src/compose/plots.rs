@@ -181,7 +181,7 @@ impl ReportView<'_> {
         if series.is_empty() {
             return None;
         }
-        Some(over_time((title, &row.title), "seconds since the start of the round", unit, series))
+        Some(over_time(title, &row.title, "seconds since the start of the round", unit, series))
     }
 }
 
@@ -239,7 +239,7 @@ fn summed(at: &[f64], columns: &[Vec<f64>]) -> Vec<Point> {
 }
 
 /// A figure of values over time, with the highest of each series in words. `subject`: what is described.
-pub fn over_time((title, subject): (&str, &str), time: &str, unit: &str, series: Vec<Series>) -> Figure {
+pub fn over_time(title: &str, subject: &str, time: &str, unit: &str, series: Vec<Series>) -> Figure {
     let highest = |series: &Series| series.points.iter().map(|point| point.y).fold(0.0, f64::max);
     let words = series
         .iter()

@@ -12,7 +12,6 @@
 
 mod cache; // decoded heads by the bytes of their blocks
 mod event; // what the owner gets
-mod output; // what waits to be written to the socket
 
 mod control; // the other frames
 mod data; // DATA and WINDOW_UPDATE

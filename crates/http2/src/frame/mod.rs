@@ -2,12 +2,12 @@
 //!
 //! Knows how frames look, not what they mean for a connection.
 
-mod header; // the nine bytes before each payload
-mod payload; // padding, priority, fixed-size payloads
+mod header; // the nine bytes before each payload, padding, priority
 mod write; // appends frames to a buffer
 
-pub(crate) use header::{FrameHeader, FrameKind, HEADER_BYTES, flags};
-pub(crate) use payload::{Padding, strip_padding, strip_priority, word};
+pub(crate) use header::{
+    FrameHeader, FrameKind, HEADER_BYTES, Padding, flags, strip_padding, strip_priority, word,
+};
 pub(crate) use write::{
     data_header, goaway, headers, ping, rst_stream, settings, settings_ack, window_update,
 };

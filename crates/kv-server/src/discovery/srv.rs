@@ -41,7 +41,7 @@ pub fn members(
                 continue;
             }
         };
-        match of_service(&service, scheme, targets, (name, urls)) {
+        match of_service(&service, scheme, targets, name, urls) {
             Ok(found) => members.extend(found),
             Err(error) => {
                 failures.push(failure(error));
@@ -68,7 +68,8 @@ fn of_service(
     service: &str,
     scheme: Scheme,
     targets: Vec<ServiceTarget>,
-    (name, urls): (&str, &Urls),
+    name: &str,
+    urls: &Urls,
 ) -> Result<Vec<String>, String> {
     let mut members = Vec::new();
     for (number, ServiceTarget { host, port }) in targets.into_iter().enumerate() {

@@ -16,7 +16,7 @@ use super::gateway::Gateway;
 use super::handler::{Http, not_found, refuse, response};
 use super::health;
 use super::ui;
-use process::version;
+use api::version;
 
 /// Everything on the client port that is not gRPC.
 pub fn router(http: Http, origins: &AllowedValues) -> Router {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mvcc::Present;
+use mvcc::{Present, Store};
 use raft_node::{Answer, Cost, Fatal, Host, LogIndex, LogPosition, LogSync, Membership, Observer};
 use state_machine::{EtcdMachine, Outcome};
 use std::sync::Arc;
@@ -30,21 +30,42 @@ pub struct Apply {
     /// The lease clock, which the last entries may have moved.
     anchored: Arc<ClockAnchor>,
     lease_clock: i64,
-    /// This member, and its fence.
-    fence: (u64, Arc<Fence>),
+    member_id: u64,
+    fence: Arc<Fence>,
 }
 
 impl Apply {
     pub fn new(
         machine: EtcdMachine,
-        (checkpoints, incoming): (Checkpoints, ReceivePlace),
+        checkpoints: Checkpoints,
+        incoming: ReceivePlace,
         metrics: Arc<Metrics>,
         anchored: Arc<ClockAnchor>,
-        fence: (u64, Arc<Fence>),
+        member_id: u64,
+        fence: Arc<Fence>,
     ) -> Apply {
-        fence.1.set(machine.is_corrupt(fence.0));
+        fence.set(machine.is_corrupt(member_id));
         let (compacted, lease_clock) = (machine.store().compact_revision(), machine.lease_clock());
-        Apply { machine, checkpoints, incoming, metrics, compacted, anchored, lease_clock, fence }
+        Apply { machine, checkpoints, incoming, metrics, compacted, anchored, lease_clock, member_id, fence }
+    }
+
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    pub fn store(&self) -> &Store {
+        self.machine.store()
+    }
+
+    /// What Raft needs from the rest of the member. `on_members` is called when the machine's list of members
+    /// may be another one.
+    pub fn host(&self, on_members: Box<dyn Fn() + Send + Sync>) -> RaftHost {
+        RaftHost { checkpoints: self.checkpoints.clone(), incoming: self.incoming.clone(), on_members }
+    }
+
+    /// Counts Raft's figures. An entry that takes longer than `apply_slow` is logged as well.
+    pub fn observer(&self, apply_slow: Duration) -> RaftObserver {
+        RaftObserver { metrics: Arc::clone(&self.metrics), member_id: self.member_id, apply_slow }
     }
 
     /// Notes when a new lease clock was applied.
@@ -107,7 +128,7 @@ impl raft_node::StateMachine for Apply {
             self.checkpoints.compaction_began();
         }
         self.note_lease_clock();
-        self.fence.1.set(self.machine.is_corrupt(self.fence.0));
+        self.fence.set(self.machine.is_corrupt(self.member_id));
         self.checkpoints.entry_ended(pressure, at.index)
     }
 
@@ -130,25 +151,24 @@ impl raft_node::StateMachine for Apply {
         let received = self.incoming.take(at).ok_or_else(lost)?;
         let (staged, key) = received.into_parts();
         // An imported state to which no entry was applied has served no client, and may be of any revision.
-        let is_wrong = self.fence.1.is_up() || self.machine.applied() == IMPORTED_AT;
+        let is_wrong = self.fence.is_up() || self.machine.applied() == IMPORTED_AT;
         let present = if is_wrong { Present::Wrong } else { Present::Right };
         self.checkpoints.install(staged, present)?;
         drop(key); // Only now may another store be received.
         self.machine.installed().map_err(Fatal::of)?;
         self.compacted = self.machine.store().compact_revision();
         self.note_lease_clock();
-        self.fence.1.set(self.machine.is_corrupt(self.fence.0));
-        self.fence.1.note_installed(at.index);
+        self.fence.set(self.machine.is_corrupt(self.member_id));
+        self.fence.note_installed(at.index);
         Ok(())
     }
 }
 
 /// What Raft needs from the rest of the member.
 pub struct RaftHost {
-    pub checkpoints: Checkpoints,
-    pub incoming: ReceivePlace,
-    /// Called when the machine's list of members may be another one.
-    pub on_members: Box<dyn Fn() + Send + Sync>,
+    checkpoints: Checkpoints,
+    incoming: ReceivePlace,
+    on_members: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Host for RaftHost {
@@ -168,10 +188,9 @@ impl Host for RaftHost {
 
 /// Raft's figures, counted.
 pub struct RaftObserver {
-    pub metrics: Arc<Metrics>,
-    pub member_id: u64,
-    /// An entry that takes longer to apply is logged and counted.
-    pub apply_slow: Duration,
+    metrics: Arc<Metrics>,
+    member_id: u64,
+    apply_slow: Duration,
 }
 
 impl Observer for RaftObserver {

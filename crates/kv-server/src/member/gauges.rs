@@ -12,8 +12,8 @@ use api::etcdserverpb::AlarmType;
 use state_machine::LeaseTable;
 
 use super::handle::Member;
+use api::version;
 use config::FeatureGate;
-use process::version;
 use telemetry::metrics::show;
 use transport::tls::ShownAddress;
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for GaugedMember {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         for (name, help, value) in self.figures() {
-            show(&mut encoder, (name, help), &ConstGauge::new(value))?;
+            show(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let (granted, revoked) = self.leases.totals();
         let events = self.member.0.watching.stats().events;
@@ -69,7 +69,7 @@ impl Collector for Gauges {
             ));
         }
         for (name, help, count) in counters {
-            show(&mut encoder, (name, help), &ConstCounter::new(count))?;
+            show(&mut encoder, name, help, &ConstCounter::new(count))?;
         }
         if let Some(usage) = &self.member.0.usage {
             usage.encode(&mut encoder)?;

@@ -24,7 +24,7 @@ mod raising; // the level of commands, by the leader
 
 mod gauges; // its metrics that are read when asked for
 
-pub(crate) use apply::{Apply, RaftHost, RaftObserver};
+pub(crate) use apply::Apply;
 pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
 pub(crate) use corruption::{

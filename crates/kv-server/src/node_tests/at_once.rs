@@ -203,7 +203,9 @@ fn fill(connection: &mut PolledConnection) {
 fn checked(
     alone: &Alone,
     connection: &mut PolledConnection,
-    (name, head, body): (&str, &HeaderBlock, &[u8]),
+    name: &str,
+    head: &HeaderBlock,
+    body: &[u8],
 ) -> Answer {
     let mut step = |way| {
         let before = counted(alone);
@@ -230,12 +232,12 @@ fn an_answer_has_the_same_bytes_and_is_counted_alike_however_its_request_arrives
     let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     for (name, body) in bodies() {
-        checked(&alone, &mut connection, (name, &head(RANGE, &[]), &body));
+        checked(&alone, &mut connection, name, &head(RANGE, &[]), &body);
     }
     let body = prefixed(&range("a").encode_to_vec());
     for (fields, has_answer) in HEADS {
         let name = format!("{fields:?}");
-        let answer = checked(&alone, &mut connection, (&name, &head(RANGE, fields), &body));
+        let answer = checked(&alone, &mut connection, &name, &head(RANGE, fields), &body);
         assert_eq!(is_answered(&answer), has_answer, "{name}: {answer:?}");
     }
     drop((connection, inside));
@@ -280,7 +282,7 @@ fn permissions_and_tokens_are_those_of_the_moment() {
         let head = head(RANGE, if token.is_empty() { &[] } else { &fields });
         for (key, wanted) in ["a", "16k"].into_iter().zip(wanted) {
             let body = prefixed(&range(key).encode_to_vec());
-            let answer = checked(&alone, &mut connection, (key, &head, &body));
+            let answer = checked(&alone, &mut connection, key, &head, &body);
             assert_eq!(is_answered(&answer), wanted, "{key}: {answer:?}");
         }
     };
@@ -323,11 +325,11 @@ fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {
     let mut connection = PolledConnection::open(&alone);
     fill(&mut connection);
     let body = prefixed(&range("a").encode_to_vec());
-    assert!(is_answered(&checked(&alone, &mut connection, ("intact", &head(RANGE, &[]), &body))));
+    assert!(is_answered(&checked(&alone, &mut connection, "intact", &head(RANGE, &[]), &body)));
     let member_id = alone.running.member.ids.member;
     let alarm = api::etcdserverpb::AlarmRequest { action: 1, member_id, alarm: 2 };
     let _: api::etcdserverpb::AlarmResponse = connection.call("/etcdserverpb.Maintenance/Alarm", b"", &alarm);
-    assert!(!is_answered(&checked(&alone, &mut connection, ("corrupt", &head(RANGE, &[]), &body))));
+    assert!(!is_answered(&checked(&alone, &mut connection, "corrupt", &head(RANGE, &[]), &body)));
     drop((connection, inside));
     alone.stop();
 }

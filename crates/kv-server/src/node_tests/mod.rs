@@ -108,8 +108,8 @@ fn start(path: &Path, flags: &[&str]) -> Alone {
     let company = bootstrap::company(&settings, &established, &directory).unwrap();
     let opened = open_fitting_store(&directory, &established, company).unwrap();
     let peering = Peering { ports: Vec::new(), connections_max: 10, dialer };
-    let parts = (established, opened, company);
-    let running = Running::start(&runtimes, settings, &directory, parts, metrics, peering).unwrap();
+    let data = MemberData { established, opened, company };
+    let running = Running::start(&runtimes, settings, &directory, data, metrics, peering).unwrap();
     runtimes.clients.block_on(running.publish());
     let (_stopper, stop) = shutdown::stop();
     Alone { runtimes, running, _stopper, stop }

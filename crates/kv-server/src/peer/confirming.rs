@@ -13,10 +13,9 @@ use api::peer::{InquireRequest, InquireResponse};
 use raft_node::{Inquiry, LogIndex, PeerState, Term};
 use tokio::task::JoinSet;
 
-use super::backoff::Backoff;
 use super::context::Context;
 use super::inbox::Inbox;
-use super::link::{ASK_WITHIN, dial, running_cluster};
+use super::link::{ASK_WITHIN, Backoff, dial, running_cluster};
 use super::transport::Peers;
 use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;

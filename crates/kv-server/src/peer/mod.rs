@@ -17,7 +17,6 @@
 mod context; // the members, and bounds of messages
 mod inbox; // Raft, as peers reach it
 
-mod backoff; // pauses between dials
 mod link; // keeps one stream open
 mod queue; // what waits to be sent
 

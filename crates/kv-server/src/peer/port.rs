@@ -31,15 +31,15 @@ pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
     for (listener, tls) in listeners {
         let (server, ending, connections) = (server.clone(), stop.clone(), connections.clone());
         let serving = move |stream| {
-            let socket = (stream, tls.clone());
-            connection(socket, connections.clone(), server.clone(), ending.clone())
+            connection(stream, tls.clone(), connections.clone(), server.clone(), ending.clone())
         };
         tokio::spawn(listen::accept(listener, permits.clone(), stop.clone(), serving));
     }
 }
 
 async fn connection(
-    (stream, tls): (Wire, Option<Acceptor>),
+    stream: Wire,
+    tls: Option<Acceptor>,
     connections: Connections,
     server: PeerServer,
     stop: Stop,

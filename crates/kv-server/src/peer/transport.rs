@@ -111,8 +111,8 @@ impl Peers {
         let Some(RaftConnection { inbox, stop, runtime }) = self.connected.get() else { return };
         for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
             let route = Route { to, lane, addresses: Arc::clone(&lanes.addresses) };
-            let place = (Arc::clone(queue), Arc::clone(&lanes.active_since));
-            let link = Link::new(self.context.clone(), route, place, Arc::clone(inbox));
+            let (queue, active_since) = (Arc::clone(queue), Arc::clone(&lanes.active_since));
+            let link = Link::new(self.context.clone(), route, queue, active_since, Arc::clone(inbox));
             let (heard, stop, end) = (Arc::clone(&lanes.heard), stop.clone(), lanes.end.1.clone());
             runtime.spawn(async move {
                 tokio::select! {

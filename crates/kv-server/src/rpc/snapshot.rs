@@ -27,7 +27,7 @@ use tonic::Status;
 
 use crate::member::Member;
 use admission::{ClientId, Pass};
-use process::version;
+use api::version;
 use snapshot_file::{ExportError, SnapshotFile};
 
 /// Bytes of a message, as in etcd.

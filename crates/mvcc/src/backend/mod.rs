@@ -10,7 +10,6 @@
 
 mod directories;
 mod memory;
-mod regular;
 mod sled;
 mod slots;
 
@@ -24,8 +23,8 @@ pub use self::directories::{discard_staged, finish_install, staged_at};
 pub use self::memory::MemoryBackend;
 pub use self::sled::SledBackend;
 
-pub(crate) use self::regular::{copy_regular, open_regular, refused};
 pub(crate) use self::sled::SEQUENCE_FILE;
+pub(crate) use directories::{copy_regular, open_regular, refused};
 
 /// One atomic change of the catalogue. Keys are disjoint. No key is empty or begins with 0, which is reserved
 /// for backends.

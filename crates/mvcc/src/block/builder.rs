@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::decoded::{DecodedBlock, Position, RecordOffsets};
 use super::record::Record;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// The block that the writer fills.
 #[derive(Default)]

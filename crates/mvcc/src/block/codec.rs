@@ -17,7 +17,7 @@ use bytes::{BufMut, Bytes};
 
 use super::decoded::DecodedBlock;
 use crate::cursor::Cursor;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 48;

@@ -12,7 +12,7 @@
 use bytes::BufMut;
 
 use crate::cursor::{Cursor, put_varint};
-use crate::revision::Revision;
+use crate::types::Revision;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadList {

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::record::Record;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// Where one record of a block begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::cursor::{Cursor, put_varint};
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// The kinds. Puts with a lease have a separate kind, so that the others do not store an empty lease.
 const TOMBSTONE: u8 = 0;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::sealed::Block;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// All sealed blocks in revision order.
 #[derive(Default)]

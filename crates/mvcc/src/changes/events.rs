@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::block::{DecodedBlock, Record, RecordBody};
-use crate::revision::Revision;
-use crate::types::KeyValueRef;
+use crate::types::{KeyValueRef, Revision};
 
 /// One change of one key. The fields borrow from the blocks of `Changes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@
 
 mod events; // what a read returns
 mod follower; // reads that a compaction waits for
-mod previous; // keys as they were before an event
 mod read; // finds the blocks
 
 pub use events::{Change, Changes};

@@ -16,8 +16,7 @@ use bytes::{BufMut, Bytes};
 use crate::block::{Block, BlockIdentity, BlockLocation, DeadList, codec};
 use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::revision::Revision;
-use crate::types::LogPosition;
+use crate::types::{LogPosition, Revision};
 
 /// Version of the entries. It is in the marks, which every store has.
 const VERSION: u32 = 1;

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 use crate::block::{Record, RecordBody};
 use crate::index::{Index, KeyHistory, LeasedKeys, Visible};
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// Pending records: 18 MiB, and at most as much of keys.
 const RECORDS_MAX: usize = 256 << 10;

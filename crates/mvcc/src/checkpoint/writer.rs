@@ -15,9 +15,8 @@ use super::catalogue::Marks;
 use super::durable::DurableState;
 use crate::block::{Block, BlockSource};
 use crate::error::Result;
-use crate::revision::Revision;
 use crate::store::{LockPurpose, PendingCheckpoint, StoreData, StoreShared};
-use crate::types::PersistResult;
+use crate::types::{PersistResult, Revision};
 
 /// Writes the checkpoints of one store. The caller makes sure that nothing is written after an error.
 pub(crate) struct CheckpointWriter {

@@ -22,8 +22,8 @@ use super::rewrite::{Replacement, apply, merge};
 use crate::block::{Block, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
-use crate::revision::Revision;
 use crate::store::{LockPurpose, StoreShared};
+use crate::types::Revision;
 
 /// Blocks moved in one step: some 4 MiB read and written.
 const BLOCKS_PER_STEP: usize = 64;

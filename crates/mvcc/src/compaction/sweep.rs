@@ -16,8 +16,8 @@ use std::sync::Arc;
 use crate::block::{Block, BlockSource, BlockTable, DeadList, Record, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
-use crate::revision::Revision;
 use crate::store::{LockPurpose, StoreShared};
+use crate::types::Revision;
 
 /// Blocks swept in one step: some 4 MiB read, and at most as much written.
 const BLOCKS_PER_STEP: usize = 64;

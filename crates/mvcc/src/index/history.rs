@@ -15,7 +15,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// The history of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]

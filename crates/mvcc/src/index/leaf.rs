@@ -302,7 +302,7 @@ fn grow<T>(column: &mut Vec<T>, extra: usize, unit: usize) {
 mod tests {
     use super::*;
     use crate::index::history::Visible;
-    use crate::revision::Revision;
+    use crate::types::Revision;
 
     fn put(main: i64) -> KeyHistory {
         KeyHistory::with_put(Visible { revision: Revision::first_of(main), create: main, version: 1 })

@@ -19,7 +19,7 @@ use super::history::{KeyHistory, Visible};
 use super::leaf::{LONE_KEY_BYTES, Leaf, LeafFill};
 use super::stats::{HistoryShape, IndexStats};
 use crate::range::KeyRange;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 #[derive(Debug)]
 pub(crate) struct Index {

@@ -14,7 +14,7 @@ use super::history::{KeyHistory, Visible};
 use super::leaf::Leaf;
 use super::tree::{Index, counted};
 use crate::range::KeyRange;
-use crate::revision::Revision;
+use crate::types::Revision;
 
 /// How a bounded walk ended.
 #[derive(Debug, PartialEq, Eq)]

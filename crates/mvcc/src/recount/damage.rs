@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use crate::block::{Block, BlockSource, DecodedBlock, Record, RecordBody};
-use crate::revision::Revision;
 use crate::store::{LockPurpose, Store};
+use crate::types::Revision;
 
 /// What is flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,8 +34,8 @@ use crate::digest::{add_bytes, mix};
 use crate::error::{Error, Result};
 use crate::index::KeyHistory;
 use crate::meter::Meter;
-use crate::revision::Revision;
 use crate::store::{LockPurpose, Store, StoreData};
+use crate::types::Revision;
 
 /// Records looked up under one hold of the lock: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;

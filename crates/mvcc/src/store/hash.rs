@@ -26,8 +26,7 @@ use crate::error::{Error, Result};
 use crate::index::IndexWalk;
 use crate::meter::Meter;
 use crate::range::KeyRange;
-use crate::revision::Revision;
-use crate::types::KvHash;
+use crate::types::{KvHash, Revision};
 
 /// Hashes of compactions that are kept, as many as in etcd.
 pub(crate) const REMEMBERED: usize = 10;

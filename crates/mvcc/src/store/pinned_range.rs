@@ -28,8 +28,7 @@ use crate::block::{BlockLocation, Record, RecordBody};
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
-use crate::revision::Revision;
-use crate::types::{Fetch, KeyValueRef, RangeOptions};
+use crate::types::{Fetch, KeyValueRef, RangeOptions, Revision};
 
 /// A range at one revision.
 pub struct PinnedRange {

@@ -27,8 +27,7 @@ use crate::error::{Error, Result};
 use crate::index::{IndexWalk, Visible};
 use crate::meter::Meter;
 use crate::range::KeyRange;
-use crate::revision::Revision;
-use crate::types::{Fetch, KeyValue, RangeOptions};
+use crate::types::{Fetch, KeyValue, RangeOptions, Revision};
 
 /// Pairs loaded together: their locations take 4 MiB, and a range over all keys decodes each block once per
 /// that many.

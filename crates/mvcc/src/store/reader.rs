@@ -19,9 +19,8 @@ use crate::digest::SpanDigest;
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
-use crate::revision::Revision;
 use crate::types::{
-    Fetch, GetResult, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Size,
+    Fetch, GetResult, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Revision, Size,
 };
 
 /// A key in a list, besides its bytes.

@@ -30,8 +30,7 @@ use crate::digest::ChangeDigest;
 use crate::error::{Error, Result};
 use crate::index::{Index, LeasedKeys};
 use crate::range::KeyRange;
-use crate::revision::Revision;
-use crate::types::{LogPosition, Size};
+use crate::types::{LogPosition, Revision, Size};
 
 use crate::index::IndexWalk;
 

@@ -27,8 +27,9 @@ use super::state::{BYTES_PER_HOLD, StoreData};
 use crate::error::{Error, Result};
 use crate::index::IndexWalk;
 use crate::range::KeyRange;
-use crate::revision::Revision;
-use crate::types::{DeleteResult, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult};
+use crate::types::{
+    DeleteResult, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult, Revision,
+};
 
 /// Maximum size of an item with its key: sled keeps it in its pages.
 pub const ITEM_BYTES_MAX: usize = 64 << 10;

@@ -19,9 +19,8 @@ use bytes::Bytes;
 use crate::block::{Block, DecodedBlock, Record, RecordBody};
 use crate::changes::Change;
 use crate::error::{Error, Result};
-use crate::revision::Revision;
 use crate::store::{LockPurpose, Store, StoreData, StoreShared};
-use crate::types::LogPosition;
+use crate::types::{LogPosition, Revision};
 
 /// Records looked up under one hold of the lock: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;

@@ -16,9 +16,8 @@ use crate::block::{
 use crate::changes::Change;
 use crate::checkpoint::{Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
-use crate::revision::{REVISION_MAX, Revision};
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
-use crate::types::{LogPosition, StoreOptions};
+use crate::types::{LogPosition, REVISION_MAX, Revision, StoreOptions};
 
 /// Bytes of catalogue entries in one update.
 const UPDATE_BYTES: usize = 1 << 20;

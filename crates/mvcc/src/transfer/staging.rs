@@ -15,8 +15,7 @@ use crate::backend::{Backend, Update};
 use crate::block::{Block, BlockFiles, BlockSource, codec};
 use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, crc_of};
 use crate::error::{Error, Result};
-use crate::revision::Revision;
-use crate::types::{LogPosition, StoreOptions};
+use crate::types::{LogPosition, Revision, StoreOptions};
 
 /// Bytes of catalogue entries in one update: few syncs, and little memory.
 const UPDATE_BYTES: usize = 1 << 20;

@@ -10,7 +10,6 @@
 //! * Files are opened again by their names on SIGHUP.
 
 mod line; // how an event is written
-mod pace; // lines that anyone can cause
 mod rotation; // backups of a file
 
 mod outlet; // lines that wait for an output
@@ -19,7 +18,7 @@ mod sinks; // outputs
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{Level, Metadata};
@@ -36,7 +35,6 @@ use sinks::{Journal, LogFile, Standard, Whole};
 pub use base::causes;
 pub use line::LogFormat;
 pub use outlet::lost_lines;
-pub use pace::Pace;
 pub use rotation::Rotation;
 
 /// Libraries whose debug lines are about their own insides.
@@ -203,5 +201,39 @@ impl io::Write for LineWriter<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+const LOGGED_EVERY: Duration = Duration::from_secs(1);
+
+/// Lines of the log that any client or peer can cause: one each second.
+#[derive(Debug, Default)]
+pub struct Pace {
+    logged: Option<Instant>,
+    unlogged: u64,
+}
+
+impl Pace {
+    /// Whether to log a line now, and how many before it were not.
+    pub fn next(&mut self, now: Instant) -> Option<u64> {
+        if self.logged.is_some_and(|logged| now < logged + LOGGED_EVERY) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_logged_once_each_second_with_the_number_of_those_left_out() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        assert_eq!(pace.next(now), Some(0));
+        assert!((0..1000).all(|_| pace.next(now).is_none()));
+        assert_eq!(pace.next(now + LOGGED_EVERY), Some(1000));
     }
 }

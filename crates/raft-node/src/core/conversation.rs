@@ -75,7 +75,7 @@ impl CoreUnderTest {
         let conf = ConfState { voters: vec![ID, 2, 3], ..ConfState::default() };
         let state = DurableState { conf, ..DurableState::default() };
         let none = LogPosition::default();
-        let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, 4096)
+        let store = LogStore::open(Box::new(wal.reader()), state, none, none, none, 4096)
             .expect("an empty log needs no reading");
         let core = Core::new(&setup, store, LogIndex::ZERO).expect("a sound setup");
         let mut stage =

@@ -28,7 +28,7 @@ pub(super) fn bench_of(voters: &[u64], setup: &CoreSetup, cache_bytes_max: usize
     let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };
     let none = LogPosition::default();
-    let store = LogStore::open(Box::new(wal.reader()), state, (none, none), none, cache_bytes_max).unwrap();
+    let store = LogStore::open(Box::new(wal.reader()), state, none, none, none, cache_bytes_max).unwrap();
     CoreBench { core: Core::new(setup, store, LogIndex::ZERO).unwrap(), wal }
 }
 

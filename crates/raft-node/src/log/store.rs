@@ -114,7 +114,8 @@ impl LogStore {
     pub fn open(
         archive: Box<dyn Archive>,
         state: DurableState,
-        (start, last): (LogPosition, LogPosition),
+        start: LogPosition,
+        last: LogPosition,
         checkpoint: LogPosition,
         cache_bytes_max: usize,
     ) -> Result<LogStore, Fatal> {

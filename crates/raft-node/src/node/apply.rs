@@ -181,7 +181,7 @@ impl<S: StateMachine, R> Applier<S, R> {
                 Ok(commands) => {
                     done.commands = batch.count;
                     let travel = if batch.is_change { Travel::AsChange } else { Travel::Batched };
-                    self.commands((at, travel), &commands, replies, &mut done.answered)?;
+                    self.commands(at, travel, &commands, replies, &mut done.answered)?;
                 }
                 Err(error) => {
                     let index = at.index.0;
@@ -199,7 +199,8 @@ impl<S: StateMachine, R> Applier<S, R> {
     /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
     fn commands<P>(
         &mut self,
-        (at, travel): (LogPosition, Travel),
+        at: LogPosition,
+        travel: Travel,
         commands: &Commands,
         replies: Option<Vec<Option<P>>>,
         answered: &mut Vec<(P, S::Outcome)>,

@@ -91,7 +91,7 @@ impl<P> Proposals<P> {
     }
 
     /// Queues a command. `reply` answers its proposer, once.
-    pub fn offer(&mut self, (command, travel): (Bytes, Travel), reply: P, now: Ticks) {
+    pub fn offer(&mut self, command: Bytes, travel: Travel, reply: P, now: Ticks) {
         debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
         self.waiting.push_back(QueuedCommand { command, travel, reply, since: now });
     }
@@ -280,7 +280,7 @@ mod tests {
 
     fn offer(proposals: &mut Proposals<&'static str>, names: &[&'static str], now: Ticks) {
         names.iter().for_each(|name| {
-            proposals.offer((Bytes::from_static(name.as_bytes()), Travel::Batched), name, now)
+            proposals.offer(Bytes::from_static(name.as_bytes()), Travel::Batched, name, now)
         });
     }
 
@@ -462,7 +462,7 @@ mod tests {
                     Step::Offer(length) => {
                         let mut command = offered.to_string().into_bytes();
                         command.resize(command.len() + length, b' ');
-                        proposals.offer((command.into(), Travel::Batched), offered, now);
+                        proposals.offer(command.into(), Travel::Batched, offered, now);
                         offered += 1;
                     }
                     Step::Prepare => drop(proposals.batch()),

@@ -122,13 +122,13 @@ impl<P, R> Node<P, R> {
     ) -> Result<Self, Fatal> {
         let store = setup.core.store;
         let state = durable_state(voters, setup.core.membership.as_ref(), &found, applied, store)?;
-        let bounds = (found.start, found.last);
+        let (start, last) = (found.start, found.last);
         let checkpoint = match store {
             StoreState::Whole => applied,
             StoreState::Lost => LogPosition::default(),
         };
         let archive: Box<dyn Archive> = Box::new(found.reader);
-        let store = LogStore::open(archive, state, bounds, checkpoint, setup.cache_bytes_max)?;
+        let store = LogStore::open(archive, state, start, last, checkpoint, setup.cache_bytes_max)?;
         let id = setup.core.id;
         Ok(Node {
             core: Core::new(&setup.core, store, applied.index)?,
@@ -149,12 +149,12 @@ impl<P, R> Node<P, R> {
 
     /// Queues a command; its entrance has bounded how many wait.
     pub fn offer(&mut self, command: Bytes, reply: P) {
-        self.proposals.offer((command, Travel::Batched), reply, self.now);
+        self.proposals.offer(command, Travel::Batched, reply, self.now);
     }
 
     /// Queues a command that changes the membership. It waits for the change before it.
     pub fn offer_change(&mut self, command: Bytes, reply: P) {
-        self.proposals.offer((command, Travel::AsChange), reply, self.now);
+        self.proposals.offer(command, Travel::AsChange, reply, self.now);
     }
 
     /// Drops the commands that wait unproposed although their proposers have gone. Looks at them only when a

@@ -125,7 +125,7 @@ mod tests {
     use crate::runtime::entrance::Occupancy;
     use crate::runtime::replies::{PendingReply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
-    use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, Observer, RaftLimits};
+    use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, RaftLimits};
 
     struct NoHost;
 
@@ -199,8 +199,8 @@ mod tests {
     fn applying() -> (Applying<Echo>, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
         let machine = Echo { applied: LogPosition::default(), begun, word };
-        let around = (Arc::new(NoHost) as Arc<dyn Host>, Arc::new(()) as Arc<dyn Observer>);
-        let shared = RuntimeShared::new(1, &RaftLimits::default(), around, Box::new(|_| {}));
+        let limits = RaftLimits::default();
+        let shared = RuntimeShared::new(1, &limits, Arc::new(NoHost), Arc::new(()), Box::new(|_| {}));
         (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
     }
 

@@ -105,7 +105,8 @@ impl<O> RuntimeShared<O> {
     pub fn new(
         id: NodeId,
         limits: &RaftLimits,
-        (host, observer): (Arc<dyn Host>, Arc<dyn Observer>),
+        host: Arc<dyn Host>,
+        observer: Arc<dyn Observer>,
         on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     ) -> Self {
         RuntimeShared {

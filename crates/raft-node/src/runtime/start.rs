@@ -99,7 +99,7 @@ pub fn start<S: StateMachine, F: Fs>(
     let node = Node::open(&node_setup(&config), &config.voters, found, applied)
         .map_err(|fatal| StartError::State { reason: base::causes(&fatal) })?;
 
-    let shared = Arc::new(RuntimeShared::new(config.id, &config.limits, (host, observer), on_fatal));
+    let shared = Arc::new(RuntimeShared::new(config.id, &config.limits, host, observer, on_fatal));
     shared.applied.store(applied.index.0, Ordering::SeqCst);
     shared.publish(node.gauges());
     shared.publish_unconfirmed(node.is_unconfirmed());

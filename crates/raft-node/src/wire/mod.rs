@@ -6,12 +6,9 @@ mod batch; // many commands as one entry
 mod membership; // who votes
 mod message; // Raft messages
 
-mod snapshot_offer; // what a leader offers to a follower that needs its state
-
 #[doc(hidden)]
 pub use message::fuzzed_message;
-pub use message::{Outbound, is_snapshot, snapshot_position};
-pub use snapshot_offer::{SnapshotOffer, SnapshotOutcome};
+pub use message::{Outbound, SnapshotOffer, SnapshotOutcome, is_snapshot, snapshot_position};
 
 pub(crate) use batch::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD, Commands, HEADER_BYTES};
 pub(crate) use codec::{ByteReader, MalformedBytes, put_number};

@@ -11,7 +11,6 @@ mod watching; // the watch hub
 mod site; // one member and its disks
 
 mod decay; // what its log disk confirmed and does not keep
-mod receiving; // the store of another member on its way to this one
 mod start; // how it comes up
 
 pub(crate) use lease_tasks::{LeaseEvent, LeaseTasks, Question, TaskResult, Then, is_task};

@@ -50,7 +50,8 @@ impl SimMember {
         running: Option<Membership>,
         truth: &SharedTruth,
         chance: &mut Chance,
-        (clock, now): (BootClock, u64),
+        clock: BootClock,
+        now: u64,
     ) -> Result<Vec<Statistic>, MemberError> {
         assert!(self.up.is_none(), "member {} is up already", self.id);
         self.boots += 1;

@@ -3,8 +3,7 @@
 mod laws; // what must never happen
 mod lease_times; // how long a lease must exist
 mod leases; // what commands make of leases
-mod levels; // which commands all members understand
-mod members; // what commands make of the members
+mod members; // what commands make of the members, and which commands all of them understand
 mod model; // the oracle
 mod refusal; // why a request is refused
 mod users; // what commands make of users, and what these may do

@@ -20,8 +20,7 @@ use state_machine::command::{Caller, Kind};
 use state_machine::{Outcome, Response};
 
 use super::leases::LeaseModel;
-use super::levels::LevelModel;
-use super::members::MemberModel;
+use super::members::{LevelModel, MemberModel};
 use super::refusal::RefusalReason;
 use super::users::UserModel;
 use crate::chance::{fold, fold_number};

@@ -10,15 +10,17 @@ use std::collections::BTreeMap;
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use mvcc::{LogIndex, Store};
+use raft_node::Membership;
+use state_machine::command::Change;
 use state_machine::{Failure, Outcome, ROOT, Remaining, command};
 
-use super::access::UserView;
-use super::ask::{Ask, LeaseQuestion};
+use super::ask::{Ask, LeaseQuestion, UserView};
 use super::draw::Draw;
 use crate::chance::{Chance, fold};
 use crate::count::{RunReport, Statistic};
-use crate::oracle::{Breach, Truth};
-use crate::oracle::{RefusalReason, digest_of, is_change, is_of_access, revision_of, summary_of};
+use crate::oracle::{
+    Breach, RefusalReason, Truth, digest_of, is_change, is_of_access, revision_of, summary_of,
+};
 use crate::plan::RunConfig;
 
 /// Names one request for ever.
@@ -90,7 +92,8 @@ impl Clients {
         asker: Asker,
         asked: u64,
         access: &UserView,
-        (config, chance): (&RunConfig, &mut Chance),
+        config: &RunConfig,
+        chance: &mut Chance,
     ) -> (RequestId, MemberInput) {
         self.next += 1;
         let id = self.next;
@@ -176,7 +179,8 @@ impl Clients {
     pub fn may_read(
         &mut self,
         id: RequestId,
-        (store, access): (&Store, &UserView),
+        store: &Store,
+        access: &UserView,
         truth: &Truth,
         report: &mut RunReport,
     ) -> Result<u64, Breach> {
@@ -184,7 +188,7 @@ impl Clients {
         let (revision, count) = match &request.kind {
             Kinds::Read(range) => {
                 let count = if range.revision == 0 { Statistic::Reads } else { Statistic::OldReads };
-                let Some(revision) = read(range, request.user, (store, access), truth)? else {
+                let Some(revision) = read(range, request.user, store, access, truth)? else {
                     report.add(Statistic::ReadsRefused, 1);
                     return Ok(request.client);
                 };
@@ -281,7 +285,8 @@ pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
 pub(crate) fn read(
     range: &RangeRequest,
     user: Option<&str>,
-    (store, access): (&Store, &UserView),
+    store: &Store,
+    access: &UserView,
     truth: &Truth,
 ) -> Result<Option<i64>, Breach> {
     match user {
@@ -324,6 +329,43 @@ fn check_keys_of_lease(lease: i64, store: &Store, truth: &Truth) -> Result<i64, 
         return Err(format!("lease {lease} has {found:?} at {revision}, in the oracle {foretold:?}").into());
     }
     Ok(revision)
+}
+
+/// Requests for changes of the members have ids from here on, up to those of tasks; those of clients below.
+pub(crate) const CHANGES: RequestId = 1 << 61;
+
+/// Whether a request is one for a change of the members.
+pub(crate) fn is_member_change(request: RequestId) -> bool {
+    (CHANGES..2 * CHANGES).contains(&request)
+}
+
+/// A change that a member proposed.
+pub(crate) struct ProposedChange {
+    pub member: u64,
+    pub digest: u64,
+    pub change: Change,
+    /// Its proposer was answered, or its time is up.
+    pub is_over: bool,
+}
+
+/// All changes that were proposed, by number.
+#[derive(Default)]
+pub(crate) struct ProposedChanges {
+    pub proposed: BTreeMap<RequestId, ProposedChange>,
+    /// The members when they were looked at last.
+    pub placed: Membership,
+}
+
+impl ProposedChanges {
+    pub fn begin(&mut self, founders: Membership) {
+        self.placed = founders;
+    }
+
+    /// The proposers at a member that went down get no answer.
+    pub fn gone_at(&mut self, member: u64) {
+        let at_member = self.proposed.values_mut().filter(|proposed| proposed.member == member);
+        at_member.for_each(|proposed| proposed.is_over = true);
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::state::{LEASE_CLIENTS, World};
 use crate::count::Statistic;
 use crate::member::{CommandRoute, MemberError, TaskResult, is_task};
 use crate::plan::{KnownBug, MILLISECOND, SECOND};
-use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_change, read};
+use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_member_change, read};
 
 /// Before the end clients stop, and all members must catch up.
 const QUIET: u64 = 6 * SECOND;
@@ -44,7 +44,7 @@ impl World {
             Trade::Leases => &mut self.chances.leases,
             Trade::Users => &mut self.chances.users,
         };
-        let (request, handed) = self.clients.ask(asker, self.now, &access, (&self.config, chance));
+        let (request, handed) = self.clients.ask(asker, self.now, &access, &self.config, chance);
         if let (MemberInput::Read, KnownBug::ReadsAskNobody) = (&handed, self.plan.known_bug) {
             return self.read(member, request);
         }
@@ -60,7 +60,7 @@ impl World {
             }
             MemberInput::Serializable(range, user) => {
                 let store = up.store.clone();
-                let found = read(&range, user, (&store, &access), &self.truth.get())?;
+                let found = read(&range, user, &store, &access, &self.truth.get())?;
                 let count =
                     if found.is_some() { Statistic::SerializableReads } else { Statistic::ReadsRefused };
                 self.report.add(count, 1);
@@ -98,7 +98,7 @@ impl World {
     }
 
     pub fn gone(&mut self, request: RequestId) {
-        if is_change(request) {
+        if is_member_change(request) {
             return self.change_gone(request);
         }
         if is_task(request) {

@@ -26,8 +26,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, int64, key_len};
 
 use super::range::has_revision_filters;
-use crate::failure::Failure;
-use crate::outcome::header;
+use crate::failure::{Failure, header};
 
 /// Field number of the pairs in a `RangeResponse`.
 const KVS: u32 = 2;

@@ -19,8 +19,7 @@ use prost::Message;
 use super::compare::key_after;
 use super::view::MeteredStore;
 use super::{range, validate};
-use crate::failure::Failure;
-use crate::outcome::header;
+use crate::failure::{Failure, header};
 
 /// Keys of the first chunk: few, so that it comes early and shows the size of values.
 const FIRST_CHUNK_KEYS: i64 = 10;

@@ -19,9 +19,8 @@ use mvcc::{Meter, RevisionWriter, Store};
 
 use super::view::{PinnedStore, ReadView};
 use super::{compare, range, validate, write};
-use crate::failure::Failure;
+use crate::failure::{Answer, Failure, header};
 use crate::lease::Leases;
-use crate::outcome::{Answer, header};
 
 /// Executes a read-only transaction on one state of the store. `meter` may end it. Refusals: `Compacted`,
 /// `FutureRev`. Panics if `validate::is_read_only` is false.

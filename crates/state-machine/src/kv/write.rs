@@ -11,9 +11,8 @@ use mvcc::{KeyRange, Previous, RevisionWriter};
 
 use super::range::wire_kv;
 use super::validate;
-use crate::failure::Failure;
+use crate::failure::{Answer, Failure, header};
 use crate::lease::Leases;
-use crate::outcome::{Answer, header};
 
 /// Refuses a put that this state does not permit.
 pub(crate) fn check_put(

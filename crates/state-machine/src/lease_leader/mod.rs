@@ -13,13 +13,11 @@
 //! Must not know tasks, Raft or clocks. See docs/decisions/0040.
 
 mod anchor; // the lease clock of a member and of a term
-mod chosen; // leases to record
 mod renewal; // how renewals and questions are answered
 
 mod expiry; // which leases are due
 mod turns; // what the leader records and expires
 
 pub use anchor::{Anchor, LedTerm};
-pub use chosen::Chosen;
-pub use renewal::{Remaining, RenewalBatch, RenewalStep, remaining};
+pub use renewal::{Chosen, Remaining, RenewalBatch, RenewalStep, remaining};
 pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, TurnWork};

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::chosen::Chosen;
 use super::expiry::ExpiryQueue;
+use super::renewal::Chosen;
 use crate::lease::LeaseTable;
 
 /// Between two turns: a grant is recorded, and an expired lease is found, this much late.

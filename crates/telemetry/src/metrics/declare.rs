@@ -1,11 +1,18 @@
-//! Metrics that are declared in one place each, and those that are read when they are asked for.
+//! Metrics that are declared in one place each, and those that are read when they are asked for; their labels
+//! and buckets.
+//!
+//! Labels of members are ids of listed members in hexadecimal, or `unknown`: series are never dropped, so a
+//! stranger may not choose them.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 /// Shows a metric that has no labels.
 pub fn show(
     encoder: &mut DescriptorEncoder<'_>,
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     metric: &impl EncodeMetric,
 ) -> Result<(), std::fmt::Error> {
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
@@ -40,4 +47,58 @@ macro_rules! declare_metrics {
     };
     (@first $first:expr) => { $first };
     (@first) => { Default::default() };
+}
+
+/// etcd's buckets for everything that touches a disk: 1 ms to 8 s.
+pub(super) fn disk_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+/// etcd's buckets for the network: 0.1 ms to 3 s.
+pub(super) fn network_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 2.0, 16))
+}
+
+/// Labels of a metric about both ends of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct PeerLink {
+    pub Local: String,
+    pub Remote: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct To {
+    pub To: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct From {
+    pub From: String,
+}
+
+/// Texts of the table of errors: a bounded number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[allow(non_snake_case, reason = "label names are etcd's")]
+pub struct Reason {
+    pub Reason: String,
+}
+
+/// Something that is under way, counted until this is dropped, however it ends.
+#[derive(Debug)]
+pub struct UnderWay(Gauge);
+
+impl UnderWay {
+    pub fn new(gauge: &Gauge) -> UnderWay {
+        gauge.inc();
+        UnderWay(gauge.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-use super::buckets::disk_histogram;
+use super::declare::disk_histogram;
 
 fn doubling(first: f64, buckets: u16) -> Histogram {
     Histogram::new(exponential_buckets(first, 2.0, buckets))

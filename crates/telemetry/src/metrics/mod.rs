@@ -10,14 +10,10 @@
 //! * A name that exists here has etcd's meaning, type and buckets. Where etcd has a figure and we have no
 //!   such thing, the name is absent rather than zero.
 
-mod buckets; // buckets of histograms
-mod declare; // how a metric is declared and shown
-mod labels; // labels of members
+mod declare; // how a metric is declared and shown, labels, buckets, a gauge of what is under way
 
 mod calls; // gRPC calls by method and code
 mod disk; // what was written, and how long it took
-mod snapshots; // whole stores between members
-mod under_way; // a gauge of what is under way
 
 mod call_in_progress; // one call, counted once at its end
 mod counters; // every counter of the process
@@ -29,10 +25,8 @@ mod process; // the process, as the operating system counts it
 pub use call_in_progress::CallInProgress;
 pub use calls::CallCounts;
 pub use counters::{AuditMetrics, Metrics};
-pub use declare::show;
+pub use declare::{From, PeerLink, Reason, To, UnderWay, show};
 pub use disk::Purpose;
 pub use exposition::Exposition;
-pub use labels::{From, PeerLink, Reason, To};
 pub use process::{cpu_seconds, resident_bytes};
 pub use slow_calls::{SlowCalls, Stage, timed};
-pub use under_way::UnderWay;

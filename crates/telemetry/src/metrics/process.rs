@@ -59,7 +59,7 @@ pub fn cpu_seconds() -> f64 {
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let cpu = ConstCounter::new(cpu_seconds());
-        show(&mut encoder, ("process_cpu_seconds", "User and system CPU time spent"), &cpu)?;
+        show(&mut encoder, "process_cpu_seconds", "User and system CPU time spent", &cpu)?;
         let memory = memory();
         let files = open_files();
         let files_max = getrlimit(Resource::Nofile).current;
@@ -74,12 +74,12 @@ impl Collector for Process {
         for (name, help, value) in readings {
             let Some(value) = value else { continue };
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            show(&mut encoder, (name, help), &gauge)?;
+            show(&mut encoder, name, help, &gauge)?;
         }
         let lost = ConstCounter::new(log::lost_lines());
-        show(&mut encoder, ("kv_server_log_lost_lines", "Log lines that an output did not take"), &lost)?;
+        show(&mut encoder, "kv_server_log_lost_lines", "Log lines that an output did not take", &lost)?;
         let started = ConstGauge::new(self.started);
         let help = "Start of the process since the Unix epoch";
-        show(&mut encoder, ("process_start_time_seconds", help), &started)
+        show(&mut encoder, "process_start_time_seconds", help, &started)
     }
 }

@@ -135,13 +135,14 @@ impl SlowCalls {
         self.metrics.calls.took(method, took);
         if took > self.limit {
             let spent = SPENT.try_with(|spent| spent.times.each_ref().map(Cell::get)).unwrap_or_default();
-            self.report((method, request_bytes), took, &spent);
+            self.report(method, request_bytes, took, &spent);
         }
     }
 
     fn report(
         &self,
-        (method, request_bytes): (Method, Option<usize>),
+        method: Method,
+        request_bytes: Option<usize>,
         took: Duration,
         spent: &[Duration; Stage::ALL.len()],
     ) {

@@ -16,7 +16,6 @@ mod sketch; // the largest names of a stream
 
 mod request; // what a request names
 
-mod exposition; // as metrics
 mod tally; // windows, samples, rows
 
 pub use tally::{Rows, Top, Usage};

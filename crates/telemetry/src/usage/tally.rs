@@ -1,4 +1,4 @@
-//! Windows of sketches, filled by samples.
+//! Windows of sketches, filled by samples, and shown as gauges: a name comes and goes with its window.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use api::Method;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use serde::{Deserialize, Serialize};
 
 use super::request::{keys_of, named, prefix_of};
@@ -218,6 +221,31 @@ impl SampledCall {
             several => several.iter().map(|(key, bytes)| (prefix_of(key).to_vec(), [1, *bytes, 1])).collect(),
         };
         usage.add(Instant::now(), client.as_bytes(), [1, bytes as u64, keys], &prefixes);
+    }
+}
+
+impl Usage {
+    /// Writes at most six families with `--metrics-top` series each.
+    pub fn encode(&self, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let rows = self.rows();
+        for (label, mut rows) in [("client", rows.clients), ("prefix", rows.prefixes)] {
+            for measure in Measure::ALL {
+                let (what, of): (_, fn(&Top) -> f64) = match measure {
+                    Measure::Requests => ("requests", |top| top.requests),
+                    Measure::Bytes => ("bytes", |top| top.bytes),
+                    Measure::Keys => ("keys", |top| top.keys),
+                };
+                rows.sort_by(|a, b| of(b).total_cmp(&of(a)));
+                let name = format!("kv_server_top_{label}_{what}_per_second");
+                let help = format!("The largest by {what}, in the last full window of 10 s, by samples");
+                let mut family = encoder.encode_descriptor(&name, &help, None, MetricType::Gauge)?;
+                for top in rows.iter().filter(|top| of(top) > 0.0).take(self.entries()) {
+                    let labels = [(label, top.name.as_str())];
+                    ConstGauge::new(of(top)).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

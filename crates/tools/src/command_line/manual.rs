@@ -9,10 +9,9 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_mangen::Man;
 
-use super::arguments::ManArguments;
-use super::tree::tree;
+use super::tree::{ManArguments, tree};
+use api::version;
 use process::arguments::run;
-use process::version;
 
 #[derive(Debug, thiserror::Error)]
 enum ManualError {

@@ -4,14 +4,11 @@
 //! what is accepted. Flags of the server are also accepted with one dash, as etcd's are, and from environment
 //! variables; the pages say so once.
 
-mod arguments; // of both commands
-
 mod tree; // all commands
 
 mod manual; // pages in roff
 mod shells; // completion scripts
 
-pub use arguments::{COMPLETION, MAN};
 pub use manual::run_man;
 pub use shells::run_completion;
-pub use tree::list;
+pub use tree::{COMPLETION, MAN, list};

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 use clap_complete::Shell;
 
-use super::arguments::CompletionArguments;
-use super::tree::tree;
+use super::tree::{CompletionArguments, tree};
 use crate::check_config;
 use process::arguments::run;
 

@@ -16,8 +16,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bbolt::Database;
 use mvcc::{Change, SledBackend, StoreOptions};
+use snapshot_file::bbolt::Database;
 
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
@@ -87,8 +87,10 @@ impl CheckedFile {
     /// Reads the file once, to compare its checksum.
     pub fn open(path: &Path, hash_check: HashCheck) -> Result<CheckedFile, ImportError> {
         let (file, database_bytes) = open(path, hash_check)?;
-        let read_error =
-            |source: bbolt::Error| ImportError::Read { path: path.into(), source: source.into() };
+        let read_error = |source: snapshot_file::bbolt::Error| ImportError::Read {
+            path: path.into(),
+            source: source.into(),
+        };
         let database = Database::open(file, database_bytes).map_err(read_error)?;
         Ok(CheckedFile { path: path.to_owned(), database })
     }

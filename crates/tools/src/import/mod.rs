@@ -2,10 +2,7 @@
 
 mod file; // a store becomes a data directory
 
-mod member_flags; // of which member
-
 mod command; // the command line
 
-pub use command::{COMMANDS, described, run};
+pub use command::{COMMANDS, MemberFlags, MemberFlagsError, described, run};
 pub use file::{CheckedFile, HashCheck, ImportError, check_empty};
-pub use member_flags::{MemberFlags, MemberFlagsError};

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
-use super::error::InspectError;
-use super::report::InspectReport;
+use super::report::{InspectError, InspectReport};
 use super::{store, wal};
 use data_dir::Directory;
 use process::arguments::run as run_command;

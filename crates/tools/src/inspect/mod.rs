@@ -12,7 +12,6 @@
 //!   status is 1.
 //! * With `--json` each line is an object with a `kind`; without, the same fields as `name=value`.
 
-mod error; // why nothing could be shown
 mod report; // lines on stdout
 
 mod requests; // commands in words

@@ -1,6 +1,7 @@
 //! Lines on stdout: for people as `name=value`, for programs as JSON. Counts the damage on its way.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
@@ -127,4 +128,19 @@ fn shortened(text: &str) -> String {
     // Escaped text is ASCII; other texts of ours are short.
     let head: String = text.chars().take(TEXT_MAX / 2).collect();
     format!("{head}… ({} bytes)", text.len())
+}
+
+/// Why nothing could be shown, or not to the end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InspectError {
+    #[error("look at the log")]
+    Log(#[from] ::wal::Error),
+    #[error("look at the store")]
+    Store(#[from] mvcc::Error),
+    #[error("make a directory for a copy of the catalogue")]
+    Scratch(#[source] io::Error),
+    #[error("no data directory {}", .0.display())]
+    Missing(PathBuf),
+    #[error("write")]
+    Output(#[from] io::Error),
 }

@@ -7,8 +7,7 @@ use api::authpb::User;
 use mvcc::inspect::{BlockSeen, FileSeen, Inspector, RecordSeen};
 use prost::Message;
 
-use super::error::InspectError;
-use super::report::{InspectReport, ReportLine, text};
+use super::report::{InspectError, InspectReport, ReportLine, text};
 use process::log::causes;
 use process::scratch::Scratch;
 

@@ -8,8 +8,7 @@ use raft_node::inspect::{BatchSeen, EntrySeen, read_entry, read_state};
 use serde_json::Value;
 use wal::{Finding, FrameContent, FrameFound, ReadOnlyFs};
 
-use super::error::InspectError;
-use super::report::{InspectReport, ReportLine, id};
+use super::report::{InspectError, InspectReport, ReportLine, id};
 use super::requests;
 use process::log::causes;
 

@@ -85,7 +85,7 @@ pub fn run(bench: &Environment, order: &AttackOptions) -> Result<bool> {
     attackers.shutdown_background();
     let outcomes = outcomes?;
     let names: Vec<String> = programs.iter().map(|program| trial::name(program.kind).to_owned()).collect();
-    say(&figures::table::markdown(&names, &outcomes));
+    say(&figures::outcome::markdown(&names, &outcomes));
     if let Some(path) = &order.json {
         let text = serde_json::to_string_pretty(&outcomes).or_say("write JSON")?;
         std::fs::write(path, text).attempt("write", path)?;

@@ -2,6 +2,5 @@
 
 pub(crate) mod claim; // answers of clients, and the laws that follow
 pub(crate) mod client; // the calls
-pub(crate) mod history; // one write, read back at its revision
 pub(crate) mod record; // many rounds of load, and the checks against members
 pub(crate) mod workload; // clients that write and remember

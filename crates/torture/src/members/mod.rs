@@ -131,7 +131,7 @@ impl Experiment {
         let to = self.now();
         let claims = load.finish().await;
         let answered = claims.iter().filter_map(|claim| claim.answer.map(|answer| answer.at));
-        self.silence.add((from, to), answered.collect(), &periods).iter().for_each(|line| say(line));
+        self.silence.add(from, to, answered.collect(), &periods).iter().for_each(|line| say(line));
         let violations = self.record.add(claims);
         self.note_all(violations);
         made?;

@@ -45,7 +45,7 @@ impl Silence {
     /// Takes in a round of load: from when to when, when writes were acknowledged, and what was done.
     ///
     /// Returns a line for each time that is longer than two election timeouts and the faults during it.
-    pub fn add(&mut self, (from, to): (u64, u64), mut answered: Vec<u64>, periods: &[Period]) -> Vec<String> {
+    pub fn add(&mut self, from: u64, to: u64, mut answered: Vec<u64>, periods: &[Period]) -> Vec<String> {
         let mut late = Vec::new();
         answered.retain(|at| (from..to).contains(at));
         answered.extend([from, to]);
@@ -134,7 +134,7 @@ mod tests {
         ];
         for (answered, periods, any, without_fault) in cases {
             let mut silence = Silence::default();
-            silence.add((0, 100), answered.clone(), &periods);
+            silence.add(0, 100, answered.clone(), &periods);
             assert_eq!(
                 (silence.any.lasted, silence.without_fault.lasted),
                 (any, without_fault),
@@ -142,7 +142,7 @@ mod tests {
             );
         }
         let mut silence = Silence::default();
-        silence.add((0, 100), vec![30, 60], &[period(50, 100, "kill", true), period(0, 40, "add", false)]);
+        silence.add(0, 100, vec![30, 60], &[period(50, 100, "kill", true), period(0, 40, "add", false)]);
         assert_eq!(silence.any.during, ["kill"]);
         assert_eq!(silence.without_fault.during, ["add"]);
         assert_eq!(silence.by_kind, BTreeMap::from([("fault", vec![40]), ("none", vec![30])]));
@@ -154,8 +154,8 @@ mod tests {
             |lasts| Period { from: 0, to: 3 * LONG, what: "cut".into(), kind: "cut", has_fault: true, lasts };
         let mut silence = Silence::default();
         let answered = vec![0, 2 * LONG, 3 * LONG];
-        assert!(silence.add((0, 3 * LONG), answered.clone(), &[cut(LONG + 1)]).is_empty());
-        assert_eq!(silence.add((0, 3 * LONG), answered, &[cut(LONG)]).len(), 1);
+        assert!(silence.add(0, 3 * LONG, answered.clone(), &[cut(LONG + 1)]).is_empty());
+        assert_eq!(silence.add(0, 3 * LONG, answered, &[cut(LONG)]).len(), 1);
         assert_eq!(silence.late, 1);
     }
 }

@@ -4,8 +4,11 @@
 //! the socket was accepted, and run where the connection is served. The socket stays registered with the
 //! runtime that accepted it, so the stream goes back there without being moved between event loops.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -16,9 +19,8 @@ use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::handshakes::Handshakes;
 use super::refusals::{Failure, RefusedHandshakes, reason};
-use super::setup::{Live, Lookups, PortKind};
-use super::stream::Stream;
-use crate::wire::Wire;
+use super::setup::{Live, Lookups, PortKind, common_name};
+use crate::wire::{Wire, io_of_two_kinds};
 
 /// A handshake is two round trips and a turn of a processor. A client that has not finished it by then is as
 /// silent as one that sends no first byte.
@@ -157,3 +159,33 @@ async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Strea
     let ended: Result<_, String> = ended.await;
     ended.map_err(|reason| Some(Failure { server_name, reason }))
 }
+
+/// A connection, plain or inside TLS. Which of the two is one branch per read and write.
+pub enum Stream {
+    Plain(Wire),
+    Tls(Box<TlsStream<Wire>>),
+}
+
+impl Stream {
+    /// Whether it is inside TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// As [`Wire::has_ended`].
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Stream::Plain(wire) => wire.has_ended(),
+            Stream::Tls(stream) => stream.get_ref().0.has_ended(),
+        }
+    }
+
+    /// The common name of the other side's certificate, which the handshake has verified; empty if it has
+    /// none. None if no certificate was shown.
+    pub fn common_name(&self) -> Option<String> {
+        let Stream::Tls(stream) = self else { return None };
+        common_name(stream.get_ref().1.peer_certificates()?.first()?)
+    }
+}
+
+io_of_two_kinds!(Stream, Plain, Tls);

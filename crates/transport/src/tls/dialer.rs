@@ -14,10 +14,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
+use super::acceptor::Stream;
 use super::refusals::reason;
 use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
-use super::stream::Stream;
 use crate::wire::Wire;
 use config::{PortTls, Url};
 use process::log::causes;

@@ -20,7 +20,6 @@ mod setup; // files, configurations, checks
 
 mod handshakes; // how many are in flight
 mod refusals; // what is logged of them
-mod stream; // a connection, plain or inside TLS
 
 mod acceptor;
 mod dialer;
@@ -28,9 +27,8 @@ mod resolver; // addresses of names
 
 mod ports; // both ports of a member
 
-pub use acceptor::Acceptor;
+pub use acceptor::{Acceptor, Stream};
 pub use certificates::date;
 pub use dialer::Dialer;
 pub use ports::{HandshakeThreads, Port, ShownAddress, Tls, check_files};
 pub use setup::TlsError;
-pub use stream::Stream;

@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::catalogue::{Catalogue, Stretch};
-use crate::error::IoContext;
 use crate::format::frame::{HEADER_BYTES, Type};
 use crate::format::segment::{self, Lineage};
 use crate::format::walk::{CHUNK_BYTES, FrameCursor};
+use crate::types::IoContext;
 use crate::{Error, Fs, LogIndex, LogPosition, OwnedEntry, Result, Term};
 
 /// A short answer should not read much more than it gives: the least that a read asks of the disk.

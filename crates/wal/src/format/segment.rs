@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use super::frame::{self, Header, SALT_BYTES, Salt, Seed, Type, array, to_usize};
 use super::walk::CHUNK_BYTES;
-use crate::error::IoContext;
+use crate::types::IoContext;
 use crate::{Error, File, Fs, LogIndex, LogPosition, Result, Term};
 
 /// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that

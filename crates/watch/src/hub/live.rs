@@ -8,7 +8,7 @@ use mvcc::{Change, Error, Result};
 use super::batch::{GroupBatch, GroupEvents, Match};
 use super::outbox::{BodySpan, Events};
 use super::state::{Hub, WatcherState};
-use crate::positions::Positions;
+use crate::slab::Positions;
 
 impl Hub {
     /// Reads the next events after the hub's position and delivers them.

@@ -117,8 +117,9 @@ impl Hub {
         if request.watch_id != 0 && stream.watchers.contains_key(&request.watch_id) {
             return Err(DUPLICATE_ID.into());
         }
-        let (all, bytes) = ((self.watchers.len(), self.interest.key_bytes()), key.len() + end.len());
-        if let Some(reason) = self.owners.refuses(stream.owner, all, bytes, &self.limits) {
+        let (watchers, key_bytes) = (self.watchers.len(), self.interest.key_bytes());
+        let bytes = key.len() + end.len();
+        if let Some(reason) = self.owners.refuses(stream.owner, watchers, key_bytes, bytes, &self.limits) {
             return Err(reason.into());
         }
         if request.watch_id != 0 {

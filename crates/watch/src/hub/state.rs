@@ -10,8 +10,7 @@ use super::outbox::{Bodies, Outbox, Sizes};
 use crate::held_back::HeldBack;
 use crate::interest::Interest;
 use crate::owners::Owners;
-use crate::positions::Positions;
-use crate::slab::Slab;
+use crate::slab::{Positions, Slab};
 use crate::types::{Stats, StreamId, WatchLimits};
 
 /// Delivers the events of one store to the watchers of all streams.

@@ -14,9 +14,8 @@ use std::collections::VecDeque;
 use api::grpc::{self, PREFIX_BYTES};
 use bytes::Bytes;
 
-use super::event::EVENTS;
+use super::event::{EVENTS, counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
 use super::parcel::{MessagePart, Parcel, ParcelContent};
-use super::protobuf::{counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
 
 /// Bodies up to this size are copied: cheaper than a separate piece for the socket.
 const COPIED_MAX: usize = 4 << 10;

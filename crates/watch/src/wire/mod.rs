@@ -1,8 +1,6 @@
 //! The encoded form of events and responses.
 
-mod protobuf; // the few fields that are written by hand
-
-mod event; // mvccpb.Event
+mod event; // mvccpb.Event, fields written by hand
 
 mod parcel; // what one stream has to send
 

@@ -15,8 +15,7 @@ use std::time::Duration;
 use mvcc::{LogIndex, SpanDigest};
 use tokio::time::sleep;
 
-use super::named::named;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Verdict, named};
 use crate::member::handle::Member;
 
 /// Time between two rounds. A difference is found within two of them.
@@ -38,7 +37,7 @@ pub(super) async fn differing(member: &Member, checked: &mut LogIndex) -> Vec<u6
     let (mut peers, named) = (Vec::new(), named(member));
     for other in member.roster.others() {
         let is_compared = !named.contains(&other.id);
-        let digest = if is_compared { digest_of(member, other.id, (after, to)).await } else { None };
+        let digest = if is_compared { digest_of(member, other.id, after, to).await } else { None };
         peers.push((other.id, digest));
     }
     *checked = to;
@@ -52,7 +51,7 @@ pub(super) async fn differing(member: &Member, checked: &mut LogIndex) -> Vec<u6
     }
 }
 
-async fn digest_of(member: &Member, other: u64, (after, to): (LogIndex, LogIndex)) -> Option<u64> {
+async fn digest_of(member: &Member, other: u64, after: LogIndex, to: LogIndex) -> Option<u64> {
     for _ in 0..TRIES {
         match member.reach.ask_digest(other, after, to).await {
             Ok(SpanDigest::Known(digest)) => return Some(digest),

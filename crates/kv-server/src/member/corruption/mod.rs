@@ -12,10 +12,8 @@
 //! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
 
 mod changes; // what entries changed, all the time
-mod named; // members that alarms name
 mod recount; // the state as it is now, all the time
-mod start; // before a member takes part
-mod verdict; // who is corrupt
+mod verdict; // who is corrupt, and what follows
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,12 +26,9 @@ use super::handle::{Member, ProposeError};
 use config::CorruptionChecks;
 use process::log::causes;
 use process::shutdown::Stop;
-use verdict::{PeerHash, Verdict};
+use verdict::{PeerHash, Verdict, named};
 
-use named::named;
-
-pub(crate) use named::give_up_leadership;
-pub(crate) use start::{Differs, compare as compare_at_start};
+pub(crate) use verdict::{Differs, compare as compare_at_start, give_up_leadership};
 
 /// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with
 /// `stop`.

@@ -20,8 +20,7 @@ use std::time::Duration;
 use mvcc::{RecountAnswer, RecountBounds, RecountSpan};
 use tokio::time::{Instant, sleep};
 
-use super::named::named;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Verdict, named};
 use crate::member::handle::Member;
 use process::log::causes;
 

@@ -1,9 +1,11 @@
 //! What hashes of members say about who is corrupt: etcd's rules, but that a majority decides in each
-//! comparison.
+//! comparison. What a start with the gate InitialCorruptCheck compares, and the members that were found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mvcc::KvHash;
+
+use crate::member::handle::Member;
 
 /// The hash of another member, unless it gave none.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,59 @@ pub fn by_majority<T: Copy + Ord>(leader: u64, own: T, peers: &[(u64, Option<T>)
     Verdict::Corrupt(differ.flat_map(|(_, members)| members).collect())
 }
 
+/// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of
+/// two corrupt members would give it to the other one. Those that answer and are in sync are asked in turn.
+pub(crate) async fn give_up_leadership(member: &Member) {
+    let (named, own) = (named(member), member.ids.member);
+    for id in member.roster.membership().voters {
+        if id == own || named.contains(&id) || member.reach.active_since(id).is_none() {
+            continue;
+        }
+        if !member.raft.progress_of(id).await.is_some_and(|progress| progress.is_in_sync()) {
+            continue;
+        }
+        member.hand_over_to(id).await;
+        if member.status().leader != Some(own) {
+            return;
+        }
+    }
+    tracing::warn!("this leader's state is corrupt, and no other member can take over");
+}
+
+/// The members that alarms CORRUPT name. They are compared no more: the others write on, so each comparison
+/// would find them again, or find no majority while one of the others is away.
+pub(super) fn named(member: &Member) -> BTreeSet<u64> {
+    state_machine::corrupt_members(&member.store).unwrap_or_default()
+}
+
+/// The member's state differs from that of another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{member:x} found data inconsistency with peers")]
+pub struct Differs {
+    member: u64,
+}
+
+/// Compares the newest hash of a member that starts with those that others have at the same revision. Others
+/// that gave none, or have compacted at another revision, are left out.
+pub fn compare(member: u64, own: KvHash, others: &[(u64, Result<KvHash, String>)]) -> Result<(), Differs> {
+    let mut differs = false;
+    for (other, hash) in others {
+        let peer = format!("{other:x}");
+        match hash {
+            Err(error) => tracing::warn!(peer, error, "cannot fetch hash from remote peer"),
+            Ok(hash) if hash.hash == own.hash => {}
+            Ok(hash) if hash.compact_revision != own.compact_revision => {
+                tracing::warn!(peer, "found different compact revision values from remote peer");
+            }
+            Ok(_) => {
+                tracing::warn!(peer, "found different hash values from remote peer");
+                differs = true;
+            }
+        }
+    }
+    if differs { Err(Differs { member }) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +186,22 @@ mod tests {
         ] {
             assert_eq!(of_compaction(1, own, &peers(&others)), verdict, "{others:?}");
         }
+    }
+
+    #[test]
+    fn a_member_starts_unless_a_comparable_hash_differs() {
+        let hash =
+            |hash, compact_revision| Ok(KvHash { hash, compact_revision, hash_revision: 9, revision: 9 });
+        let own = KvHash { hash: 7, compact_revision: 3, hash_revision: 9, revision: 9 };
+        for (others, is_alike) in [
+            (vec![], true),
+            (vec![hash(7, 3), hash(8, 2)], true),
+            (vec![Err("unreachable".to_owned()), hash(7, 3)], true),
+            (vec![hash(7, 3), hash(8, 3)], false),
+        ] {
+            let others: Vec<_> = (2..).zip(others).collect();
+            assert_eq!(compare(1, own, &others).is_ok(), is_alike, "{others:?}");
+        }
+        assert_eq!(Differs { member: 0xab }.to_string(), "ab found data inconsistency with peers");
     }
 }

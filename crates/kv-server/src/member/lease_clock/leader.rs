@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raft_node::{Handle, RequestOrigin, Term};
+use rustix::time::{ClockId, clock_gettime};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
-    Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
+    Anchor, Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::anchor::{ClockAnchor, boot_time};
 use super::error::LeaseError;
 
 /// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other
@@ -28,7 +28,7 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
-    member: u64,
+    pub member: u64,
     anchored: Arc<ClockAnchor>,
     /// The newest term in which this member has begun to lead.
     term: Mutex<Option<LedTerm>>,
@@ -166,5 +166,43 @@ impl LeaderLeases {
             }
             expired.await;
         }
+    }
+}
+
+/// Time since the machine was started. It counts while the machine is suspended, and does not jump when the
+/// date is set.
+pub fn boot_time() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The lease clock of this member: its newest anchor, which apply sets.
+#[derive(Debug)]
+pub struct ClockAnchor(Mutex<Anchor>);
+
+impl ClockAnchor {
+    /// The clock as the store has it, from now on: time while the member was down is not counted.
+    pub fn new(clock: i64) -> Self {
+        ClockAnchor(Mutex::new(Anchor { clock, boot: boot_time() }))
+    }
+
+    /// A command with this clock has just been applied.
+    pub fn set(&self, clock: i64) {
+        *self.0.lock() = Anchor { clock, boot: boot_time() };
+    }
+
+    pub fn newest(&self) -> Anchor {
+        *self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_time_goes_forward() {
+        let (first, second) = (boot_time(), boot_time());
+        assert!(first > Duration::ZERO && second >= first);
     }
 }

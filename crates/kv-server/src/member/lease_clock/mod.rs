@@ -7,23 +7,21 @@
 //! ```
 //!
 //! * The lease clock of a member is never ahead of that of the leader whose command it applied last
-//!   ([`Anchored`]). So a deadline comes no earlier on a new leader.
+//!   ([`ClockAnchor`]). So a deadline comes no earlier on a new leader.
 //! * A renewal is answered after the leader has recorded it, or has confirmed its leadership while a recorded
 //!   renewal covers it.
 //! * What the leader decides, without tasks and clocks, is in `state_machine::{Turns, RenewalBatch}`.
 //!
 //! See docs/decisions/0040.
 
-mod anchor; // the lease clock of this member
 mod error; // why a lease request was not answered
 
-mod leader; // what only the leader does
+mod leader; // the lease clock of a member, and what only the leader does
 mod run; // the leader's turns
 mod service; // what the services call: batches, and the way to the leader
 
-pub(crate) use anchor::ClockAnchor;
 pub(crate) use error::LeaseError;
-pub(crate) use leader::LeaderLeases;
+pub(crate) use leader::{ClockAnchor, LeaderLeases};
 pub(crate) use run::run;
 pub(crate) use service::{
     LeaderLink, LeaseQuestion, LeaseService, PendingRenewal, RenewalAnswers, answer_here,

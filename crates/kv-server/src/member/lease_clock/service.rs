@@ -59,7 +59,6 @@ pub type RenewalAnswers<'a> = Pin<Box<dyn Future<Output = Result<Vec<Remaining>,
 pub struct LeaseService {
     leader: Arc<LeaderLeases>,
     link: Arc<dyn LeaderLink>,
-    member: u64,
     request_timeout: Duration,
     renewals: mpsc::UnboundedSender<WaitingRenewal>,
     /// Bounds `renewals`.
@@ -129,13 +128,13 @@ impl LeaseService {
     pub fn start(
         leader: Arc<LeaderLeases>,
         link: Arc<dyn LeaderLink>,
-        (member, request_timeout): (u64, Duration),
+        request_timeout: Duration,
         renewed: Counter,
         stop: &Stop,
     ) -> Self {
         let (renewals, waiting) = mpsc::unbounded_channel();
         let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
-        let service = LeaseService { leader, link, member, request_timeout, renewals, shares, renewed };
+        let service = LeaseService { leader, link, request_timeout, renewals, shares, renewed };
         tokio::spawn(service.clone().make_batches(waiting, stop.clone()));
         service
     }
@@ -209,7 +208,7 @@ impl LeaseService {
     async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let leader = self.leader.raft.status().leader.ok_or(LeaseError::NoLeader)?;
         let asked = async {
-            match leader == self.member {
+            match leader == self.leader.member {
                 true => answer_here(&self.leader, question).await,
                 false => self.link.ask(leader, question).await,
             }

@@ -25,13 +25,12 @@ mod waker; // ends the thread's sleep
 mod outbox; // one stream, between the hub and its future
 
 mod stream; // what a stream's future holds
-mod thread; // starts and ends the thread
 
 mod review; // watchers looked at again
-mod run; // the thread's loop
+mod run; // the thread
 
+pub(crate) use run::WatchThread;
 pub(crate) use stream::{WatchRequest, WatchStopped, WatchStream, Watching};
-pub(crate) use thread::WatchThread;
 
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,23 @@
-//! The loop of the hub's thread.
+//! The hub's thread: its loop, its start and its end.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{HeldBytes, Hub, StreamId};
+use watch::{HeldBytes, Hub, StreamId, WatchLimits};
 
 use super::outbox::Outbox;
 use super::review::Review;
-use super::stream::{Content, Mail, StreamShared, WatchRequest};
+use super::stream::{Content, MAILBOX_MAX, Mail, StreamShared, WatchRequest, Watching};
 use super::waker::Until;
 use admission::ClientId;
 use auth::Caller;
+use mvcc::Store;
 
 /// Requests that are carried out between two steps of delivery: some 100 µs.
 const MAIL_PER_TURN: usize = 256;
@@ -261,6 +264,50 @@ impl ReaderStream {
     fn give_places_back(&mut self, hub: &Hub, id: StreamId) {
         if self.places_kept > 0 && hub.accepts(id) {
             self.outbox.places.add_permits(std::mem::take(&mut self.places_kept));
+        }
+    }
+}
+
+/// The running thread; dropping it leaves it running.
+pub(crate) struct WatchThread {
+    watching: Watching,
+    thread: JoinHandle<()>,
+}
+
+impl WatchThread {
+    /// Starts the thread. To be called before entries are applied, once for each store. `on_fatal` is called
+    /// at most once, from the thread, when it cannot go on.
+    pub(crate) fn start(
+        store: Store,
+        limits: WatchLimits,
+        on_fatal: impl FnOnce(Fatal) + Send + 'static,
+    ) -> std::io::Result<WatchThread> {
+        let shared = Arc::new(StreamShared::default());
+        let (mailbox, mail) = mpsc::channel(MAILBOX_MAX);
+        let to_wake = Arc::clone(&shared);
+        let is_first = store.wake_with(Arc::new(move || to_wake.waker.entry_ended()));
+        assert!(is_first, "one hub for each store");
+        let mut run = HubThread::new(Hub::new(store, limits), mail, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| run.run()));
+            let panicked = || Err(Fatal::new("the watch thread panicked"));
+            if let Err(fatal) = ended.unwrap_or_else(|_| panicked()) {
+                on_fatal(fatal);
+            }
+        })?;
+        Ok(WatchThread { watching: Watching { mailbox, shared }, thread })
+    }
+
+    pub(crate) fn watching(&self) -> Watching {
+        self.watching.clone()
+    }
+
+    /// Ends the thread. Blocks until its turn has ended.
+    pub(crate) fn stop(self) {
+        self.watching.shared.stops.store(true, SeqCst);
+        self.watching.shared.waker.mail_arrived();
+        if self.thread.join().is_err() {
+            tracing::error!("the watch thread panicked");
         }
     }
 }

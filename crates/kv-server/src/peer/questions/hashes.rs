@@ -43,7 +43,8 @@ pub(crate) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryHashRespon
 pub async fn at_start(
     dialer: &Dialer,
     identity: &Identity,
-    (members, level): (&[Member], CommandLevel),
+    members: &[Member],
+    level: CommandLevel,
     at: i64,
 ) -> HashAnswers {
     let own = members.iter().find(|member| member.id == identity.member_id);

@@ -67,7 +67,7 @@ async fn campaign(
     };
     drop(value);
     let leads = match proclaimed {
-        Ok(()) => attendance.during(until_owned(&inner, &prefix, (&key, created))).await.map(drop),
+        Ok(()) => attendance.during(until_owned(&inner, &prefix, &key, created)).await.map(drop),
         Err(status) => Err(status),
     };
     let known = match leads {

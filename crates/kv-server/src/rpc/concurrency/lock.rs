@@ -37,7 +37,8 @@ impl Lock {
 async fn lock(
     inner: Inner,
     mut attendance: Attendance,
-    (prefix, lease): (Prefix, i64),
+    prefix: Prefix,
+    lease: i64,
 ) -> Result<LockResponse, Status> {
     let lease = inner.lease(lease).await?;
     let key = prefix.key(lease);
@@ -54,7 +55,7 @@ async fn lock(
     let locked = match owns {
         true => Ok(LockResponse { header: response.header, key: key.clone() }),
         false => {
-            let held = attendance.during(until_owned(&inner, &prefix, (&key, created))).await;
+            let held = attendance.during(until_owned(&inner, &prefix, &key, created)).await;
             held.map(|held| LockResponse { header: held.header, key: key.clone() })
         }
     };
@@ -75,11 +76,11 @@ impl LockMethods for Lock {
         let (inner, request) = self.admit(request)?;
         let place = self.waiting.enter(inner.client(), &request.name)?;
         // The name is a slice of the whole message, which may be long: the call waits without it.
-        let wanted = (Prefix::of(&request.name), request.lease);
+        let (prefix, lease) = (Prefix::of(&request.name), request.lease);
         drop(request);
         let locking = attended(self.waiting.stop.clone(), async move |attendance| {
             let _place = place;
-            lock(inner, attendance, wanted).await
+            lock(inner, attendance, prefix, lease).await
         });
         locking.await.map(Reply::new)
     }

@@ -58,7 +58,8 @@ async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(),
 pub async fn until_owned(
     inner: &Inner,
     prefix: &Prefix,
-    (key, created): (&Bytes, i64),
+    key: &Bytes,
+    created: i64,
 ) -> Result<RangeResponse, Status> {
     until_first(inner, prefix, created).await?;
     let held = inner.range(keys::get(key)).await?;

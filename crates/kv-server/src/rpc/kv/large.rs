@@ -24,7 +24,7 @@ use state_machine::{Failure, LargeRange};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::frame::prefix;
+use super::prefix;
 use crate::member::Member;
 use crate::rpc::{deadline, header};
 use admission::{Caller, blocking};

@@ -333,7 +333,8 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
 /// admitted from before it is read until the next one is asked for, which is when the client has taken it.
 fn chunks(
     member: Arc<Member>,
-    (client, share): (ClientId, Share),
+    client: ClientId,
+    share: Share,
     caller: Caller,
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
@@ -406,7 +407,7 @@ impl KvMethods for Kv {
         let bytes = request.key.len() + request.range_end.len();
         let share = self.0.admission.stream_keys(asker.client, bytes)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
-        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), (asker.client, share), caller, stream))))
+        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, share, caller, stream))))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use prost::Message;
 use state_machine::{get, is_get, validate};
 
-use super::frame::prefix;
 use super::methods::check_range;
+use super::prefix;
 use crate::member::Member;
 use crate::rpc::guard::Asker;
 use crate::rpc::header;

@@ -18,9 +18,8 @@ use tonic::{Code, Status};
 use super::super::guard::Asker;
 use super::super::header;
 use super::super::kv::framed;
-use super::unanswered::unanswered;
 use crate::audit::AuditSubject;
-use crate::member::{LeaseService, Member, PendingRenewal};
+use crate::member::{LeaseError, LeaseService, Member, PendingRenewal};
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests};
 
@@ -124,4 +123,16 @@ impl KeepAlive {
         let ttl = renewed.ttl().await.map_err(unanswered)?;
         framed(&LeaseKeepAliveResponse { header, id, ttl })
     }
+}
+
+/// A renewal, or a question about a lease, that the leader did not answer.
+pub(super) fn unanswered(error: LeaseError) -> Status {
+    grpc_errors::refused(match error {
+        LeaseError::NoLeader => Error::NoLeader,
+        LeaseError::NotLeader => Error::LeaderChanged,
+        LeaseError::Unreachable | LeaseError::Timeout => Error::Timeout,
+        LeaseError::TooManyRequests => Error::TooManyRequests,
+        LeaseError::Stopped => Error::Stopped,
+        LeaseError::Refused(error) => error,
+    })
 }

@@ -6,8 +6,6 @@
 //! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until
 //!   they were sent.
 
-mod unanswered; // what the leader did not answer
-
 mod keep_alive; // renewals, a stream of them
 
 use std::sync::Arc;
@@ -31,7 +29,7 @@ use crate::member::{LeaseService, Member, ProposeError};
 use admission::{ClientId, CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
-use unanswered::unanswered;
+use keep_alive::unanswered;
 
 /// What a grant costs against the quota: etcd's figure.
 const GRANT_COST: u64 = 64;

@@ -10,7 +10,7 @@ use api::Error;
 use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeInfo, DowngradeRequest, DowngradeResponse};
-use process::version;
+use api::version;
 use state_machine::command::Kind;
 use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;

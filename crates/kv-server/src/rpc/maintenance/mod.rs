@@ -25,7 +25,7 @@ use crate::rpc::guard::{self, Asker};
 use crate::rpc::metadata::KnownFields;
 use crate::rpc::{header, snapshot};
 use admission::ClientId;
-use process::version;
+use api::version;
 use telemetry::metrics::UnderWay;
 
 /// Active alarms beyond which clients add none. etcd takes any member id and any kind, and so any number of

@@ -219,7 +219,7 @@ fn over_time(timeline: &Timeline) -> Option<Section> {
 }
 
 fn figure(title: &str, unit: &str, series: Vec<Series>) -> Figure {
-    compose::over_time((title, title), "seconds since the start", unit, series)
+    compose::over_time(title, title, "seconds since the start", unit, series)
 }
 
 fn table(caption: &str, columns: &[&str], rows: Vec<Vec<TableCell>>) -> ReportTable {

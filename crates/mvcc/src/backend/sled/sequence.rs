@@ -17,8 +17,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::backend::directories::write_synced;
-use crate::backend::regular::refused;
+use crate::backend::directories::{refused, write_synced};
 use crate::cursor::{read_stamped, stamped};
 use crate::error::{Error, Result};
 

@@ -9,9 +9,8 @@ use raft::{GetEntriesContext, StateRole, Storage as _};
 use wal::testing::{Crash, SimFs};
 use wal::{Wal, WalOptions};
 
-use super::commands::batch;
-use super::words::{id, ids, link};
-use super::{changes, forged, show};
+use super::commands::{self, batch, id, ids, link};
+use super::{forged, show};
 use crate::core::event::{CommittedEntry, CoreSetup, CoreTurn, Event, Payload};
 use crate::core::{Confirmation, Core, Inquiry};
 use crate::log::{LogStore, PersistJob, RecoveredLog, durable_state, persist};
@@ -36,6 +35,13 @@ pub(super) struct ScriptCluster {
     offers: Vec<(u64, SnapshotOffer)>,
     batches: u64,
     printed: String,
+}
+
+/// A log and the disk that it is on.
+struct OpenedLog {
+    disk: SimFs,
+    wal: Wal<SimFs>,
+    found: RecoveredLog<SimFs>,
 }
 
 struct ScriptMember {
@@ -108,7 +114,10 @@ impl ScriptCluster {
             ["transfer", from, to] => self.event(id(from), Event::TransferLeader { to: id(to) }),
             ["restart", member, how @ ..] => self.restart(id(member), how.first().copied()),
             ["inquire", member, peers @ ..] => self.inquire(id(member), &ids(peers)),
-            ["forge", of, message @ ..] => self.forge(link(of), message),
+            ["forge", of, message @ ..] => {
+                let (from, to) = link(of);
+                self.forge(from, to, message);
+            }
             ["status"] => self.voters.clone().into_iter().for_each(|member| self.status(member)),
             ["status", members @ ..] => ids(members).into_iter().for_each(|member| self.status(member)),
             ["log", member] => self.log(id(member)),
@@ -123,7 +132,7 @@ impl ScriptCluster {
         }
     }
 
-    fn forge(&mut self, (from, to): (u64, u64), message: &[&str]) {
+    fn forge(&mut self, from: u64, to: u64, message: &[&str]) {
         self.event(to, Event::Message { from, bytes: forged::bytes(from, to, message) });
     }
 
@@ -141,14 +150,14 @@ impl ScriptCluster {
 
     fn begin(&mut self, options: &[&str]) {
         *self = ScriptCluster::default();
-        let keeps_voters = changes::keeps_voters;
+        let keeps_voters = commands::keeps_voters;
         let mut setup = CoreSetup { timeout_ticks: 15..16, keeps_voters, ..CoreSetup::of_tests() };
         for option in options {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("unconfirmed", _) => setup.empty_log = EmptyLog::Unconfirmed,
                 ("changing", _) => setup.membership = Some(Membership::default()),
                 ("strict", _) => setup.change_check = ChangeCheck::new(|command| command != b"+13"),
-                ("hands-over", _) => setup.removed_by = changes::removed_by,
+                ("hands-over", _) => setup.removed_by = commands::removed_by,
                 ("apply", bytes) => setup.apply_bytes_max = bytes.parse().expect("a number"),
                 ("catch-up", entries) => setup.catch_up_entries = entries.parse().expect("a number"),
                 (voter, _) => self.voters.push(id(voter)),
@@ -165,9 +174,9 @@ impl ScriptCluster {
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", start, OPTIONS).unwrap();
-        let found = RecoveredLog::created(&wal);
         let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
-        self.open(id, (disk, wal, found), (LogPosition::default(), membership), StoreState::Whole);
+        let log = OpenedLog { disk, found: RecoveredLog::created(&wal), wal };
+        self.open(id, log, LogPosition::default(), membership, StoreState::Whole);
     }
 
     /// A member that was added starts with an empty log and no store.
@@ -176,28 +185,31 @@ impl ScriptCluster {
         let disk = SimFs::new();
         let wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", wal::LogPosition::default(), OPTIONS);
         let wal = wal.unwrap();
-        let found = RecoveredLog::created(&wal);
+        let log = OpenedLog { disk, found: RecoveredLog::created(&wal), wal };
         self.voters.push(id);
-        self.open(id, (disk, wal, found), (LogPosition::default(), Some(given)), StoreState::Lost);
+        self.open(id, log, LogPosition::default(), Some(given), StoreState::Lost);
     }
 
     fn change(&mut self, id: u64, change: &str) {
         self.batches += 1;
-        self.offer(id, &[changes::batch(change, self.batches)]);
+        self.offer(id, &[commands::change_batch(change, self.batches)]);
     }
 
     fn open(
         &mut self,
         id: u64,
-        (disk, wal, found): (SimFs, Wal<SimFs>, RecoveredLog<SimFs>),
-        (applied, membership): (LogPosition, Option<Membership>),
+        log: OpenedLog,
+        applied: LogPosition,
+        membership: Option<Membership>,
         store: StoreState,
     ) {
+        let OpenedLog { disk, wal, found } = log;
         let common = self.setup.clone().expect("a script begins with members");
         let setup = CoreSetup { id, store, membership: membership.clone(), ..common };
         let state = durable_state(&self.voters, membership.as_ref(), &found, applied, store).unwrap();
-        let bounds = (found.start, found.last);
-        let log = LogStore::open(Box::new(found.reader), state, bounds, applied, CACHE_BYTES_MAX).unwrap();
+        let (start, last) = (found.start, found.last);
+        let log =
+            LogStore::open(Box::new(found.reader), state, start, last, applied, CACHE_BYTES_MAX).unwrap();
         let core = Core::new(&setup, log, applied.index).unwrap();
         let seen = (StateRole::Follower, core.term(), None, core.commit());
         let member = ScriptMember {
@@ -319,10 +331,10 @@ impl ScriptCluster {
                 Payload::Batch(data) => format!("applies {} {}", show::position(*at), show::payload(data)),
                 Payload::Change(data) => {
                     let membership = &mut self.member(id).membership;
-                    let is_accepted = changes::apply(membership, data);
+                    let is_accepted = commands::apply(membership, data);
                     let (at, change) = (show::position(*at), show::payload(data));
                     match is_accepted {
-                        true => format!("applies {at} {change}: {}", changes::shown(membership)),
+                        true => format!("applies {at} {change}: {}", commands::shown(membership)),
                         false => format!("applies {at} {change}: refused"),
                     }
                 }
@@ -364,7 +376,7 @@ impl ScriptCluster {
         self.status(id);
     }
 
-    fn deliver(&mut self, (from, sent): (u64, Outbound)) {
+    fn deliver(&mut self, from: u64, sent: Outbound) {
         if self.members.contains_key(&sent.to) {
             self.event(sent.to, Event::Message { from, bytes: sent.bytes });
         }
@@ -375,8 +387,8 @@ impl ScriptCluster {
             if self.wire.is_empty() {
                 return;
             }
-            let first = self.wire.remove(0);
-            self.deliver(first);
+            let (from, first) = self.wire.remove(0);
+            self.deliver(from, first);
         }
         panic!("messages without end");
     }
@@ -399,7 +411,7 @@ impl ScriptCluster {
             "duplicate" => self.wire.extend(meant.clone()),
             _ => {}
         }
-        meant.into_iter().for_each(|message| self.deliver(message));
+        meant.into_iter().for_each(|(from, sent)| self.deliver(from, sent));
     }
 
     fn propose(&mut self, id: u64, commands: &[&str]) {
@@ -466,14 +478,14 @@ impl ScriptCluster {
         }
         let disk = old.disk.crashed(Crash::Synced, &mut || false);
         let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
-        let found = RecoveredLog::opened(&wal, recovery);
+        let log = OpenedLog { disk, found: RecoveredLog::opened(&wal, recovery), wal };
         let (applied, store) = match how {
             Some("lost") => (LogPosition::default(), StoreState::Lost),
             _ => (old.durable, StoreState::Whole),
         };
         let is_changing = self.setup.as_ref().is_some_and(|setup| setup.membership.is_some());
         let membership = is_changing.then_some(old.durable_membership);
-        self.open(id, (disk, wal, found), (applied, membership), store);
+        self.open(id, log, applied, membership, store);
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
@@ -510,7 +522,7 @@ impl ScriptCluster {
             (_, true) => ", held",
             _ => "",
         };
-        let members = core.follows_machine.then(|| format!(", {}", changes::shown(&core.membership())));
+        let members = core.follows_machine.then(|| format!(", {}", commands::shown(&core.membership())));
         let members = members.unwrap_or_default();
         let line = format!(
             "{id}: {}{} t{}, last {last}, commit {}, applied {}{starved}{held}{members}",

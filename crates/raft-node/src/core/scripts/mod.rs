@@ -39,11 +39,8 @@
 //! Options of `members`: `unconfirmed`, `changing`, `strict` (refuses `+13`), `hands-over`, `apply=BYTES`,
 //! `catch-up=ENTRIES`.
 
-mod commands; // and their batches
-mod words; // members and links
-
-mod changes; // of the membership
 mod cluster; // members, their disks and machines, the messages between them
+mod commands; // words, batches, changes of the membership
 mod forged; // messages by hand
 mod show; // one line per effect
 

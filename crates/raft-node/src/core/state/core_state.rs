@@ -1,4 +1,4 @@
-//! What the core of one member knows, and queries that change nothing.
+//! What the core of one member knows, queries that change nothing, and the configuration of raft-rs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,12 +6,10 @@ use bytes::Bytes;
 use raft::eraftpb::{HardState, Message};
 use raft::{RawNode, StateRole};
 
-use super::disk_stall::DiskStall;
 use super::logger::logger;
-use super::raft_config::raft_config;
-use super::reports::Reports;
 use super::snapshots::Snapshots;
 use super::validate::{RefusalLog, TermBudget};
+use crate::config::RaftLimits;
 use crate::core::event::CoreSetup;
 use crate::log::{LogStore, NO_PART_TAKEN};
 use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
@@ -217,4 +215,127 @@ fn begins_unconfirmed(setup: &CoreSetup, took_part: bool, voters: &[NodeId]) -> 
         && setup.empty_log == EmptyLog::Unconfirmed
         && !took_part
         && voters != [setup.id]
+}
+
+/// How long the oldest job has been on its way to the disk.
+///
+/// Ticks and no clock: a member that was itself kept from running did not see its disk fail. The first tick
+/// only notes which job is the oldest, so a job has waited for at least as many whole ticks as are counted.
+#[derive(Default)]
+pub(crate) struct DiskStall {
+    job: Option<u64>,
+    pub ticks: u32,
+}
+
+impl DiskStall {
+    /// A tick passed while `oldest` was the oldest job without a sync.
+    pub fn tick(&mut self, oldest: Option<u64>) -> u32 {
+        match oldest {
+            Some(job) if self.job == Some(job) => self.ticks = self.ticks.saturating_add(1),
+            _ => (self.job, self.ticks) = (oldest, 0),
+        }
+        self.ticks
+    }
+}
+
+/// What a member has reported to have applied.
+struct AppliedReport {
+    applied: LogIndex,
+    ticks_left: u32,
+}
+
+/// What the other members have reported to this leader of their states.
+///
+/// A member reports with each acknowledgement and each answer to a heartbeat. So a leader that knows the log
+/// of a member has a report as well, unless the member is of a version that makes none. A report becomes old:
+/// a member that was not heard of for some time may have lost its disk.
+#[derive(Default)]
+pub(crate) struct Reports(BTreeMap<NodeId, AppliedReport>);
+
+impl Reports {
+    /// `applied`: 0 of a member without a state. It holds for so many ticks.
+    pub fn note(&mut self, member: NodeId, applied: LogIndex, ticks: u32) {
+        self.0.insert(member, AppliedReport { applied, ticks_left: ticks });
+    }
+
+    pub fn forget(&mut self, member: NodeId) {
+        self.0.remove(&member);
+    }
+
+    /// What the member has applied, 0 if its report is old. None if it has made none.
+    pub fn applied(&self, member: NodeId) -> Option<LogIndex> {
+        let report = self.0.get(&member)?;
+        Some(if report.ticks_left > 0 { report.applied } else { LogIndex::ZERO })
+    }
+
+    pub fn tick(&mut self) {
+        self.0.values_mut().for_each(|report| report.ticks_left = report.ticks_left.saturating_sub(1));
+    }
+
+    pub fn retain(&mut self, keeps: impl Fn(NodeId) -> bool) {
+        self.0.retain(|member, _| keeps(*member));
+    }
+}
+
+/// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
+/// and the follower's log thread may hold ahead of its acknowledgements.
+pub(crate) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
+/// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a
+/// follower wait for a round trip after each.
+const INFLIGHT_MESSAGES_MIN: usize = 4;
+/// Committed entries in one turn: small enough that a turn never keeps heartbeats waiting.
+const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
+
+/// The configuration of raft-rs. Its defaults do not fit: one entry per message, no bounds, no pre-vote.
+///
+/// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same
+/// buffers as long as they are cached; on a follower: what its leader has under way to it.
+///
+/// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it
+///   returns, and a leader that was cut off stops believing that it leads.
+/// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's
+///   clock.
+/// * `batch_append` stays off: it merges messages beyond any limit on their size.
+pub(super) fn raft_config(setup: &CoreSetup, applied: LogIndex) -> raft::Config {
+    raft::Config {
+        id: setup.id,
+        election_tick: setup.election_ticks as usize,
+        heartbeat_tick: setup.heartbeat_ticks as usize,
+        applied: applied.0,
+        max_size_per_msg: RaftLimits::MESSAGE_BYTES_MAX,
+        max_inflight_msgs: inflight_messages_max(setup.entry_bytes_max),
+        check_quorum: true,
+        pre_vote: true,
+        min_election_tick: setup.timeout_ticks.start as usize,
+        max_election_tick: setup.timeout_ticks.end as usize,
+        max_uncommitted_size: RaftLimits::UNCOMMITTED_BYTES_MAX,
+        max_committed_size_per_ready: COMMITTED_BYTES_PER_READY,
+        read_only_option: if base::mutant("lease-reads") {
+            raft::ReadOnlyOption::LeaseBased
+        } else {
+            raft::ReadOnlyOption::Safe
+        },
+        ..raft::Config::default()
+    }
+}
+
+/// A message holds one entry at least, however long, and otherwise as many as its bound lets in.
+pub(crate) fn inflight_messages_max(entry_bytes_max: usize) -> usize {
+    let longest = entry_bytes_max.max(RaftLimits::MESSAGE_BYTES_MAX as usize);
+    (INFLIGHT_BYTES_MAX / longest).max(INFLIGHT_MESSAGES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_job_that_stays_the_oldest_is_waited_for() {
+        let mut stall = DiskStall::default();
+        let waited: Vec<u32> = [None, Some(1), Some(1), Some(1), Some(2), Some(2), None, Some(2)]
+            .into_iter()
+            .map(|oldest| stall.tick(oldest))
+            .collect();
+        assert_eq!(waited, [0, 0, 1, 2, 0, 1, 0, 0]);
+    }
 }

@@ -75,7 +75,7 @@ fn store(shelf: &Shelf, cached: usize, commit: u64) -> LogStore {
     state.hard.commit = commit;
     let bytes_max = cached * (PAYLOAD + ENTRY_OVERHEAD);
     let (start, last) = (LogPosition::default(), last.unwrap_or_default());
-    LogStore::open(Box::new(shelf.clone()), state, (start, last), start, bytes_max).unwrap()
+    LogStore::open(Box::new(shelf.clone()), state, start, last, start, bytes_max).unwrap()
 }
 
 /// Reads entries by bare numbers.

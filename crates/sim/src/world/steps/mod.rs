@@ -110,8 +110,8 @@ impl World {
         let (now, truth) = (self.now, self.truth.clone());
         let site = &mut self.sites[id as usize - 1];
         site.fill_disks(now);
-        let clock = (self.boot_clocks[id as usize - 1], now);
-        let counts = match site.boot(running, &truth, &mut self.chances.members, clock) {
+        let clock = self.boot_clocks[id as usize - 1];
+        let counts = match site.boot(running, &truth, &mut self.chances.members, clock, now) {
             Err(MemberError::Disk(id)) => {
                 self.count(Statistic::FailedStarts);
                 return Err(MemberError::Disk(id));

@@ -9,7 +9,7 @@ use crate::member::{Job, LocalDone, LocalTurn, MemberError, SimMember, TaskResul
 use crate::network::Delivery;
 use crate::oracle::{goes_on, logs_match};
 use crate::plan::MILLISECOND;
-use crate::requests::{RequestId, is_change};
+use crate::requests::{RequestId, is_member_change};
 
 /// How often, of a thousand, the apply thread has the machine when the driver would apply a brief entry.
 const APPLYING: u64 = 100;
@@ -27,7 +27,7 @@ impl World {
                 self.plan_lease_step(request, TaskResult::Applied(outcome));
                 continue;
             }
-            if is_change(request) {
+            if is_member_change(request) {
                 self.change_answered(request, &outcome, position, &truth)?;
                 continue;
             }
@@ -51,8 +51,7 @@ impl World {
         self.check_prompt(request)?;
         let store = self.see(member).up.as_ref().expect("only a running member is read").store.clone();
         let (truth, access) = (self.truth.clone(), self.access(member));
-        let read = (&store, &access);
-        let client = self.clients.may_read(request, read, &truth.get(), &mut self.report)?;
+        let client = self.clients.may_read(request, &store, &access, &truth.get(), &mut self.report)?;
         self.rest(client);
         Ok(())
     }

@@ -228,7 +228,7 @@ impl CallMetrics {
             ("etcd_network_client_grpc_sent_bytes", "Bytes of gRPC messages to clients", &self.sent_bytes),
         ];
         for (name, help, counter) in totals {
-            show(&mut encoder, (name, help), &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
+            show(&mut encoder, name, help, &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
         }
         type Pick = fn(Method, &CallCounters) -> u64;
         // As etcd counts: the end of a client's stream, and an error in place of an answer, are messages.

@@ -9,10 +9,7 @@ mod state; // view, order, filter, keys
 
 mod screen; // the picture
 
-mod plain; // a picture as text
-
-pub use plain::text;
-pub use screen::{HEIGHT_MIN, Theme, WIDTH_MIN, draw, draw_all};
+pub use screen::{HEIGHT_MIN, Theme, WIDTH_MIN, draw, draw_all, text};
 pub use state::{Next, ScreenState};
 pub use views::ScreenView;
 

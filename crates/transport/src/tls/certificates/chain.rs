@@ -59,7 +59,8 @@ impl Roots {
         &self,
         leaf: &Certificate<'_>,
         intermediates: &[Certificate<'_>],
-        (purpose, now): (Purpose, i64),
+        purpose: Purpose,
+        now: i64,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Result<(), CertificateRefusal> {
         leaf.check_at(now)?;

@@ -42,14 +42,15 @@ impl Verifier {
         leaf: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
-        (purpose, now): (Purpose, UnixTime),
+        purpose: Purpose,
+        now: UnixTime,
     ) -> Result<(), Error> {
         let Some(roots) = &self.roots else { return Ok(()) };
         let leaf = Certificate::parse(leaf).map_err(to_rustls)?;
         let others = others.iter().map(|der| Certificate::parse(der)).collect::<Result<Vec<_>, _>>();
         let others = others.map_err(to_rustls)?;
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        roots.check(&leaf, &others, (purpose, now), self.algorithms.all).map_err(to_rustls)?;
+        roots.check(&leaf, &others, purpose, now, self.algorithms.all).map_err(to_rustls)?;
         match name {
             Some(name) if !is_valid_for(&leaf, &name.to_str()) => {
                 let presented = leaf.names().unwrap_or_default().iter().map(ToString::to_string).collect();
@@ -118,7 +119,7 @@ impl ClientCertVerifier for Verifier {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(leaf, others, None, (Purpose::Client, now)).map(|()| ClientCertVerified::assertion())
+        self.check(leaf, others, None, Purpose::Client, now).map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -153,8 +154,7 @@ impl ServerCertVerifier for Verifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let asked = (Purpose::Server, now);
-        self.check(leaf, others, Some(name), asked).map(|()| ServerCertVerified::assertion())
+        self.check(leaf, others, Some(name), Purpose::Server, now).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

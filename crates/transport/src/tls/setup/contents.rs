@@ -5,19 +5,20 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
-use super::error::TlsError;
 use crate::tls::certificates::{Certificate, Roots};
 use config::{KeyPair, PortTls};
 
@@ -235,6 +236,34 @@ pub fn system_roots() -> Result<Roots, TlsError> {
         let _unreadable = roots.add(certificate);
     }
     if roots.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("open {}: {error}{}", path.display(), hint(error))]
+    Open { path: PathBuf, error: io::Error },
+    #[error("write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{}: {reason}", path.display())]
+    Unusable { path: PathBuf, reason: String },
+    #[error("no file of trusted authorities was given, and the system has none in the usual places")]
+    NoSystemRoots,
+    #[error("set up TLS")]
+    Rustls(#[from] rustls::Error),
+    #[error("make a self-signed certificate")]
+    SelfSigned(#[from] rcgen::Error),
+}
+
+/// What to do about a file that cannot be read.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (check the path)",
+        io::ErrorKind::PermissionDenied => {
+            " (kv-server's user may not: change the owner or mode of the file or its directories)"
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

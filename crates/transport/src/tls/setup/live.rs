@@ -15,8 +15,7 @@ use parking_lot::Mutex;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 use super::checks::Checks;
-use super::contents::Contents;
-use super::error::TlsError;
+use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
 use crate::tls::certificates::date;
 use config::PortTls;

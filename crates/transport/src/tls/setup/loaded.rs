@@ -9,8 +9,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 
 use super::checks::Checks;
-use super::contents::{Contents, system_roots};
-use super::error::TlsError;
+use super::contents::{Contents, TlsError, system_roots};
 use crate::tls::certificates::{Roots, Verifier, with_p521};
 use config::PortTls;
 

@@ -1,7 +1,5 @@
 //! What a handshake needs, made of a port's files: rustls's configurations and the checks of certificates.
 
-mod error;
-
 mod contents; // the files
 mod self_signed; // certificates of --auto-tls
 
@@ -17,7 +15,7 @@ pub(super) use loaded::PortKind;
 pub(super) use lookups::Lookups;
 pub(super) use self_signed::with_self_signed;
 
-pub use error::TlsError;
+pub use contents::TlsError;
 
 #[cfg(test)]
 mod tests; // answers of etcd

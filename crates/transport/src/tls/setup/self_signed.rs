@@ -13,9 +13,10 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::error::TlsError;
 use config::{PortTls, Url, Urls};
 use process::files;
+
+use super::contents::TlsError;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

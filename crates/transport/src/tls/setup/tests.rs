@@ -12,8 +12,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, ClientConnection, Error, NamedGroup, ServerConfig, ServerConnection,
 };
 
-use super::contents::Contents;
-use super::error::TlsError;
+use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
 use crate::tls::certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
 use config::{KeyPair, PortTls};

@@ -1,7 +1,7 @@
 //! Plan, then write.
 
-use crate::format::{BUCKET_BYTES, FREELIST, META, META_PAGES, Meta, PAGE_BYTES, PageHeader};
-use crate::tree::{Pages, Tree, Value, ValueKind};
+use super::format::{BUCKET_BYTES, FREELIST, META, META_PAGES, Meta, PAGE_BYTES, PageHeader};
+use super::tree::{Pages, Tree, Value, ValueKind};
 
 /// The layout of a file that is about to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

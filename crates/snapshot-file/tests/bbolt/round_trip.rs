@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bbolt::{Database, Error, FileWriter, PAGE_BYTES, Planner};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+use snapshot_file::bbolt::{Database, Error, FileWriter, PAGE_BYTES, Planner};
 
 type Buckets = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 

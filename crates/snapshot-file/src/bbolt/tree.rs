@@ -11,8 +11,8 @@
 //!   parent.
 //! * Sizes alone decide where a page ends: planning and writing run the same code.
 
-use crate::format::{BRANCH, ELEMENT_BYTES, KEY_BYTES_MAX, LEAF, PAGE_BYTES, PAGE_HEADER_BYTES, PageHeader};
-use crate::format::{IS_BUCKET, VALUE_BYTES_MAX};
+use super::format::{BRANCH, ELEMENT_BYTES, KEY_BYTES_MAX, LEAF, PAGE_BYTES, PAGE_HEADER_BYTES, PageHeader};
+use super::format::{IS_BUCKET, VALUE_BYTES_MAX};
 
 /// Where pages go.
 pub(crate) struct Pages {

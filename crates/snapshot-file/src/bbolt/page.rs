@@ -1,11 +1,62 @@
-//! One page, checked before its contents are used.
+//! Where the bytes of a file are, what may be wrong with it, and one page, checked before its contents are
+//! used.
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
-use crate::error::{Error, Result};
-use crate::format::{BRANCH, ELEMENT_BYTES, IS_BUCKET, LEAF, META_PAGES, PAGE_HEADER_BYTES, PageHeader};
-use crate::format::{u32_at, u64_at};
-use crate::source::Source;
+use super::format::{BRANCH, ELEMENT_BYTES, IS_BUCKET, LEAF, META_PAGES, PAGE_HEADER_BYTES, PageHeader};
+use super::format::{u32_at, u64_at};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("not a bbolt file: neither of its meta pages is valid")]
+    NoMeta,
+    #[error("page {page}: {what}")]
+    Page { page: u64, what: &'static str },
+    #[error("page {page}: the file ends at byte {bytes}, and has {pages} pages according to its meta page")]
+    Truncated { page: u64, bytes: u64, pages: u64 },
+    #[error("read page {page}")]
+    Io { page: u64, source: io::Error },
+}
+
+impl Error {
+    pub(crate) fn page(page: u64, what: &'static str) -> Self {
+        Error::Page { page, what }
+    }
+}
+
+/// Bytes that are read at any offset.
+pub trait Source {
+    /// Reads exactly `buffer` from `offset` on.
+    ///
+    /// Errors: `UnexpectedEof` if the source ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl Source for File {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buffer, offset)
+    }
+}
+
+impl Source for [u8] {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..buffer.len()));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+impl<S: Source + ?Sized> Source for &S {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(buffer, offset)
+    }
+}
 
 /// The longest branch with its overflow pages. bbolt splits a branch that is larger than a page and has four
 /// keys, so it takes 128 KiB and a page. It bounds what a reader keeps for each level of a damaged file.

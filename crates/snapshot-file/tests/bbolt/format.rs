@@ -1,6 +1,6 @@
 //! The bytes of a file are those that bbolt reads.
 
-use bbolt::{FileWriter, PAGE_BYTES, Planner};
+use snapshot_file::bbolt::{FileWriter, PAGE_BYTES, Planner};
 
 /// Bytes as hexadecimal digits, without the zeros at the end of the page.
 fn hex(page: &[u8]) -> String {

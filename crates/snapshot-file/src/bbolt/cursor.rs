@@ -6,9 +6,7 @@
 //!   or has read a page twice: it ends with an error.
 //! * Memory: one page for each level, the buffers of pages that were left, and a key.
 
-use crate::error::{Error, Result};
-use crate::page::{Extent, Page, PageKind};
-use crate::source::Source;
+use super::page::{Error, Extent, Page, PageKind, Result, Source};
 
 /// Levels of a tree. A branch has two children or more, so a valid tree of 2^32 pages has 32.
 const LEVELS_MAX: usize = 32;

@@ -1,10 +1,8 @@
 //! Opens a file and finds its buckets.
 
-use crate::cursor::{BucketCursor, TreeWalk};
-use crate::error::{Error, Result};
-use crate::format::{BUCKET_BYTES, META_BYTES, Meta, PAGE_HEADER_BYTES, u64_at};
-use crate::page::{Extent, Page};
-use crate::source::Source;
+use super::cursor::{BucketCursor, TreeWalk};
+use super::format::{BUCKET_BYTES, META_BYTES, Meta, PAGE_HEADER_BYTES, u64_at};
+use super::page::{Error, Extent, Page, Result, Source};
 
 /// Page sizes that are read: those of the systems that etcd runs on.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;

@@ -26,23 +26,20 @@
 //! Written are pages of 4096 bytes. Read are page sizes of 1 to 64 KiB in powers of two. Buckets inside of
 //! buckets are refused, because etcd has none.
 //!
-//! The crate knows nothing of etcd's buckets and has no thread, clock or randomness.
+//! Knows nothing of etcd's buckets or the store, and has no thread, clock or randomness.
 
-mod error; // what is wrong with a file
 mod format; // numbers and layouts of the file
 
 mod tree; // keys become pages
 mod writer; // plan, then write
 
-mod page; // one page, checked
+mod page; // where the bytes are, one page, checked
 mod reader; // opens a file, finds its buckets
-mod source; // where the bytes are
 
 mod cursor; // all keys of a bucket
 
 pub use cursor::BucketCursor;
-pub use error::{Error, Result};
 pub use format::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
+pub use page::{Error, Result, Source};
 pub use reader::{Bucket, Database};
-pub use source::Source;
 pub use writer::{FileLayout, FileWriter, Planner};
