@@ -16,11 +16,11 @@
 //! ```
 //! use std::path::Path;
 //! use wal::testing::SimFs;
-//! use wal::{Entry, LogIndex, Options, LogPosition, Term, Wal};
+//! use wal::{Entry, LogIndex, LogPosition, Term, Wal, WalOptions};
 //!
 //! # fn main() -> wal::Result<()> {
 //! let (fs, dir) = (SimFs::new(), Path::new("/wal")); // `RealFs` outside of tests
-//! let options = Options { segment_bytes: Options::SEGMENT_BYTES, salt: [7; 16] };
+//! let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
 //! let mut log = Wal::create(fs.clone(), dir, b"member 1 of cluster 7", LogPosition::default(), options)?;
 //!
 //! log.append(Entry { index: LogIndex(1), term: Term(1), kind: 0, payload: b"put a" });

@@ -411,7 +411,7 @@ fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
 /// The settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct WalOptions {
-    /// A segment is cut after the group that reaches this size. [`Options::SEGMENT_BYTES`] but for tests.
+    /// A segment is cut after the group that reaches this size. [`WalOptions::SEGMENT_BYTES`] but for tests.
     pub segment_bytes: u64,
     /// Random, and unknown to all who choose payloads: it makes the frames of the log unpredictable, so that
     /// no payload looks like a frame. Taken when the log is created, or opened for the first time since logs

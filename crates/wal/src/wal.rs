@@ -88,7 +88,7 @@ impl<F: Fs> Wal<F> {
     /// repeated in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir`
     /// must exist.
     ///
-    /// What makes the frames unpredictable is [`Options::salt`]; the identity may be public.
+    /// What makes the frames unpredictable is [`WalOptions::salt`]; the identity may be public.
     pub fn create(
         fs: F,
         dir: &Path,

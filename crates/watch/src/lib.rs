@@ -16,7 +16,6 @@
 
 mod types; // requests, limits and counters
 
-mod counted; // bytes that count until they are dropped
 mod held_back; // streams that wait for room, clients in turn
 mod owners; // what each client uses of the limits
 mod slab; // values with 32-bit numbers, watchers by revision

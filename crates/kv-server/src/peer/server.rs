@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::connections::Greeter;
 use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
-use super::questions::{hashes, leases, recounts};
+use super::questions::{hashes, leases};
 use super::transport::Peers;
 use crate::member::{Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};
 use process::log::causes;
@@ -409,7 +409,7 @@ impl Peer for PeerServer {
         let mut request = request.into_inner();
         self.greet_member(request.hello.take())?;
         let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
-        recounts::answer(hasher, &request).await.map(Response::new)
+        hashes::recount(hasher, &request).await.map(Response::new)
     }
 
     async fn progress(

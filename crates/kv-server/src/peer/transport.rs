@@ -18,7 +18,7 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
-use super::questions::{hashes, recounts};
+use super::questions::hashes;
 use super::queue::{LaneQueue, PushResult};
 use super::sending::Senders;
 use crate::member::{
@@ -329,7 +329,7 @@ impl Reach for Peers {
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_> {
         let urls = self.urls(member);
         let hello = self.context.hello(member);
-        Box::pin(async move { recounts::ask(&self.context.dialer, &urls, hello, span).await })
+        Box::pin(async move { hashes::ask_recount(&self.context.dialer, &urls, hello, span).await })
     }
 
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {

@@ -1,4 +1,4 @@
-//! Hashes of other members, for comparison.
+//! Hashes of other members, and digests of parts of their state, for comparison.
 //!
 //! A hash ends when the asking member goes away or no longer waits.
 
@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use api::etcdserverpb::Member;
 use api::peer::changes_digest_response::Answer;
+use api::peer::recount_response::Answer as Recount;
 use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
+    RecountRequest, RecountResponse,
 };
 use futures_util::future::join_all;
-use mvcc::{KvHash, LogIndex, SpanDigest};
+use mvcc::{KvHash, LogIndex, RecountAnswer, RecountSpan, Revision, SpanDigest};
 use state_machine::CommandLevel;
 use tonic::Status;
 
@@ -98,4 +100,45 @@ pub async fn ask_digest(
         Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
         None => SpanDigest::NotKept,
     })
+}
+
+/// Time for one part of a state, some thousands of records: its blocks may have to be read from a slow disk.
+const RECOUNT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The answer to a member.
+pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result<RecountResponse, Status> {
+    let RecountRequest { hello: _, from, from_sub, to, to_sub, compacted } = *request;
+    let (from, to) = (Revision { main: from, sub: from_sub }, Revision { main: to, sub: to_sub });
+    let answer = match hasher.recount(RecountSpan { from, to, compacted }).await?.0 {
+        RecountAnswer::Digest(digest) => Recount::Digest(digest),
+        RecountAnswer::NotYet => Recount::IsBehind(true),
+        RecountAnswer::Compacted => Recount::IsCompacted(true),
+        RecountAnswer::Damaged => Recount::IsDamaged(true),
+    };
+    Ok(RecountResponse { answer: Some(answer) })
+}
+
+/// Asks a member that listens at `urls` for the digest of a part of its state as it is now. The error
+/// says why there is no answer.
+pub async fn ask_recount(
+    dialer: &Dialer,
+    urls: &[String],
+    hello: Hello,
+    span: RecountSpan,
+) -> Result<RecountAnswer, String> {
+    let RecountSpan { from, to, compacted } = span;
+    let hello = Some(hello);
+    let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
+    let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted };
+    let call = |mut client: PeerConnection| {
+        let request = request.clone();
+        async move { client.recount(request).await }
+    };
+    match ask_in_turn(dialer, urls, RECOUNT_WITHIN, call).await?.answer {
+        Some(Recount::Digest(digest)) => Ok(RecountAnswer::Digest(digest)),
+        Some(Recount::IsBehind(_)) => Ok(RecountAnswer::NotYet),
+        Some(Recount::IsCompacted(_)) => Ok(RecountAnswer::Compacted),
+        Some(Recount::IsDamaged(_)) => Ok(RecountAnswer::Damaged),
+        None => Err("an answer of another version".to_owned()),
+    }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use crate::counted::{ByteCount, counted};
 use crate::slab::Slab;
+use crate::wire::{ByteCount, counted};
 
 /// Bodies in use, and their bytes.
 pub(crate) struct Bodies {
