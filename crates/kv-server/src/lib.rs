@@ -134,13 +134,12 @@ fn try_run(
 ) -> Result<(), RunError> {
     let (flags, notices) = match flags::parse(arguments, environment)? {
         ParsedFlags::Flags(flags, notices) => (flags, notices),
-        ParsedFlags::Help(text) => {
-            say(&text);
-            say(&tools::command_line::list());
+        ParsedFlags::Help { is_all } => {
+            say(&tools::command_line::help(is_all));
             return Ok(());
         }
     };
-    if flags.version == Some(true) {
+    if flags.version {
         say(&version_text());
         return Ok(());
     }

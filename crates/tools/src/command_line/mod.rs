@@ -14,4 +14,4 @@ mod shells; // completion scripts
 pub use arguments::{COMPLETION, MAN};
 pub use manual::run_man;
 pub use shells::run_completion;
-pub use tree::list;
+pub use tree::help;
