@@ -38,7 +38,10 @@ pub struct Descriptors {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}")]
+#[error(
+    "the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
+     LimitNOFILE of its unit"
+)]
 pub struct TooFew {
     limit: u64,
 }
