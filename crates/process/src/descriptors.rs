@@ -53,7 +53,7 @@ impl Descriptors {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let shares = Descriptors::divide(limit, peers_max)?;
         let Descriptors { files, peers, clients, .. } = shares;
-        tracing::info!(
+        tracing::debug!(
             limit,
             block_files = files,
             peer_connections = peers,
