@@ -39,11 +39,11 @@ pub enum InvalidAudit {
 
 /// None without `--audit-log`.
 pub(super) fn of(flags: &Flags) -> Result<Option<AuditSettings>, InvalidAudit> {
-    let level = match flags.audit_log_level.as_deref() {
-        None | Some("") | Some("refused") => AuditLevel::Refused,
-        Some("changes") => AuditLevel::Changes,
-        Some("requests") => AuditLevel::Requests,
-        Some(other) => return Err(InvalidAudit::Level(other.to_owned())),
+    let level = match flags.audit_log_level.as_str() {
+        "" | "refused" => AuditLevel::Refused,
+        "changes" => AuditLevel::Changes,
+        "requests" => AuditLevel::Requests,
+        other => return Err(InvalidAudit::Level(other.to_owned())),
     };
     match flags.audit_log.as_deref().filter(|target| !target.is_empty()) {
         None if level != AuditLevel::Refused => Err(InvalidAudit::NoLog),

@@ -6,12 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::flags::{Flags, duration};
+use super::flags::{BCRYPT_COST, Flags, TOKEN_TTL_SECONDS, duration};
 
-/// The default of `--bcrypt-cost`, and the costs that bcrypt has.
-const BCRYPT_COST: u32 = 10;
-const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=31;
-const TOKEN_TTL_SECONDS: u64 = 300;
+const BCRYPT_COSTS: std::ops::RangeInclusive<u64> = 4..=31;
 const JWT_TTL: Duration = Duration::from_secs(300);
 
 /// Passwords and tokens.
@@ -56,14 +53,14 @@ pub struct InvalidAuthOptions(pub String);
 
 /// A cost that bcrypt does not have becomes the default, as in etcd.
 pub(super) fn of(flags: &Flags) -> Result<AuthSettings, InvalidAuthOptions> {
-    let cost = flags.bcrypt_cost.and_then(|cost| u32::try_from(cost).ok());
-    let ttl_seconds = flags.auth_token_ttl.filter(|seconds| *seconds > 0).unwrap_or(TOKEN_TTL_SECONDS);
+    let cost = if BCRYPT_COSTS.contains(&flags.bcrypt_cost) { flags.bcrypt_cost } else { BCRYPT_COST };
+    let ttl_seconds = if flags.auth_token_ttl > 0 { flags.auth_token_ttl } else { TOKEN_TTL_SECONDS };
     Ok(AuthSettings {
-        bcrypt_cost: cost.filter(|cost| BCRYPT_COSTS.contains(cost)).unwrap_or(BCRYPT_COST),
+        bcrypt_cost: u32::try_from(cost).expect("at most 31"),
         token_ttl: Duration::from_secs(ttl_seconds),
-        tokens: flags.auth_token.as_deref().map_or(Ok(TokenKind::Simple), tokens)?,
-        rechecks_watchers: flags.auth_recheck_watchers == Some(true),
-        certificates_name_users: flags.tls.client_cert_auth == Some(true),
+        tokens: tokens(&flags.auth_token)?,
+        rechecks_watchers: flags.auth_recheck_watchers,
+        certificates_name_users: flags.tls.client_cert_auth,
     })
 }
 
@@ -135,7 +132,7 @@ mod tests {
             ("jwt,a=b=c", Err("an option is not of the form name=value")),
             ("simple,", Err("an option is not of the form name=value")),
             ("jwt,ttl=1s,ttl=2s", Err("option ttl is given twice")),
-            ("jwt,ttl=soon", Err("ttl: parse error")),
+            ("jwt,ttl=soon", Err("ttl: parse error; write a time such as 500ms, 5s or 1m30s")),
             ("paseto", Err("unknown token type paseto")),
         ] {
             let wanted = wanted.map_err(|reason| InvalidAuthOptions(reason.to_owned()));

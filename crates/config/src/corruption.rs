@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use super::flags::{Flags, is_gate_on};
 
-/// etcd's.
-const COMPACTION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-
 /// The checks that are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptionChecks {
@@ -25,14 +22,14 @@ pub struct InvalidInterval;
 
 /// The checks of a command line.
 pub fn of(flags: &Flags) -> Result<CorruptionChecks, InvalidInterval> {
-    let compaction_interval = flags.compact_hash_check_time.unwrap_or(COMPACTION_CHECK_INTERVAL);
+    let compaction_interval = flags.compact_hash_check_time;
     if compaction_interval.is_zero() {
         return Err(InvalidInterval);
     }
     let gates = flags.feature_gates.as_deref().unwrap_or_default();
     Ok(CorruptionChecks {
         at_start: is_gate_on(gates, "InitialCorruptCheck"),
-        interval: flags.corrupt_check_time.filter(|interval| !interval.is_zero()),
+        interval: Some(flags.corrupt_check_time).filter(|interval| !interval.is_zero()),
         compaction_interval: is_gate_on(gates, "CompactHashCheck").then_some(compaction_interval),
     })
 }

@@ -6,12 +6,6 @@ use std::time::Duration;
 use super::flags::{DiscoveryFallback, Flags};
 use super::tls::{KeyPair, PortTls};
 
-/// These four are etcd's.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-const KEEPALIVE_TIME: Duration = Duration::from_secs(2);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(6);
-
 /// Who is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discovery {
@@ -62,7 +56,7 @@ impl Discovery {
     /// None if the flags name the cluster themselves.
     pub fn from_flags(flags: &Flags) -> Result<Option<Discovery>, DiscoverySettingsError> {
         let given = &flags.discovery;
-        if given.discovery_fallback == Some(DiscoveryFallback::Proxy) {
+        if given.discovery_fallback == DiscoveryFallback::Proxy {
             return Err(DiscoverySettingsError::Proxy);
         }
         let token = some(&given.discovery_token);
@@ -82,18 +76,17 @@ impl Discovery {
             (Some(_), true) | (None, false) => return Err(DiscoverySettingsError::Half),
         };
         let tls = tls(flags);
-        let is_secure = tls.own.is_some()
-            || tls.trusted_ca_file.is_some()
-            || given.discovery_insecure_transport == Some(false);
+        let is_secure =
+            tls.own.is_some() || tls.trusted_ca_file.is_some() || !given.discovery_insecure_transport;
         let user = some(&given.discovery_user)
             .map(|name| (name, given.discovery_password.clone().unwrap_or_default()));
         Ok(Some(Discovery::Cluster(Box::new(DiscoveryCluster {
             endpoints,
             token,
-            dial_timeout: given.discovery_dial_timeout.unwrap_or(DIAL_TIMEOUT),
-            request_timeout: given.discovery_request_timeout.unwrap_or(REQUEST_TIMEOUT),
-            keepalive_time: given.discovery_keepalive_time.unwrap_or(KEEPALIVE_TIME),
-            keepalive_timeout: given.discovery_keepalive_timeout.unwrap_or(KEEPALIVE_TIMEOUT),
+            dial_timeout: given.discovery_dial_timeout,
+            request_timeout: given.discovery_request_timeout,
+            keepalive_time: given.discovery_keepalive_time,
+            keepalive_timeout: given.discovery_keepalive_timeout,
             tls,
             is_secure,
             user,
@@ -107,7 +100,7 @@ fn tls(flags: &Flags) -> PortTls {
         own: KeyPair::from_flags(&given.discovery_cert, &given.discovery_key),
         trusted_ca_file: some(&given.discovery_cacert).map(PathBuf::from),
         // Its own certificate or another: none is compared.
-        is_self_signed: given.discovery_insecure_skip_tls_verify == Some(true),
+        is_self_signed: given.discovery_insecure_skip_tls_verify,
         ..PortTls::default()
     }
 }
@@ -169,7 +162,7 @@ mod tests {
         assert_eq!(cluster.user, Some(("u".to_owned(), "p".to_owned())));
         assert_eq!(
             (cluster.dial_timeout, cluster.request_timeout),
-            (Duration::from_secs(1), REQUEST_TIMEOUT)
+            (Duration::from_secs(1), Duration::from_secs(5))
         );
     }
 }

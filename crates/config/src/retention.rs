@@ -39,10 +39,10 @@ fn reason(text: &str) -> String {
 
 impl Retention {
     /// Of the values of the flags, where they were given. None keeps everything.
-    pub fn parse(mode: Option<&str>, retention: Option<&str>) -> Result<Option<Retention>, RetentionError> {
-        let text = retention.filter(|text| !text.is_empty()).unwrap_or("0");
+    pub fn parse(mode: &str, retention: &str) -> Result<Option<Retention>, RetentionError> {
+        let text = if retention.is_empty() { "0" } else { retention };
         let number = text.parse::<u64>().ok();
-        let retention = match (mode.unwrap_or("periodic"), number) {
+        let retention = match (mode, number) {
             ("periodic", Some(hours)) => Retention::Period(Duration::from_secs(hours.saturating_mul(3600))),
             ("periodic", None) => {
                 let period = duration(text).map_err(|_| RetentionError::Retention(text.to_owned()))?;
@@ -72,42 +72,33 @@ mod tests {
         let minutes = |minutes: u64| Ok(Some(Retention::Period(Duration::from_secs(60 * minutes))));
         let refused = |text: &str| Err(text.to_owned());
         for (mode, retention, wanted) in [
-            (None, None, Ok(None)),
-            (None, Some("0"), Ok(None)),
-            (None, Some(""), Ok(None)),
-            (Some("revision"), Some("0"), Ok(None)),
-            (None, Some("1"), minutes(60)),
-            (Some("periodic"), Some("10m"), minutes(10)),
-            (Some("periodic"), Some("72h"), minutes(72 * 60)),
-            (Some("revision"), Some("1000"), Ok(Some(Retention::Revisions(1000)))),
-            (Some("revision"), Some("5000000000"), Ok(Some(Retention::Revisions(5_000_000_000)))),
+            ("periodic", "0", Ok(None)),
+            ("periodic", "", Ok(None)),
+            ("revision", "0", Ok(None)),
+            ("periodic", "1", minutes(60)),
+            ("periodic", "10m", minutes(10)),
+            ("periodic", "72h", minutes(72 * 60)),
+            ("revision", "1000", Ok(Some(Retention::Revisions(1000)))),
+            ("revision", "5000000000", Ok(Some(Retention::Revisions(5_000_000_000)))),
+            ("revision", "x", refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
             (
-                Some("revision"),
-                Some("x"),
-                refused("error parsing CompactionRetention: time: invalid duration \"x\""),
-            ),
-            (
-                None,
-                Some("-1"),
+                "periodic",
+                "-1",
                 refused("error parsing CompactionRetention: time: missing unit in duration \"-1\""),
             ),
             (
-                Some("revision"),
-                Some("0.5"),
+                "revision",
+                "0.5",
                 refused("error parsing CompactionRetention: time: missing unit in duration \"0.5\""),
             ),
             (
-                None,
-                Some("1x"),
+                "periodic",
+                "1x",
                 refused("error parsing CompactionRetention: time: unknown unit \"x\" in duration \"1x\""),
             ),
-            (Some("foo"), None, refused("unknown auto-compaction-mode \"foo\"")),
-            (None, Some("x"), refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
-            (
-                Some("revision"),
-                Some("10m"),
-                refused("--auto-compaction-retention=\"10m\" is no number of revisions"),
-            ),
+            ("foo", "0", refused("unknown auto-compaction-mode \"foo\"")),
+            ("periodic", "x", refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
+            ("revision", "10m", refused("--auto-compaction-retention=\"10m\" is no number of revisions")),
         ] {
             let read = Retention::parse(mode, retention).map_err(|error| error.to_string());
             assert_eq!(read, wanted, "{mode:?} {retention:?}");

@@ -74,9 +74,15 @@ pub enum TlsSettingsError {
     ClientUrl(String),
     #[error("client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url")]
     MetricsUrl,
-    #[error("cannot listen on TLS for {0}: KeyFile and CertFile are not presented")]
+    #[error(
+        "cannot listen on TLS for {0}: KeyFile and CertFile are not presented; set --peer-cert-file and \
+         --peer-key-file, or write http"
+    )]
     PeerUrl(String),
-    #[error("KeyFile and CertFile must both be present[key: {key}, cert: {certificate}]")]
+    #[error(
+        "KeyFile and CertFile must both be present[key: {key}, cert: {certificate}]: set both flags, or \
+         neither"
+    )]
     Pair { key: String, certificate: String },
     #[error(
         "ClientKeyFile and ClientCertFile must both be present or both absent: key: {key}, cert: {certificate}]"
@@ -134,7 +140,7 @@ impl TlsSettings {
         for (urls, port, given) in [(listened.client, &client, "client"), (listened.peer, &peer, "peer")] {
             warn_of_plain(urls, port, given);
         }
-        let years = flags.self_signed_cert_validity.unwrap_or(1);
+        let years = flags.self_signed_cert_validity;
         let settings = TlsSettings {
             client: if is_client_used { Some(client) } else { None },
             peer: if wants_peer { Some(peer) } else { None },
@@ -207,7 +213,7 @@ fn client_port(flags: &TlsFlags) -> PortTls {
         is_self_signed: is_self_signed("client", flags.auto_tls, shown.as_ref()),
         shown,
         own: KeyPair::from_flags(&flags.client_cert_file, &flags.client_key_file),
-        requires_certificate: flags.client_cert_auth == Some(true) || trusted_ca_file.is_some(),
+        requires_certificate: flags.client_cert_auth || trusted_ca_file.is_some(),
         trusted_ca_file,
         crl_file: file(&flags.client_crl_file),
         allowed_common_names: list(&flags.client_cert_allowed_cn),
@@ -224,22 +230,22 @@ fn peer_port(flags: &TlsFlags) -> PortTls {
         is_self_signed: is_self_signed("peer", flags.peer_auto_tls, shown.as_ref()),
         shown,
         own: KeyPair::from_flags(&flags.peer_client_cert_file, &flags.peer_client_key_file),
-        requires_certificate: flags.peer_client_cert_auth == Some(true) || trusted_ca_file.is_some(),
+        requires_certificate: flags.peer_client_cert_auth || trusted_ca_file.is_some(),
         trusted_ca_file,
         crl_file: file(&flags.peer_crl_file),
         allowed_common_names: list(&flags.peer_cert_allowed_cn),
         allowed_hostnames: list(&flags.peer_cert_allowed_hostname),
-        compares_address: flags.peer_skip_client_san_verification != Some(true),
+        compares_address: !flags.peer_skip_client_san_verification,
         protocol: Protocol::default(),
     }
 }
 
 /// A given certificate goes before a self-made one, as in etcd.
-fn is_self_signed(port: &str, auto: Option<bool>, given: Option<&KeyPair>) -> bool {
-    if auto == Some(true) && given.is_some() {
+fn is_self_signed(port: &str, auto: bool, given: Option<&KeyPair>) -> bool {
+    if auto && given.is_some() {
         tracing::warn!(port, "ignoring auto TLS since certs given");
     }
-    auto == Some(true) && given.is_none()
+    auto && given.is_none()
 }
 
 fn warn_of_plain(urls: &Urls, tls: &PortTls, port: &str) {
@@ -272,7 +278,7 @@ fn list(text: &Option<String>) -> Vec<String> {
 }
 
 fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
-    let named = |text: &Option<String>| match text.as_deref().unwrap_or_default() {
+    let named = |text: &str| match text {
         "" => Ok(None),
         "TLS1.2" => Ok(Some(2)),
         "TLS1.3" => Ok(Some(3)),

@@ -3,10 +3,6 @@
 use super::flags::TraceFlags;
 use telemetry::traces::TraceSettings;
 
-/// etcd's; where a collector on the same machine listens.
-const ADDRESS: &str = "localhost:4317";
-/// etcd's, so that queries over its traces find these.
-const SERVICE_NAME: &str = "etcd";
 const MILLION: i64 = 1_000_000;
 
 /// In etcd's words.
@@ -22,20 +18,19 @@ pub enum InvalidTraces {
 
 /// The traces of a command line, if they are on. What is said about traces that are off is not looked at.
 pub fn of(flags: &TraceFlags) -> Result<Option<TraceSettings>, InvalidTraces> {
-    if !flags.enable_distributed_tracing.unwrap_or(false) {
+    if !flags.enable_distributed_tracing {
         return Ok(None);
     }
-    let per_million = flags.distributed_tracing_sampling_rate.unwrap_or(0);
+    let per_million = flags.distributed_tracing_sampling_rate;
     if per_million < 0 {
         return Err(InvalidTraces::Negative);
     }
     if per_million > MILLION {
         return Err(InvalidTraces::TooMany);
     }
-    let text = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
     Ok(Some(TraceSettings {
-        address: text(&flags.distributed_tracing_address, ADDRESS),
-        service_name: text(&flags.distributed_tracing_service_name, SERVICE_NAME),
+        address: flags.distributed_tracing_address.clone(),
+        service_name: flags.distributed_tracing_service_name.clone(),
         instance_id: flags.distributed_tracing_instance_id.clone().filter(|id| !id.is_empty()),
         sampled: per_million as f64 / MILLION as f64,
     }))
@@ -44,15 +39,17 @@ pub fn of(flags: &TraceFlags) -> Result<Option<TraceSettings>, InvalidTraces> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::{ParsedFlags, parse};
 
     #[test]
     fn a_rate_is_refused_in_etcds_words_and_only_if_traces_are_on() {
         let rate = |enabled, rate| {
-            of(&TraceFlags {
-                enable_distributed_tracing: Some(enabled),
-                distributed_tracing_sampling_rate: Some(rate),
-                ..TraceFlags::default()
-            })
+            let line = [
+                format!("--enable-distributed-tracing={enabled}"),
+                format!("--distributed-tracing-sampling-rate={rate}"),
+            ];
+            let Ok(ParsedFlags::Flags(flags, _)) = parse(line.map(Into::into), []) else { panic!("{rate}") };
+            of(&flags.traces)
         };
         for (given, wanted) in [
             (

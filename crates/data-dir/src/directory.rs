@@ -33,7 +33,11 @@ pub struct Directory {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("{} is a data directory of etcd; kv-server needs another one", .0.display())]
+    #[error(
+        "{} is a data directory of etcd; kv-server needs another one: choose another --data-dir, and fill it \
+         with `kv-server import`",
+        .0.display()
+    )]
     Etcd(PathBuf),
     #[error(
         "data directory {} is locked by another process: each member needs a separate --data-dir; \
@@ -41,7 +45,10 @@ pub enum DirectoryError {
         .0.display()
     )]
     Locked(PathBuf),
-    #[error("log directory {} is locked by another process", .0.display())]
+    #[error(
+        "log directory {} is locked by another process: each member needs a separate --wal-dir",
+        .0.display()
+    )]
     LogLocked(PathBuf),
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },

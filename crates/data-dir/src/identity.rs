@@ -54,9 +54,12 @@ pub struct FirstMember {
 pub enum IdentityError {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} holds no identity", path.display())]
+    #[error("{} holds no identity: restore the file from a copy, or replace the member", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
-    #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
+    #[error(
+        "{} has format {found}, this program reads format {FORMAT}: start the version that wrote it",
+        path.display()
+    )]
     Format { path: PathBuf, found: u32 },
 }
 

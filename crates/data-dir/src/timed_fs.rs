@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use wal::{File, Fs, RealFile, RealFs};
@@ -82,7 +83,10 @@ impl File for TimedFile {
     fn sync_data(&self) -> io::Result<()> {
         let began = Instant::now();
         self.file.sync_data()?;
-        self.metrics.disk.wal_sync_seconds.observe(began.elapsed().as_secs_f64());
+        let took = began.elapsed();
+        self.metrics.disk.wal_sync_seconds.observe(took.as_secs_f64());
+        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.metrics.sync_slowest_us.fetch_max(microseconds, Ordering::Relaxed);
         Ok(())
     }
 

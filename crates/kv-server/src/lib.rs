@@ -33,8 +33,9 @@ mod node_parts; // what a member consists of, configured
 
 mod node; // one member from start to end
 
+use std::error::Error;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use api::version;
@@ -123,9 +124,33 @@ pub fn run(
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Plain text and not a log line: it is for the user of the command line.
-            let _unwritten = writeln!(std::io::stderr(), "kv-server: {}", visible(&causes(&error)));
+            let (text, advice) = (causes(&error), advice(&error));
+            let _unwritten = writeln!(std::io::stderr(), "kv-server: {}{advice}", visible(&text));
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// What to change where the system refused something.
+fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    let mut chain = std::iter::successors(Some(error), |&error| error.source());
+    match chain.find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind) {
+        Some(io::ErrorKind::AddrNotAvailable) => {
+            ": write an address of this host, or 0.0.0.0 for all of them"
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            ": let the user of kv-server do it (owner and mode of the file and its directories), or choose \
+             another place"
+        }
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            ": free space on this disk, or move the directory to a larger one"
+        }
+        Some(io::ErrorKind::ReadOnlyFilesystem) => ": mount it for writing, or choose another place",
+        Some(io::ErrorKind::NotFound) => ": correct the path, or make its directory",
+        Some(io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => {
+            ": a file is in the place of a directory; move it away, or choose another place"
+        }
+        _ => "",
     }
 }
 
@@ -135,13 +160,12 @@ fn try_run(
 ) -> Result<(), RunError> {
     let (flags, notices) = match flags::parse(arguments, environment)? {
         ParsedFlags::Flags(flags, notices) => (flags, notices),
-        ParsedFlags::Help(text) => {
-            say(&text);
-            say(&tools::command_line::list());
+        ParsedFlags::Help { is_all } => {
+            say(&tools::command_line::help(is_all));
             return Ok(());
         }
     };
-    if flags.version == Some(true) {
+    if flags.version {
         say(&version_text());
         return Ok(());
     }
@@ -216,4 +240,21 @@ fn version_text() -> String {
         version::OWN,
         version::ETCD,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_ends_with_what_to_change() {
+        for (kind, wanted) in [
+            (io::ErrorKind::StorageFull, "free space on this disk"),
+            (io::ErrorKind::PermissionDenied, "let the user of kv-server do it"),
+            (io::ErrorKind::ReadOnlyFilesystem, "mount it for writing"),
+        ] {
+            let error = RunError::Node(NodeError::Runtime(kind.into()));
+            assert!(advice(&error).contains(wanted), "{kind}: {}", advice(&error));
+        }
+    }
 }

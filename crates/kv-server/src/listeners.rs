@@ -74,7 +74,7 @@ pub fn http(
     certificates: ShownAddress,
 ) -> Http {
     let features = settings.feature_gates.clone();
-    let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates);
+    let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
     let limits = &member.limits;
     let gateway = settings.enable_grpc_gateway.then(|| {
@@ -82,7 +82,7 @@ pub fn http(
         let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
         Gateway::new(limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
     });
-    let status = StatusSource::new(Arc::clone(member), leases.table().clone());
+    let status = StatusSource::new(Arc::clone(member), leases.table().clone(), certificates);
     Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
 }
 

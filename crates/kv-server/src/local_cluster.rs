@@ -13,8 +13,8 @@
 use std::path::{Path, PathBuf};
 
 use config::Flags;
+use config::Urls;
 use config::{Settings, SettingsError};
-use config::{UrlError, Urls};
 use data_dir::{Directory, DirectoryError};
 
 /// Five slots are as many as fit between the ports that etcd's own examples use.
@@ -47,17 +47,17 @@ pub fn take_slot(flags: &Flags, members: u64) -> Result<(Settings, Directory), L
 }
 
 fn check(flags: &Flags, members: u64) -> Result<usize, SettingsError> {
-    let given = [
-        ("name", flags.name.is_some()),
-        ("wal-dir", flags.wal_dir.is_some()),
-        ("listen-client-urls", flags.listen_client_urls.is_some()),
-        ("advertise-client-urls", flags.advertise_client_urls.is_some()),
-        ("listen-peer-urls", flags.listen_peer_urls.is_some()),
-        ("initial-advertise-peer-urls", flags.initial_advertise_peer_urls.is_some()),
-        ("initial-cluster", flags.initial_cluster.is_some()),
-        ("initial-cluster-state", flags.initial_cluster_state.is_some()),
+    let chosen = [
+        "name",
+        "wal-dir",
+        "listen-client-urls",
+        "advertise-client-urls",
+        "listen-peer-urls",
+        "initial-advertise-peer-urls",
+        "initial-cluster",
+        "initial-cluster-state",
     ];
-    if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
+    if let Some(name) = chosen.iter().find(|name| flags.is_given(name)) {
         return Err(SettingsError::LocalCluster(name));
     }
     match members {
@@ -72,27 +72,27 @@ fn name(slot: usize) -> String {
     format!("m{}", slot + 1)
 }
 
-fn urls(port: u16) -> Result<Urls, UrlError> {
-    Urls::parse(&format!("http://127.0.0.1:{port}"))
+fn urls(port: u16) -> Urls {
+    Urls::parse(&format!("http://127.0.0.1:{port}")).expect("an address and a port are a URL")
 }
 
 /// The flags of this slot, as a user would give them.
 fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flags {
-    let client = urls(PORTS[slot]).ok();
-    let peer = urls(PORTS[slot] + 1).ok();
+    let (client, peer) = (urls(PORTS[slot]), urls(PORTS[slot] + 1));
     let cluster: Vec<String> = PORTS[..members]
         .iter()
         .enumerate()
         .map(|(slot, port)| format!("{}=http://127.0.0.1:{}", name(slot), port + 1))
         .collect();
     Flags {
-        name: Some(name(slot)),
+        name: name(slot),
         data_dir: Some(parent.join(name(slot)).to_string_lossy().into_owned()),
         listen_client_urls: client.clone(),
         advertise_client_urls: client,
         listen_peer_urls: peer.clone(),
         initial_advertise_peer_urls: peer,
         initial_cluster: Some(cluster.join(",")),
+        given: vec!["name".to_owned()],
         ..flags.clone()
     }
 }

@@ -140,6 +140,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let mut established = bootstrap::establish(&settings, &directory, fs.clone(), ask, running)?;
     let company = bootstrap::company(&settings, &established, &directory)?;
     let opened = open_fitting_store(&directory, &established, company)?;
+    recovered(&established, &opened);
     if company == Company::Forced {
         established = bootstrap::force_alone(established, &directory, fs)?;
     }
@@ -218,6 +219,7 @@ fn announce(settings: &Settings, directory: &Directory) {
         quota_backend_bytes = settings.limits.quota_bytes,
         snapshot_count = settings.snapshot_count,
         snapshot_catchup_entries = settings.snapshot_catch_up_entries,
+        warnings_explained_in = "docs/operate/troubleshoot.md",
         "starting a kv-server member"
     );
 }
@@ -228,6 +230,26 @@ struct MemberData {
     established: MemberStart,
     opened: OpenedStore,
     company: Company,
+}
+
+/// What was found on the disk.
+fn recovered(established: &MemberStart, opened: &OpenedStore) {
+    let MemberStart { identity, recovery, .. } = established;
+    let is_first = opened.is_empty() && recovery.last == LogPosition::default();
+    let message = if is_first { "starting local member" } else { "restarting local member" };
+    tracing::info!(
+        cluster_id = format!("{:x}", identity.cluster_id),
+        local_member_id = format!("{:x}", identity.member_id),
+        log_first_index = recovery.start.index.0,
+        log_last_index = recovery.last.index.0,
+        log_last_term = recovery.last.term.0,
+        log_torn_bytes = recovery.torn_bytes,
+        store_applied_index = opened.store.applied().index.0,
+        store_revision = opened.store.revision(),
+        store_compact_revision = opened.store.compact_revision(),
+        store_bytes = opened.store.size().allocated,
+        message
+    );
 }
 
 /// How this member and the others reach each other.

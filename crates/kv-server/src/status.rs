@@ -1,29 +1,43 @@
 //! One JSON document of a member, for its status page and for `kv-server top`.
 //!
-//! * A member describes itself and what it knows of the others. It asks no other member.
+//! * A member describes itself and what it knows of the others. It asks the others for their documents when
+//!   the page of the whole cluster is looked at.
 //! * Figures that grow are since the start: who reads two documents has rates and percentiles of the time
 //!   between them.
 //! * One document is made in a second at most, however many readers there are.
-//! * It is bounded: 64 members and alarms, texts of 128 characters, and the entries of `--metrics-top`.
+//! * It is bounded: 64 members and alarms, texts of 128 characters, 50 slow calls, and the entries of
+//!   `--metrics-top`.
+//! * Every 5 seconds its figures are kept, for plots of the last 10 minutes and 6 hours: 16 KiB in all.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::etcdserverpb::AlarmType;
 use bytes::Bytes;
+use futures_util::future::join_all;
+use parking_lot as sync;
 use raft_node::{Role, Status};
+use serde::Serialize;
 use state_machine::LeaseTable;
 use tokio::sync::Mutex;
+use tokio::time::MissedTickBehavior;
 
 use crate::member::Member;
 use api::version;
+use telemetry::health;
+use telemetry::history::{self, History};
 use telemetry::metrics::{cpu_seconds, resident_bytes};
 use telemetry::status::*;
+use transport::tls::ShownAddress;
 
 /// Readers within this time get the same document.
 const KEPT: Duration = Duration::from_secs(1);
 /// The driver answers in microseconds, unless its turn is long.
 const PROGRESS_WITHIN: Duration = Duration::from_millis(200);
+/// Of another member: all members and methods take less.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 /// Members and alarms that are listed.
 const LISTED_MAX: usize = 64;
 /// Characters of a name.
@@ -33,35 +47,87 @@ const NAME_MAX: usize = 128;
 #[derive(Clone)]
 pub(crate) struct StatusSource(Arc<StatusShared>);
 
+/// JSON, and when it was made.
+type Kept = Option<(Instant, Bytes)>;
+
 struct StatusShared {
     member: Arc<Member>,
     leases: LeaseTable,
+    certificates: ShownAddress,
     started: Instant,
-    made: Mutex<Option<(Instant, Bytes)>>,
+    made: Mutex<Kept>,
+    of_others: Mutex<Kept>,
+    history: sync::Mutex<History>,
+    /// Since when other members have not answered.
+    down: sync::Mutex<HashMap<u64, Instant>>,
 }
 
 impl StatusSource {
-    pub fn new(member: Arc<Member>, leases: LeaseTable) -> StatusSource {
-        StatusSource(Arc::new(StatusShared {
+    /// To be called inside the runtime: figures are kept from now on, until the last clone is dropped.
+    pub fn new(member: Arc<Member>, leases: LeaseTable, certificates: ShownAddress) -> StatusSource {
+        let shared = Arc::new(StatusShared {
             member,
             leases,
+            certificates,
             started: Instant::now(),
-            made: Mutex::new(None),
-        }))
+            made: Mutex::default(),
+            of_others: Mutex::default(),
+            history: sync::Mutex::default(),
+            down: sync::Mutex::default(),
+        });
+        tokio::spawn(follow(Arc::downgrade(&shared)));
+        let own = Arc::downgrade(&shared);
+        shared.member.reach.serve_figures(Box::new(move || {
+            let own = own.clone();
+            Box::pin(async move { Some(StatusSource(own.upgrade()?).json().await) })
+        }));
+        StatusSource(shared)
+    }
+
+    /// The figures of the last hours, as JSON.
+    pub fn history(&self) -> String {
+        self.0.history.lock().json().to_string()
     }
 
     /// The document as JSON, at most a second old. One reader makes it, the others wait for it.
     pub async fn json(&self) -> Bytes {
-        let mut made = self.0.made.lock().await;
-        if let Some((at, json)) = &*made
-            && at.elapsed() < KEPT
-        {
-            return json.clone();
-        }
-        let document = self.0.document().await;
-        let json: Bytes = serde_json::to_vec(&document).expect("strings and numbers are JSON").into();
-        *made = Some((Instant::now(), json.clone()));
-        json
+        kept(&self.0.made, async { json(&self.0.document().await) }).await
+    }
+
+    /// The documents of the other members by their ids, null of those that do not answer; at most a second
+    /// old.
+    pub async fn of_others(&self) -> Bytes {
+        kept(&self.0.of_others, async { json(&self.0.documents_of_others().await) }).await
+    }
+
+    /// What is right or wrong, in a sentence.
+    pub async fn health(&self) -> String {
+        let document = serde_json::from_slice::<Document>(&self.json().await);
+        document.map(|document| document.health.text).unwrap_or_default()
+    }
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("strings and numbers are JSON").into()
+}
+
+async fn kept(place: &Mutex<Kept>, make: impl Future<Output = Bytes>) -> Bytes {
+    let mut place = place.lock().await;
+    match &*place {
+        Some((at, json)) if at.elapsed() < KEPT => json.clone(),
+        _ => place.insert((Instant::now(), make.await)).1.clone(),
+    }
+}
+
+async fn follow(shared: Weak<StatusShared>) {
+    let mut turns = tokio::time::interval(Duration::from_secs(history::EVERY_S));
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        let Some(shared) = shared.upgrade() else { return };
+        let document = shared.document().await;
+        let slowest = shared.member.metrics.sync_slowest_us.swap(0, Ordering::Relaxed);
+        shared.history.lock().push(&document, slowest);
     }
 }
 
@@ -89,7 +155,12 @@ impl StatusShared {
         let (watch, admission) = (member.watching.stats(), &member.admission);
         let reads = [admission.turns.gauges(), admission.hashes.gauges()];
         let waiting = admission.answers.gauges().1 + admission.places.gauges().1;
-        Document {
+        let (elections_hour, syncs, quota_full_s) = {
+            let history = self.history.lock();
+            let full = history.full_in_s(unsigned(member.limits.quota_bytes));
+            (history.elections_hour(), history.slowest_syncs_us().collect::<Vec<_>>(), full)
+        };
+        let mut document = Document {
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             version: version::OWN.to_owned(),
             etcd_version: version::ETCD.to_owned(),
@@ -122,7 +193,47 @@ impl StatusShared {
                 commands_waiting: admission.commands.gauges().1 as u64,
             },
             top: member.usage.as_ref().map(|usage| usage.rows()),
+            elections_hour,
+            sync_slowest_us: syncs.iter().max().copied().unwrap_or_default(),
+            syncs_slow: syncs.iter().filter(|took| **took > health::SYNC_US).count() as u64,
+            quota_full_s,
+            certificates: self.certificates(),
+            slow_calls: member.metrics.calls.slow_calls(),
+            health: Health::default(),
+        };
+        document.health = health::of(&document);
+        document
+    }
+
+    fn certificates(&self) -> Vec<CertificateEnd> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let end = |(port, end): (&str, i64)| CertificateEnd { port: port.to_owned(), ends_s: end - now };
+        self.certificates.ends().into_iter().map(end).collect()
+    }
+
+    /// How long a member has not been linked.
+    fn down_s(&self, id: u64, is_linked: bool) -> Option<u64> {
+        let mut down = self.down.lock();
+        if is_linked {
+            down.remove(&id);
+            return None;
         }
+        // Members that were removed.
+        down.retain(|id, _| self.member.roster.members().iter().any(|member| member.id == *id));
+        Some(down.entry(id).or_insert_with(Instant::now).elapsed().as_secs())
+    }
+
+    async fn documents_of_others(&self) -> HashMap<String, Option<Document>> {
+        let others = self.member.roster.others();
+        let asked = others.iter().take(LISTED_MAX).map(|other| async {
+            let answer = self.member.reach.ask_figures(other.id).await;
+            let document = answer.filter(|json| json.len() <= DOCUMENT_BYTES_MAX);
+            let document = document.and_then(|json| serde_json::from_slice::<Document>(&json).ok());
+            // Each member shows names at its own port alone, to those who may read there.
+            (hex(other.id), document.map(|document| Document { top: None, ..document }))
+        });
+        join_all(asked).await.into_iter().collect()
     }
 
     async fn members(&self, status: &Status) -> Vec<MemberStatus> {
@@ -140,6 +251,7 @@ impl StatusShared {
                 is_leader: status.leader == Some(one.id),
                 is_learner: one.is_learner,
                 linked_s: linked.map(|since| since.elapsed().as_secs()),
+                down_s: if is_self { None } else { self.down_s(one.id, linked.is_some()) },
                 lag: None,
             });
         }

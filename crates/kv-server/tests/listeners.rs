@@ -135,6 +135,41 @@ fn figures(port: u16) -> serde_json::Value {
     serde_json::from_str(&body).unwrap()
 }
 
+#[test]
+fn any_member_shows_the_figures_of_all_and_since_when_one_does_not_answer() {
+    let mut cluster = Cluster::new(3);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.start();
+    let others =
+        || -> serde_json::Value { serde_json::from_str(&ask(port, "GET /ui/cluster.json").1).unwrap() };
+    let until = |is_so: &dyn Fn(&serde_json::Value, &serde_json::Value) -> bool| {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let (own, others) = (figures(port), others());
+            if is_so(&own, &others) {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "{own}\n{others}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    until(&|_, others| {
+        let mut names: Vec<&str> =
+            others.as_object().unwrap().values().filter_map(|it| it["name"].as_str()).collect();
+        names.sort_unstable();
+        names == ["m1", "m2"]
+    });
+    cluster.members[2].kill();
+    until(&|own, others| {
+        let is_down =
+            own["members"].as_array().unwrap().iter().any(|it| it["name"] == "m2" && it["down_s"].is_u64());
+        let text = own["health"]["text"].as_str().unwrap();
+        let is_said = text.contains("m2") && text.contains("not answer; one more loss stops the cluster");
+        is_down && is_said && others.as_object().unwrap().values().any(serde_json::Value::is_null)
+    });
+}
+
 #[tokio::test]
 async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
     let mut cluster = Cluster::new(1);
@@ -167,6 +202,16 @@ async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
         assert!(std::time::Instant::now() < deadline, "{figures}");
     };
     assert_eq!(figures["top"]["clients"][0]["name"], "127.0.0.1");
+    // The sentence is in the page itself, for readers without scripts.
+    let health = figures["health"]["text"].as_str().unwrap();
+    assert!(
+        !health.is_empty() && page.contains("id=\"health\" role=\"status\">") && !page.contains(">Loading<")
+    );
+    let (_, history) = ask(port, "GET /ui/history.json");
+    let history: serde_json::Value = serde_json::from_str(&history).unwrap();
+    assert_eq!((&history["fine"]["every_s"], &history["coarse"]["every_s"]), (&5.into(), &180.into()));
+    assert_eq!(ask(port, "GET /ui/cluster.json"), ("200".to_owned(), "{}".to_owned()));
+    assert!(ask(port, "GET /ui/troubleshoot.md").1.contains("\n## Members\n"));
     assert!(figures["top"]["prefixes"][0]["keys"].as_f64().unwrap() > 0.0);
     assert_eq!((&figures["members"][0]["is_leader"], &figures["role"]), (&true.into(), &"leader".into()));
     let put =

@@ -65,6 +65,19 @@ fn bad_command_lines_end_with_one_line_and_etcds_code() {
 }
 
 #[test]
+fn a_start_says_in_some_eight_lines_what_it_found_and_serves() {
+    let mut cluster = Cluster::started(1);
+    for found in ["\"starting local member\"", "\"restarting local member\""] {
+        let said = cluster.members[0].running().said();
+        let lines = said.lines().take_while(|line| !line.contains("serving client traffic"));
+        assert!((4..=8).contains(&lines.count()) && said.contains(found), "{said}");
+        assert!(said.contains("\"log-last-index\":") && said.contains("\"store-revision\":"), "{said}");
+        cluster.members[0].kill();
+        cluster.start();
+    }
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = held.local_addr().unwrap().port();

@@ -1,6 +1,9 @@
 //! Starts that etcd refuses: this server refuses them with the same exit code, and says why in the same
 //! words.
 //!
+//! The usual mistakes are in `start_errors/mistakes.txt`: each line ends with what to change.
+//! `UPDATE_SCRIPTS=1` writes it.
+//!
 //! `start_errors/recorded.txt` has the cases, and what etcd said to each. `RECORD=1` asks the etcd of
 //! `interop/bin` again, and writes the file.
 
@@ -57,7 +60,20 @@ fn started(program: &Path, start: &str) -> (i32, String) {
 
 fn started_with(program: &Path, start: &str) -> (i32, String) {
     let place = tempfile::tempdir().unwrap();
+    for directory in ["of-etcd/member", "of-no-member/store", "data"] {
+        std::fs::create_dir_all(place.path().join(directory)).unwrap();
+    }
+    std::fs::write(place.path().join("file"), "not a certificate").unwrap();
     let mut command = Command::new(program);
+    let start = match start.strip_prefix("descriptors=").and_then(|rest| rest.split_once(' ')) {
+        Some((limit, rest)) => {
+            let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+            command = Command::new("sh");
+            command.args(["-c", &script]).arg(program);
+            rest
+        }
+        None => start,
+    };
     command.env_clear().current_dir(place.path()).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(text) = start.strip_prefix("file ") {
@@ -101,6 +117,36 @@ fn reason(said: &str) -> String {
     };
     let plain = said.lines().find(|line| !line.is_empty() && !line.starts_with('{'));
     lines.iter().rev().find_map(of).or_else(|| plain.map(str::to_owned)).unwrap_or_default()
+}
+
+/// The head of the file, and its mistakes: what is wrong, and variables and flags.
+fn mistakes() -> (PathBuf, String, Vec<(String, String)>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/start_errors/mistakes.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = text.split_once("\n\n").unwrap();
+    let blocks = rest.split("\n\n").map(str::trim).filter(|block| !block.is_empty());
+    let of = |block: &str| {
+        let mut lines = block.lines().map(str::to_owned);
+        (lines.next().unwrap(), lines.next().unwrap().split_off(2))
+    };
+    (path, head.to_owned(), blocks.map(of).collect())
+}
+
+#[test]
+fn a_usual_mistake_ends_with_what_to_change() {
+    let (path, head, mistakes) = mistakes();
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = busy.local_addr().unwrap().port().to_string();
+    let mut text = head + "\n";
+    for (title, start) in mistakes {
+        let (code, said) = started(Path::new(common::SERVER), &start.replace("BUSY", &port));
+        let line = said.lines().find(|line| line.starts_with("kv-server: ")).unwrap_or_default();
+        text += &format!("\n{title}\n> {start}\nexit {code}: {}\n", line.replace(&port, "BUSY"));
+    }
+    if std::env::var_os("UPDATE_SCRIPTS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap());
 }
 
 #[test]

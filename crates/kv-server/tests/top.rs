@@ -90,7 +90,9 @@ async fn a_cluster_under_load_is_shown() {
     let endpoints = loaded.endpoints();
     let shown = text(&top(&["--endpoints", &endpoints, "--once"]));
     let first = shown.lines().next().unwrap();
-    assert!(first.starts_with("leader m") && first.contains("3 of 3 answer"), "{shown}");
+    // A disk that is slow here is the reason then.
+    let health = ["All 3 members answer, m", "The disk of m"];
+    assert!(health.iter().any(|it| first.starts_with(it)) && first.contains("3 of 3 answer"), "{shown}");
     assert!(shown.contains("\nno alarms · store "), "{shown}");
     for member in ["m0", "m1", "m2"] {
         let cells = row(&shown, "Members", member);
@@ -185,7 +187,7 @@ fn figures_are_read_inside_tls() {
     cluster.start();
     let endpoint = format!("127.0.0.1:{port}");
     let shown = text(&top(&["--endpoints", &endpoint, "--insecure-skip-tls-verify", "--interval", "1s"]));
-    assert!(shown.starts_with("leader m0"), "{shown}");
+    assert!(shown.lines().next().unwrap().contains(" · term "), "{shown}");
     let secure = format!("https://{endpoint}");
     let refused = top(&["--endpoints", &secure, "--cacert", "/etc/hostname", "--interval", "1s"]);
     assert!(!refused.status.success(), "{refused:?}");
@@ -214,7 +216,7 @@ fn screenshots(endpoints: &str) {
         ]);
         let shown = text(&shown);
         assert_eq!(shown.lines().count(), rows, "{shown}");
-        assert!(shown.contains("\u{1b}[32mleader m"), "{shown:?}");
+        assert!(shown.contains("\u{1b}[32mno alarms"), "{shown:?}");
         let image = svg(&shown, columns, rows);
         assert!(!image.contains(|it: char| it.is_control() && it != '\n'), "{image:?}");
         std::fs::write(folder.join(format!("top-{name}.svg")), image).unwrap();

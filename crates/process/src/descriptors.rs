@@ -38,7 +38,10 @@ pub struct Descriptors {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}")]
+#[error(
+    "the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
+     LimitNOFILE of its unit"
+)]
 pub struct TooFew {
     limit: u64,
 }
@@ -50,7 +53,7 @@ impl Descriptors {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let shares = Descriptors::divide(limit, peers_max)?;
         let Descriptors { files, peers, clients, .. } = shares;
-        tracing::info!(
+        tracing::debug!(
             limit,
             block_files = files,
             peer_connections = peers,

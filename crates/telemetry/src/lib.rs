@@ -8,3 +8,6 @@ pub mod metrics; // Prometheus metrics
 pub mod usage; // the largest clients and key prefixes
 
 pub mod status; // one document of all figures
+
+pub mod health; // what is wrong, in a sentence
+pub mod history; // figures of the last hours

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::CallCounts;
+use crate::metrics::{CallCounts, SlowCall};
 use crate::usage::Rows;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -31,6 +31,55 @@ pub struct Document {
     pub queues: Queues,
     /// None without `--metrics-top`.
     pub top: Option<Rows>,
+    /// Changes of the leader that this member saw in the last hour.
+    pub elections_hour: u64,
+    /// The slowest sync of the log in the last minute.
+    pub sync_slowest_us: u64,
+    /// Spans of 5 s of that minute with a sync that was too slow.
+    pub syncs_slow: u64,
+    /// When the quota is full, if the store grows as in the last hours.
+    pub quota_full_s: Option<u64>,
+    pub certificates: Vec<CertificateEnd>,
+    /// The last ones, the newest first.
+    pub slow_calls: Vec<SlowCall>,
+    pub health: Health,
+}
+
+/// What is right or wrong, as one member sees it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    pub severity: Severity,
+    /// One sentence, with the gravest reason.
+    pub text: String,
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    #[default]
+    Good,
+    Warn,
+    Bad,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Finding {
+    pub severity: Severity,
+    pub text: String,
+    pub todo: String,
+    /// A heading of docs/operate/troubleshoot.md.
+    pub see: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateEnd {
+    pub port: String,
+    /// Seconds left; negative once it has expired.
+    pub ends_s: i64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,6 +92,8 @@ pub struct MemberStatus {
     pub is_learner: bool,
     /// How long the link to it has been up. None of itself, and while it does not answer.
     pub linked_s: Option<u64>,
+    /// How long this member has had no link to it.
+    pub down_s: Option<u64>,
     /// Entries of the leader's log that it has not acknowledged. Of others, only the leader knows.
     pub lag: Option<u64>,
 }

@@ -5,10 +5,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use clap::CommandFactory;
-
 use super::accepted::{AcceptedFlag, Kind};
-use super::declarations::{Flags, shown};
+use super::declarations::{command, shown};
 use super::errors::{FlagError, Notice, successor};
 use super::tables;
 
@@ -22,11 +20,19 @@ pub struct Assignment {
     pub accepted: Option<&'static AcceptedFlag>,
 }
 
-/// The pre-pass from Go's spelling to clap's; `None` when help was asked for.
+pub enum Arguments {
+    Given(Vec<Assignment>),
+    /// Help was asked for: all of it, or not.
+    Help {
+        is_all: bool,
+    },
+}
+
+/// The pre-pass from Go's spelling to clap's.
 pub fn read_arguments(
     arguments: impl IntoIterator<Item = OsString>,
     notices: &mut Vec<Notice>,
-) -> Result<Option<Vec<Assignment>>, FlagError> {
+) -> Result<Arguments, FlagError> {
     let mut given = Vec::new();
     let mut arguments = arguments.into_iter().map(Text::of);
     while let Some(Text { shown: argument, mut is_exact }) = arguments.next() {
@@ -43,8 +49,8 @@ pub fn read_arguments(
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (body, None),
         };
-        if name == "h" || name == "help" {
-            return Ok(None);
+        if let "h" | "help" | "help-all" = name {
+            return Ok(Arguments::Help { is_all: name == "help-all" });
         }
         let kind = flag_kind(name)?;
         let (accepted, is_switch) = (kind.accepted(), kind.is_switch());
@@ -72,7 +78,7 @@ pub fn read_arguments(
     if let Some(extra) = arguments.next() {
         return Err(FlagError::Positional(extra.shown));
     }
-    Ok(Some(given))
+    Ok(Arguments::Given(given))
 }
 
 /// What was given, as far as it is UTF-8.
@@ -126,7 +132,7 @@ pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
     if let Some(accepted) = AcceptedFlag::find(name) {
         return Ok(FlagKind::Accepted(accepted));
     }
-    if let Some(argument) = Flags::command().get_arguments().find(|known| known.get_long() == Some(name)) {
+    if let Some(argument) = command().get_arguments().find(|known| known.get_long() == Some(name)) {
         // Only switches say how many values they take: none, or one.
         let is_switch = argument.get_num_args().is_some();
         return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });

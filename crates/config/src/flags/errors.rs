@@ -1,9 +1,9 @@
 //! Why a command line, an environment or a file is refused, and what is logged of those that are not.
 
-use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue};
 
 use super::accepted::AcceptedFlag;
-use super::declarations::Flags;
+use super::declarations::command;
 use super::gates;
 
 /// To be logged once there is a log.
@@ -34,17 +34,25 @@ pub enum Notice {
     },
 }
 
-/// What to write for a flag of etcd's before 3.6, to be put after its name.
+/// What to write for a flag that does not exist, to be put after its name: the successor of one of etcd's
+/// before 3.6, or the flag whose name is nearest.
 pub fn successor(name: &str) -> String {
-    let Some(rest) = name.strip_prefix("experimental-") else { return String::new() };
-    let gate = rest.replace("-enabled", "").replace('-', "");
-    let gate =
-        gates::GATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(gate.trim_start_matches("enable")));
-    if let Some((name, _)) = gate {
-        return format!("; write --feature-gates={name}=true");
+    if let Some(rest) = name.strip_prefix("experimental-") {
+        let gate = rest.replace("-enabled", "").replace('-', "");
+        let gate = gate.trim_start_matches("enable");
+        if let Some((name, _)) = gates::GATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(gate)) {
+            return format!("; write --feature-gates={name}=true");
+        }
+        let is_flag = command().get_arguments().any(|flag| flag.get_long() == Some(rest));
+        let is_known = is_flag || AcceptedFlag::find(rest).is_some();
+        return if is_known { format!("; write --{rest}") } else { String::new() };
     }
-    let is_flag = Flags::command().get_arguments().any(|flag| flag.get_long() == Some(rest));
-    if is_flag || AcceptedFlag::find(rest).is_some() { format!("; write --{rest}") } else { String::new() }
+    // clap knows what is alike.
+    let refused = command().no_binary_name(true).try_get_matches_from([format!("--{name}")]);
+    match refused.as_ref().err().and_then(|error| error.get(ContextKind::SuggestedArg)) {
+        Some(ContextValue::String(nearest)) => format!("; did you mean {nearest}?"),
+        _ => String::new(),
+    }
 }
 
 /// What to run for a subcommand that only etcd has.
@@ -52,14 +60,20 @@ fn program_of(word: &str) -> &'static str {
     match word {
         "gateway" => ": run `etcd gateway start`, of etcd, in front of the members",
         "grpc-proxy" => ": run `etcd grpc-proxy start`, of etcd, in front of the members",
-        _ => "",
+        _ => "; a flag begins with --, and kv-server --help lists the commands",
     }
+}
+
+/// What to write for an unknown flag, or where to look.
+fn instead(name: &str) -> String {
+    let nearest = successor(name);
+    if nearest.is_empty() { "; kv-server --help-all lists all flags".to_owned() } else { nearest }
 }
 
 /// A command line that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    #[error("flag provided but not defined: -{}{}", .0, successor(.0))]
+    #[error("flag provided but not defined: -{}{}", .0, instead(.0))]
     Unknown(String),
     #[error("flag needs an argument: -{0}")]
     NeedsArgument(String),

@@ -87,7 +87,9 @@ pub fn read(path: &str) -> Result<String, FlagError> {
     let opened = std::fs::File::open(path);
     let read = opened.and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
     let length = read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => FlagError::Refused(format!("open {path}: no such file or directory")),
+        std::io::ErrorKind::NotFound => {
+            FlagError::Refused(format!("open {path}: no such file or directory; correct --config-file"))
+        }
         _ => FlagError::Refused(format!("open {path}: {error}")),
     })?;
     if length as u64 > BYTES_MAX {

@@ -25,7 +25,8 @@ mod declarations; // every flag, as clap reads it
 
 mod assignments; // of the command line and the environment
 
-pub use declarations::{ClusterState, DiscoveryFallback, Flags, TlsFlags, TraceFlags, shown};
+pub(super) use declarations::{BCRYPT_COST, SNAPSHOT_CATCH_UP_ENTRIES, SNAPSHOT_COUNT, TOKEN_TTL_SECONDS};
+pub use declarations::{ClusterState, DiscoveryFallback, Flags, TlsFlags, TraceFlags, command, shown};
 pub use errors::{FlagError, Notice};
 pub use file::read as read_file;
 pub use gates::{FeatureGate, all as feature_gates, is_gate_on};
@@ -33,12 +34,12 @@ pub use gates::{FeatureGate, all as feature_gates, is_gate_on};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, FromArgMatches};
 
 use accepted::AcceptedFlag;
 use assignments::{
-    Assignment, FlagKind, VARIABLE_PREFIX, flag_kind, read_arguments, read_environment, refused,
+    Arguments, Assignment, FlagKind, VARIABLE_PREFIX, flag_kind, read_arguments, read_environment, refused,
 };
 pub(super) use values::duration;
 
@@ -46,8 +47,10 @@ pub(super) use values::duration;
 #[derive(Clone, Debug)]
 pub enum ParsedFlags {
     Flags(Box<Flags>, Vec<Notice>),
-    /// Usage text to print before a successful exit.
-    Help(String),
+    /// Usage is to be printed before a successful exit: with all flags, or with those that most starts need.
+    Help {
+        is_all: bool,
+    },
 }
 
 /// Reads arguments (without the program's name) and environment.
@@ -56,8 +59,9 @@ pub fn parse(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<ParsedFlags, FlagError> {
     let mut notices = Vec::new();
-    let Some(mut given) = read_arguments(arguments, &mut notices)? else {
-        return Ok(ParsedFlags::Help(Flags::command().render_long_help().to_string()));
+    let mut given = match read_arguments(arguments, &mut notices)? {
+        Arguments::Given(given) => given,
+        Arguments::Help { is_all } => return Ok(ParsedFlags::Help { is_all }),
     };
     let from_flags = given.len();
     read_environment(environment, &mut given, &mut notices)?;
@@ -124,13 +128,12 @@ pub fn effective(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     file: Option<&str>,
 ) -> Result<Vec<Effective>, FlagError> {
-    let mut all: BTreeMap<String, (String, ValueSource)> = Flags::command()
+    let mut all: BTreeMap<String, (String, ValueSource)> = command()
         .get_arguments()
-        .filter_map(|argument| {
-            let help = argument.get_help()?.to_string();
+        .filter_map(|flag| {
             let default =
-                help.rsplit_once("[default: ").map_or("", |(_, rest)| rest.trim_end_matches(['.', ']']));
-            Some((argument.get_long()?.to_owned(), (default.to_owned(), ValueSource::Default)))
+                flag.get_default_values().first().map_or(String::new(), |value| value.display().to_string());
+            Some((flag.get_long()?.to_owned(), (default, ValueSource::Default)))
         })
         .collect();
     let mut notices = Vec::new();
@@ -144,7 +147,9 @@ pub fn effective(
             }
         }
         None => {
-            let mut given = read_arguments(arguments, &mut notices)?.unwrap_or_default();
+            let Arguments::Given(mut given) = read_arguments(arguments, &mut notices)? else {
+                return Ok(Vec::new());
+            };
             let said = given.len();
             read_environment(environment, &mut given, &mut notices)?;
             for (at, Assignment { name, value, .. }) in given.into_iter().enumerate() {
@@ -158,12 +163,13 @@ pub fn effective(
 
 fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
     let line = given.iter().filter(|assignment| assignment.accepted.is_none_or(AcceptedFlag::has_effect));
-    let line = line.map(|assignment| match &assignment.value {
+    let words = line.clone().map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),
     });
-    let matches = Flags::command().no_binary_name(true).try_get_matches_from(line)?;
-    Ok(Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over"))
+    let matches = command().no_binary_name(true).try_get_matches_from(words)?;
+    let flags = Flags::from_arg_matches(&matches).expect("clap has checked every value it hands over");
+    Ok(Flags { given: line.map(|assignment| assignment.name.clone()).collect(), ..flags })
 }
 
 /// Warns of each flag without effect, once, by the value that counts: the last.

@@ -20,7 +20,7 @@ fn number_reason(error: &std::num::ParseIntError) -> &'static str {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
     match error.kind() {
         PosOverflow | NegOverflow => "value out of range",
-        _ => "parse error",
+        _ => "parse error; write a whole number",
     }
 }
 
@@ -28,7 +28,7 @@ fn number_reason(error: &std::num::ParseIntError) -> &'static str {
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    const WRONG: &str = "parse error";
+    const WRONG: &str = "parse error; write a time such as 500ms, 5s or 1m30s";
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -59,7 +59,8 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
         ("GiB", 1 << 30),
     ];
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error")?;
+    let (_, factor) =
+        UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error; write bytes such as 512MiB")?;
     unsigned(number)?.checked_mul(*factor).ok_or("value out of range")
 }
 
@@ -76,6 +77,6 @@ pub fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("parse error"),
+        _ => Err("parse error; write true or false"),
     }
 }

@@ -49,7 +49,7 @@ pub struct MemberStart {
 pub enum BootstrapError {
     #[error("error setting up initial cluster")]
     Url(#[from] UrlError),
-    #[error("error setting up initial cluster: empty URL given for \"{0}\"")]
+    #[error("error setting up initial cluster: empty URL given for \"{0}\"; write {0}=URL")]
     EmptyUrl(String),
     #[error(
         "error setting up initial cluster: {0:?} is not NAME=URL: no blanks, quotes or semicolons; commas \
@@ -63,18 +63,25 @@ pub enum BootstrapError {
     NameMissing { name: String, found: String },
     #[error("initial cluster {cluster} has duplicate url: write {url} once")]
     DuplicateUrl { cluster: String, url: String },
-    #[error("this member's peer URLs, given in two spellings, cannot be compared: {0}")]
+    #[error(
+        "this member's peer URLs, given in two spellings, cannot be compared: {0}; write them as \
+         --initial-cluster has them"
+    )]
     Unresolved(String),
     #[error(
         "--initial-cluster has {cluster} but missing from --initial-advertise-peer-urls={advertised} \
-         (resolved urls: \"{advertised_resolved}\" != \"{cluster_resolved}\")"
+         (resolved urls: \"{advertised_resolved}\" != \"{cluster_resolved}\"); write the same URLs in both"
     )]
     UrlsDiffer { cluster: String, advertised: String, cluster_resolved: String, advertised_resolved: String },
     #[error(transparent)]
     Join(#[from] JoinError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    #[error("data directory {} belongs to member \"{found}\", not to \"{wanted}\"", path.display())]
+    #[error(
+        "data directory {} belongs to member \"{found}\", not to \"{wanted}\": give --name={found}, or \
+         another --data-dir",
+        path.display()
+    )]
     OtherMember { path: PathBuf, found: String, wanted: String },
     #[error(
         "the log of member {member:x} is missing from {}: without it the member could vote twice; \
@@ -84,10 +91,14 @@ pub enum BootstrapError {
     LogLost { member: u64, path: PathBuf },
     #[error(
         "member {member:x} has already been bootstrapped, says member {peer:x}: with an empty data directory it \
-         could vote twice"
+         could vote twice; give the directory that it had, or replace it (`kv-server member replace`)"
     )]
     BornBefore { member: u64, peer: u64 },
-    #[error("{} holds data but no identity.json: it is not known whose", .0.display())]
+    #[error(
+        "{} holds data but no identity.json: it is not known whose; give an empty --data-dir, or the \
+         right one",
+        .0.display()
+    )]
     IdentityLost(PathBuf),
     #[error(
         "the import into {} is not finished: run `kv-server import --live` again with the same flags, or remove \
@@ -95,7 +106,10 @@ pub enum BootstrapError {
         .0.display()
     )]
     ImportUnfinished(PathBuf),
-    #[error("the log in {} belongs to another member", .0.display())]
+    #[error(
+        "the log in {} belongs to another member: give the --wal-dir and --data-dir of one member",
+        .0.display()
+    )]
     OtherLog(PathBuf),
     #[error("make this member the only one")]
     Force(#[from] raft_node::ForceError),

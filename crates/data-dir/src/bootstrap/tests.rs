@@ -67,7 +67,8 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
         ("--name x --initial-cluster x", "error setting up initial cluster: empty URL given for \"x\""),
     ];
     for (line, wanted) in cases {
-        assert_eq!(causes(&first_identity(&settings(line)).expect_err(line)), wanted, "{line}");
+        let said = causes(&first_identity(&settings(line)).expect_err(line));
+        assert!(said.starts_with(wanted), "{line}: {said}");
     }
 }
 
@@ -97,7 +98,7 @@ fn a_name_that_does_not_resolve_yet_is_asked_for_again() {
         let checked = check_own_urls(&settings, &own, resolve, Duration::ZERO);
         assert_eq!(checked.is_ok(), starts, "{known_after}");
         if let Err(error) = checked {
-            assert!(error.to_string().ends_with("cannot be compared: http://pod:1: no such name"), "{error}");
+            assert!(error.to_string().contains("cannot be compared: http://pod:1: no such name"), "{error}");
         }
     }
 }

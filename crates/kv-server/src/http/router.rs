@@ -36,6 +36,9 @@ pub fn metrics_router(http: Http) -> Router {
         .route("/ui", any(ui::to_page))
         .route("/ui/", any(ui::page))
         .route("/ui/status.json", any(ui::figures))
+        .route("/ui/cluster.json", any(ui::others))
+        .route("/ui/history.json", any(ui::history))
+        .route("/ui/troubleshoot.md", any(ui::troubleshoot))
         .layer(middleware::from_fn(only_get));
     let router = observation().merge(ui).fallback(|| async { not_found() });
     router.layer(middleware::from_fn(clean_path)).with_state(http)

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use axum::extract::State;
 use axum::response::Response;
 use base64::Engine;
+use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
@@ -18,6 +19,8 @@ use sha2::{Digest, Sha256};
 use super::handler::{Http, response};
 
 const PAGE: &str = include_str!("ui/page.html");
+/// What the page says to do leads to its headings.
+const TROUBLESHOOT: &str = include_str!("../../../../docs/operate/troubleshoot.md");
 
 /// Made once, of the page itself: the hashes cannot differ from it.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -48,8 +51,15 @@ fn guarded(mut answer: Response) -> Response {
     answer
 }
 
-pub(super) async fn page() -> Response {
-    guarded(response(StatusCode::OK, "text/html; charset=utf-8", PAGE.to_owned()))
+/// With the sentence about the health in it, for readers without scripts.
+pub(super) async fn page(State(http): State<Http>) -> Response {
+    let health = http.status.health().await;
+    let health = health.replace('&', "&amp;").replace('<', "&lt;");
+    guarded(response(
+        StatusCode::OK,
+        "text/html; charset=utf-8",
+        PAGE.replacen(">Loading<", &format!(">{health}<"), 1),
+    ))
 }
 
 /// Relative addresses in the page need the slash.
@@ -60,8 +70,24 @@ pub(super) async fn to_page() -> Response {
 }
 
 pub(super) async fn figures(State(http): State<Http>) -> Response {
-    let json = String::from_utf8(http.status.json().await.into()).expect("JSON is UTF-8");
+    json(http.status.json().await)
+}
+
+fn json(json: Bytes) -> Response {
+    let json = String::from_utf8(json.into()).expect("JSON is UTF-8");
     guarded(response(StatusCode::OK, "application/json", json))
+}
+
+pub(super) async fn others(State(http): State<Http>) -> Response {
+    json(http.status.of_others().await)
+}
+
+pub(super) async fn history(State(http): State<Http>) -> Response {
+    guarded(response(StatusCode::OK, "application/json", http.status.history()))
+}
+
+pub(super) async fn troubleshoot() -> Response {
+    guarded(response(StatusCode::OK, "text/plain; charset=utf-8", TROUBLESHOOT.to_owned()))
 }
 
 #[cfg(test)]

@@ -118,7 +118,9 @@ impl RaiseCheck<'_> {
 mod tests {
     use mvcc::{LogIndex, RecountSpan};
 
-    use super::super::roster::{AskedDigest, AskedHash, AskedLevels, AskedRecount, ProgressAnswer};
+    use super::super::roster::{
+        AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, FiguresSource, ProgressAnswer,
+    };
     use super::*;
 
     /// What the members 2 and 3 announced last, and what they answer now.
@@ -159,6 +161,12 @@ mod tests {
         fn ask_hash(&self, _: u64, _: i64) -> AskedHash<'_> {
             unreachable!("a look asks for levels")
         }
+
+        fn ask_figures(&self, _: u64) -> AskedFigures<'_> {
+            unreachable!("a look asks for levels")
+        }
+
+        fn serve_figures(&self, _: FiguresSource) {}
     }
 
     fn look(cluster: CommandLevel, reach: &Others) -> RaiseCheck<'_> {

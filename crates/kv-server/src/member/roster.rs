@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::etcdserverpb::Member as MemberEntry;
+use bytes::Bytes;
 use mvcc::{KvHash, LogIndex, RecountAnswer, RecountSpan, SpanDigest};
 use parking_lot::RwLock;
 use raft_node::{Membership, Progress};
@@ -61,6 +62,12 @@ pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String
 /// The future of a question for a part of the state. The error says why there is no answer.
 pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<RecountAnswer, String>> + Send + 'a>>;
 
+/// The future of the figures of a member, as JSON.
+pub type AskedFigures<'a> = Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>>;
+
+/// Where the figures of this member come from, for the others.
+pub type FiguresSource = Box<dyn Fn() -> AskedFigures<'static> + Send + Sync>;
+
 /// What is known of the ways to other members.
 pub trait Reach: Send + Sync {
     /// Since when the member has answered without a break.
@@ -77,6 +84,10 @@ pub trait Reach: Send + Sync {
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_>;
     /// A member's hash of its history up to a revision.
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_>;
+    /// A member's figures, for the status page.
+    fn ask_figures(&self, member: u64) -> AskedFigures<'_>;
+    /// Others are answered from now on when they ask for the figures of this member.
+    fn serve_figures(&self, source: FiguresSource);
 }
 
 /// Whether a member was removed.

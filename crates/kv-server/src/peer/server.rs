@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use api::peer::peer_server::Peer;
 use api::peer::{
-    ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
-    InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest, MembersResponse,
-    MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest, ProgressResponse,
-    RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
+    ChangesDigestRequest, ChangesDigestResponse, FiguresRequest, FiguresResponse, Hello, HistoryHashRequest,
+    HistoryHashResponse, InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest,
+    MembersResponse, MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest,
+    ProgressResponse, RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -423,6 +423,13 @@ impl Peer for PeerServer {
             progress.ok_or_else(|| Status::unavailable("not the leader, or no such member"))?;
         let (matched, last_index) = (matched.0, last_index.0);
         Ok(Response::new(ProgressResponse { matched, last_index, applied: Some(applied.0) }))
+    }
+
+    async fn figures(&self, request: Request<FiguresRequest>) -> Result<Response<FiguresResponse>, Status> {
+        self.greet_member(request.into_inner().hello)?;
+        let document = self.peers.figures().await;
+        let document = document.ok_or_else(|| Status::unavailable("figures are not served yet"))?;
+        Ok(Response::new(FiguresResponse { document }))
     }
 
     async fn members(&self, _request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

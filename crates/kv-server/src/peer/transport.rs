@@ -18,11 +18,12 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
-use super::questions::hashes;
+use super::questions::{self, hashes};
 use super::queue::{LaneQueue, PushResult};
 use super::sending::Senders;
 use crate::member::{
-    AnnouncedMembers, AskedDigest, AskedHash, AskedLevels, AskedRecount, Checkpoints, ProgressAnswer,
+    AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Checkpoints,
+    FiguresSource, ProgressAnswer,
 };
 use crate::member::{Reach, Standing};
 use data_dir::bootstrap::RunningCluster;
@@ -47,6 +48,8 @@ pub struct Peers {
     senders: Senders,
     /// Raft starts with its transport in hand, so it comes to know us before we know it.
     connected: OnceLock<RaftConnection>,
+    /// Of this member, once it has started.
+    figures: OnceLock<FiguresSource>,
 }
 
 /// What is known once Raft runs.
@@ -93,6 +96,7 @@ impl Peers {
             introductions: Mutex::default(),
             senders,
             connected: OnceLock::new(),
+            figures: OnceLock::new(),
         }
     }
 
@@ -292,6 +296,11 @@ impl Peers {
         }
     }
 
+    /// The figures of this member, as JSON.
+    pub(super) async fn figures(&self) -> Option<Bytes> {
+        self.figures.get()?().await
+    }
+
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -336,6 +345,15 @@ impl Reach for Peers {
         let urls = self.urls(member);
         let hello = self.context.hello(member);
         Box::pin(async move { hashes::ask(&self.context.dialer, &urls, hello, at).await })
+    }
+
+    fn ask_figures(&self, member: u64) -> AskedFigures<'_> {
+        let (urls, hello) = (self.urls(member), self.context.hello(member));
+        Box::pin(async move { questions::ask_figures(&self.context.dialer, &urls, hello).await })
+    }
+
+    fn serve_figures(&self, source: FiguresSource) {
+        let _served_before = self.figures.set(source);
     }
 }
 

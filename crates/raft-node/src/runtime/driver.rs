@@ -362,7 +362,7 @@ impl<O: Send + 'static> Driver<O> {
         self.outlets.shared.publish(gauges);
         self.outlets.shared.publish_unconfirmed(self.node.is_unconfirmed());
         if gauges.leader != self.leader {
-            tracing::info!(leader = gauges.leader, term = gauges.term.0, "leader changed");
+            tracing::debug!(leader = gauges.leader, term = gauges.term.0, "leader changed");
             self.leader = gauges.leader;
             self.outlets.shared.observer.leader_changed(gauges.leader);
         }

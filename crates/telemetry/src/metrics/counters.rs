@@ -1,6 +1,6 @@
 //! What is counted as it happens, and the metrics of keys, Raft, peers and health checks.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,6 +27,8 @@ pub struct Metrics {
     pub leases: LeaseMetrics,
     pub audit: AuditMetrics,
     pub traces: Traces,
+    /// The slowest sync of the log since this was last read, in microseconds.
+    pub sync_slowest_us: AtomicU64,
 }
 
 impl Metrics {

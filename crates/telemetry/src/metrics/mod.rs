@@ -23,7 +23,7 @@ mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
 
 pub use call_in_progress::CallInProgress;
-pub use calls::CallCounts;
+pub use calls::{CallCounts, SlowCall};
 pub use counters::{AuditMetrics, Metrics};
 pub use declare::{From, PeerLink, Reason, To, UnderWay, show};
 pub use disk::Purpose;

@@ -15,11 +15,12 @@ use std::cell::Cell;
 use std::fmt::Write;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::Method;
 use parking_lot::Mutex;
 
+use super::calls::SlowCall;
 use super::counters::Metrics;
 use crate::traces::CallSpan;
 
@@ -146,8 +147,15 @@ impl SlowCalls {
         took: Duration,
         spent: &[Duration; Stage::ALL.len()],
     ) {
-        let Some(unlogged) = self.said.lock().note(Instant::now()) else { return };
         let (stage, stages) = in_words(took, spent);
+        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.metrics.calls.was_slow(SlowCall {
+            at_ms: microseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()) / 1000,
+            method: method.path()[1..].to_owned(),
+            took_us: microseconds(took),
+            stage: stage.to_owned(),
+        });
+        let Some(unlogged) = self.said.lock().note(Instant::now()) else { return };
         tracing::warn!(
             time_spent = ?took,
             response_type = format!("/{}/{}", method.service(), method.name()),

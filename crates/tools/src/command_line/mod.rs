@@ -11,4 +11,4 @@ mod shells; // completion scripts
 
 pub use manual::run_man;
 pub use shells::run_completion;
-pub use tree::{COMPLETION, MAN, list};
+pub use tree::{COMPLETION, MAN, help};

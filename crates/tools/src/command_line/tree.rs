@@ -1,13 +1,12 @@
 //! All commands as one tree, as clap describes them, and the arguments of `completion` and `man`.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
 use crate::{archive, check_config, import, inspect, live_import, operator, top};
-use config::Flags;
+use config::flags;
 
 const SERVER: &str = "\
 Without a command, a member is started. Its flags are those of etcd: one dash or two, a value after a space or after =, \
@@ -44,7 +43,7 @@ pub fn tree() -> Command {
         "Makes a data directory from an archive or a snapshot of etcdctl (--from).",
         [archive::described_restore(), import::described()],
     );
-    Flags::command()
+    flags::command()
         .arg(help)
         .disable_help_subcommand(true)
         .after_long_help(SERVER)
@@ -59,17 +58,59 @@ pub fn tree() -> Command {
         .subcommand(ManArguments::command().name(MAN))
 }
 
-/// The commands, one a line, to be printed after the flags of the server.
-pub fn list() -> String {
-    let mut text = String::from("\nCommands, each with its own --help:\n");
-    for command in tree().get_subcommands() {
+/// The flags that most starts need, in this order.
+const FIRST: [&str; 10] = [
+    "name",
+    "data-dir",
+    "listen-client-urls",
+    "advertise-client-urls",
+    "listen-peer-urls",
+    "initial-advertise-peer-urls",
+    "initial-cluster",
+    "initial-cluster-state",
+    "config-file",
+    "local-cluster",
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  kv-server --local-cluster=3           in three terminals: three members on this machine
+  kv-server --name=a --data-dir=/var/lib/kv-server/a \\
+    --listen-client-urls=http://10.0.0.1:2379 --advertise-client-urls=http://10.0.0.1:2379 \\
+    --listen-peer-urls=http://10.0.0.1:2380 --initial-advertise-peer-urls=http://10.0.0.1:2380 \\
+    --initial-cluster=a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380
+  kv-server check-config --config-file=/etc/kv-server/member.yml
+
+A flag --NAME-OF-FLAG is also read from the environment variable ETCD_NAME_OF_FLAG.";
+
+const ALL: &str = "All flags, by group: kv-server --help-all. A command has its own --help.";
+
+/// Columns of the help on a wide terminal.
+const WIDTH: usize = 110;
+
+/// What `--help` prints, or with all flags `--help-all`.
+pub fn help(is_all: bool) -> String {
+    helpful(is_all).render_help().to_string()
+}
+
+fn helpful(is_all: bool) -> Command {
+    let first = |text: String, end| text.split_once(end).map(|(first, _)| first.to_owned()).unwrap_or(text);
+    let tree = tree().mut_args(|flag| {
+        let at = FIRST.iter().position(|name| flag.get_long() == Some(name));
+        match at {
+            Some(at) if !is_all => flag.help_heading("Flags that most starts need").display_order(at),
+            _ if is_all => flag,
+            _ => flag.hide(true),
+        }
+    });
+    let tree = tree.mut_subcommands(|command| {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        let first =
-            |text: &str, end| text.split_once(end).map_or(text.to_owned(), |(first, _)| first.to_owned());
-        let about = first(&first(&about, ": "), ". ");
-        let _always_written = writeln!(text, "  {:<14}{}", command.get_name(), about.trim_end_matches('.'));
-    }
-    text
+        let about = first(first(about, ": "), ". ");
+        command.about(about.trim_end_matches('.').to_owned())
+    });
+    let more = if is_all { EXAMPLES.to_owned() } else { format!("{EXAMPLES}\n{ALL}") };
+    let usage = "kv-server [FLAGS]\n       kv-server COMMAND ...";
+    tree.override_usage(usage).after_help(more).after_long_help("").max_term_width(WIDTH)
 }
 
 /// The first arguments that lead here.
@@ -120,13 +161,25 @@ mod tests {
         tree().debug_assert();
     }
 
+    /// The texts are kept in files; `UPDATE_SCRIPTS=1` writes them.
     #[test]
-    fn the_list_has_every_command_in_one_line() {
-        let list = list();
-        let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
-        let names: Vec<String> = list.lines().skip(2).filter_map(first).collect();
-        let wanted = "top member check-config inspect archive import restore completion man";
-        assert_eq!(names.join(" "), wanted);
-        assert!(list.lines().all(|line| line.len() <= 125), "{list}");
+    fn help_is_as_it_is_kept() {
+        for (is_all, name, lines_max) in [(false, "help.txt", 50), (true, "help-all.txt", usize::MAX)] {
+            let path = format!("{}/src/command_line/{name}", env!("CARGO_MANIFEST_DIR"));
+            let help = helpful(is_all).term_width(WIDTH).render_help().to_string();
+            if std::env::var_os("UPDATE_SCRIPTS").is_some() {
+                std::fs::write(&path, &help).unwrap();
+            }
+            assert_eq!(help, std::fs::read_to_string(&path).unwrap(), "{name}");
+            assert!(
+                help.lines().count() <= lines_max && help.lines().all(|line| line.len() <= WIDTH),
+                "{name}"
+            );
+            // No flag is missing in the whole list, and none has no group.
+            let missing = |flag: &&Arg| !help.contains(&format!("--{}", flag.get_long().unwrap()));
+            let tree = tree();
+            assert!(!is_all || !tree.get_arguments().any(|flag| missing(&flag)), "{name}");
+            assert!(!is_all || !help.contains("\nOptions:\n      --"), "{name}");
+        }
     }
 }

@@ -129,7 +129,7 @@ impl MemberFlags {
         // The environment is that of the server, and not meant for this command.
         match flags::parse(given.into_iter().map(OsString::from), std::iter::empty())? {
             ParsedFlags::Flags(flags, _notices) => Ok(Settings::from_flags(&flags)?),
-            ParsedFlags::Help(_) => unreachable!("no flag asks for help"),
+            ParsedFlags::Help { .. } => unreachable!("no flag asks for help"),
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use clap::ArgAction::Set;
 use clap::Args;
 
 use crate::flags::values::{duration, switch};
 
-/// What was said about discovery; `None` where nothing was.
-#[derive(Clone, Debug, Default, Args)]
+/// What was said about discovery, with the defaults of the rest.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster")]
 pub struct DiscoveryFlags {
     /// Endpoints of a cluster in which the members of a new cluster find each other.
     #[arg(long)]
@@ -15,26 +17,24 @@ pub struct DiscoveryFlags {
     /// What the members of the new cluster have in common; its size is stored under it.
     #[arg(long)]
     pub discovery_token: Option<String>,
-    /// Time to connect to such an endpoint [default: 2s].
-    #[arg(long, value_parser = duration)]
-    pub discovery_dial_timeout: Option<Duration>,
-    /// Time for one request to it [default: 5s].
-    #[arg(long, value_parser = duration)]
-    pub discovery_request_timeout: Option<Duration>,
-    /// Time between two pings of it [default: 2s].
-    #[arg(long, value_parser = duration)]
-    pub discovery_keepalive_time: Option<Duration>,
-    /// Time in which it has to answer a ping [default: 6s].
-    #[arg(long, value_parser = duration)]
-    pub discovery_keepalive_timeout: Option<Duration>,
-    /// An endpoint without a scheme is outside TLS [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub discovery_insecure_transport: Option<bool>,
-    /// Take any certificate of an endpoint [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub discovery_insecure_skip_tls_verify: Option<bool>,
+    /// Time to connect to such an endpoint.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub discovery_dial_timeout: Duration,
+    /// Time for one request to it.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub discovery_request_timeout: Duration,
+    /// Time between two pings of it.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub discovery_keepalive_time: Duration,
+    /// Time in which it has to answer a ping.
+    #[arg(long, default_value = "6s", value_parser = duration)]
+    pub discovery_keepalive_timeout: Duration,
+    /// An endpoint without a scheme is outside TLS.
+    #[arg(long, value_parser = switch, default_value = "true", action = Set)]
+    pub discovery_insecure_transport: bool,
+    /// Take any certificate of an endpoint.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub discovery_insecure_skip_tls_verify: bool,
     /// File of the certificate that endpoints are shown.
     #[arg(long)]
     pub discovery_cert: Option<String>,
@@ -50,9 +50,9 @@ pub struct DiscoveryFlags {
     /// The user's password.
     #[arg(long)]
     pub discovery_password: Option<String>,
-    /// What to do without an answer: exit [default: exit].
-    #[arg(long, value_parser = fallback)]
-    pub discovery_fallback: Option<DiscoveryFallback>,
+    /// What to do without an answer: exit.
+    #[arg(long, default_value = "exit", value_parser = fallback)]
+    pub discovery_fallback: DiscoveryFallback,
     /// Domain whose SRV records name the members of a new cluster.
     #[arg(long)]
     pub discovery_srv: Option<String>,
@@ -72,7 +72,7 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
     match text {
         "exit" => Ok(DiscoveryFallback::Exit),
         "proxy" => Ok(DiscoveryFallback::Proxy),
-        _ => Err("invalid value"),
+        _ => Err("invalid value; write exit"),
     }
 }
 

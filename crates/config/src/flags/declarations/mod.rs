@@ -12,7 +12,8 @@ pub use traces::TraceFlags;
 
 use std::time::Duration;
 
-use clap::Parser;
+use clap::ArgAction::Set;
+use clap::{CommandFactory, Parser};
 
 use discovery::DiscoveryFlags;
 use listen::ListenFlags;
@@ -21,170 +22,209 @@ use log::LogFlags;
 use crate::flags::values::{bytes, duration, origins, signed, switch, unsigned, unsigned_32};
 use crate::url::Urls;
 
-/// What was said on the command line and in the environment; `None` where nothing was.
+// Headings of the help, in the order of their first flags.
+const AUTH: &str = "Auth and audit";
+const METRICS: &str = "Metrics and traces";
+
+/// Defaults that a value of 0, or one out of bounds, stands for as well.
+pub const SNAPSHOT_COUNT: u64 = 10_000;
+pub const SNAPSHOT_CATCH_UP_ENTRIES: u64 = 5000;
+pub const TOKEN_TTL_SECONDS: u64 = 300;
+pub const BCRYPT_COST: u64 = 10;
+
+const REQUEST_BYTES_MAX: u64 = 3 * 512 * 1024;
+const TXN_OPS_MAX: u64 = 128;
+/// Enough for 1000 callers on one connection. etcd sets no limit, so one connection can hold any amount of
+/// memory.
+const STREAMS_MAX: u32 = 1000;
+
+/// What was said on the command line and in the environment, with the defaults of the rest.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kv-server", about = "A replicated key-value store that speaks etcd's v3 API.")]
 #[command(args_override_self = true, disable_version_flag = true, disable_help_flag = true)]
 pub struct Flags {
-    /// Human-readable name of this member [default: default].
-    #[arg(long)]
-    pub name: Option<String>,
+    /// Human-readable name of this member.
+    #[arg(long, default_value = "default", help_heading = "Member")]
+    pub name: String,
+    /// Configuration file, in YAML or JSON; then all other flags and variables are ignored.
+    #[arg(long, help_heading = "Member")]
+    pub config_file: Option<String>,
+    /// Run one of this many members on this machine: the first whose slot is free.
+    #[arg(long, help_heading = "Member", value_parser = unsigned)]
+    pub local_cluster: Option<u64>,
+    /// Where to listen for other members.
+    #[arg(long, help_heading = "Member", value_parser = Urls::parse)]
+    #[arg(default_value = "http://localhost:2380")]
+    pub listen_peer_urls: Urls,
+    /// Where other members should dial.
+    #[arg(long, help_heading = "Member", value_parser = Urls::parse)]
+    #[arg(default_value = "http://localhost:2380")]
+    pub initial_advertise_peer_urls: Urls,
+    /// Milliseconds between heartbeats of a leader.
+    #[arg(long, default_value = "100", help_heading = "Member", value_parser = unsigned)]
+    pub heartbeat_interval: u64,
+    /// Milliseconds without a heartbeat before a member stands for election.
+    #[arg(long, default_value = "1000", help_heading = "Member", value_parser = unsigned)]
+    pub election_timeout: u64,
+    /// Print the version and exit.
+    #[arg(long, help_heading = "Member", value_parser = switch, default_value = "false", action = Set)]
+    pub version: bool,
+    /// First members of the cluster, as NAME=URL,... [default: this member alone].
+    #[arg(long, help_heading = "Cluster")]
+    pub initial_cluster: Option<String>,
+    /// Whether the cluster is 'new' or 'existing'.
+    #[arg(long, default_value = "new", help_heading = "Cluster", value_parser = cluster_state)]
+    pub initial_cluster_state: ClusterState,
+    /// Mixed into member ids, so that clusters with equal URLs differ.
+    #[arg(long, default_value = "etcd-cluster", help_heading = "Cluster")]
+    pub initial_cluster_token: String,
+    /// Go on from the data directory as the only member: all others are removed.
+    #[arg(long, help_heading = "Cluster", value_parser = switch, default_value = "false", action = Set)]
+    pub force_new_cluster: bool,
+    /// Refuse changes of the members that would leave the cluster unable to commit.
+    #[arg(long, help_heading = "Cluster", value_parser = switch, default_value = "true", action = Set)]
+    pub strict_reconfig_check: bool,
+    /// Learners that the cluster may have at a time.
+    #[arg(long, default_value = "1", help_heading = "Cluster", value_parser = unsigned)]
+    pub max_learners: u64,
+    #[command(flatten)]
+    pub discovery: DiscoveryFlags,
+    /// Where to listen for clients.
+    #[arg(long, help_heading = "Clients", value_parser = Urls::parse)]
+    #[arg(default_value = "http://localhost:2379")]
+    pub listen_client_urls: Urls,
+    /// Where clients should dial.
+    #[arg(long, help_heading = "Clients", value_parser = Urls::parse)]
+    #[arg(default_value = "http://localhost:2379")]
+    pub advertise_client_urls: Urls,
+    /// Shortest time between two pings of a client; faster ones end its connection.
+    #[arg(long, default_value = "5s", help_heading = "Clients", value_parser = duration)]
+    pub grpc_keepalive_min_time: Duration,
+    /// Silence of a client after which it is pinged; 0 pings never.
+    #[arg(long, default_value = "2h0m0s", help_heading = "Clients", value_parser = duration)]
+    pub grpc_keepalive_interval: Duration,
+    /// Time in which a client has to answer a ping.
+    #[arg(long, default_value = "20s", help_heading = "Clients", value_parser = duration)]
+    pub grpc_keepalive_timeout: Duration,
+    /// Time between two progress notifications of a watch stream; 0 means 10 minutes.
+    #[arg(long, default_value = "0s", help_heading = "Clients", value_parser = duration)]
+    pub watch_progress_notify_interval: Duration,
+    /// Origins of scripts that may use plain HTTP, or *.
+    #[arg(long, default_value = "*", help_heading = "Clients", value_parser = origins)]
+    pub cors: String,
+    /// Hosts that requests of plain HTTP may name, or *.
+    #[arg(long, default_value = "*", help_heading = "Clients")]
+    pub host_whitelist: String,
+    /// Serve the JSON gateway under /v3/.
+    #[arg(long, help_heading = "Clients", value_parser = switch, default_value = "true", action = Set)]
+    pub enable_grpc_gateway: bool,
+    #[command(flatten)]
+    pub tls: TlsFlags,
+    /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m.
+    #[arg(long, default_value = "simple", help_heading = AUTH)]
+    pub auth_token: String,
+    /// Seconds after which an unused token ends.
+    #[arg(long, default_value_t = TOKEN_TTL_SECONDS, help_heading = AUTH, value_parser = unsigned)]
+    pub auth_token_ttl: u64,
+    /// Cost of hashing a password: each step doubles it, 4 to 31.
+    #[arg(long, default_value_t = BCRYPT_COST, help_heading = AUTH, value_parser = unsigned)]
+    pub bcrypt_cost: u64,
+    /// Cancel watchers whose user loses the permission to read their keys.
+    #[arg(long, help_heading = AUTH, value_parser = switch, default_value = "false", action = Set)]
+    pub auth_recheck_watchers: bool,
+    /// File of the audit log, or stderr; without it there is none.
+    #[arg(long, help_heading = AUTH)]
+    pub audit_log: Option<String>,
+    /// What the audit log holds: refused, changes (and refused) or all requests.
+    #[arg(long, default_value = "refused", help_heading = AUTH)]
+    pub audit_log_level: String,
+    /// Size at which writes are refused; 0 means 2 GiB, negative means never.
+    #[arg(long, default_value = "0", help_heading = "Limits")]
+    #[arg(value_parser = signed, allow_hyphen_values = true)]
+    pub quota_backend_bytes: i64,
+    /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none.
+    #[arg(long, default_value = "0", help_heading = "Limits", value_parser = bytes)]
+    pub memory_limit: u64,
+    /// Bytes in one request.
+    #[arg(long, default_value_t = REQUEST_BYTES_MAX, help_heading = "Limits", value_parser = unsigned)]
+    pub max_request_bytes: u64,
+    /// Operations in one transaction.
+    #[arg(long, default_value_t = TXN_OPS_MAX, help_heading = "Limits", value_parser = unsigned)]
+    pub max_txn_ops: u64,
+    /// Streams that one client connection may have open.
+    #[arg(long, default_value_t = STREAMS_MAX, help_heading = "Limits", value_parser = unsigned_32)]
+    pub max_concurrent_streams: u32,
     /// Data directory [default: NAME.kv-server].
-    #[arg(long)]
+    #[arg(long, help_heading = "Storage")]
     pub data_dir: Option<String>,
     /// Directory of the log, if it shall not lie in the data directory.
-    #[arg(long)]
+    #[arg(long, help_heading = "Storage")]
     pub wal_dir: Option<String>,
-    /// Where to listen for clients [default: http://localhost:2379].
-    #[arg(long, value_parser = Urls::parse)]
-    pub listen_client_urls: Option<Urls>,
-    /// Where clients should dial [default: http://localhost:2379].
-    #[arg(long, value_parser = Urls::parse)]
-    pub advertise_client_urls: Option<Urls>,
-    /// Where to listen for other members [default: http://localhost:2380].
-    #[arg(long, value_parser = Urls::parse)]
-    pub listen_peer_urls: Option<Urls>,
-    /// Where other members should dial [default: http://localhost:2380].
-    #[arg(long, value_parser = Urls::parse)]
-    pub initial_advertise_peer_urls: Option<Urls>,
-    /// First members of the cluster, as NAME=URL,... [default: this member alone].
-    #[arg(long)]
-    pub initial_cluster: Option<String>,
-    /// Whether the cluster is 'new' or 'existing' [default: new].
-    #[arg(long, value_parser = cluster_state)]
-    pub initial_cluster_state: Option<ClusterState>,
-    /// Go on from the data directory as the only member: all others are removed [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub force_new_cluster: Option<bool>,
-    /// Mixed into member ids, so that clusters with equal URLs differ [default: etcd-cluster].
-    #[arg(long)]
-    pub initial_cluster_token: Option<String>,
-    /// Refuse changes of the members that would leave the cluster unable to commit [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub strict_reconfig_check: Option<bool>,
-    /// Learners that the cluster may have at a time [default: 1].
-    #[arg(long, value_parser = unsigned)]
-    pub max_learners: Option<u64>,
-    /// Milliseconds between heartbeats of a leader [default: 100].
-    #[arg(long, value_parser = unsigned)]
-    pub heartbeat_interval: Option<u64>,
-    /// Milliseconds without a heartbeat before a member stands for election [default: 1000].
-    #[arg(long, value_parser = unsigned)]
-    pub election_timeout: Option<u64>,
-    /// Applied log entries after which the store writes a checkpoint, at the latest [default: 10000].
-    #[arg(long, value_parser = unsigned)]
-    pub snapshot_count: Option<u64>,
-    /// Log entries kept before a checkpoint for slow followers [default: 5000].
-    #[arg(long, value_parser = unsigned)]
-    pub snapshot_catchup_entries: Option<u64>,
-    /// Size at which writes are refused; 0 means 2 GiB, negative means never [default: 0].
-    #[arg(long, value_parser = signed, allow_hyphen_values = true)]
-    pub quota_backend_bytes: Option<i64>,
-    /// What --auto-compaction-retention counts: periodic or revision [default: periodic].
-    #[arg(long)]
-    pub auto_compaction_mode: Option<String>,
-    /// History that is kept: hours, a time such as 10m, or revisions; 0 keeps all [default: 0].
-    #[arg(long)]
-    pub auto_compaction_retention: Option<String>,
-    /// Operations in one transaction [default: 128].
-    #[arg(long, value_parser = unsigned)]
-    pub max_txn_ops: Option<u64>,
-    /// Bytes in one request [default: 1572864].
-    #[arg(long, value_parser = unsigned)]
-    pub max_request_bytes: Option<u64>,
-    /// Streams that one client connection may have open [default: 1000].
-    #[arg(long, value_parser = unsigned_32)]
-    pub max_concurrent_streams: Option<u32>,
-    /// Shortest time between two pings of a client; faster ones end its connection [default: 5s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_min_time: Option<Duration>,
-    /// Silence of a client after which it is pinged; 0 pings never [default: 2h0m0s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_interval: Option<Duration>,
-    /// Time in which a client has to answer a ping [default: 20s].
-    #[arg(long, value_parser = duration)]
-    pub grpc_keepalive_timeout: Option<Duration>,
-    /// Time between two progress notifications of a watch stream; 0 means 10 minutes [default: 0s].
-    #[arg(long, value_parser = duration)]
-    pub watch_progress_notify_interval: Option<Duration>,
-    /// Time between two comparisons of the members' hashes; 0 compares never [default: 0s].
-    #[arg(long, value_parser = duration)]
-    pub corrupt_check_time: Option<Duration>,
-    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck [default:
-    /// 1m0s].
-    #[arg(long, value_parser = duration)]
-    pub compact_hash_check_time: Option<Duration>,
-    /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
-    #[arg(long)]
-    pub feature_gates: Option<String>,
-    /// Time after which a unary call is logged as slow [default: 300ms].
-    #[arg(long, value_parser = duration)]
-    pub warning_unary_request_duration: Option<Duration>,
-    /// Origins of scripts that may use plain HTTP, or * [default: *].
-    #[arg(long, value_parser = origins)]
-    pub cors: Option<String>,
-    /// Hosts that requests of plain HTTP may name, or * [default: *].
-    #[arg(long)]
-    pub host_whitelist: Option<String>,
-    /// Serve the JSON gateway under /v3/ [default: true].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub enable_grpc_gateway: Option<bool>,
-    /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m [default: simple].
-    #[arg(long)]
-    pub auth_token: Option<String>,
-    /// Cancel watchers whose user loses the permission to read their keys [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub auth_recheck_watchers: Option<bool>,
-    /// File of the audit log, or stderr; without it there is none.
-    #[arg(long)]
-    pub audit_log: Option<String>,
-    /// What the audit log holds: refused, changes (and refused) or all requests [default: refused].
-    #[arg(long)]
-    pub audit_log_level: Option<String>,
-    /// How many of the largest clients and key prefixes are shown by name to all who read metrics, at most
-    /// 100 [default: 0].
-    #[arg(long, value_parser = unsigned)]
-    pub metrics_top: Option<u64>,
-    /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none
-    /// [default: 0].
-    #[arg(long, value_parser = bytes)]
-    pub memory_limit: Option<u64>,
-    /// Seconds after which an unused token ends [default: 300].
-    #[arg(long, value_parser = unsigned)]
-    pub auth_token_ttl: Option<u64>,
-    /// Cost of hashing a password: each step doubles it, 4 to 31 [default: 10].
-    #[arg(long, value_parser = unsigned)]
-    pub bcrypt_cost: Option<u64>,
-    /// debug, info, warn, error, panic or fatal [default: info].
-    #[arg(long)]
-    pub log_level: Option<String>,
-    /// json or console [default: json].
-    #[arg(long)]
+    /// Applied log entries after which the store writes a checkpoint, at the latest.
+    #[arg(long, default_value_t = SNAPSHOT_COUNT, help_heading = "Storage", value_parser = unsigned)]
+    pub snapshot_count: u64,
+    /// Log entries kept before a checkpoint for slow followers.
+    #[arg(long, help_heading = "Storage", value_parser = unsigned)]
+    #[arg(default_value_t = SNAPSHOT_CATCH_UP_ENTRIES)]
+    pub snapshot_catchup_entries: u64,
+    /// What --auto-compaction-retention counts: periodic or revision.
+    #[arg(long, default_value = "periodic", help_heading = "Storage")]
+    pub auto_compaction_mode: String,
+    /// History that is kept: hours, a time such as 10m, or revisions; 0 keeps all.
+    #[arg(long, default_value = "0", help_heading = "Storage")]
+    pub auto_compaction_retention: String,
+    /// debug, info, warn, error, panic or fatal.
+    #[arg(long, default_value = "info", help_heading = "Log")]
+    pub log_level: String,
+    /// json or console [default: console if the log goes to a terminal, else json].
+    #[arg(long, help_heading = "Log")]
     pub log_format: Option<String>,
-    /// Run one of this many members on this machine: the first whose slot is free.
-    #[arg(long, value_parser = unsigned, value_name = "MEMBERS")]
-    pub local_cluster: Option<u64>,
-    /// Configuration file, in YAML or JSON; then all other flags and variables are ignored.
-    #[arg(long)]
-    pub config_file: Option<String>,
-    /// Print the version and exit.
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub version: Option<bool>,
-    #[command(flatten)]
-    pub listen: ListenFlags,
+    /// Time after which a unary call is logged as slow.
+    #[arg(long, default_value = "300ms", help_heading = "Log", value_parser = duration)]
+    pub warning_unary_request_duration: Duration,
     #[command(flatten)]
     pub log: LogFlags,
     #[command(flatten)]
-    pub tls: TlsFlags,
-    #[command(flatten)]
-    pub discovery: DiscoveryFlags,
+    pub listen: ListenFlags,
+    /// How many of the largest clients and key prefixes are shown by name to all who read metrics, at most
+    /// 100.
+    #[arg(long, default_value = "0", help_heading = METRICS, value_parser = unsigned)]
+    pub metrics_top: u64,
     #[command(flatten)]
     pub traces: TraceFlags,
+    /// Time between two comparisons of the members' hashes; 0 compares never.
+    #[arg(long, default_value = "0s", help_heading = "Checks", value_parser = duration)]
+    pub corrupt_check_time: Duration,
+    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck.
+    #[arg(long, default_value = "1m0s", help_heading = "Checks", value_parser = duration)]
+    pub compact_hash_check_time: Duration,
+    /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
+    #[arg(long, help_heading = "Checks")]
+    pub feature_gates: Option<String>,
+    /// Names of flags that were given.
+    #[arg(skip)]
+    pub given: Vec<String>,
+}
+
+impl Flags {
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|given| given == name)
+    }
+}
+
+/// The flags as clap reads them. A value is called by the last word of its flag; that of a switch may be left
+/// out.
+pub fn command() -> clap::Command {
+    Flags::command().mut_args(|flag| match flag.get_default_values() {
+        [value] if value == "true" || value == "false" => {
+            flag.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
+        _ => {
+            let last = flag.get_long().and_then(|name| name.rsplit('-').next()).unwrap_or_default();
+            let last = last.to_uppercase();
+            flag.value_name(last)
+        }
+    })
 }
 
 /// Is this the first start of a cluster, or one more member of a running one?
@@ -198,6 +238,6 @@ fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
     match text {
         "new" => Ok(ClusterState::New),
         "existing" => Ok(ClusterState::Existing),
-        _ => Err("invalid value"),
+        _ => Err("invalid value; write new or existing"),
     }
 }

@@ -1,11 +1,13 @@
 //! Flags of TLS, for the client port and for the peer port.
 
+use clap::ArgAction::Set;
 use clap::Args;
 
 use crate::flags::values::{switch, unsigned};
 
-/// What was said about TLS; `None` where nothing was.
-#[derive(Clone, Debug, Default, Args)]
+/// What was said about TLS, with the defaults of the rest.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "TLS")]
 pub struct TlsFlags {
     /// File of the certificate that clients are shown.
     #[arg(long)]
@@ -19,10 +21,9 @@ pub struct TlsFlags {
     /// File of its private key.
     #[arg(long)]
     pub client_key_file: Option<String>,
-    /// Clients must show a certificate of a trusted authority [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub client_cert_auth: Option<bool>,
+    /// Clients must show a certificate of a trusted authority.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub client_cert_auth: bool,
     /// File of revoked client certificates.
     #[arg(long)]
     pub client_crl_file: Option<String>,
@@ -35,10 +36,9 @@ pub struct TlsFlags {
     /// File of the authorities that client certificates lead to; requires client certificates.
     #[arg(long)]
     pub trusted_ca_file: Option<String>,
-    /// Show clients a self-made certificate [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub auto_tls: Option<bool>,
+    /// Show clients a self-made certificate.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub auto_tls: bool,
     /// File of the certificate that other members are shown.
     #[arg(long)]
     pub peer_cert_file: Option<String>,
@@ -51,10 +51,9 @@ pub struct TlsFlags {
     /// File of its private key.
     #[arg(long)]
     pub peer_client_key_file: Option<String>,
-    /// Other members must show a certificate of a trusted authority [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub peer_client_cert_auth: Option<bool>,
+    /// Other members must show a certificate of a trusted authority.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub peer_client_cert_auth: bool,
     /// File of the authorities that certificates of members lead to; requires certificates.
     #[arg(long)]
     pub peer_trusted_ca_file: Option<String>,
@@ -67,24 +66,22 @@ pub struct TlsFlags {
     /// File of revoked certificates of members.
     #[arg(long)]
     pub peer_crl_file: Option<String>,
-    /// Show other members a self-made certificate; they are not authenticated [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub peer_auto_tls: Option<bool>,
-    /// Do not compare the names in a calling member's certificate with its address [default: false].
-    #[arg(long, value_parser = switch, num_args = 0..=1)]
-    #[arg(default_missing_value = "true", require_equals = true)]
-    pub peer_skip_client_san_verification: Option<bool>,
-    /// Years for which self-made certificates are valid [default: 1].
-    #[arg(long, value_parser = unsigned)]
-    pub self_signed_cert_validity: Option<u64>,
+    /// Show other members a self-made certificate; they are not authenticated.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub peer_auto_tls: bool,
+    /// Do not compare the names in a calling member's certificate with its address.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub peer_skip_client_san_verification: bool,
+    /// Years for which self-made certificates are valid.
+    #[arg(long, default_value = "1", value_parser = unsigned)]
+    pub self_signed_cert_validity: u64,
     /// Cipher suites of TLS 1.2, by Go's names [default: all that are safe].
     #[arg(long)]
     pub cipher_suites: Option<String>,
-    /// TLS1.2 or TLS1.3 [default: TLS1.2].
-    #[arg(long)]
-    pub tls_min_version: Option<String>,
-    /// TLS1.2 or TLS1.3 [default: TLS1.3].
-    #[arg(long)]
-    pub tls_max_version: Option<String>,
+    /// TLS1.2 or TLS1.3.
+    #[arg(long, default_value = "TLS1.2")]
+    pub tls_min_version: String,
+    /// TLS1.2 or TLS1.3.
+    #[arg(long, default_value = "TLS1.3")]
+    pub tls_max_version: String,
 }

@@ -5,9 +5,11 @@ pub(super) mod leases; // leases, to the leader
 
 use std::time::Duration;
 
+use api::peer::{FiguresRequest, Hello};
+use bytes::Bytes;
 use tonic::{Response, Status};
 
-use super::link::{PeerConnection, dial};
+use super::link::{ASK_WITHIN, PeerConnection, dial};
 use process::log::causes;
 use transport::tls::Dialer;
 
@@ -29,4 +31,13 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
         }
     }
     Err(reason)
+}
+
+/// The figures of a member that listens at `urls`. None of one that does not answer, or knows no figures.
+pub(super) async fn ask_figures(dialer: &Dialer, urls: &[String], hello: Hello) -> Option<Bytes> {
+    let call = |mut client: PeerConnection| {
+        let request = FiguresRequest { hello: Some(hello.clone()) };
+        async move { client.figures(request).await }
+    };
+    ask_in_turn(dialer, urls, ASK_WITHIN, call).await.ok().map(|answer| answer.document)
 }

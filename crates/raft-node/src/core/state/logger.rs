@@ -1,7 +1,7 @@
 //! raft-rs writes its log through slog; here it is turned into `tracing` events of target `raft`.
 //!
-//! raft-rs logs elections and refused messages, which an operator wants to see, at the same level as every
-//! step it takes. So its lines have a separate target, whose level can be set.
+//! raft-rs logs every step it takes at level info, which is debug here. Its lines have a separate target,
+//! whose level can be set.
 //!
 //! A line without a subscriber costs one level check: its values are formatted only for a subscriber.
 
@@ -29,14 +29,8 @@ impl Drain for Bridge {
             Level::Warning if tracing::enabled!(target: "raft", tracing::Level::WARN) => {
                 tracing::warn!(target: "raft", "{}", line(record));
             }
-            Level::Info if tracing::enabled!(target: "raft", tracing::Level::INFO) => {
-                match line(record) {
-                    // The fields of a structure are for who reads the code.
-                    line if line.contains('{') => tracing::debug!(target: "raft", "{line}"),
-                    line => tracing::info!(target: "raft", "{line}"),
-                }
-            }
-            Level::Debug if tracing::enabled!(target: "raft", tracing::Level::DEBUG) => {
+            // The member logs changes of the leader itself. The steps to them are for who reads the code.
+            Level::Info | Level::Debug if tracing::enabled!(target: "raft", tracing::Level::DEBUG) => {
                 tracing::debug!(target: "raft", "{}", line(record));
             }
             Level::Trace if tracing::enabled!(target: "raft", tracing::Level::TRACE) => {

@@ -5,11 +5,13 @@
 
 mod handling; // etcd's histograms of all calls
 
+use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{CODE_NAMES, CallKind, Method};
+use parking_lot::Mutex;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -28,6 +30,23 @@ pub struct CallMetrics {
     sent_bytes: AtomicU64,
     /// With `--metrics=extensive`.
     handling: OnceLock<Handling>,
+    /// At most [`SLOW_MAX`], the newest first.
+    slow: Mutex<VecDeque<SlowCall>>,
+}
+
+/// Calls that took long are kept for the status page: so many, in some 5 KiB.
+const SLOW_MAX: usize = 50;
+
+/// A call that took longer than `--warning-unary-request-duration`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowCall {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    pub method: String,
+    pub took_us: u64,
+    /// The stage that took most.
+    pub stage: String,
 }
 
 #[derive(Debug, Default)]
@@ -116,8 +135,8 @@ pub struct CallCounts {
 impl Default for CallMetrics {
     fn default() -> Self {
         let rows = Method::ALL.iter().map(|_| CallCounters::default()).collect();
-        let (received_bytes, sent_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        CallMetrics { rows, received_bytes, sent_bytes, handling: OnceLock::new() }
+        let [received_bytes, sent_bytes] = [0, 0].map(AtomicU64::new);
+        CallMetrics { rows, received_bytes, sent_bytes, handling: OnceLock::new(), slow: Mutex::default() }
     }
 }
 
@@ -183,6 +202,18 @@ impl CallMetrics {
         let latency = &self.rows[method.number()].latency;
         latency.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
         latency.microseconds.fetch_add(time, Ordering::Relaxed);
+    }
+
+    /// A call took long.
+    pub fn was_slow(&self, call: SlowCall) {
+        let mut slow = self.slow.lock();
+        slow.truncate(SLOW_MAX - 1);
+        slow.push_front(call);
+    }
+
+    /// The last calls that took long, the newest first.
+    pub fn slow_calls(&self) -> Vec<SlowCall> {
+        self.slow.lock().iter().cloned().collect()
     }
 
     /// The methods that were called.

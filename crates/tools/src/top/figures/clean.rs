@@ -31,6 +31,7 @@ fn finite(value: f64) -> f64 {
 /// The document with its limits kept and its texts safe.
 pub fn cleaned(mut document: Document) -> Document {
     let texts = [
+        &mut document.health.text,
         &mut document.version,
         &mut document.etcd_version,
         &mut document.name,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint::{Calls, Endpoint, Pick};
-use telemetry::status::Document;
+use telemetry::status::{Document, Severity};
 use telemetry::usage::Top;
 
 /// Which endpoints a table of sums covers.
@@ -183,7 +183,7 @@ impl ClusterFigures {
         self.scoped(Scope::All).filter_map(Endpoint::live).map(pick).reduce(|a, b| a + b)
     }
 
-    /// Leader, term, and how many endpoints answer.
+    /// The health as the members see it, the worst first, or the leader; term, and how many endpoints answer.
     pub fn headline(&self) -> Headline {
         let live: Vec<&Document> = self.live().collect();
         let (answering, all) = (live.len(), self.endpoints.len());
@@ -212,7 +212,11 @@ impl ClusterFigures {
         } else {
             format!("ONLY {answering} OF {all} ANSWER")
         };
+        let health = live.iter().map(|document| &document.health).max_by_key(|health| health.severity);
+        let health = health.filter(|health| !health.text.is_empty() && named.len() < 2);
         let is_well = named.len() == 1 && clusters.len() == 1 && answering == all;
+        let is_well = is_well && health.is_none_or(|health| health.severity == Severity::Good);
+        let leader = health.map_or(leader, |health| health.text.clone());
         Headline { text: format!("{leader} · term {newest} · {answer} · {cluster}"), is_well }
     }
 

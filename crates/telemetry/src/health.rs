@@ -1,0 +1,258 @@
+//! Is the cluster well, and if not, what is wrong? Sentences, made of the document of one member.
+
+use crate::status::{Document, Finding, Health, MemberStatus, Severity};
+
+/// A member that lacks more entries than are kept for slow followers will need a snapshot.
+const LAG_ENTRIES: u64 = 5000;
+const QUOTA_PERCENT: u64 = 80;
+const QUOTA_FORECAST_S: u64 = 86_400;
+const CERTIFICATE_S: i64 = 14 * 86_400;
+/// A sync as slow as that is where etcd warns of a slow disk.
+pub const SYNC_US: u64 = 100_000;
+/// Spans of 5 s in a minute with such a sync: one alone may have met a neighbour's burst.
+const SYNCS_SLOW: u64 = 3;
+const ELECTIONS_HOUR: u64 = 3;
+const WAITING: u64 = 16;
+
+/// All that is wrong, the gravest first, and the sentence about it.
+pub fn of(document: &Document) -> Health {
+    let mut findings = Vec::new();
+    members(document, &mut findings);
+    alarms(document, &mut findings);
+    space(document, &mut findings);
+    pace(document, &mut findings);
+    certificates(document, &mut findings);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let severity = findings.first().map_or(Severity::Good, |finding| finding.severity);
+    let text = match findings.as_slice() {
+        [] => {
+            let leader = document.members.iter().find(|member| member.is_leader).map(name);
+            let (count, leader) = (document.members.len(), leader.unwrap_or_default());
+            if count == 1 {
+                "The only member serves".to_owned()
+            } else {
+                format!("All {count} members answer, {leader} leads")
+            }
+        }
+        [only] => only.text.clone(),
+        [first, rest @ ..] => format!("{}; {} more below", first.text, rest.len()),
+    };
+    Health { severity, text, findings }
+}
+
+fn name(member: &MemberStatus) -> String {
+    if member.name.is_empty() { member.id.clone() } else { member.name.clone() }
+}
+
+fn finding(severity: Severity, text: String, todo: &str, see: &str) -> Finding {
+    Finding { severity, text, todo: todo.to_owned(), see: see.to_owned() }
+}
+
+/// `3 s`, `5 min`, `2 h`, `4 d`.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn members(document: &Document, findings: &mut Vec<Finding>) {
+    let is_up = |member: &&MemberStatus| member.is_self || member.linked_s.is_some();
+    let voters: Vec<&MemberStatus> = document.members.iter().filter(|member| !member.is_learner).collect();
+    let (up, majority) =
+        (voters.iter().copied().filter(|member| is_up(member)).count(), voters.len() / 2 + 1);
+    let down: Vec<&MemberStatus> = document.members.iter().filter(|member| !is_up(member)).collect();
+    let names: Vec<String> = down
+        .iter()
+        .map(|member| match member.down_s {
+            Some(since) => format!("{} (for {})", name(member), span(since)),
+            None => name(member),
+        })
+        .collect();
+    let names = names.join(", ");
+    let start = "Start the members that do not answer, or see why they are not reached";
+    if document.leader.is_empty() {
+        let text = if up < majority {
+            format!(
+                "No quorum: {up} of {} voters answer, {majority} are needed; silent: {names}",
+                voters.len()
+            )
+        } else {
+            "No leader is known: an election is under way".to_owned()
+        };
+        findings.push(finding(Severity::Bad, text, start, "Members"));
+    } else if !down.is_empty() {
+        let verb = if down.len() == 1 { "does" } else { "do" };
+        let more = if up == majority { "; one more loss stops the cluster" } else { "" };
+        let text = format!("{names} {verb} not answer{more}");
+        findings.push(finding(Severity::Warn, text, start, "Members"));
+    }
+    let late = document.members.iter().filter(|member| is_up(member) && !member.is_self);
+    for member in late.filter(|member| member.lag.is_some_and(|lag| lag > LAG_ENTRIES)) {
+        let text = format!("{} lacks {} entries", name(member), member.lag.unwrap_or_default());
+        let todo =
+            "It catches up by itself, by a snapshot if need be; if it does not, see its disk and its log";
+        findings.push(finding(Severity::Warn, text, todo, "Snapshots between members"));
+    }
+    if document.elections_hour >= ELECTIONS_HOUR {
+        let text = format!("{} changes of the leader in the last hour", document.elections_hour);
+        let todo = "See the round trips and the disks; raise --election-timeout if they are as slow as that";
+        findings.push(finding(Severity::Warn, text, todo, "Members"));
+    }
+}
+
+fn alarms(document: &Document, findings: &mut Vec<Finding>) {
+    for alarm in &document.alarms {
+        let of = document.members.iter().find(|member| member.id == alarm.member);
+        let text = format!("Alarm {} of {}", alarm.alarm, of.map_or_else(|| alarm.member.clone(), name));
+        let todo = match alarm.alarm.as_str() {
+            "NOSPACE" => "Puts are refused: delete or compact, then `etcdctl alarm disarm`",
+            "CORRUPT" => "Its state differs: `kv-server member reseed` replaces it",
+            _ => "`etcdctl alarm list`",
+        };
+        findings.push(finding(Severity::Bad, text, todo, "Alarms"));
+    }
+}
+
+fn space(document: &Document, findings: &mut Vec<Finding>) {
+    let (used, quota) = (document.space.store_bytes, document.space.quota_bytes);
+    let percent = used.saturating_mul(100).checked_div(quota).unwrap_or_default();
+    let soon = document.quota_full_s.filter(|seconds| *seconds < QUOTA_FORECAST_S);
+    if percent < QUOTA_PERCENT && soon.is_none() {
+        return;
+    }
+    let forecast = document.quota_full_s.map(|seconds| format!(", full in {}", span(seconds)));
+    let text = format!("{percent} % of the quota is in use{}", forecast.unwrap_or_default());
+    let todo = "Compact, delete, or raise --quota-backend-bytes of all members";
+    findings.push(finding(Severity::Warn, text, todo, "Alarms"));
+}
+
+fn pace(document: &Document, findings: &mut Vec<Finding>) {
+    if document.syncs_slow >= SYNCS_SLOW {
+        let text = format!(
+            "The disk of {} is slow: syncs took up to {} ms in the last minute",
+            document.name,
+            document.sync_slowest_us / 1000
+        );
+        let todo = "See what else uses the disk; put --wal-dir on a separate one";
+        findings.push(finding(Severity::Warn, text, todo, "State and disk"));
+    }
+    let waiting = document.queues.reads_waiting + document.queues.commands_waiting;
+    if waiting > WAITING {
+        let text = format!("{waiting} requests wait for memory or for their turn");
+        let todo = "See the top clients (--metrics-top); page large ranges, or raise --memory-limit";
+        findings.push(finding(Severity::Warn, text, todo, "Alert rules"));
+    }
+}
+
+fn certificates(document: &Document, findings: &mut Vec<Finding>) {
+    for certificate in document.certificates.iter().filter(|it| it.ends_s < CERTIFICATE_S) {
+        let todo = "Replace its files; they are read again without a restart";
+        let (severity, text) = match u64::try_from(certificate.ends_s) {
+            Ok(left) => (Severity::Warn, format!("expires in {}", span(left))),
+            Err(_) => (Severity::Bad, "has expired".to_owned()),
+        };
+        let text = format!("The certificate of the port of {} {text}", certificate.port);
+        findings.push(finding(severity, text, todo, "Clients and TLS"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Alarm, CertificateEnd};
+
+    /// Three members, seen by m1: `m1* m2 m3!`, where * leads and ! does not answer.
+    fn document(members: &str) -> Document {
+        let member = |word: &str| MemberStatus {
+            id: word[..2].to_owned(),
+            name: word[..2].to_owned(),
+            is_self: word.starts_with("m1"),
+            is_leader: word.contains('*'),
+            linked_s: (!word.contains('!')).then_some(60),
+            down_s: word.contains('!').then_some(200),
+            ..MemberStatus::default()
+        };
+        let members: Vec<MemberStatus> = members.split(' ').map(member).collect();
+        let leader = members.iter().find(|it| it.is_leader).map(|it| it.id.clone()).unwrap_or_default();
+        Document { name: "m1".to_owned(), leader, members, ..Document::default() }
+    }
+
+    type Change = fn(&mut Document);
+
+    #[test]
+    fn the_sentence_names_the_gravest_reason() {
+        let none: Change = |_| {};
+        let cases: [(&str, Change, Severity, &str); 12] = [
+            ("m1* m2 m3", none, Severity::Good, "All 3 members answer, m1 leads"),
+            ("m1*", none, Severity::Good, "The only member serves"),
+            (
+                "m1* m2 m3!",
+                none,
+                Severity::Warn,
+                "m3 (for 3 min) does not answer; one more loss stops the cluster",
+            ),
+            (
+                "m1 m2! m3!",
+                none,
+                Severity::Bad,
+                "No quorum: 1 of 3 voters answer, 2 are needed; silent: m2 (for 3 min), m3 (for 3 min)",
+            ),
+            ("m1 m2 m3", none, Severity::Bad, "No leader is known: an election is under way"),
+            (
+                "m1* m2 m3!",
+                |it| it.alarms = vec![Alarm { member: "m2".to_owned(), alarm: "NOSPACE".to_owned() }],
+                Severity::Bad,
+                "Alarm NOSPACE of m2; 1 more below",
+            ),
+            (
+                "m1* m2 m3",
+                |it| (it.space.store_bytes, it.space.quota_bytes) = (85, 100),
+                Severity::Warn,
+                "85 % of the quota is in use",
+            ),
+            (
+                "m1* m2 m3",
+                |it| {
+                    (it.space.store_bytes, it.space.quota_bytes) = (10, 100);
+                    it.quota_full_s = Some(7300);
+                },
+                Severity::Warn,
+                "10 % of the quota is in use, full in 2 h",
+            ),
+            (
+                "m1* m2 m3",
+                |it| (it.sync_slowest_us, it.syncs_slow) = (250_000, 3),
+                Severity::Warn,
+                "The disk of m1 is slow: syncs took up to 250 ms in the last minute",
+            ),
+            ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lacks 6000 entries"),
+            (
+                "m1* m2 m3",
+                |it| it.elections_hour = 4,
+                Severity::Warn,
+                "4 changes of the leader in the last hour",
+            ),
+            (
+                "m1* m2 m3",
+                |it| {
+                    it.certificates = vec![CertificateEnd { port: "clients".to_owned(), ends_s: 9 * 86_400 }]
+                },
+                Severity::Warn,
+                "The certificate of the port of clients expires in 9 d",
+            ),
+        ];
+        for (members, change, severity, text) in cases {
+            let mut document = document(members);
+            change(&mut document);
+            let health = of(&document);
+            assert_eq!((health.severity, health.text.as_str()), (severity, text), "{members}");
+            let page = include_str!("../../../docs/operate/troubleshoot.md");
+            for finding in health.findings {
+                assert!(page.contains(&format!("\n## {}\n", finding.see)), "{}", finding.see);
+            }
+        }
+    }
+}

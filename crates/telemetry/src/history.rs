@@ -1,0 +1,255 @@
+//! Figures of the last 10 minutes and of the last 6 hours, for plots.
+//!
+//! ```text
+//!   document every 5 s ─▶ row ─▶ fine: 120 rows of 5 s ─ 36 rows ─▶ coarse: 120 rows of 3 min
+//! ```
+//!
+//! * A rate or a size of a coarse row is the mean of its fine rows, a time their largest, a count their sum.
+//! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 16 KiB, and one document.
+//!
+//! Knows no clock: who pushes decides when.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use crate::status::Document;
+
+/// Time between two documents.
+pub const EVERY_S: u64 = 5;
+const ROWS: usize = 120;
+const FINE_IN_COARSE: usize = 36;
+/// Coarse rows of an hour.
+const HOUR: usize = 20;
+/// Fine rows of a minute.
+const MINUTE: usize = 12;
+
+/// How a coarse row is made of fine ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sum {
+    Mean,
+    Largest,
+    Total,
+}
+
+/// Names of the figures of a row; times are in microseconds.
+const FIGURES: [(&str, Sum); 16] = [
+    ("puts", Sum::Mean),
+    ("ranges", Sum::Mean),
+    ("events", Sum::Mean),
+    ("write_p50", Sum::Largest),
+    ("write_p99", Sum::Largest),
+    ("write_p999", Sum::Largest),
+    ("read_p50", Sum::Largest),
+    ("read_p99", Sum::Largest),
+    ("read_p999", Sum::Largest),
+    ("sync", Sum::Largest),
+    ("lag", Sum::Largest),
+    ("waiting", Sum::Largest),
+    ("store", Sum::Mean),
+    ("memory", Sum::Mean),
+    ("cpu", Sum::Mean),
+    ("elections", Sum::Total),
+];
+const SYNC: usize = 9;
+const STORE: usize = 12;
+const ELECTIONS: usize = 15;
+
+/// NaN where nothing is known: a percentile of no calls.
+type Row = [f32; FIGURES.len()];
+
+#[derive(Debug, Default)]
+pub struct History {
+    fine: VecDeque<Row>,
+    coarse: VecDeque<Row>,
+    /// Fine rows since the last coarse one.
+    pending: usize,
+    last: Option<Document>,
+}
+
+/// The end of the bucket that has this part of the counts up to it.
+fn percentile(buckets: &BTreeMap<u64, u64>, part: f64) -> f32 {
+    let all: u64 = buckets.values().sum();
+    let mut left = all as f64 * part;
+    let holds = |(end, count): (&u64, &u64)| {
+        left -= *count as f64;
+        (left <= 0.0).then_some(*end as f32)
+    };
+    buckets.iter().find_map(holds).filter(|_| all > 0).unwrap_or(f32::NAN)
+}
+
+/// Calls of some methods between two documents, by the ends of their buckets.
+fn calls(before: &Document, now: &Document, methods: &[&str]) -> BTreeMap<u64, u64> {
+    let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+    let of = |document: &Document, add: &mut dyn FnMut(u64, u64)| {
+        let named = document.calls.iter().filter(|calls| methods.iter().any(|it| calls.method.ends_with(it)));
+        named.flat_map(|calls| &calls.latency).for_each(|(end, count)| add(*end, *count));
+    };
+    of(now, &mut |end, count| *found.entry(end).or_default() += count);
+    of(before, &mut |end, count| {
+        if let Some(found) = found.get_mut(&end) {
+            *found = found.saturating_sub(count);
+        }
+    });
+    found
+}
+
+impl History {
+    /// Takes the figures of now. `sync_us` is the slowest sync since the last call.
+    pub fn push(&mut self, now: &Document, sync_us: u64) {
+        if let Some(before) = self.last.as_ref().filter(|before| before.uptime_ms < now.uptime_ms) {
+            let row = row(before, now, sync_us);
+            self.fine.push_back(row);
+            self.pending += 1;
+        }
+        self.last = Some(now.clone());
+        if self.pending == FINE_IN_COARSE {
+            self.pending = 0;
+            let from = self.fine.len() - FINE_IN_COARSE;
+            let rows: Vec<&Row> = self.fine.range(from..).collect();
+            self.coarse.push_back(std::array::from_fn(|at| summed(&rows, at)));
+        }
+        for rows in [&mut self.fine, &mut self.coarse] {
+            rows.drain(..rows.len().saturating_sub(ROWS));
+        }
+    }
+
+    /// Coarse rows, and the fine ones after them.
+    fn since(&self, coarse: usize) -> impl Iterator<Item = &Row> {
+        let skipped = self.coarse.len().saturating_sub(coarse);
+        self.coarse.iter().skip(skipped).chain(self.fine.iter().rev().take(self.pending).rev())
+    }
+
+    /// Changes of the leader in the last hour.
+    pub fn elections_hour(&self) -> u64 {
+        self.since(HOUR).map(|row| row[ELECTIONS]).sum::<f32>() as u64
+    }
+
+    /// The slowest sync of each row of the last minute, in microseconds.
+    pub fn slowest_syncs_us(&self) -> impl Iterator<Item = u64> {
+        self.fine.iter().rev().take(MINUTE).map(|row| row[SYNC] as u64)
+    }
+
+    /// Seconds until the store has `quota` bytes, if it grows as in the time that is known, a minute at
+    /// least.
+    pub fn full_in_s(&self, quota: u64) -> Option<u64> {
+        let coarse = self.coarse.len();
+        let sizes: Vec<f64> = if coarse > 1 {
+            self.coarse.iter().map(|row| f64::from(row[STORE])).collect()
+        } else {
+            self.fine.iter().map(|row| f64::from(row[STORE])).collect()
+        };
+        let every = if coarse > 1 { EVERY_S * FINE_IN_COARSE as u64 } else { EVERY_S };
+        let (first, last) = (*sizes.first()?, *sizes.last()?);
+        let seconds = every as f64 * (sizes.len() - 1) as f64;
+        let left = quota as f64 - last;
+        let is_known = quota > 0 && seconds >= 60.0 && last > first && left > 0.0;
+        is_known.then(|| (left / (last - first) * seconds) as u64)
+    }
+
+    /// Both spans, by figure. What is not known is null.
+    pub fn json(&self) -> Value {
+        let span = |rows: &VecDeque<Row>, every: u64| {
+            let figure = |at: usize| -> Value {
+                rows.iter().map(|row| json!(row[at].is_finite().then_some(row[at]))).collect()
+            };
+            let figures: serde_json::Map<String, Value> =
+                FIGURES.iter().enumerate().map(|(at, (name, _))| ((*name).to_owned(), figure(at))).collect();
+            json!({ "every_s": every, "rows_max": ROWS, "figures": figures })
+        };
+        let coarse = span(&self.coarse, EVERY_S * FINE_IN_COARSE as u64);
+        json!({ "fine": span(&self.fine, EVERY_S), "coarse": coarse })
+    }
+}
+
+fn row(before: &Document, now: &Document, sync_us: u64) -> Row {
+    let seconds = (now.uptime_ms - before.uptime_ms) as f64 / 1000.0;
+    let rate = |pick: fn(&Document) -> u64| (pick(now).saturating_sub(pick(before)) as f64 / seconds) as f32;
+    let writes = calls(before, now, &["KV/Put", "KV/DeleteRange", "KV/Txn"]);
+    let reads = calls(before, now, &["KV/Range"]);
+    let lag = now.members.iter().filter_map(|member| member.lag).max();
+    let queues = &now.queues;
+    [
+        rate(|it| it.counters.puts),
+        rate(|it| it.counters.ranges),
+        rate(|it| it.counters.events),
+        percentile(&writes, 0.5),
+        percentile(&writes, 0.99),
+        percentile(&writes, 0.999),
+        percentile(&reads, 0.5),
+        percentile(&reads, 0.99),
+        percentile(&reads, 0.999),
+        sync_us as f32,
+        lag.map_or(f32::NAN, |lag| lag as f32),
+        (now.raft.proposals_pending + queues.reads_waiting + queues.commands_waiting) as f32,
+        now.space.store_bytes as f32,
+        now.space.resident_bytes as f32,
+        ((now.counters.cpu_seconds - before.counters.cpu_seconds) / seconds) as f32,
+        now.counters.leader_changes.saturating_sub(before.counters.leader_changes) as f32,
+    ]
+}
+
+fn summed(rows: &[&Row], at: usize) -> f32 {
+    let known: Vec<f32> = rows.iter().map(|row| row[at]).filter(|value| value.is_finite()).collect();
+    if known.is_empty() {
+        return f32::NAN;
+    }
+    let total: f32 = known.iter().sum();
+    match FIGURES[at].1 {
+        Sum::Mean => total / known.len() as f32,
+        Sum::Largest => known.into_iter().fold(0.0, f32::max),
+        Sum::Total => total,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::CallCounts;
+
+    /// After so many steps of 5 s, with 10 puts and 1 MiB more in each.
+    fn document(step: u64) -> Document {
+        let mut document = Document { uptime_ms: 1000 + step * 5000, ..Document::default() };
+        document.counters.puts = step * 10;
+        document.counters.leader_changes = u64::from(step > 100);
+        document.space.store_bytes = step << 20;
+        let latency = vec![(100, step * 9), (1000, step)];
+        document.calls =
+            vec![CallCounts { method: "etcdserverpb.KV/Put".to_owned(), ended: 0, failed: 0, latency }];
+        document
+    }
+
+    #[test]
+    fn rows_are_bounded_and_coarse_ones_sum_fine_ones_up() {
+        let mut history = History::default();
+        for step in 0..=5000 {
+            history.push(&document(step), if step == 4900 { 7000 } else { 100 });
+        }
+        let json = history.json();
+        for span in ["fine", "coarse"] {
+            let of = |figure: &str| json[span]["figures"][figure].as_array().unwrap().clone();
+            assert_eq!(of("puts").len(), ROWS, "{span}");
+            assert!(of("puts").iter().all(|rate| rate == 2.0), "{span}");
+            assert_eq!((&of("write_p50")[9], &of("write_p99")[9]), (&json!(100.0), &json!(1000.0)), "{span}");
+            assert_eq!(of("read_p50")[9], Value::Null, "{span}");
+            assert!(of("sync").contains(&json!(7000.0)), "{span}");
+        }
+        assert_eq!(json["coarse"]["every_s"], 180);
+        assert_eq!(history.slowest_syncs_us().max(), Some(100));
+    }
+
+    #[test]
+    fn the_hour_and_the_forecast_know_what_was_seen() {
+        let mut history = History::default();
+        assert_eq!(history.full_in_s(1 << 30), None);
+        for step in 0..=200 {
+            history.push(&document(step), 0);
+        }
+        assert_eq!(history.elections_hour(), 1);
+        // 1 MiB in 5 s; the mean of the last 3 minutes is somewhat less than the size of now.
+        let seconds = history.full_in_s(1200 << 20).unwrap();
+        assert!((5000..5200).contains(&seconds), "{seconds}");
+        assert_eq!(history.full_in_s(1 << 20), None, "it is full");
+        assert_eq!(history.full_in_s(0), None, "there is no quota");
+    }
+}
