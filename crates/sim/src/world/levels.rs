@@ -65,7 +65,7 @@ impl World {
             |other| if other == id { Some(site.level) } else { up.announced.get(&other).copied() };
         let members = state_machine::members(&up.store).unwrap_or_default();
         let lineage = Lineage::of(&up.store).unwrap_or_default();
-        let history = if lineage.id == 0 { up.applier.machine().applied().index.0 + 1 } else { 0 };
+        let history = if lineage.id == 0 { up.store.applied().index.0 + 1 } else { 0 };
         let raise = level::raise(up.applier.machine().level().get(), &members, announced, history);
         if let Some(raise) = raise {
             self.propose_for(id, raise, Then::Raised);
