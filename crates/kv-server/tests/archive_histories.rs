@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 use crate::archive::{archiver, objects, restore, wait_for};
 use crate::common::{Cluster, Member, SERVER, put};
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{CompactionRequest, SnapshotRequest};
+use api::etcdserverpb::{CompactionRequest, SnapshotRequest, StatusRequest};
+use futures_util::StreamExt;
+use sha2::{Digest, Sha256};
 
 /// The restore leads back to this revision.
 const BACK: i64 = 6;
@@ -41,6 +43,24 @@ async fn archived(archive: &Path) -> Cluster {
     wait_for(archive, LOST).await;
     archiver.kill();
     cluster
+}
+
+/// Makes the archive one of an older version, which knew no ids of histories.
+async fn forget_id(archive: &Path, member: &Member) {
+    let status = MaintenanceClient::new(member.channel().await).status(StatusRequest {}).await.unwrap();
+    let id = status.metadata().get("kv-history").unwrap().to_str().unwrap();
+    for path in [objects(archive, "base"), objects(archive, "log")].concat() {
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 32);
+        // Names in a base stay in order.
+        for (known, unknown) in [(id, "x".repeat(id.len())), ("kvServerHistory", "kvServerHistorx".into())] {
+            while let Some(at) = bytes.windows(known.len()).position(|window| window == known.as_bytes()) {
+                bytes[at..at + known.len()].copy_from_slice(unknown.as_bytes());
+            }
+        }
+        bytes.extend(Sha256::digest(&bytes).to_vec());
+        std::fs::write(&path, bytes).unwrap();
+    }
 }
 
 /// Restores a member to [`BACK`], with the name, URLs and token that it had.
@@ -86,6 +106,7 @@ async fn an_archive_goes_on_over_the_history_that_it_has_and_over_no_other() {
         let archive = directory.path().join("archive");
         let mut cluster = archived(&archive).await;
         let member = &mut cluster.members[0];
+        forget_id(&archive, member).await;
         if goes_back {
             go_back(&archive, member);
             go_on(member, last).await;
@@ -119,6 +140,8 @@ async fn an_archive_of_a_base_alone_does_not_go_on_over_another_history() {
     let base = archiver(member, &alone, &[]);
     base.wait_for("archiving");
     base.kill();
+    forget_id(&archive, member).await;
+    forget_id(&alone, member).await;
     go_back(&archive, member);
     go_on(member, "other").await;
     for is_compacted in [false, true] {
@@ -273,4 +296,54 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     go_on(member, "last").await;
     let (is_made, said) = import(member);
     assert!(!is_made && said.contains("another history"), "{said}");
+}
+
+/// So many equal puts that nothing else is compared.
+async fn tick(member: &Member) -> i64 {
+    let puts = (0..1_200).map(|_| async { member.kv().await.put(put("tick", "")).await.unwrap() });
+    let answers: Vec<_> = futures_util::stream::iter(puts).buffer_unordered(64).collect().await;
+    answers.into_iter().map(|answer| answer.into_inner().header.unwrap().revision).max().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_that_agree_wherever_they_are_compared_are_told_apart_by_their_ids() {
+    let directory = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| directory.path().join(name));
+    let mut cluster = archived(&old).await;
+    let member = &mut cluster.members[0];
+    let of_old = archiver(member, &old, &[]);
+    let ticked = tick(member).await;
+    wait_for(&old, ticked).await;
+    of_old.kill();
+    go_back(&old, member);
+    let of_new = archiver(member, &new, &[]);
+    of_new.wait_for("archiving");
+    write_new(member, BACK + 1..=LOST).await;
+    assert_eq!(tick(member).await, ticked);
+    wait_for(&new, ticked).await;
+    let segments = objects(&new, "log");
+    let last = member.put("last", "2").await;
+    wait_for(&new, last).await;
+    let (status, said) = archiver(member, &old, &[]).wait_end();
+    let wanted = format!("up to revision {ticked}. It was restored");
+    assert!(!status.success() && said.contains(&wanted), "{said}");
+    // Segments of the new history after those of the old one.
+    let later: Vec<PathBuf> =
+        objects(&new, "log").into_iter().filter(|path| !segments.contains(path)).collect();
+    copy_objects(&later, &old.join("log"));
+    let said = value_at(&old, last, "old-7").await.unwrap_err();
+    assert!(said.contains("another history"), "{said}");
+    // A restore to the end of an archive loses nothing, and goes on in the same place.
+    of_new.kill();
+    member.kill();
+    member.data_dir.set_extension("again");
+    let (is_made, said) = restore(&new, member, &[]);
+    assert!(is_made && said.contains(&format!("revision {last},")), "{said}");
+    member.launch();
+    member.wait_ready();
+    let of_new = archiver(member, &new, &[]);
+    wait_for(&new, member.put("last", "3").await).await;
+    of_new.kill();
+    let found = value_at(&new, last + 1, "last").await;
+    assert_eq!(found.unwrap().as_deref(), Some("3"));
 }

@@ -133,7 +133,7 @@ async fn a_joiner_without_a_state_goes_on_with_its_log() {
 async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
     let mut cluster = Cluster::started(1);
     let deadline = std::time::Instant::now() + PATIENCE;
-    while !http(cluster.members[0].client_port, "GET /metrics").contains("kv_server_command_level 1") {
+    while !http(cluster.members[0].client_port, "GET /metrics").contains("kv_server_command_level 2") {
         assert!(std::time::Instant::now() < deadline, "the level is not raised");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }

@@ -81,13 +81,21 @@ impl Progress {
     /// A member may have applied so many entries more than its last report says.
     const SINCE_REPORT: u64 = 2;
 
-    /// Whether the member has nine tenths of the leader's log, which is etcd's measure, and of its state. A
-    /// log alone is none: the state that it begins with may be with other members only.
+    /// Whether the member has nine tenths of the leader's log, which is etcd's measure.
+    pub fn has_log(&self) -> bool {
+        self.is_most(self.matched.0)
+    }
+
+    /// Whether the member has nine tenths of the leader's log and of its state. A log alone is none: the
+    /// state that it begins with may be with other members only.
     pub fn is_in_sync(&self) -> bool {
-        let most = |index: u64| u128::from(index) * 10 >= u128::from(self.last_index.0) * 9;
-        let has_state =
-            self.applied > LogIndex::ZERO && most(self.applied.0.saturating_add(Progress::SINCE_REPORT));
-        most(self.matched.0) && (has_state || base::mutant("log-counts-as-state"))
+        let has_state = self.applied > LogIndex::ZERO
+            && self.is_most(self.applied.0.saturating_add(Progress::SINCE_REPORT));
+        self.has_log() && (has_state || base::mutant("log-counts-as-state"))
+    }
+
+    fn is_most(&self, index: u64) -> bool {
+        u128::from(index) * 10 >= u128::from(self.last_index.0) * 9
     }
 }
 

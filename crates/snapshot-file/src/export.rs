@@ -6,7 +6,7 @@
 use crate::bbolt::{FileLayout, FileWriter, Planner};
 use mvcc::{History, Meter, Revision};
 use prost::Message;
-use state_machine::ApplyError;
+use state_machine::{ApplyError, Lineage};
 
 use super::record::{self, StoredLease};
 use api::version;
@@ -184,6 +184,10 @@ impl ExportContents {
             for name in [record::FINISHED_COMPACT, record::SCHEDULED_COMPACT] {
                 meta.push((name.to_vec(), compacted.to_vec()));
             }
+        }
+        let lineage = Lineage::of_items(items)?.ended_at(history.revision());
+        if lineage.is_known() {
+            meta.push((record::LINEAGE.to_vec(), lineage.to_string().into_bytes()));
         }
         meta.sort_unstable();
         let after = vec![

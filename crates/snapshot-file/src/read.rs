@@ -3,6 +3,7 @@
 //! * Keys keep their revisions, versions, history and leases. Each lease begins with its full TTL, as after a
 //!   restart of etcd. Alarms and members are not taken over.
 //! * Users and roles are taken over, and whether permissions are checked. Tokens are in no file.
+//! * The store begins a new history, which continues the one that the file names.
 //! * A compaction that etcd had begun is done again by the store.
 //! * Whether the changes of each key follow from each other is checked when the store is opened, which the
 //!   import does at its end.
@@ -14,7 +15,7 @@ use api::authpb::{Role, User};
 use api::mvccpb::KeyValue;
 use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Revision, StoreOptions};
 use prost::Message;
-use state_machine::{AuthState, Genesis, TTL_MAX};
+use state_machine::{AuthState, Genesis, Lineage, TTL_MAX};
 
 use super::record::{self, StoredLease};
 
@@ -70,9 +71,13 @@ pub fn import<S: Source>(
     file.check_all_but_keys()?;
     let auth = file.auth()?;
     let compacted = file.compact_revision()?;
+    let lineage = file.lineage()?.item();
     let mut import = Import::begin(backend, &StoreOptions::default())?;
     for (key, value) in auth {
         import.item(&key, &value)?;
+    }
+    if let Some((key, value)) = lineage {
+        import.item(key, &value)?;
     }
     let leases = file.leases(&mut import)?;
     for (key, value) in state_machine::member_items(members) {
@@ -99,6 +104,11 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, Snapsho
         newest = newest.max(revision.main);
     }
     Ok(newest)
+}
+
+/// The histories that a file continues. etcd keeps what it was given, so it may have added revisions.
+pub fn lineage<S: Source>(database: &Database<S>) -> Result<Lineage, SnapshotReadError> {
+    BucketFile { database, buckets: database.buckets()? }.lineage()
 }
 
 /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a number,
@@ -206,6 +216,17 @@ impl<S: Source> BucketFile<'_, S> {
             take(name, M::decode(value).map_err(|_| bad(bucket, key, "not a user or a role"))?);
         }
         Ok(())
+    }
+
+    fn lineage(&self) -> Result<Lineage, SnapshotReadError> {
+        let Some(mut meta) = self.cursor("meta")? else { return Ok(Lineage::default()) };
+        while let Some((key, value)) = meta.next_pair()? {
+            if key == record::LINEAGE {
+                let lineage = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                return lineage.ok_or_else(|| bad("meta", key, "no identity of a history"));
+            }
+        }
+        Ok(Lineage::default())
     }
 
     /// The revision to which etcd has compacted, or was about to; -1: none.

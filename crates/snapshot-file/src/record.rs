@@ -33,6 +33,8 @@ pub const AUTH_REVISION: &[u8] = b"authRevision";
 pub const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 pub const CONF_STATE: &[u8] = b"confState";
 pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
+/// Not etcd's, whose programs keep it and do not read it.
+pub const LINEAGE: &[u8] = b"kvServerHistory";
 pub const FINISHED_COMPACT: &[u8] = b"finishedCompactRev";
 pub const SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";
 pub const STORAGE_VERSION: &[u8] = b"storageVersion";

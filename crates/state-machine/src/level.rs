@@ -21,6 +21,7 @@ use mvcc::{Store, Writer};
 
 use crate::command::Kind;
 use crate::failure::{ApplyError, TooOld};
+use crate::lineage;
 use crate::members;
 
 /// The item's value is the level as four bytes, big endian. It exists from level 1 on.
@@ -35,8 +36,10 @@ impl CommandLevel {
     pub const LEVELS: CommandLevel = CommandLevel(1);
     /// The alarm CORRUPT of few members stops no change: see `alarms`.
     pub const CORRUPT_OF_FEW: CommandLevel = CommandLevel(1);
+    /// A raise gives the history an id.
+    pub const HISTORIES: CommandLevel = CommandLevel(2);
     /// What this version understands.
-    pub const OWN: CommandLevel = CommandLevel::LEVELS;
+    pub const OWN: CommandLevel = CommandLevel::HISTORIES;
 }
 
 /// The level that the cluster must have reached before a member proposes this.
@@ -79,23 +82,26 @@ pub fn check(known: CommandLevel, used: CommandLevel) -> Result<(), TooOld> {
     if known >= used { Ok(()) } else { Err(TooOld { known: known.0, used: used.0 }) }
 }
 
-/// The raise that a leader proposes, if every member has announced a higher level than the cluster's.
-/// `announced`: of a member that answers at present, this one included.
+/// The raise that a leader proposes, if every member has announced a higher level than the cluster's, or if
+/// the history needs an id. `announced`: of a member that answers at present, this one included.
+/// `history`: random, if the history has no id; else 0.
 pub fn raise(
     cluster: CommandLevel,
     members: &[Member],
     announced: impl Fn(u64) -> Option<CommandLevel>,
+    history: u64,
 ) -> Option<Kind> {
     let levels: Option<Vec<CommandLevel>> = members.iter().map(|member| announced(member.id)).collect();
     let levels = levels?.into_iter();
     let level = if base::mutant("level-of-the-newest") { levels.max()? } else { levels.min()? };
-    (level > cluster).then(|| raise_to(level, members))
+    let is_needed = level > cluster || (history != 0 && level >= CommandLevel::HISTORIES);
+    is_needed.then(|| raise_to(level, members, history))
 }
 
 /// The raise to a level, which may be the cluster's: for a member that missed it.
-pub fn raise_to(level: CommandLevel, members: &[Member]) -> Kind {
+pub fn raise_to(level: CommandLevel, members: &[Member], history: u64) -> Kind {
     let members = members.iter().map(|member| member.id).collect();
-    Kind::RaiseLevel(RaiseLevel { level: level.0, members })
+    Kind::RaiseLevel(RaiseLevel { level: level.0, members, history })
 }
 
 /// The level in a store.
@@ -132,6 +138,9 @@ pub(crate) fn apply(
         check(known, level)?;
     }
     writer.set_item(ITEM, Some(&level.0.to_be_bytes()));
+    if level >= CommandLevel::HISTORIES {
+        lineage::name(writer, request.history)?;
+    }
     Ok(Ok(level))
 }
 

@@ -19,6 +19,7 @@ mod auth; // users, roles and permissions
 mod lease; // leases of keys
 mod lease_leader; // what the leader decides about leases, without a clock
 pub mod level; // which commands all members understand
+mod lineage; // identity of the history
 mod members; // members of the cluster
 
 mod member_change; // changes of them
@@ -53,6 +54,7 @@ pub use lease_leader::{
 };
 pub use level::downgrade_target;
 pub use level::{ClusterLevel, CommandLevel};
+pub use lineage::{Lineage, LineageError};
 pub use machine::EtcdMachine;
 pub use member_change::{has_enough_started, is_removed, keeps_voters, removed_by};
 pub use members::{Genesis, items as member_items, list as members, list_in as members_in};

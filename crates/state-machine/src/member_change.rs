@@ -17,6 +17,7 @@ use mvcc::{ITEM_BYTES_MAX, Store, Writer};
 use prost::Message;
 
 use crate::failure::ApplyError;
+use crate::lineage;
 use crate::members;
 
 /// Items of removed members: this prefix and the id as eight bytes, big endian; an empty value.
@@ -99,6 +100,7 @@ pub(crate) fn apply(
         Ok(ChangeEffect::Retain(member)) => {
             known.iter().filter(|other| other.id != member.id).for_each(|other| remove(writer, other.id));
             members::store(writer, &member);
+            lineage::end(writer)?;
         }
         Err(refusal) => return Ok(Err(refusal)),
     }

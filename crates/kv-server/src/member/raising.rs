@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::etcdserverpb::Member as MemberEntry;
 use state_machine::command::{self, Kind};
-use state_machine::{CommandLevel, level};
+use state_machine::{CommandLevel, Lineage, level};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::handle::{Member, ProposeError};
@@ -48,15 +48,21 @@ async fn look_at_intervals(member: &Member) -> Infallible {
         }
         // A list that cannot be read ends the member where it is read to apply.
         let Ok(members) = member.members() else { continue };
+        let Ok(lineage) = Lineage::of(&member.store) else { continue };
         let look = RaiseCheck {
             own: member.ids.member,
             cluster: member.level.get(),
             members,
             reach: &*member.reach,
+            history: lineage.id,
         };
         let Some(raise) = look.next(&mut lagging_since).await else { continue };
         match member.propose_for_member(command::encode(raise)).await {
-            Ok(_) => tracing::info!(to = member.level.get().0, "raised the cluster's level of commands"),
+            Ok(_) => tracing::info!(
+                to = member.level.get().0,
+                history = %Lineage::of(&member.store).unwrap_or_default(),
+                "raised the cluster's level of commands"
+            ),
             // A member was added meanwhile.
             Err(ProposeError::Refused(_)) => {}
             Err(error) => tracing::debug!(error = causes(&error), "the level of commands was not raised"),
@@ -70,15 +76,18 @@ struct RaiseCheck<'a> {
     cluster: CommandLevel,
     members: Vec<MemberEntry>,
     reach: &'a dyn Reach,
+    /// The id of the history; 0: it has none.
+    history: u64,
 }
 
 impl RaiseCheck<'_> {
     async fn next(&self, lagging_since: &mut Option<Instant>) -> Option<Kind> {
-        let RaiseCheck { cluster, members, .. } = self;
+        let RaiseCheck { cluster, members, history, .. } = self;
         let announced = |id| self.announced(id).map(|levels| levels.known);
-        if *cluster < CommandLevel::OWN && level::raise(*cluster, members, announced).is_some() {
+        let new = if *history == 0 { rand::random() } else { 0 };
+        if level::raise(*cluster, members, announced, new).is_some() {
             let known = self.ask_all().await?;
-            return level::raise(*cluster, members, |id| known.get(&id).copied());
+            return level::raise(*cluster, members, |id| known.get(&id).copied(), new);
         }
         let lags = |levels: AnnouncedMembers| levels.cluster < *cluster;
         let lagging = members.iter().find(|member| self.announced(member.id).is_some_and(lags));
@@ -91,7 +100,7 @@ impl RaiseCheck<'_> {
         }
         *lagging_since = None;
         let still = self.reach.ask_levels(lagging.id).await.is_some_and(lags);
-        still.then(|| level::raise_to(*cluster, members))
+        still.then(|| level::raise_to(*cluster, members, *history))
     }
 
     fn announced(&self, id: u64) -> Option<AnnouncedMembers> {
@@ -171,7 +180,7 @@ mod tests {
 
     fn look(cluster: CommandLevel, reach: &Others) -> RaiseCheck<'_> {
         let members = [1, 2, 3].map(|id| MemberEntry { id, ..MemberEntry::default() }).to_vec();
-        RaiseCheck { own: 1, cluster, members, reach }
+        RaiseCheck { own: 1, cluster, members, reach, history: 9 }
     }
 
     #[tokio::test]
@@ -201,7 +210,7 @@ mod tests {
             assert_eq!(look.next(&mut since).await, None, "it may be about to apply it");
             tokio::time::advance(AGAIN_AFTER).await;
             let again = look.next(&mut since).await;
-            assert_eq!(again, is_proposed.then(|| level::raise_to(own, &look.members)));
+            assert_eq!(again, is_proposed.then(|| level::raise_to(own, &look.members, 9)));
             assert_eq!(look.next(&mut since).await, None, "it has time again");
         }
     }

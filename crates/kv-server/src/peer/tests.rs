@@ -350,8 +350,8 @@ async fn strangers_are_refused_with_a_reason() {
         (Hello { encoding: 99, ..hello(1) }, "message encoding 99 is not 1"),
         (
             Hello { cluster_level: CommandLevel::OWN.0 + 1, ..hello(1) },
-            "member 2: this version is too old for the cluster: it knows the commands of level 1, the \
-             cluster uses those of level 2; a downgrade is not possible, start the version of the other \
+            "member 2: this version is too old for the cluster: it knows the commands of level 2, the \
+             cluster uses those of level 3; a downgrade is not possible, start the version of the other \
              members",
         ),
     ];

@@ -392,8 +392,10 @@ impl Transport for Peers {
 
 /// What differs between two lists, in etcd's texts and fields.
 fn log_changes(own: &Identity, before: &[FirstMember], after: &[FirstMember]) {
+    fn of(list: &[FirstMember], id: u64) -> Option<&FirstMember> {
+        list.iter().find(|member| member.id == id)
+    }
     let (cluster, local) = (format!("{:x}", own.cluster_id), format!("{:x}", own.member_id));
-    let of = |list: &[FirstMember], id| list.iter().find(|member| member.id == id).cloned();
     for member in after {
         let (id, name, urls) = (format!("{:x}", member.id), &member.name, &member.peer_urls);
         let Some(old) = of(before, member.id) else {

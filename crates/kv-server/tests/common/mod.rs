@@ -24,14 +24,16 @@ pub const READY: &str = "ready to serve client requests";
 /// The server that was built for this test.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
 
-/// Starts the binary without this process's environment.
+/// Starts the binary without the rest of this process's environment.
 pub fn start(arguments: &[&str]) -> Process {
     start_program(&[SERVER.to_owned()], arguments)
 }
 
-/// Starts `program`: a path, or an emulator with its arguments and then the path.
+/// Starts `program`: a path, or an emulator with its arguments and then the path. It has the known bug that
+/// this process has.
 pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
-    Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear())
+    let mutant = std::env::var_os("KV_MUTANT").map(|name| ("KV_MUTANT", name));
+    Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear().envs(mutant))
 }
 
 /// A member of a cluster on this machine, running or not.

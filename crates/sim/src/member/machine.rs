@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use mvcc::{Maintainer, Pressure, StagedStore, Store};
 use raft_node::{Answer, Cost, Fatal, LogPosition, Membership, ReceiveSlot};
-use state_machine::{AuthTable, ClusterLevel, CommandLevel, LeaseTable, Outcome};
+use state_machine::{AuthTable, ClusterLevel, CommandLevel, LeaseTable, Lineage, Outcome};
 
 use crate::oracle::Truth;
 use crate::panics::lock;
@@ -78,7 +78,10 @@ impl Machine {
 
     fn check_level(&self, at: LogPosition) -> Result<(), Fatal> {
         let found = self.machine.level().get();
-        self.truth.get().model.levels.check(at.index, found, self.known).map_err(Fatal::new)
+        let levels = &self.truth.get().model.levels;
+        levels.check(at.index, found, self.known).map_err(Fatal::new)?;
+        let lineage = Lineage::of(self.machine.store()).map_err(|error| Fatal::new(error.to_string()))?;
+        levels.check_history(at.index, lineage.id).map_err(Fatal::new)
     }
 
     pub fn users(&self) -> &AuthTable {

@@ -3,7 +3,7 @@
 //! As the process does it: the leader raises the cluster's level when every member has announced more, and a
 //! member that knows less than that level is not heard, does not join, and stops before it applies the raise.
 
-use state_machine::{CommandLevel, level};
+use state_machine::{CommandLevel, Lineage, level};
 
 use super::event::WorldEvent;
 use super::state::World;
@@ -64,7 +64,9 @@ impl World {
         let announced =
             |other| if other == id { Some(site.level) } else { up.announced.get(&other).copied() };
         let members = state_machine::members(&up.store).unwrap_or_default();
-        let raise = level::raise(up.applier.machine().level().get(), &members, announced);
+        let lineage = Lineage::of(&up.store).unwrap_or_default();
+        let history = if lineage.id == 0 { up.store.applied().index.0 + 1 } else { 0 };
+        let raise = level::raise(up.applier.machine().level().get(), &members, announced, history);
         if let Some(raise) = raise {
             self.propose_for(id, raise, Then::Raised);
         }

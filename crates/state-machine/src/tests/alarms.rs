@@ -29,7 +29,7 @@ fn cluster(listed: &str) -> World {
     let genesis = Genesis { members: listed.split(' ').map(member).collect() };
     let ids = genesis.members.iter().map(|member| member.id).collect();
     let mut world = World::with_genesis(&genesis);
-    let raised = world.apply(Kind::RaiseLevel(RaiseLevel { level: 1, members: ids }));
+    let raised = world.apply(Kind::RaiseLevel(RaiseLevel { level: 1, members: ids, history: 0 }));
     assert_eq!(raised, Ok(Response::RaiseLevel));
     world
 }
@@ -96,6 +96,6 @@ fn below_its_level_any_corrupt_member_stops_changes() {
     let mut world = World::with_genesis(&Genesis { members: listed.to_vec() });
     assert_eq!(world.play("alarm on corrupt 3; put a=1"), "Corrupt");
     let ids = members(world.asked.store()).unwrap().iter().map(|member| member.id).collect();
-    world.apply(Kind::RaiseLevel(RaiseLevel { level: 1, members: ids })).unwrap();
+    world.apply(Kind::RaiseLevel(RaiseLevel { level: 1, members: ids, history: 0 })).unwrap();
     assert_eq!(world.play("put a=1"), "put r2");
 }

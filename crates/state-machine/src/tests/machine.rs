@@ -8,8 +8,8 @@ use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 
 use super::World;
 use super::world::machine;
-use crate::command::{self, Kind, RaiseLevel};
-use crate::{Answer, CommandLevel, EtcdMachine, Genesis, Response, active_alarms, level, members};
+use crate::command::{self, Change, Kind, MemberChange, RaiseLevel};
+use crate::{Answer, CommandLevel, EtcdMachine, Genesis, Lineage, Response, active_alarms, level, members};
 
 fn member(id: u64) -> Member {
     Member { id, peer_ur_ls: vec![format!("http://m{id}:2380")], ..Member::default() }
@@ -214,7 +214,11 @@ fn the_items_of_alarms_and_members_are_frozen() {
 }
 
 fn raise(level: u32, members: &[u64]) -> Bytes {
-    command::encode(Kind::RaiseLevel(RaiseLevel { level, members: members.to_vec() }))
+    raise_with(level, members, 0)
+}
+
+fn raise_with(level: u32, members: &[u64], history: u64) -> Bytes {
+    command::encode(Kind::RaiseLevel(RaiseLevel { level, members: members.to_vec(), history }))
 }
 
 #[test]
@@ -233,14 +237,38 @@ fn a_level_is_raised_only_by_a_command_that_counts_all_members_and_never_falls()
     world.assert_equal();
 }
 
+#[test]
+fn a_history_has_one_id_until_a_forced_cluster_begins_another() {
+    let mut machine = machine(&genesis());
+    apply(&mut machine, &[put("a")]);
+    let retain = Kind::MemberChange(MemberChange { change: Some(Change::Retain(7)), is_strict: false });
+    for (command, wanted) in [
+        (raise_with(1, &[7, 300], 4), ""), // Of a version that does not know histories.
+        (raise_with(2, &[7, 300], 0), ""),
+        (raise_with(2, &[7], 5), ""), // Refused.
+        (raise_with(2, &[7, 300], 6), "6"),
+        (raise_with(2, &[7, 300], 7), "6"),
+        (command::encode(retain), ",6@2"),
+        (raise_with(2, &[7], 8), "8,6@2"),
+    ] {
+        let at = LogPosition::new(machine.applied().index.0 + 1, 1);
+        // An entry that changes the members has a command of no other kind.
+        machine.apply(at, &command, Answer::Unwanted).unwrap();
+        machine.apply_change(at, &command, Answer::Unwanted).unwrap();
+        machine.end_entry(at).unwrap();
+        assert_eq!(Lineage::of(machine.store()).unwrap().to_string(), wanted, "{command:?}");
+    }
+}
+
 /// An older version has skipped the first raise.
 #[test]
 fn a_member_that_missed_the_raise_changes_the_same_as_the_others_at_the_next_one() {
     let at = LogPosition::new(2, 1).index;
-    let digests = [raise(1, &[7, 300]), Bytes::from_static(b"\xd2\x05\x00")].map(|first| {
+    let digests = [raise_with(2, &[7, 300], 5), Bytes::from_static(b"\xd2\x05\x00")].map(|first| {
         let mut machine = machine(&genesis());
-        apply(&mut machine, &[first, raise(1, &[7, 300])]);
-        assert_eq!(machine.level().get(), CommandLevel(1));
+        apply(&mut machine, &[first, raise_with(2, &[7, 300], 5)]);
+        assert_eq!(machine.level().get(), CommandLevel(2));
+        assert_eq!(Lineage::of(machine.store()).unwrap().id, 5);
         machine.store().span_digest(LogPosition::new(1, 1).index, at)
     });
     assert_eq!(digests[0], digests[1]);
@@ -275,21 +303,28 @@ fn a_version_neither_applies_a_level_that_it_does_not_know_nor_opens_it() {
 #[test]
 fn a_leader_raises_the_level_when_every_member_has_announced_a_higher_one() {
     let members = [member(7), member(300)];
-    let raised = |own, other: Option<u32>, cluster| {
+    let raised = |own, other: Option<u32>, cluster, history| {
         let announced = |id| if id == 7 { Some(own) } else { other }.map(CommandLevel);
-        match level::raise(CommandLevel(cluster), &members, announced) {
-            Some(Kind::RaiseLevel(raise)) => Some((raise.level, raise.members)),
+        match level::raise(CommandLevel(cluster), &members, announced, history) {
+            Some(Kind::RaiseLevel(raise)) => {
+                assert_eq!(raise.history, history);
+                Some((raise.level, raise.members))
+            }
             _ => None,
         }
     };
-    for (own, other, cluster, level) in [
-        (1, Some(1), 0, Some(1)),
-        (1, Some(0), 0, None),
-        (1, None, 0, None),
-        (3, Some(2), 1, Some(2)),
-        (1, Some(1), 1, None),
+    for (own, other, cluster, history, level) in [
+        (1, Some(1), 0, 0, Some(1)),
+        (1, Some(0), 0, 0, None),
+        (1, None, 0, 0, None),
+        (3, Some(2), 1, 0, Some(2)),
+        (1, Some(1), 1, 0, None),
+        // The history has no id.
+        (1, Some(1), 1, 9, None),
+        (2, Some(2), 2, 9, Some(2)),
+        (2, None, 2, 9, None),
     ] {
         let wanted = level.map(|level| (level, vec![7, 300]));
-        assert_eq!(raised(own, other, cluster), wanted, "{own} {other:?} {cluster}");
+        assert_eq!(raised(own, other, cluster, history), wanted, "{own} {other:?} {cluster} {history}");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use mvcc::Change;
+use state_machine::Lineage;
 
 use super::inventory::{BASES, Base, milliseconds};
 use super::place::{ArchivePlace, PlaceError};
@@ -48,9 +49,9 @@ fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<BaseResult,
     Ok(BaseResult { base, bytes, digests })
 }
 
-/// Digests of the newest revisions of a base that is in the archive.
-pub fn digests(place: &ArchivePlace, base: &Base) -> Result<Digests, BaseError> {
-    with_file(place, base, newest_digests)
+/// Digests of the newest revisions of a base that is in the archive, and the histories that it has.
+pub fn digests(place: &ArchivePlace, base: &Base) -> Result<(Digests, Lineage), BaseError> {
+    with_file(place, base, |file| Ok((newest_digests(file)?, file.lineage()?)))
 }
 
 /// Pairs that a base in the archive has, of the keys that were changed last.

@@ -26,6 +26,7 @@ use crate::live_import::{
 };
 use crate::operator::OperatorClient;
 use process::log::causes;
+use state_machine::Lineage;
 
 /// Between two connections, and two attempts to write.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -172,6 +173,7 @@ impl Archiver {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
         self.check(head)?;
+        self.follow_lineage(session.lineage().await?).await?;
         if self.auth_revision == 0 {
             self.auth_revision = session.auth().await?.1;
         }
@@ -215,6 +217,22 @@ impl Archiver {
         }
     }
 
+    /// Goes on with a source that has all of the archive. A segment has revisions of one lineage.
+    async fn follow_lineage(&mut self, found: Lineage) -> Result<(), FollowError> {
+        self.seam.check(&found, self.archived())?;
+        let lineage = self.seam.lineage.followed_by(&found, self.last);
+        if lineage != self.seam.lineage {
+            self.write(None).await?;
+            self.seam.lineage = lineage;
+        }
+        Ok(())
+    }
+
+    /// The last revision that was received, or that a base has.
+    fn archived(&self) -> i64 {
+        self.last.max(self.inventory.newest().unwrap_or(0))
+    }
+
     /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
     async fn compare_pairs(&mut self, session: &Session) -> Result<(), ArchiveBroken> {
         self.write(None).await?;
@@ -240,7 +258,7 @@ impl Archiver {
                 self.cluster = Some(found);
             }
         }
-        let revision = self.last.max(self.inventory.newest().unwrap_or(0));
+        let revision = self.archived();
         match head.revision < revision {
             true => Err(FollowError::Older { head: head.revision, revision }),
             false => Ok(()),
@@ -296,6 +314,9 @@ impl Archiver {
         }
         if self.segment_since.elapsed() >= self.options.segment_every {
             self.write(Some(session)).await?;
+            if self.seam.lineage.id == 0 {
+                self.follow_lineage(session.lineage().await?).await?;
+            }
             let (_, auth_revision) = session.auth().await?;
             if auth_revision != self.auth_revision {
                 // No watch says what has changed.
@@ -353,7 +374,8 @@ impl Archiver {
         }
         self.last_ms = self.last_ms.max(now_ms());
         if self.segment.span().is_none() {
-            self.segment.push(&Record { before: self.seam.before(self.last), ..Record::default() });
+            let (before, lineage) = (self.seam.before(self.last), self.seam.lineage.to_string());
+            self.segment.push(&Record { before, lineage, ..Record::default() });
         }
         self.segment.push(&Record { revision, time_ms: self.last_ms, events, ..Record::default() });
         self.last = revision;
@@ -369,7 +391,9 @@ impl Archiver {
             false => format!("the cluster no longer has what could be compared with revision {to}"),
         };
         self.last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
+        let lineage = std::mem::take(&mut self.seam.lineage);
         self.seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, self.last))?;
+        self.seam.lineage = lineage;
         if self.last > 0 {
             self.metrics.revision.set(self.last);
         }

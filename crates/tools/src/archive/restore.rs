@@ -21,6 +21,7 @@ use data_dir::bootstrap::{self, BootstrapError};
 use data_dir::{Directory, DirectoryError};
 use process::log::causes;
 use snapshot_file::Revisions;
+use state_machine::Lineage;
 
 /// Seconds for a lease that ended before its TTL could be asked for.
 const TTL_UNKNOWN: i64 = 60;
@@ -138,7 +139,9 @@ fn compare(
 ) -> Result<(), RestoreError> {
     for segment in inventory.segments_of(base) {
         let (mut known, mut newest) = (Digests::default(), Newest::default());
+        let mut lineage = Lineage::default();
         let read = each(place, segment, |record| {
+            seam::add_lineage(&mut lineage, &record);
             if record.revision <= base.revision {
                 seam::add_record(&mut known, segment, &record);
                 newest.add(record.events);
@@ -154,6 +157,10 @@ fn compare(
             read => read?,
         }
         let differs = |source| RestoreError::Apply { name: segment.name(), source };
+        let (ours, at) = (target.lineage()?, base.revision);
+        if !lineage.continues(&ours, at) && !ours.continues(&lineage, at) {
+            return Err(differs(TargetError::OtherHistory(at)));
+        }
         target.compare(&known).map_err(differs)?;
         for (key, pair) in &newest.by_key {
             target.compare_pair(pair.revision, key, pair.kv.as_ref()).map_err(differs)?;
@@ -170,10 +177,17 @@ fn apply(
     target: &mut ImportTarget,
 ) -> Result<HashMap<i64, i64>, RestoreError> {
     let mut ttls: HashMap<i64, i64> = target.leases()?.into_iter().collect();
+    let mut lineage = target.lineage()?;
     for segment in &plan.segments {
         let name = segment.name();
         let (begun_at, mut known) = (target.revision(), Digests::default());
         each(place, segment, |record| {
+            let before = lineage.clone();
+            seam::add_lineage(&mut lineage, &record);
+            if !lineage.continues(&before, begun_at) {
+                let source = TargetError::OtherHistory(begun_at);
+                return Err(RestoreError::Apply { name: name.clone(), source });
+            }
             ttls.extend(record.leases.iter().map(|lease| (lease.id, lease.ttl)));
             if record.revision <= begun_at {
                 seam::add_record(&mut known, segment, &record);
@@ -189,6 +203,8 @@ fn apply(
         let compared = target.compare(&known);
         compared.map_err(|source| RestoreError::Apply { name, source })?;
     }
+    // Members that are restored to the same revision must be equal: the leader chooses the new id.
+    target.set_lineage(&lineage.ended_at(revision))?;
     match target.revision() == revision {
         true => Ok(ttls),
         false => Err(TargetError::Gap { last: target.revision(), found: revision }.into()),

@@ -8,6 +8,7 @@
 //! * A source that was restored has the cluster id that it had, and may have more revisions than the archive.
 //!   So the archiver reads revisions again that it has, on each connection. It archives nothing before all of
 //!   them have come and are equal.
+//! * A source that knows the identity of its history is compared by that first.
 //! * Bases are compared too: those that the archive has beyond its segments, and each new one.
 //! * What the source has compacted is compared by the newest pairs of the keys. Where that is impossible as
 //!   well, the archive does not go on: a new base begins after a gap.
@@ -25,6 +26,7 @@ use super::inventory::{Inventory, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
 use crate::live_import::{Digests, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
+use state_machine::Lineage;
 
 /// Of the revisions that are compared, digests in each segment: 512 bytes.
 const BEFORE_MAX: usize = 64;
@@ -45,6 +47,12 @@ pub enum SeamError {
          Archive it to another place"
     )]
     OtherHistory(i64),
+    #[error(
+        "the cluster has another history than the archive: {found} (the newest first, each with its last \
+         revision), and not {wanted} up to revision {revision}. It was restored or forced without the end of \
+         the archive. Archive it to another place"
+    )]
+    OtherLineage { found: Lineage, wanted: Lineage, revision: i64 },
 }
 
 /// Digests of revisions that the archive has, and those that the source still has to send.
@@ -52,6 +60,8 @@ pub enum SeamError {
 pub struct Seam {
     seen: Digests,
     awaited: Digests,
+    /// Of the archive's end: which histories it has.
+    pub lineage: Lineage,
 }
 
 impl Seam {
@@ -63,18 +73,35 @@ impl Seam {
             return Ok(seam);
         }
         if let Some(segment) = ending_at(inventory, last) {
-            each(place, segment, |record| add_record(&mut seam.seen, segment, &record))?;
+            each(place, segment, |record| {
+                add_record(&mut seam.seen, segment, &record);
+                add_lineage(&mut seam.lineage, &record);
+            })?;
         }
         for base in inventory.bases.iter().filter(|base| base.revision >= last) {
             if base.revision > last || seam.seen.last().is_none() {
                 let known = base::digests(place, base);
-                let known = known
+                let (known, lineage) = known
                     .map_err(|source| SeamError::Base { name: base.name(), source: Box::new(source) })?;
                 seam.expect(&known, last)?;
+                if !seam.lineage.is_known() {
+                    seam.lineage = lineage;
+                }
             }
         }
         seam.seen.keep_newest(SEAM_REVISIONS);
         Ok(seam)
+    }
+
+    /// Compares the source's lineage with that of the archive, which goes up to a revision.
+    pub fn check(&self, found: &Lineage, revision: i64) -> Result<(), SeamError> {
+        match found.continues(&self.lineage, revision) {
+            true => Ok(()),
+            false => {
+                let (found, wanted) = (found.clone(), self.lineage.clone());
+                Err(SeamError::OtherLineage { found, wanted, revision })
+            }
+        }
     }
 
     /// Takes what a base has: compares what is known, and awaits what is not archived yet.
@@ -148,6 +175,13 @@ pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
     if record.revision > 0 {
         let whole = WholeRevision { revision: record.revision, events: record.events.clone() };
         digests.add_revision(&whole);
+    }
+}
+
+/// The lineage that a segment has in its first record.
+pub fn add_lineage(lineage: &mut Lineage, record: &Record) {
+    if let Some(found) = record.lineage.parse().ok().filter(Lineage::is_known) {
+        *lineage = found;
     }
 }
 

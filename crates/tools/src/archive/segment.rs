@@ -40,6 +40,9 @@ pub struct Record {
     /// In the first record of a segment: digests of the revisions before it, the last one before it last.
     #[prost(fixed64, repeated, tag = "5")]
     pub before: Vec<u64>,
+    /// In the first record of a segment: the lineage of the source, as text; empty if it has none.
+    #[prost(string, tag = "6")]
+    pub lineage: String,
 }
 
 /// A lease and its TTL in seconds.

@@ -25,6 +25,7 @@ use data_dir::genesis;
 use data_dir::{Directory, DirectoryError, Identity};
 use snapshot_file::trailer::{self, Trailer};
 use snapshot_file::{ImportResult, Revisions, SnapshotReadError, read};
+use state_machine::Lineage;
 
 /// Why there is no data directory.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,12 @@ impl CheckedFile {
     pub fn revision(&self) -> Result<i64, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::newest_revision(&self.database).map_err(read_error)
+    }
+
+    /// The histories that it continues.
+    pub fn lineage(&self) -> Result<Lineage, ImportError> {
+        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
+        read::lineage(&self.database).map_err(read_error)
     }
 
     /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a

@@ -53,7 +53,8 @@ fn of_kind(kind: Kind) -> Value {
         }
         Kind::RaiseLevel(request) => {
             let members: Vec<Value> = request.members.into_iter().map(|member| id(member).into()).collect();
-            Words::of("raise_level").word("level", request.level).word("members", members).value()
+            let words = Words::of("raise_level").word("level", request.level).word("members", members);
+            words.word("history", id(request.history)).value()
         }
         Kind::MemberChange(request) => member_change(request.change),
     }

@@ -18,6 +18,7 @@ use super::revisions::{EventsError, Revisions, WholeRevision};
 use super::source::{self, Head, Session, SourceRefusal};
 use super::target::{ImportTarget, TargetError};
 use crate::operator::OperatorClient;
+use state_machine::Lineage;
 
 /// Between two connections, and between two looks at something that has to settle.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -108,6 +109,8 @@ pub struct Follower {
     progress: ImportProgress,
     /// The cluster that is copied.
     source: String,
+    /// Of the source, as of the last connection.
+    lineage: Lineage,
     /// Without an answer for so long, the command ends.
     patience: Duration,
     signalled: watch::Receiver<bool>,
@@ -135,6 +138,7 @@ impl Follower {
             target,
             progress,
             source,
+            lineage: Lineage::default(),
             patience,
             signalled,
             until,
@@ -180,7 +184,7 @@ impl Follower {
     async fn connection(&mut self) -> Result<Proof, ImportBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
-        self.check(head)?;
+        self.check(head, &session.lineage().await?)?;
         if self.until == Until::CaughtUp || *self.signalled.borrow() {
             self.goal.get_or_insert(head.revision);
         }
@@ -239,7 +243,7 @@ impl Follower {
         self.target.apply(whole)
     }
 
-    fn check(&mut self, head: Head) -> Result<(), FollowError> {
+    fn check(&mut self, head: Head, lineage: &Lineage) -> Result<(), FollowError> {
         let found = cluster_name(head);
         if found != self.source {
             return Err(FollowError::OtherCluster { found, wanted: self.source.clone() });
@@ -248,6 +252,12 @@ impl Follower {
         if head.revision < revision {
             return Err(FollowError::Older { head: head.revision, revision });
         }
+        let ours = self.target.lineage()?;
+        if !lineage.continues(&ours, revision) {
+            return Err(TargetError::OtherHistory(revision).into());
+        }
+        self.lineage = ours.followed_by(lineage, revision);
+        self.target.set_lineage(&self.lineage)?;
         self.answered = Instant::now();
         Ok(())
     }
@@ -268,6 +278,8 @@ impl Follower {
             return self.go_on(session, format!("the source has compacted revision {revision}")).await;
         };
         self.target.compact(theirs.compact_revision)?;
+        // The members that start from the copy begin a new history.
+        self.target.set_lineage(&self.lineage.ended_at(revision))?;
         self.target.persist()?;
         let (theirs, ours) = ((theirs.hash, theirs.compact_revision), self.target.hash()?);
         if ours != theirs {

@@ -9,12 +9,13 @@ use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::{
     AuthStatusRequest, HashKvRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, RangeRequest,
-    ResponseHeader, SnapshotRequest, SnapshotResponse, WatchCreateRequest, WatchRequest, WatchResponse,
-    watch_request,
+    ResponseHeader, SnapshotRequest, SnapshotResponse, StatusRequest, WatchCreateRequest, WatchRequest,
+    WatchResponse, watch_request,
 };
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use state_machine::Lineage;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -148,6 +149,15 @@ impl Session {
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
         }
+    }
+
+    /// The identity of the source's history, as far as this member has applied the log; etcd has none.
+    pub async fn lineage(&self) -> Result<Lineage, Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        let status = client.status(self.request(StatusRequest {})).await?;
+        let Some(text) = status.metadata().get(Lineage::METADATA) else { return Ok(Lineage::default()) };
+        let text = text.to_str().unwrap_or_default();
+        text.parse().map_err(|error| Status::internal(format!("{}: {error}", Lineage::METADATA)))
     }
 
     /// Whether users are checked, and the revision of users and roles.

@@ -16,6 +16,7 @@ use mvcc::{
 use super::digests::{Digests, SEAM_BYTES, SEAM_REVISIONS};
 use super::revisions::WholeRevision;
 use data_dir::bootstrap::IMPORTED_AT;
+use state_machine::Lineage;
 
 /// Why the store cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -179,6 +180,20 @@ impl ImportTarget {
     pub fn auth(&self) -> Result<(bool, u64), TargetError> {
         let auth = state_machine::auth_in(&self.store.items(b""))?;
         Ok((auth.enabled, auth.revision))
+    }
+
+    /// Which histories the copy is of.
+    pub fn lineage(&self) -> Result<Lineage, TargetError> {
+        Ok(Lineage::of(&self.store)?)
+    }
+
+    /// Records whose history the copy has; nothing changes if that is not known.
+    pub fn set_lineage(&mut self, lineage: &Lineage) -> Result<(), TargetError> {
+        if lineage.is_known() && self.lineage()? != *lineage {
+            lineage.store(&mut self.writer);
+            self.end()?;
+        }
+        Ok(())
     }
 
     /// Ids of the members, ascending.

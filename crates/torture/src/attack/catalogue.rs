@@ -39,13 +39,7 @@ pub static ATTACKS: &[Attack] = &[
     attack("empty-data-flood", |ground| Box::pin(flood::empty_data(ground))),
     attack("ping-flood", |ground| Box::pin(flood::ping(ground))),
     attack("settings-flood", |ground| Box::pin(flood::settings(ground))),
-    Attack {
-        bounds: AttackBounds {
-            descriptors_left: flood::RENEWAL_CONNECTIONS as u64 + BOUNDS.descriptors_left,
-            ..BOUNDS
-        },
-        ..attack("renewal-flood", |ground| Box::pin(flood::renewals(ground)))
-    },
+    attack("renewal-flood", |ground| Box::pin(flood::renewals(ground))),
     Attack {
         preload: hoard::WINDOWS_PRELOAD,
         ..attack("zero-windows", |ground| Box::pin(hoard::zero_windows(ground)))

@@ -30,7 +30,7 @@ use data_dir::added_member_id;
 use telemetry::metrics::Reason;
 
 /// What a learner has applied reaches the leader with its next answer to a heartbeat: one that has just begun
-/// to serve is promoted, as by etcd.
+/// to serve is promoted, as by etcd. One whose log is far from the leader's is refused at once.
 const REPORT_WITHIN: Duration = Duration::from_millis(500);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
@@ -91,8 +91,12 @@ impl ClusterCalls {
     async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
         self.check_known(id)?;
         let began = Instant::now();
-        while !self.progress_of(id).await?.is_in_sync() {
-            if began.elapsed() > REPORT_WITHIN {
+        loop {
+            let progress = self.progress_of(id).await?;
+            if progress.is_in_sync() {
+                break;
+            }
+            if !progress.has_log() || began.elapsed() > REPORT_WITHIN {
                 return Err(grpc_errors::refused(Error::LearnerNotReady));
             }
             tokio::time::sleep(ASK_EVERY).await;

@@ -17,7 +17,7 @@ use api::etcdserverpb::{
 use futures_util::stream::Stream;
 use mvcc::{KvHash, Meter};
 use state_machine::command::Kind;
-use state_machine::{Failure, Response};
+use state_machine::{Failure, Lineage, Response};
 use tonic::{Request, Response as Reply, Status};
 
 use crate::member::Member;
@@ -152,7 +152,13 @@ impl MaintenanceMethods for Maintenance {
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
         self.admit_any(request)?;
-        status(&self.0).map(Reply::new)
+        let mut reply = Reply::new(status(&self.0)?);
+        let lineage = Lineage::of(&self.0.store).map_err(grpc_errors::record)?;
+        if lineage.is_known() {
+            let text = lineage.to_string().parse().expect("letters, digits, commas and @ are ASCII");
+            reply.metadata_mut().insert(Lineage::METADATA, text);
+        }
+        Ok(reply)
     }
 
     /// Hash of the newest history: equal on members with equal state. etcd hashes its file's buckets here,

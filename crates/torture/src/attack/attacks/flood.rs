@@ -108,8 +108,7 @@ async fn settings_session(ground: Ground) -> io::Result<()> {
 
 /// Renewals from many connections, whose answers are not read. They stay connected while the server reads
 /// slowly.
-/// What has arrived of them is read slowly, and their sockets are closed at its end: within a minute.
-pub const RENEWAL_CONNECTIONS: usize = 300;
+const RENEWAL_CONNECTIONS: usize = 300;
 const RENEWALS_PER_SECOND: u64 = 5_000;
 
 pub async fn renewals(ground: Ground) {
