@@ -7,10 +7,10 @@
 //!   Link × conns ────┘
 //! ```
 //!
-//! As a library: a [`Plan`] describes a run, [`Plan::measure`] executes it, and an [`Observer`] is called for
-//! each acknowledged write. A [`Watching`] in the plan adds watchers. [`verify()`] checks what a cluster promises
-//! while it uses it. Each folder uses only the
-//! folders above it in this list.
+//! As a library: a [`LoadPlan`] describes a run, [`LoadPlan::measure`] executes it, and a [`CallObserver`]
+//! is called for each acknowledged write. An [`OpenWatchers`] in the plan adds watchers. [`verify()`]
+//! checks what a cluster promises while it uses it. Each folder uses only the folders above it in this
+//! list.
 
 mod stats; // counters and coarse histograms
 mod workload; // positions become requests

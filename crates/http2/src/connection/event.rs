@@ -34,7 +34,7 @@ pub enum Event {
     Trailers { stream: StreamId, fields: Vec<Field> },
     /// The stream is gone; what the owner sends to it fails.
     Reset { stream: StreamId, code: ErrorCode, origin: ResetOrigin },
-    /// There is room again after [`crate::Sent::Part`].
+    /// There is room again after [`crate::SendResult::Part`].
     Writable { stream: StreamId },
     /// The answer to a ping of the owner.
     Pong { payload: [u8; 8] },

@@ -40,8 +40,8 @@ impl Connection {
     /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without another
     /// copy.
     ///
-    /// [`Sent::Part`] says that the body exceeds the limits on unsent bytes: only the head was sent, and the
-    /// owner goes on with the calls below at once.
+    /// [`SendResult::Part`] says that the body exceeds the limits on unsent bytes: only the head was
+    /// sent, and the owner goes on with the calls below at once.
     pub fn answer(
         &mut self,
         id: StreamId,

@@ -54,7 +54,7 @@ pub struct Measurement {
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub planned: u64,
-    /// [`super::Plan::seconds_max`] ended it before its total.
+    /// [`super::LoadPlan::seconds_max`] ended it before its total.
     pub capped: bool,
     /// Why the run ended before its total, if it did.
     pub partial: Option<String>,

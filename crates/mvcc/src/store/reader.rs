@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// How often and how long the lock was held for this purpose since the store was opened; empty without
-    /// [`crate::Options::lock_clock`].
+    /// [`crate::StoreOptions::lock_clock`].
     pub fn lock_stats(&self, hold: LockPurpose) -> LockStats {
         self.shared.state.lock_stats(hold)
     }

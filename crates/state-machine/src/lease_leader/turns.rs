@@ -35,7 +35,7 @@ pub struct LeaderTurns {
 /// What the leader has to propose after a turn.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TurnWork {
-    /// Record the clock, and these leases. The caller reports the end with [`Turns::recorded`].
+    /// Record the clock, and these leases. The caller reports the end with [`LeaderTurns::recorded`].
     pub record: Option<Chosen>,
     /// Expire these, [`LEASES_PER_COMMAND`] at a time. The caller reports the end of each command.
     pub expired: Vec<i64>,

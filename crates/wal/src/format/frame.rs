@@ -43,7 +43,7 @@ pub(crate) struct Seed {
     pub mask: Salt,
 }
 
-/// What makes the frames of a log unpredictable: see [`crate::Options::salt`].
+/// What makes the frames of a log unpredictable: see [`crate::WalOptions::salt`].
 pub(crate) type Salt = [u8; SALT_BYTES];
 pub(crate) const SALT_BYTES: usize = 16;
 /// The fields from here to the end of the header are masked.

@@ -13,7 +13,7 @@ use super::state::{BegunRequest, Wire};
 use super::writer::StreamWriter;
 
 impl BegunRequest {
-    /// The head, without the field that [`Begun::varying`] has.
+    /// The head, without the field that [`BegunRequest::varying`] has.
     pub(crate) fn head(&self) -> &RequestHead {
         &self.head
     }

@@ -67,7 +67,7 @@ impl BodyReader {
         })
     }
 
-    /// As [`Reader::poll_data`].
+    /// As [`BodyReader::poll_data`].
     pub(crate) async fn data(&mut self) -> Option<Result<Bytes, StreamEnded>> {
         std::future::poll_fn(|context| self.poll_data(context)).await
     }
@@ -91,7 +91,7 @@ impl BodyReader {
     }
 
     /// Once this is dropped, what comes is discarded, and the stream stays open after its answer until the
-    /// request ends or its [`Writer`](super::Writer) is dropped. Without this call it is reset with its
+    /// request ends or its [`Writer`](super::StreamWriter) is dropped. Without this call it is reset with its
     /// answer.
     pub(crate) fn discard_when_dropped(&mut self) {
         if let Body::Arriving(arriving) = &mut self.0 {

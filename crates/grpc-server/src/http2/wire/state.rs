@@ -51,7 +51,7 @@ pub(crate) struct BegunRequest {
     pub(super) head: Arc<RequestHead>,
     /// The value of the field that varies, if the head is without it.
     pub(super) varying: Option<Varying>,
-    /// The body, if it is complete: a slice of the receive buffer until [`Begun::keep`].
+    /// The body, if it is complete: a slice of the receive buffer until [`BegunRequest::keep`].
     pub(super) whole: Option<Bytes>,
     /// It came with the last read.
     is_new: bool,
@@ -108,7 +108,7 @@ impl Wire {
     }
 
     /// Sends the whole answer of a request that no handle was made for, as
-    /// [`Writer::send_at_once`](super::Writer::send_at_once). True as well if nothing can be sent any more.
+    /// [`send_at_once`](super::StreamWriter::send_at_once). True as well if nothing can be sent any more.
     pub(crate) fn answer_at_once(
         &self,
         begun: &BegunRequest,

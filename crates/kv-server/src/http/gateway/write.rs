@@ -22,8 +22,8 @@ const BEGUN_WITHIN: Duration = Duration::from_secs(60);
 /// Bytes that wait in the connection at one time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The writing end of a body whose length is not known. Dropped before [`Writer::end`], it breaks the body
-/// off: the client sees that what it has is not all.
+/// The writing end of a body whose length is not known. Dropped before [`BodyWriter::end`], it breaks the
+/// body off: the client sees that what it has is not all.
 pub(super) struct BodyWriter {
     pieces: mpsc::Sender<Bytes>,
     has_ended: Arc<AtomicBool>,

@@ -50,7 +50,7 @@ struct ReaderStream {
     outbox: Arc<Outbox>,
     /// Places of requests that are kept until the client has read answers.
     places_kept: usize,
-    /// Under way; then the stream is in [`Run::reviews`] once.
+    /// Under way; then the stream is in [`HubThread::reviews`] once.
     review: Option<Review>,
     /// Large responses that it was handed, and when. At most what it holds, and one more.
     held: Vec<(Duration, HeldBytes)>,

@@ -49,7 +49,7 @@ pub(super) struct ClaimPlaces {
 
 impl ClaimPlaces {
     /// A place to check that the member `id` is at `urls`, if there is one. To be followed by
-    /// [`Places::end`].
+    /// [`ClaimPlaces::end`].
     pub fn begin(&mut self, id: u64, urls: &[String], source: ClaimSource, now: Instant) -> Option<Ticket> {
         let source = source.map(network);
         if self.held.values().any(|place| place.id == id && place.urls == urls) {
