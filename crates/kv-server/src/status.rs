@@ -127,7 +127,7 @@ async fn follow(shared: Weak<StatusShared>) {
         let Some(shared) = shared.upgrade() else { return };
         let document = shared.document().await;
         let slowest = shared.member.metrics.sync_slowest_us.swap(0, Ordering::Relaxed);
-        shared.history.lock().push(&document, slowest);
+        shared.history.lock().push(document, slowest);
     }
 }
 

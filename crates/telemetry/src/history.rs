@@ -96,13 +96,13 @@ fn calls(before: &Document, now: &Document, methods: &[&str]) -> BTreeMap<u64, u
 
 impl History {
     /// Takes the figures of now. `sync_us` is the slowest sync since the last call.
-    pub fn push(&mut self, now: &Document, sync_us: u64) {
+    pub fn push(&mut self, now: Document, sync_us: u64) {
         if let Some(before) = self.last.as_ref().filter(|before| before.uptime_ms < now.uptime_ms) {
-            let row = row(before, now, sync_us);
+            let row = row(before, &now, sync_us);
             self.fine.push_back(row);
             self.pending += 1;
         }
-        self.last = Some(now.clone());
+        self.last = Some(now);
         if self.pending == FINE_IN_COARSE {
             self.pending = 0;
             let from = self.fine.len() - FINE_IN_COARSE;
@@ -223,7 +223,7 @@ mod tests {
     fn rows_are_bounded_and_coarse_ones_sum_fine_ones_up() {
         let mut history = History::default();
         for step in 0..=5000 {
-            history.push(&document(step), if step == 4900 { 7000 } else { 100 });
+            history.push(document(step), if step == 4900 { 7000 } else { 100 });
         }
         let json = history.json();
         for span in ["fine", "coarse"] {
@@ -243,7 +243,7 @@ mod tests {
         let mut history = History::default();
         assert_eq!(history.full_in_s(1 << 30), None);
         for step in 0..=200 {
-            history.push(&document(step), 0);
+            history.push(document(step), 0);
         }
         assert_eq!(history.elections_hour(), 1);
         // 1 MiB in 5 s; the mean of the last 3 minutes is somewhat less than the size of now.

@@ -1,4 +1,5 @@
-//! The members of the cluster and its level of commands, as the oracle has them after each entry.
+//! The members of the cluster, its level of commands and the id of its history, as the oracle has them after
+//! each entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 

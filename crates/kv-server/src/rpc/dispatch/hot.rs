@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use super::super::metadata::KnownFields;
 use super::super::{header, kv};
 use super::{Call, Dispatcher};
-use crate::rpc::guard::Asker;
+use crate::rpc::guard::{self, Asker};
 use admission::{CountedAnswer, blocking, charged};
 use grpc_server::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow};
 use grpc_server::methods::{self, HotMethod, Serving};
@@ -43,7 +43,13 @@ impl HotMethods for Dispatcher {
         if known.compression().is_some() {
             return None;
         }
-        Some(HotCall { which, call: self.begin(method, headers, &known, timeout) })
+        let metadata = match which {
+            HotMethod::Range => guard::check_any(self.member(), &known), // The rest depends on the request.
+            HotMethod::Put | HotMethod::Txn | HotMethod::DeleteRange => {
+                guard::check_known(self.member(), &known)
+            }
+        };
+        Some(HotCall { which, call: self.begin(method, headers, &known, timeout, metadata) })
     }
 
     fn deadline(HotCall { call, .. }: &HotCall) -> Option<Instant> {

@@ -91,19 +91,17 @@ impl Dispatcher {
         &self.shared.member
     }
 
-    /// The call of `method` with these headers. `timeout` is a `grpc-timeout` that is not among them.
+    /// The call of `method` with these headers; `metadata` is what is wrong with them. `timeout` is a
+    /// `grpc-timeout` that is not among them.
     fn begin(
         &self,
         method: Method,
         headers: &HeaderMap,
         known: &KnownFields<'_>,
         timeout: Option<&[u8]>,
+        metadata: Result<(), Error>,
     ) -> Call {
         let member = self.member();
-        let metadata = match method {
-            Method::KvRange => guard::check_any(member, known), // The rest depends on the request.
-            _ => guard::check_known(member, known),
-        };
         Call {
             method,
             deadline: deadline::of(known, timeout).map_err(Box::new),

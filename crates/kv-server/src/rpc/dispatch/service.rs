@@ -13,7 +13,6 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-use super::super::guard;
 use super::super::metadata::KnownFields;
 use super::bodies::{EarlyEnd, KeptRequest, OpenCall, RequestBody};
 use super::{Call, Dispatcher};
@@ -34,9 +33,9 @@ impl Service<Request<Body>> for Dispatcher {
             Ok(method) => method,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        let mut call = self.begin(method, request.headers(), &KnownFields::of(request.headers()), None);
-        // Each service looks at the rest itself, since learners answer some.
-        call.metadata = guard::check_intact(self.member(), method);
+        // Each service looks at its metadata itself, since learners answer some.
+        let known = KnownFields::of(request.headers());
+        let call = self.begin(method, request.headers(), &known, None, Ok(()));
         let message_bytes_max = self.member().limits.message_bytes_max();
         // A call with a malformed timeout is refused before the audit log looks at it.
         let line = call.deadline.as_ref().ok().and_then(|_| call.asker.audited(self.member(), method));

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use tonic::Status;
 
 use super::super::metadata::KnownFields;
-use super::super::{lease, watch};
+use super::super::{guard, lease, watch};
 use super::{Call, Dispatcher};
 use grpc_server::http2::{MessageObserver, Replies, Requests, StreamMethods};
 use grpc_server::methods::{self, Serving, StreamMethod};
@@ -32,7 +32,8 @@ impl StreamMethods for Dispatcher {
         let Serving::Stream(which) = methods::of(method).serving else { return None };
         let known = KnownFields::of(headers);
         let refusal = known.compression().map(|encoding| Box::new(grpc_errors::compressed(encoding)));
-        Some(StreamCall { which, call: self.begin(method, headers, &known, None), refusal })
+        let metadata = guard::check_known(self.member(), &known);
+        Some(StreamCall { which, call: self.begin(method, headers, &known, None, metadata), refusal })
     }
 
     async fn serve(
