@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 use state_machine::{Answer, Genesis, EtcdMachine};
 
 fuzz_target!(|input: &[u8]| {
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn member() -> EtcdMachine {
-    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+    let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
     let member = api::etcdserverpb::Member { id: 7, ..Default::default() };
     EtcdMachine::new(writer, &Genesis { members: vec![member] }).unwrap()
 }

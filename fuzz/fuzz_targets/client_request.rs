@@ -15,7 +15,7 @@ use api::etcdserverpb::{
 };
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mvcc::{LogPosition, MemoryBackend, Options};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 use prost::Message;
 use state_machine::command::{self, Kind};
 use state_machine::{Answer, EtcdMachine, Genesis, Response, range, read_txn, validate};
@@ -48,7 +48,7 @@ struct World {
 impl World {
     fn new() -> World {
         let member = || {
-            let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), Options::default()).unwrap();
+            let (writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
             EtcdMachine::new(writer, &Genesis::default()).unwrap()
         };
         World { members: [member(), member()], index: 0, oracle: Oracle::new() }

@@ -8,14 +8,14 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mvcc::{LogPosition, MemoryBackend, Options, Staging};
+use mvcc::{LogPosition, MemoryBackend, StoreOptions, Staging};
 
 const SENT: LogPosition = LogPosition::new(9, 2);
 const HEADER: usize = 16;
 
 /// The bodies of all chunks of a real export.
 static BODY: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let options = Options { block_bytes: 512, ..Options::default() };
+    let options = StoreOptions { block_bytes: 512, ..StoreOptions::default() };
     let (mut writer, _store, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     for number in 0..60u8 {
         let mut request = writer.begin();
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((mode, input)) = input.split_first() else { return };
     let body = if mode & 1 == 0 { patched(input) } else { input.to_vec() };
     let step = 1 + usize::from(mode >> 1) * 37;
-    let options = Options { block_bytes: 512, ..Options::default() };
+    let options = StoreOptions { block_bytes: 512, ..StoreOptions::default() };
     let mut staging = Staging::begin(Box::new(MemoryBackend::new()), &options).unwrap();
     let (mut crc, mut number) = (0u32, 0u32);
     for part in body.chunks(step) {

@@ -10,12 +10,12 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use wal::testing::SimFs;
-use wal::{Entry, LogIndex, Options, LogPosition, Term, Wal};
+use wal::{Entry, LogIndex, WalOptions, LogPosition, Term, Wal};
 
 const DIR: &str = "/wal";
 const IDENTITY: &[u8] = b"the log of a fuzzer";
 const SALT: [u8; 16] = *b"a fuzzer's salt.";
-const OPTIONS: Options = Options { segment_bytes: 8192, salt: SALT };
+const OPTIONS: WalOptions = WalOptions { segment_bytes: 8192, salt: SALT };
 const PAGE: usize = 4096;
 const ENTRIES: u64 = 60;
 
