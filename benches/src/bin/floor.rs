@@ -5,8 +5,8 @@
 //!          ◀─answer─ member ◀─done─ leader ◀─ack (after fdatasync)─ followers
 //! ```
 //!
-//! * `floor serve 0 FILE A,B,C`: a member; the first one leads. Each turn of its loop reads all sockets, writes
-//!   once to each that has something to get, and syncs what came with one `fdatasync`.
+//! * `floor serve 0 FILE A,B,C`: a member; the first one leads. Each turn of its loop reads all sockets,
+//!   writes once to each that has something to get, and syncs what came with one `fdatasync`.
 //! * `floor drive RATE SECONDS CONNS A,B,C`: puts of 256 bytes, each at its intended time, to all members in
 //!   turn. With a rate of 0 one client waits for each answer.
 //!
