@@ -36,9 +36,9 @@ pub struct Limits {
     pub stream_unsent_bytes_max: usize,
     /// The same for all streams of the connection together.
     pub connection_unsent_bytes_max: usize,
-    /// Bytes in the output buffer from which on no frame is handled and no body is moved there. A peer that
-    /// does not read what it causes to be written is not read either. Single frames and header blocks may
-    /// exceed it.
+    /// Bytes in the output buffer from which on no frame is handled and no body is moved there; large bodies
+    /// from half of them on. A peer that does not read what it causes to be written is not read either.
+    /// Single frames and header blocks may exceed it.
     pub output_bytes_max: usize,
     /// Room for one read of a busy connection. A round handles no more than this and what was left of the
     /// frame before.

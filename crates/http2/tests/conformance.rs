@@ -592,16 +592,16 @@ fn an_owner_that_makes_its_answer_as_it_is_taken_is_told_when_the_windows_have_r
 
 #[test]
 fn a_full_output_buffer_is_no_room_until_it_was_written() {
-    let limits = Limits { output_bytes_max: 1024, ..limits() };
+    let limits = Limits { output_bytes_max: 32 << 10, ..limits() };
     let mut connection = open(limits);
     let stream = answering(&mut connection, &get(1))[0];
-    assert_eq!(connection.window(stream), Ok(1024));
-    connection.send_data(stream, &mut vec![0; 2000].into(), EndOfBody::More).unwrap();
+    assert_eq!(connection.window(stream), Ok(16 << 10));
+    connection.send_data(stream, &mut vec![0; 20_000].into(), EndOfBody::More).unwrap();
     assert_eq!(connection.window(stream), Ok(0));
     assert_eq!(take_events(&mut connection), []);
     take_output(&mut connection);
     assert_eq!(take_events(&mut connection), [Event::Writable { stream }]);
-    assert_eq!(connection.window(stream), Ok(1024));
+    assert_eq!(connection.window(stream), Ok(16 << 10));
 }
 
 #[test]

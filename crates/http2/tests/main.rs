@@ -17,6 +17,7 @@ mod any_bytes;
 mod beside_h2;
 mod conformance;
 mod driver;
+mod fairness;
 mod oracle;
 mod varying;
 mod work;

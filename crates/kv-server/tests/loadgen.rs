@@ -212,10 +212,14 @@ async fn every_lie_of_a_proxy_is_found() {
         }
     };
     let found = futures_util::future::join_all(Lie::ALL.map(verify)).await;
-    // Rules that only one lie breaks.
-    let rule = |lie| &found.iter().find(|(found, _)| *found == lie).unwrap().1;
+    // Rules that only one lie breaks; a lost renewal shows first in what the lease's time is said to be, or at its end.
+    let rule = |lie| found.iter().find(|(found, _)| *found == lie).unwrap().1.as_str();
     assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
-    assert_eq!(rule(Lie::LostRenewal), "the keys of a lease were deleted before its time was over");
+    let of_leases = [
+        "the keys of a lease were deleted before its time was over",
+        "a lease is said to have another time than it has",
+    ];
+    assert!(of_leases.contains(&rule(Lie::LostRenewal)), "{}", rule(Lie::LostRenewal));
 }
 
 fn endpoints(cluster: &Cluster) -> Vec<loadgen::Endpoint> {

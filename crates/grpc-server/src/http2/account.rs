@@ -55,6 +55,9 @@ const UNREAD_BYTES_ALWAYS: usize = 16 << 10;
 /// Bytes that the streams of a connection send before the tasks of other connections have their turn: some
 /// 100 µs of work.
 const TURN_BYTES_MAX: usize = 256 << 10;
+/// Calls under way on a connection up to which it accepts more while its own large answers are above
+/// [`UNSENT_BYTES_MAX`]: reads wait before they make theirs, and the other calls need not wait for them.
+const CALLS_IF_FULL: usize = 64;
 /// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
 const COUNTED_BYTES_MIN: usize = 1 << 10;
 
@@ -183,11 +186,21 @@ impl Account {
         held.is_over(BODY_BYTES_TOTAL as u64, self.all().body_callers.load(Relaxed))
     }
 
-    /// Whether its client has to take answers before the connection accepts another call.
+    /// Whether its client has to take answers before the connection makes another large one.
     pub(super) fn is_full(&self) -> bool {
+        self.unsent.load(Relaxed) > UNSENT_BYTES_MAX || self.is_over_share_of_unsent()
+    }
+
+    /// Whether its client has to take answers before the connection accepts another call. While it only waits
+    /// for large answers to leave, a few calls go on: they may be small.
+    pub(super) fn is_full_for(&self, calls: usize) -> bool {
+        if calls < CALLS_IF_FULL { self.is_over_share_of_unsent() } else { self.is_full() }
+    }
+
+    /// Whether others need the memory that its answers take.
+    fn is_over_share_of_unsent(&self) -> bool {
         let unsent = self.unsent.load(Relaxed);
-        unsent > UNSENT_BYTES_MAX
-            || (unsent > UNSENT_BYTES_SHARE && self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
+        (unsent > UNSENT_BYTES_SHARE && self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
             || (unsent > UNSENT_BYTES_IF_SHORT && self.all().memory.is_short())
             || (unsent > UNSENT_BYTES_IF_SHORT && self.caller.unsent.load(Relaxed) > UNSENT_BYTES_OF_CALLER)
     }
@@ -303,6 +316,13 @@ impl Room<'_> {
     /// be large is made, and never while something is held that others wait for.
     pub async fn wait(self) {
         if self.0.is_full() {
+            Box::pin(self.0.room()).await;
+        }
+    }
+
+    /// The same for what leaves nothing pending: only if others need the memory.
+    pub(super) async fn wait_for_others(self) {
+        if self.0.is_over_share_of_unsent() {
             Box::pin(self.0.room()).await;
         }
     }
@@ -571,6 +591,23 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         calls.retain_mut(|call| call.as_mut().poll(&mut context).is_pending());
         calls.len()
+    }
+
+    #[test]
+    fn what_leaves_nothing_pending_waits_if_others_need_the_memory_only() {
+        let account = Arc::new(Account::new(Arc::default()));
+        let waiting = |account: &Arc<Account>| {
+            let mut large = vec![Box::pin(Room(account).wait())];
+            let mut small = vec![Box::pin(Room(account).wait_for_others())];
+            (poll_all(&mut large), poll_all(&mut small))
+        };
+        assert_eq!(waiting(&account), (0, 0));
+        account.change_unsent(0, UNSENT_BYTES_MAX + 1);
+        assert_eq!(waiting(&account), (1, 0));
+        assert!(!account.is_full_for(CALLS_IF_FULL - 1) && account.is_full_for(CALLS_IF_FULL));
+        Account::new(account.totals()).change_unsent(0, UNSENT_BYTES_TOTAL);
+        assert_eq!(waiting(&account), (1, 1));
+        assert!(account.is_full_for(0));
     }
 
     #[test]

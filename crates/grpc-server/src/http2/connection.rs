@@ -131,7 +131,7 @@ async fn serve_calls<I, H, T, S>(
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
-            turn = turn(connection, account, room) => {
+            turn = turn(connection, account, (room, calls.len())) => {
                 match turn {
                     Turn::Call(begun) => {
                         let mut next = Some(begun);
@@ -142,7 +142,8 @@ async fn serve_calls<I, H, T, S>(
                                 StartedCall::Answered | StartedCall::Relayed => {}
                             }
                             accepted_in_turn += 1;
-                            let more = accepted_in_turn < STREAMS_PER_TURN && !account.is_full();
+                            let is_full = account.is_full_for(calls.len());
+                            let more = accepted_in_turn < STREAMS_PER_TURN && !is_full;
                             next = if more { connection.next_begun() } else { None };
                         }
                     }
@@ -371,14 +372,18 @@ impl UnsentProgress {
 
 /// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
 /// socket: answers leave here.
-async fn turn<I>(connection: &mut WireDriver<MeteredIo<I>>, account: &Account, room: bool) -> Turn
+async fn turn<I>(
+    connection: &mut WireDriver<MeteredIo<I>>,
+    account: &Account,
+    (room, calls): (bool, usize),
+) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
     poll_fn(|context| {
         account.begin_turn();
         loop {
-            let was_full = account.is_full();
+            let was_full = account.is_full_for(calls);
             if was_full {
                 account.note_waiting();
             }
@@ -388,7 +393,7 @@ where
                 continue;
             }
             // Answers have left meanwhile: accept again.
-            if turn.is_pending() && was_full && !account.is_full() {
+            if turn.is_pending() && was_full && !account.is_full_for(calls) {
                 continue;
             }
             return turn;

@@ -74,9 +74,9 @@ async fn send_whole<L: LongAnswer>(
         Err(status) => return send_status(writer, status),
     };
     writer.send_head(&HEADERS, EndOfBody::More)?;
-    let mut progress = LongProgress::new(progress_within);
+    let mut progress = LongProgress::new(bytes, progress_within);
     while progress.sent < bytes {
-        let Some(granted) = progress.room(writer, 1, &answer, None).await else {
+        let Some(granted) = progress.room(writer, &answer, None).await else {
             answer.unread();
             writer.send_reset(ErrorCode::CANCEL);
             return Ok(());
@@ -116,10 +116,10 @@ async fn send_part<L: LongAnswer>(
     progress.begin_turn();
     while let Some(piece) = part.pieces.front_mut() {
         let wanted = piece.len();
-        let Some(granted) = progress.room(writer, wanted, answer, part.turn.as_ref()).await else {
+        let Some(granted) = progress.room(writer, answer, part.turn.as_ref()).await else {
             return Ok(());
         };
-        let granted = granted?;
+        let granted = granted?.min(wanted);
         let sent = if granted == wanted {
             part.pieces.pop_front().expect("it was looked at")
         } else {
@@ -137,6 +137,7 @@ async fn send_part<L: LongAnswer>(
 
 /// What a client has taken, and how fast.
 struct LongProgress {
+    bytes: u64,
     sent: u64,
     within: Duration,
     /// Where each period began: bytes sent until then, and when.
@@ -147,9 +148,10 @@ struct LongProgress {
 }
 
 impl LongProgress {
-    fn new(within: Duration) -> LongProgress {
+    fn new(bytes: u64, within: Duration) -> LongProgress {
         let begun = (0, Instant::now());
-        LongProgress { sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum: TURN_QUANTUM }
+        let turn_quantum = TURN_QUANTUM;
+        LongProgress { bytes, sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum }
     }
 
     /// Takes a wait that the client is not to blame for out of all periods.
@@ -162,22 +164,22 @@ impl LongProgress {
         self.turn = (self.sent, Instant::now());
     }
 
-    /// Waits until the client takes something of `bytes`, and says how much. None if it is too slow: for a
-    /// turn, if it holds one, or for any answer.
+    /// Waits until the client takes something, and says how much. None if it is too slow: for a turn, if it
+    /// holds one, or for any answer.
     async fn room<L: LongAnswer>(
         &mut self,
         writer: &mut StreamWriter,
-        bytes: usize,
         answer: &L,
         turn: Option<&Pass>,
     ) -> Option<Result<usize, StreamEnded>> {
+        let left = usize::try_from(self.bytes - self.sent).unwrap_or(usize::MAX);
         loop {
             if self.is_too_slow(answer) || turn.is_some_and(|turn| self.is_too_slow_for(turn)) {
                 return None;
             }
             let granted = async {
                 unless_reset(answer.room(), writer).await?;
-                room(writer, bytes).await
+                poll_fn(|context| writer.poll_room(left, context)).await
             };
             if let Ok(granted) = timeout(self.turn_quantum, granted).await {
                 return Some(granted);
@@ -213,11 +215,6 @@ impl LongProgress {
         }
         is_too_slow
     }
-}
-
-/// Waits until the client takes something, and says how many of `wanted` bytes.
-async fn room(writer: &mut StreamWriter, wanted: usize) -> Result<usize, StreamEnded> {
-    poll_fn(|context| writer.poll_room(wanted, context)).await
 }
 
 #[cfg(test)]

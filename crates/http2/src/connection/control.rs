@@ -50,7 +50,7 @@ impl Connection {
             stream.send.change(change).map_err(|Overflow| {
                 Violation::Connection(ErrorCode::FLOW_CONTROL_ERROR, "a stream's window exceeds 2^31-1")
             })?;
-            queue(stream, &mut self.ready, &mut self.window_wanted);
+            queue(stream, &mut self.ready, &mut self.small_wanted, &mut self.window_wanted);
         }
         self.pump();
         Ok(())

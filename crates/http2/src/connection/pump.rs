@@ -1,6 +1,10 @@
 //! Moves pending body bytes to the output buffer, a frame of each stream in turn, and notifies owners that
 //! wait.
 //!
+//! Large bodies fill half of the output buffer. The other half is for small ones, which so leave after at
+//! most that many bytes, however many large ones are under way. They overtake no more than that: then a
+//! frame of a large body is next.
+//!
 //! Work per frame of the peer is bounded by the bytes that it lets this side send, not by the streams that
 //! wait.
 
@@ -17,19 +21,47 @@ use crate::stream::{Local, PendingEnd, StreamState};
 /// Body bytes of one frame: what a peer accepts without announcing more, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
 
+/// What a message has left, at most, to go before larger ones.
+const SMALL_BYTES_MAX: usize = FRAME_BYTES;
+
 impl Connection {
     /// Queues a stream that has something to write and a window for it, or whose owner waits for no window
     /// but the connection's.
     pub(super) fn make_ready(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id) {
-            queue(stream, &mut self.ready, &mut self.window_wanted);
+            queue(stream, &mut self.ready, &mut self.small_wanted, &mut self.window_wanted);
+        }
+    }
+
+    /// Bytes in the output buffer up to which large bodies are moved there.
+    fn large_bytes_max(&self) -> usize {
+        self.limits.output_bytes_max / 2
+    }
+
+    /// Bytes that the output buffer has room for: all of it for a message that has little left, as long as
+    /// such ones have not overtaken larger ones by too much, else half of it. An owner that was notified has
+    /// a frame of the other half.
+    pub(super) fn output_room(&mut self, id: u32, left: usize) -> usize {
+        let waits = !self.ready.is_empty() || !self.window_wanted.is_empty();
+        let is_small = left <= SMALL_BYTES_MAX && !(waits && self.overtaken >= self.large_bytes_max());
+        let large = self.large_bytes_max().saturating_sub(self.output.len());
+        let small = self.limits.output_bytes_max.saturating_sub(self.output.len());
+        let Some(stream) = self.streams.get(id) else { return 0 };
+        stream.pending.is_small = is_small;
+        let has_turn = stream.pending.notified || stream.pending.reserved;
+        match (is_small, has_turn) {
+            (true, _) => small,
+            (false, true) => large.max(small.min(FRAME_BYTES)),
+            (false, false) => large,
         }
     }
 
     /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready. What
     /// is left of the window is for an owner that waits for it.
     pub(super) fn pump(&mut self) {
-        while self.output.len() <= self.limits.output_bytes_max {
+        // Owners that wait have the second quarter.
+        let share = if self.window_wanted.is_empty() { 1 } else { 2 };
+        while self.output.len() <= self.large_bytes_max() / share {
             let Some(id) = self.ready.pop_front() else { break };
             let unsent = self.unsent;
             if !self.pump_one(id) {
@@ -43,7 +75,7 @@ impl Connection {
     }
 
     /// Writes one frame of a stream. False if the connection's window is used up.
-    fn pump_one(&mut self, id: u32) -> bool {
+    pub(super) fn pump_one(&mut self, id: u32) -> bool {
         let window = self.send.room();
         let Some(stream) = self.streams.get(id) else { return true };
         stream.pending.queued = false;
@@ -61,6 +93,7 @@ impl Connection {
         stream.send.sent(length);
         self.send.sent(length);
         self.unsent -= length;
+        self.overtaken = if stream.pending.is_small { self.overtaken + length } else { 0 };
         let last = stream.pending.bytes == 0;
         let end = last && matches!(stream.pending.end, PendingEnd::EndStream);
         if length > 0 || end {
@@ -102,7 +135,8 @@ impl Connection {
         let Some(stream) = self.streams.get(id) else { return };
         if was_notified && stream.wants_window() && !stream.pending.window_queued {
             stream.pending.window_queued = true;
-            self.window_wanted.push_front(id);
+            let is_small = stream.pending.is_small;
+            if is_small { &mut self.small_wanted } else { &mut self.window_wanted }.push_front(id);
         } else {
             self.make_ready(id);
         }
@@ -167,10 +201,17 @@ impl Connection {
     /// One, however many wait: a window of one byte serves one. The next is notified when that one has
     /// returned and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
-        if self.send.room() <= self.reserved || self.output.len() >= self.limits.output_bytes_max {
-            return;
-        }
-        while let Some(id) = self.window_wanted.pop_front() {
+        while self.send.room() > self.reserved {
+            let (large_bytes_max, waits) = (self.large_bytes_max(), !self.window_wanted.is_empty());
+            let may_overtake = !(waits && self.overtaken >= large_bytes_max);
+            let (queue, bytes_max) = match may_overtake && !self.small_wanted.is_empty() {
+                true => (&mut self.small_wanted, self.limits.output_bytes_max),
+                false => (&mut self.window_wanted, large_bytes_max),
+            };
+            if self.output.len() >= bytes_max {
+                return;
+            }
+            let Some(id) = queue.pop_front() else { return };
             let Some(stream) = self.streams.get(id) else { continue };
             stream.pending.window_queued = false;
             if stream.wants_window() {
@@ -202,12 +243,17 @@ impl Connection {
 }
 
 /// Puts a stream into the queue that it waits in, if it waits and is not there.
-pub(super) fn queue(stream: &mut StreamState, ready: &mut VecDeque<u32>, window_wanted: &mut VecDeque<u32>) {
+pub(super) fn queue(
+    stream: &mut StreamState,
+    ready: &mut VecDeque<u32>,
+    small_wanted: &mut VecDeque<u32>,
+    window_wanted: &mut VecDeque<u32>,
+) {
     if stream.can_write() && !mem::replace(&mut stream.pending.queued, true) {
         ready.push_back(stream.id);
     }
     if stream.wants_window() && !mem::replace(&mut stream.pending.window_queued, true) {
-        window_wanted.push_back(stream.id);
+        if stream.pending.is_small { small_wanted } else { window_wanted }.push_back(stream.id);
     }
 }
 

@@ -64,15 +64,16 @@ impl Connection {
         body: &[u8],
         trailers: &HeaderBlock,
     ) -> Result<bool, StreamEnded> {
-        let output_room = self.limits.output_bytes_max.checked_sub(self.output.len());
+        let output_room = self.output_room(id.0, body.len());
         let frame_bytes_max = AT_ONCE_BYTES_MAX.min(self.peer.frame_bytes_max as usize);
         let room = self.send.room().min(frame_bytes_max);
         let stream =
             self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
         let room = room.min(stream.send.room());
-        if output_room.is_none_or(|output_room| body.len() > room.min(output_room)) {
+        if output_room == 0 || body.len() > room.min(output_room) {
             return Ok(false);
         }
+        self.overtaken += body.len();
         stream.local = Local::Ended;
         stream.send.sent(body.len());
         self.send.sent(body.len());
@@ -140,8 +141,13 @@ impl Connection {
     /// and both windows and the buffer have room. If there are none, [`crate::Event::Writable`] follows when
     /// there are some. For an owner that makes its answer as the peer takes it, and leaves nothing pending.
     pub fn window(&mut self, id: StreamId) -> Result<usize, StreamEnded> {
-        let output = self.limits.output_bytes_max.saturating_sub(self.output.len());
-        let connection = self.send.room().min(output);
+        self.window_for(id, usize::MAX)
+    }
+
+    /// As [`Connection::window`], for a message that has `left` bytes left: a few of them go before larger
+    /// messages.
+    pub fn window_for(&mut self, id: StreamId, left: usize) -> Result<usize, StreamEnded> {
+        let connection = self.send.room().min(self.output_room(id.0, left));
         let stream = self.answering(id.0)?;
         let room = if stream.pending.is_empty() { connection.min(stream.send.room()) } else { 0 };
         stream.pending.window_wanted = room == 0;
@@ -178,7 +184,11 @@ impl Connection {
         if !bytes.is_empty() {
             stream.pending.chunks.push_back(bytes);
         }
-        self.make_ready(id.0);
+        if stream.pending.is_small {
+            self.pump_one(id.0);
+        } else {
+            self.make_ready(id.0);
+        }
         self.pump();
     }
 

@@ -100,6 +100,10 @@ pub struct Connection {
     pub(super) ready: VecDeque<u32>,
     /// Streams whose owner waits for the connection's window or the output buffer, in turn.
     pub(super) window_wanted: VecDeque<u32>,
+    /// The same of those whose message has little left.
+    pub(super) small_wanted: VecDeque<u32>,
+    /// Bytes of small messages written since the last frame of a larger one.
+    pub(super) overtaken: usize,
     /// Streams whose owner waits until the connection has less pending, in turn.
     pub(super) room_wanted: VecDeque<u32>,
     /// Streams for which one byte of the connection's window is reserved.
@@ -158,6 +162,8 @@ impl Connection {
             output_since: now,
             ready: VecDeque::new(),
             window_wanted: VecDeque::new(),
+            small_wanted: VecDeque::new(),
+            overtaken: 0,
             room_wanted: VecDeque::new(),
             reserved: 0,
             unsent: 0,
@@ -231,6 +237,7 @@ impl Connection {
         self.streams = Streams::new(0);
         self.ready.clear();
         self.window_wanted.clear();
+        self.small_wanted.clear();
         self.room_wanted.clear();
         self.reserved = 0;
         self.unsent = 0;
@@ -264,7 +271,8 @@ impl Connection {
     fn drop_removed(&mut self) {
         let streams = &mut self.streams;
         let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;
-        for queue in [&mut self.ready, &mut self.window_wanted, &mut self.room_wanted] {
+        for queue in [&mut self.ready, &mut self.window_wanted, &mut self.small_wanted, &mut self.room_wanted]
+        {
             if queue.len() > ids_max {
                 queue.retain(|id| streams.get(*id).is_some());
             }

@@ -69,11 +69,11 @@ impl Connection {
     /// Whether owners of streams wait for their turn. Then time has to pass now and then
     /// ([`Connection::tick`]): an owner before them may have forgotten its stream.
     pub fn has_waiting_owners(&self) -> bool {
-        !self.window_wanted.is_empty() || !self.room_wanted.is_empty()
+        ![&self.window_wanted, &self.small_wanted, &self.room_wanted].iter().all(|queue| queue.is_empty())
     }
 
     pub fn memory(&self) -> Memory {
-        let queues = [&self.ready, &self.window_wanted, &self.room_wanted];
+        let queues = [&self.ready, &self.window_wanted, &self.small_wanted, &self.room_wanted];
         let queues = queues.map(|queue| queue.capacity() * size_of::<u32>()).iter().sum::<usize>();
         let events = self.events.capacity() * size_of::<super::event::Event>();
         let chunk_bytes = size_of::<bytes::Bytes>();
@@ -104,6 +104,7 @@ impl Connection {
         self.events.shrink_to_fit();
         self.ready.shrink_to_fit();
         self.window_wanted.shrink_to_fit();
+        self.small_wanted.shrink_to_fit();
         self.room_wanted.shrink_to_fit();
         self.streams.shrink();
     }

@@ -46,6 +46,8 @@ pub(crate) struct Pending {
     pub(crate) room_queued: bool,
     /// The owner waits for the windows before it makes more.
     pub(crate) window_wanted: bool,
+    /// What its owner asked a window for goes before larger messages.
+    pub(crate) is_small: bool,
     /// The id is in the queue of streams whose owners wait for the connection's window.
     pub(crate) window_queued: bool,
     /// The owner was notified and has not come back. Others are notified after it.
@@ -101,6 +103,7 @@ impl StreamState {
                 room_wanted: false,
                 room_queued: false,
                 window_wanted: false,
+                is_small: false,
                 window_queued: false,
                 notified: false,
                 reserved: false,

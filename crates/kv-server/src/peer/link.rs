@@ -44,8 +44,11 @@ use transport::tls::Dialer;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// A silent connection is asked for a sign of life this often, and given up after as long again.
-const ALIVE_EVERY: Duration = Duration::from_secs(2);
+/// A silent connection is asked for a sign of life this often. A member has two of them to each peer: asked
+/// every two seconds, they were the second cost of an idle cluster, after heartbeats.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+/// And given up without one.
+const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two measurements of the round trip; etcd's figure.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// How long a member with an empty directory or log waits for an answer of a peer.
@@ -291,7 +294,7 @@ pub(super) async fn dial_with(
             .initial_stream_window_size(window_bytes)
             .initial_connection_window_size(window_bytes)
             .http2_keep_alive_interval(ALIVE_EVERY)
-            .keep_alive_timeout(ALIVE_EVERY)
+            .keep_alive_timeout(ALIVE_WITHIN)
             .keep_alive_while_idle(true)
     };
     let channel = dialer.channel_to(url, limit).await?;

@@ -43,6 +43,7 @@ mod apply_queue; // committed entries on their way to the machine
 mod membership; // changes of who takes part
 
 mod hold; // members whose log was empty at their start
+mod notices; // commit indexes that need no answer
 mod read_index; // read index requests of followers
 mod ready; // what raft-rs wants sent, synced, applied
 mod snapshots; // offers, installs, trimming

@@ -148,7 +148,7 @@ impl Core {
         }
         self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
         self.uncertain.retain(|(_, job)| *job > number);
-        self.raw.on_persist_ready(number);
+        self.marking_notices(|core| core.raw.on_persist_ready(number));
         self.acknowledge_idle();
         self.restarted(number);
     }

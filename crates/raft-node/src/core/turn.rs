@@ -209,6 +209,13 @@ impl Core {
                     "leadership is not taken: this member waits for its disk, state or membership"
                 );
             }
+            MessageType::MsgAppend => self.receive_append(message),
+            MessageType::MsgAppendResponse => {
+                self.marking_notices(|core| core.step(|raw| raw.step(message)));
+            }
+            MessageType::MsgHeartbeatResponse if base::mutant("unanswered-appends") => {
+                self.marking_notices(|core| core.step(|raw| raw.step(message)));
+            }
             _ => self.step(|raw| raw.step(message)),
         }
         if self.commit() > commit {

@@ -22,6 +22,9 @@ const COPIED_MAX: usize = 4 << 10;
 /// Frames that the buffer is made for, at least.
 const BUFFER_BYTES: usize = 8 << 10;
 
+/// What a response has apart from its body.
+const OTHER_BYTES: usize = 48;
+
 /// Encodes the parcels of one stream.
 pub struct Encoder {
     cluster_id: u64,
@@ -69,6 +72,20 @@ impl Encoder {
 
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// About how many bytes the queue's frames have, at most `bytes_max`.
+    pub fn bytes_up_to(&self, bytes_max: usize) -> usize {
+        let bytes = self.queue.iter().scan(0, |bytes, parcel| {
+            let is_enough = *bytes >= bytes_max;
+            *bytes += match &parcel.content {
+                ParcelContent::Events { watch_ids, body, .. } => watch_ids.len() * (OTHER_BYTES + body.len()),
+                ParcelContent::Part { body, .. } => OTHER_BYTES + body.len(),
+                _ => OTHER_BYTES,
+            };
+            (!is_enough).then_some(*bytes)
+        });
+        bytes.last().unwrap_or_default().min(bytes_max)
     }
 
     /// Whether the stream has to end here, inside a message or between fragments of a response: a compaction

@@ -81,10 +81,10 @@ impl Replies {
         self.observer = Some(observer);
     }
 
-    /// Waits until the client takes bytes, the connection may hold more of them, and others had their turn.
+    /// Waits until the client takes bytes, the process may hold more of them, and others had their turn.
     /// Returns how many it takes, at most `wanted`.
     pub async fn room(&mut self, wanted: usize) -> Result<usize, StreamGone> {
-        Room(&self.account).wait().await;
+        Room(&self.account).wait_for_others().await;
         while self.account.is_turn_used() {
             tokio::task::yield_now().await;
         }

@@ -66,7 +66,8 @@ impl StreamWriter {
         self.change(|state| state.connection.reset(stream, code));
     }
 
-    /// How many of `wanted` bytes the client takes at once, at least one. Not before the head was sent.
+    /// How many of `wanted` bytes the client takes at once, at least one. Not before the head was sent. What
+    /// wants little goes before what wants more: `wanted` is all that is left of a message.
     pub(crate) fn poll_room(
         &mut self,
         wanted: usize,
@@ -76,7 +77,7 @@ impl StreamWriter {
         if !state.is_live(self.stream) {
             return Poll::Ready(Err(StreamEnded));
         }
-        let window = state.connection.window(self.stream);
+        let window = state.connection.window_for(self.stream, wanted);
         // Another stream may have its turn.
         self.wire.hand_out(&mut state);
         match window {

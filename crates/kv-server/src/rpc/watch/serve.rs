@@ -155,7 +155,7 @@ async fn send(
             stream.read(encoder.queue()).await;
         }
         // No more than the client takes now, and one message: what waits is in the hub's bounds.
-        let bytes_max = match replies.room(CHUNK_BYTES).await {
+        let bytes_max = match replies.room(encoder.bytes_up_to(CHUNK_BYTES)).await {
             Ok(granted) => granted,
             Err(StreamGone) => return grpc_errors::cancelled(),
         };

@@ -4,6 +4,7 @@ use raft::StateRole;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::super::hold::OTHER_OF_TWO;
+use super::super::notices::NOT_ANSWERED;
 use crate::LogPosition;
 use crate::log::{DurableState, PersistJob};
 use crate::wire::{Batch, Outbound, change_batch, decode};
@@ -78,7 +79,10 @@ pub(super) fn message(message: &Message) -> String {
     let at = position(LogPosition::new(*index, *log_term));
     let name = || message.entries[0].data.escape_ascii().to_string();
     let details = match msg_type {
-        MsgAppend => format!(" after {at} [{}] commit {commit}", entries(&message.entries)),
+        MsgAppend => {
+            let unanswered = if message.reject_hint == NOT_ANSWERED { " unanswered" } else { "" };
+            format!(" after {at} [{}] commit {commit}{unanswered}", entries(&message.entries))
+        }
         MsgAppendResponse if message.request_snapshot != 0 => {
             format!(" asks for a snapshot of {}", message.request_snapshot)
         }

@@ -27,6 +27,17 @@ fn a_long_pause_is_not_held_against_the_leader() {
 }
 
 #[test]
+fn a_follower_is_woken_for_a_tick_after_the_heartbeat_that_comes_with_it() {
+    let start = Instant::now();
+    let mut clock = TickClock::new(TICK, start);
+    assert_eq!(clock.wake_at(false) - start, TICK);
+    assert_eq!(clock.wake_at(true) - start, TICK * 3 / 2);
+    // Ticks that come so late keep their rhythm.
+    assert_eq!([1, 2, 3].map(|ticks| clock.due(start + TICK * ticks + TICK / 2).0), [1, 1, 1]);
+    assert_eq!(clock.wake_at(false) - start, TICK * 4);
+}
+
+#[test]
 fn lateness_is_told() {
     let start = Instant::now();
     let mut clock = TickClock::new(TICK, start);
