@@ -182,6 +182,8 @@ async fn the_others_compare_compactions_without_a_member_that_is_named() {
     let named = follower(&cluster).await;
     call_corrupt(&cluster, named).await;
     let leader = &cluster.members[cluster.leader().await];
+    // Such an alarm stops all writes until the level of commands is raised.
+    write_on(leader, "a").await;
     let revision = leader.put("a", "1").await;
     leader.kv().await.compact(CompactionRequest { revision, physical: true }).await.unwrap();
     leader.running().wait_for("successfully checked hash on whole cluster");
