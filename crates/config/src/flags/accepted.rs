@@ -5,6 +5,23 @@
 use super::gates;
 use super::values::{duration, signed, switch, unsigned};
 
+/// Long dead in etcd itself, which takes them and does nothing.
+pub const IGNORED: [&str; 13] = [
+    "cluster-active-size",
+    "cluster-remove-delay",
+    "cluster-sync-interval",
+    "config",
+    "force",
+    "max-result-buffer",
+    "max-retry-attempts",
+    "peer-election-timeout",
+    "peer-heartbeat-interval",
+    "retry-interval",
+    "snapshot",
+    "v",
+    "vv",
+];
+
 /// A flag without effect.
 #[derive(Debug)]
 pub struct AcceptedFlag {

@@ -5,10 +5,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use super::accepted::{AcceptedFlag, Kind};
+use super::accepted::{AcceptedFlag, IGNORED, Kind};
 use super::declarations::{command, shown};
 use super::errors::{FlagError, Notice, successor};
-use super::tables;
 
 const NOT_UTF_8: &str = "not valid UTF-8";
 
@@ -137,7 +136,7 @@ pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
         let is_switch = argument.get_num_args().is_some();
         return Ok(if is_switch { FlagKind::Switch } else { FlagKind::Value });
     }
-    if tables::IGNORED.contains(&name) {
+    if IGNORED.contains(&name) {
         return Ok(FlagKind::Ignored);
     }
     Err(FlagError::Unknown(name.to_owned()))

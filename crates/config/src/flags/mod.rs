@@ -13,7 +13,6 @@
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
 mod errors; // what cannot be followed, and what is logged
-mod tables; // the names etcd knows and we do not
 mod values; // texts of values
 
 mod accepted; // flags without effect here

@@ -1,23 +1,17 @@
 //! Every flag as clap reads it: its name, its type, its help.
 
 mod discovery; // flags of discovery
-mod listen; // flags of listeners
-mod log; // flags of the log
 mod tls; // flags of TLS
-mod traces; // flags of traces
 
 pub use discovery::{DiscoveryFallback, shown};
 pub use tls::TlsFlags;
-pub use traces::TraceFlags;
 
 use std::time::Duration;
 
 use clap::ArgAction::Set;
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser};
 
 use discovery::DiscoveryFlags;
-use listen::ListenFlags;
-use log::LogFlags;
 
 use crate::flags::values::{bytes, duration, origins, signed, switch, unsigned, unsigned_32};
 use crate::url::Urls;
@@ -204,6 +198,74 @@ pub struct Flags {
     /// Names of flags that were given.
     #[arg(skip)]
     pub given: Vec<String>,
+}
+
+/// What was said about listeners, with the defaults of the rest.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Clients")]
+pub struct ListenFlags {
+    /// Where to listen for HTTP of clients; --listen-client-urls serves gRPC alone then [default: none].
+    #[arg(long, value_parser = Urls::parse_any)]
+    pub listen_client_http_urls: Option<Urls>,
+    /// Where to listen for /metrics, /health, /livez and /readyz alone [default: none].
+    #[arg(long, help_heading = "Metrics and traces", value_parser = Urls::parse_any)]
+    pub listen_metrics_urls: Option<Urls>,
+    /// Other processes may listen on the same ports: SO_REUSEPORT.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub socket_reuse_port: bool,
+    /// Listen on a port that was in use a moment ago: SO_REUSEADDR, which is always set.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub socket_reuse_address: bool,
+}
+
+/// What was said about the log and profiles, with the defaults of the rest.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Log")]
+pub struct LogFlags {
+    /// zap.
+    #[arg(long, default_value = "zap")]
+    pub logger: String,
+    /// Where log lines go: default, stderr, stdout, systemd/journal or files.
+    #[arg(long, default_value = "default")]
+    pub log_outputs: String,
+    /// Move the log file away when it is full, and begin a new one.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub enable_log_rotation: bool,
+    /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default:
+    /// 100 MB].
+    #[arg(long)]
+    pub log_rotation_config_json: Option<String>,
+    /// Time after which the apply of a log entry is logged as slow.
+    #[arg(long, default_value = "100ms", value_parser = duration)]
+    pub warning_apply_duration: Duration,
+    /// Serve CPU and heap profiles under /debug/pprof/ on client URLs.
+    #[arg(long, help_heading = "Metrics and traces")]
+    #[arg(value_parser = switch, default_value = "false", action = Set)]
+    pub enable_pprof: bool,
+    /// basic, or extensive: with histograms of how long the calls of each method took.
+    #[arg(long, default_value = "basic", help_heading = "Metrics and traces")]
+    pub metrics: String,
+}
+
+/// What was said about traces, with the defaults of the rest.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Metrics and traces")]
+pub struct TraceFlags {
+    /// Send OpenTelemetry traces of gRPC calls to a collector.
+    #[arg(long, value_parser = switch, default_value = "false", action = Set)]
+    pub enable_distributed_tracing: bool,
+    /// HOST:PORT of the collector, which takes OTLP over gRPC.
+    #[arg(long, default_value = "localhost:4317")]
+    pub distributed_tracing_address: String,
+    /// Name of the service in traces; the same for all members.
+    #[arg(long, default_value = "etcd")]
+    pub distributed_tracing_service_name: String,
+    /// The name of this member in traces, different from the others' [default: none].
+    #[arg(long)]
+    pub distributed_tracing_instance_id: Option<String>,
+    /// Calls in a million that are traced though their clients do not ask for it.
+    #[arg(long, default_value = "0", value_parser = signed, allow_hyphen_values = true)]
+    pub distributed_tracing_sampling_rate: i64,
 }
 
 impl Flags {
