@@ -1,8 +1,10 @@
 #!/usr/bin/perl
 # What pages name in backticks must exist: files, functions, tests, types, flags, metrics; and the rows of
-# docs/internals/limits.md. usage: names.pl PAGE…, at the root of the repository. Code blocks are left out.
+# docs/internals/limits.md, and as many files as a list says. usage: names.pl PAGE…, at the root of the
+# repository. Code blocks are left out.
 use strict;
 use warnings;
+use JSON::PP 'decode_json';
 
 my (%words, %files, %modules, %of_crate, $failed);
 # Made by a build, or names of other programs.
@@ -21,6 +23,14 @@ for my $file (split /\0/, qx(git ls-files -z)) {
     if ($crate) { $of_crate{$crate}{$_} = 1 for $text =~ /\w+/g, $file =~ /\w+/g }
     $modules{$_} = 1 for $text =~ /\bmod (\w+)/g;
     $words{$_} = 1 for $text =~ /[a-z][a-z0-9]*(?:-[a-z0-9]+)+/g;
+}
+
+# Steps that are recorded of etcd, and outcomes of the matrix.
+my $steps = 0;
+for my $file (glob 'crates/kv-server/tests/conformance/recordings/*') {
+    my $recording = decode_json(do { local (@ARGV, $/) = $file; <> });
+    $steps += @{$recording->{steps} // []};
+    $steps += length($_->{outcomes} // '') for @{$recording->{rows} // []};
 }
 
 sub exists_here {
@@ -43,8 +53,18 @@ sub exists_here {
 
 for my $page (@ARGV) {
     open my $in, '<', $page or die "$page: $!";
-    my $in_code = 0;
+    my ($in_code, $listed, %list) = 0;
     while (<$in>) {
+        # "… passes N files.", and their table.
+        $listed = $1 if /\bpasses (\d+) files\./;
+        if ($listed && /^\| [^`]*\| `/) {
+            -f "crates/$_" && !$list{$_}++ or $failed = print "$page:$.: $_: no file below crates/, or twice\n"
+                for /`([^`]+)`/g;
+        }
+        if (%list && (eof || !/^\|/)) {
+            keys %list == $listed or $failed = print "$page:$.: a list of " . keys(%list) . " files, not $listed\n";
+            ($listed, %list) = ();
+        }
         $in_code = !$in_code if /^\s*```/;
         next if $in_code || /\| (left out|never) \|/;
         if ($page =~ /limits\.md$/ && /^\| [^|]+\| [^|]+\| `([^`]+)` \| `(\w+) = ([^`]+)` \|/) {
@@ -52,6 +72,9 @@ for my $page (@ARGV) {
             my $text = do { local (@ARGV, $/) = "crates/$file"; <> };
             $text =~ /\b$name(: [^=\n]+ =|:) \Q$value\E[;,]/
                 or $failed = print "$page: crates/$file does not say $name = $value\n";
+        }
+        if (/\b([\d,]+) recorded steps|\*\*together\*\*.*?([\d,]{4,})/) {
+            ($1 // $2) =~ tr/,//dr == $steps or $failed = print "$page:$.: $steps steps are recorded\n";
         }
         # A crate and what it has, such as its test.
         while (/`([\w-]+)` (?=`([\w:]+)`)/g) {

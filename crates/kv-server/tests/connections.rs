@@ -194,6 +194,19 @@ async fn a_stream_that_ends_in_a_frame_of_its_own_is_answered_and_not_reset() {
 }
 
 #[tokio::test]
+async fn a_connection_may_have_as_many_streams_as_the_flag_says() {
+    let mut cluster = Cluster::new(1);
+    cluster.members[0].extra = vec!["--max-concurrent-streams=7".to_owned()];
+    cluster.start();
+    let mut requests = http2(&cluster.members[0], 65_535).await;
+    let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
+    body.send_data(framed(&RangeRequest { key: "k".into(), ..RangeRequest::default() }), true).unwrap();
+    // The member's SETTINGS are before its first answer.
+    tokio::time::timeout(PATIENCE, answer).await.unwrap().unwrap();
+    assert_eq!(requests.current_max_send_streams(), 7);
+}
+
+#[tokio::test]
 async fn bodies_that_never_end_hold_a_bounded_amount_of_memory() {
     let cluster = member(None);
     let member = &cluster.members[0];

@@ -130,7 +130,7 @@ impl HubThread {
         }
     }
 
-    /// Ends streams that have held large responses, or the room for one, for too long, if others wait for room.
+    /// Ends streams that have held large responses, or the room for one, for too long, if others wait.
     fn end_slow(&mut self, now: Duration) {
         if !self.hub.waits_for_room() || now < self.held_seen + HELD_LOOK_AGAIN {
             return;

@@ -69,6 +69,25 @@ fn more_commands_than_a_batch_holds_make_several() {
 }
 
 #[test]
+fn a_confirmed_read_waits_in_the_turn_until_its_index_is_applied() {
+    let (mut node, mut wal) = lone();
+    let committed = settle(&mut node, &mut wal).iter().map(|turn| turn.apply.len()).sum::<usize>();
+    assert_eq!(
+        (committed, node.applied()),
+        (1, LogIndex::ZERO),
+        "an entry that is committed and not applied"
+    );
+    node.ask("early");
+    let turn = node.turn().unwrap();
+    assert!(turn.readable.is_empty(), "read before the entry was applied");
+    assert_eq!(turn.apply.len(), 1, "the reader goes to the apply step");
+    node.handle(Event::Applied { index: LogIndex(1) }).unwrap();
+    node.ask("in time");
+    let turn = node.turn().unwrap();
+    assert_eq!((turn.readable, turn.apply.len()), (vec!["in time"], 0));
+}
+
+#[test]
 fn whoever_waits_when_a_node_stops_is_handed_back() {
     let (mut node, _wal) = lone();
     node.offer(Bytes::from_static(b"a"), "writer");
