@@ -93,6 +93,20 @@ mod tests {
             (r#"{"key":"YQ==","nothing":{"a":[1]}}"#, key(b"a")),
             (r#"{"key":"YQ","limit":"5"}"#, RangeRequest { limit: 5, ..key(b"a") }),
             (r#"{"key":"YQ","limit":5}"#, RangeRequest { limit: 5, ..key(b"a") }),
+            (
+                r#"{"key":"YQ","limit":9007199254740993.0}"#,
+                RangeRequest { limit: 9_007_199_254_740_993, ..key(b"a") },
+            ),
+            (
+                r#"{"key":"YQ","limit":9.223372036854775807e18}"#,
+                RangeRequest { limit: i64::MAX, ..key(b"a") },
+            ),
+            (
+                r#"{"key":"YQ","limit":"-922337203685477580800e-2"}"#,
+                RangeRequest { limit: i64::MIN, ..key(b"a") },
+            ),
+            (r#"{"key":"YQ","limit":0.05e2}"#, RangeRequest { limit: 5, ..key(b"a") }),
+            (r#"{"key":"YQ","limit":-0.0e-99999}"#, key(b"a")),
             (r#"{"key":"YQ","keysOnly":true}"#, RangeRequest { keys_only: true, ..key(b"a") }),
             (r#"{"key":"YQ","keys_only":true}"#, RangeRequest { keys_only: true, ..key(b"a") }),
             (r#"{"key":"YQ","sort_order":"DESCEND"}"#, RangeRequest { sort_order: 2, ..key(b"a") }),

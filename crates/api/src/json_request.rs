@@ -14,7 +14,9 @@ use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::encoding::{WireType, encode_key, encode_varint};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// The fields of a message.
 pub(crate) type JsonFields = &'static [JsonField];
@@ -139,7 +141,19 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
+        match self.field.kind {
+            // By its letters: as a floating-point number, it could become another one.
+            Kind::Integer { .. } | Kind::Enum(_) if !self.is_list() => {
+                let value = <&RawValue>::deserialize(deserializer)?.get();
+                match value.as_bytes()[0] {
+                    b'-' | b'0'..=b'9' => self.integer(integer(value), value),
+                    _ => serde_json::Deserializer::from_str(value)
+                        .deserialize_any(self)
+                        .map_err(D::Error::custom),
+                }
+            }
+            _ => deserializer.deserialize_any(self),
+        }
     }
 }
 
@@ -159,18 +173,6 @@ impl<'de> Visitor<'de> for Value<'_> {
             Kind::Bool if !self.is_list() => Ok(self.varint(value.into())),
             _ => Err(self.refused(value)),
         }
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
-        self.integer(Some(value.into()), value)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
-        self.integer(Some(value.into()), value)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
-        self.integer(whole(value), value)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
@@ -210,18 +212,34 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// A number that a string holds, in JSON's spelling.
+/// An integer that a string holds, in JSON's spelling.
 fn number(text: &str) -> Option<i128> {
-    if text.trim() != text {
-        return None;
-    }
-    let number: serde_json::Number = serde_json::from_str(text).ok()?;
-    let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    integer.or_else(|| whole(number.as_f64()?))
+    let value: &RawValue = serde_json::from_str(text).ok()?;
+    // Without white space around it.
+    (value.get() == text).then(|| integer(text))?
 }
 
-fn whole(value: f64) -> Option<i128> {
-    (value.fract() == 0.0).then_some(value as i128)
+/// The integer that a number of JSON is, of at most 20 digits.
+fn integer(number: &str) -> Option<i128> {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let (mantissa, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let fraction = fraction.trim_end_matches('0');
+    if whole == "0" && fraction.is_empty() {
+        return Some(0);
+    }
+    let exponent: i32 = exponent.parse().ok()?;
+    let places = i64::from(exponent) - i64::try_from(fraction.len()).ok()?;
+    let mut digits = format!("{}{fraction}", whole.trim_start_matches('0'));
+    if places >= 0 {
+        let places = usize::try_from(places).ok().filter(|places| *places <= 20)?;
+        digits.push_str(&"0".repeat(places));
+    } else {
+        let kept = digits.len().checked_sub(usize::try_from(-places).ok()?)?;
+        digits.drain(kept..).all(|digit| digit == '0').then_some(())?;
+    }
+    let value: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    Some(if number.starts_with('-') { -value } else { value })
 }
 
 /// As Go: padded if the length says so. Line ends are ignored, and bits that follow the last byte.

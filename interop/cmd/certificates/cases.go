@@ -44,6 +44,7 @@ func cases() matrix {
 	constraints(&all)
 	forged(&all, root)
 	extensions(&all, root)
+	odd(&all, root)
 	servers(&all, root)
 	shown(&all, root)
 	return all
@@ -332,6 +333,57 @@ func extensions(all *matrix, root *issued) {
 		t.DNSNames = nil
 		t.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true, Value: []byte{0x30, 4, 0x88, 2, 0x2a, 3}}}
 	})))
+}
+
+// What no tool makes by mistake.
+func odd(all *matrix, root *issued) {
+	extension := func(name string, id []int, critical bool, value ...byte) {
+		made := pkix.Extension{Id: id, Critical: critical, Value: value}
+		change := func(t template) { t.ExtraExtensions, t.DNSNames = append(t.ExtraExtensions, made), nil }
+		all.client("odd: "+name, root, issue(root, "c", client(change)))
+	}
+	san, constraints, basic := []int{2, 5, 29, 17}, []int{2, 5, 29, 30}, []int{2, 5, 29, 19}
+	extension("alternative name empty", san, false, 0x30, 0)
+	extension("alternative name: an address of 5 bytes", san, false, 0x30, 7, 0x87, 5, 1, 2, 3, 4, 5)
+	extension("alternative name: a zero byte in a name", san, false, 0x30, 5, 0x82, 3, 'a', 0, 'b')
+	extension("alternative name: not ASCII", san, false, 0x30, 5, 0x82, 3, 'a', 0xc3, 0xbc)
+	extension("alternative name: length in two bytes", san, false, 0x30, 0x81, 3, 0x82, 1, 'a')
+	extension("alternative name: bytes after it", san, false, 0x30, 3, 0x82, 1, 'a', 0)
+	extension("extended key usage empty", []int{2, 5, 29, 37}, false, 0x30, 0)
+	extension("key usage empty", []int{2, 5, 29, 15}, true, 3, 1, 0)
+	extension("name constraints empty", constraints, true, 0x30, 0)
+	extension("name constraints of a client", constraints, true, 0x30, 7, 0xa0, 5, 0x30, 3, 0x82, 1, 'x')
+	extension("path length of a client", basic, true, 0x30, 3, 2, 1, 5)
+	extension("path length negative", basic, true, 0x30, 6, 1, 1, 0xff, 2, 1, 0xff)
+	extension("authority with a boolean that is 1", basic, true, 0x30, 3, 1, 1, 1)
+	dated := func(name string, validity ...byte) {
+		wish := client(nil)
+		wish.old = func(t *tbs) { t.Validity = asn1.RawValue{FullBytes: validity} }
+		all.client("odd: "+name, root, issue(root, "c", wish))
+	}
+	times := func(tag byte, texts ...string) []byte {
+		var inside []byte
+		for _, text := range texts {
+			inside = append(append(inside, tag, byte(len(text))), text...)
+		}
+		return append([]byte{0x30, byte(len(inside))}, inside...)
+	}
+	dated("ends in 9999", times(24, "20200101000000Z", "99991231235959Z")...)
+	dated("ends before it begins", times(23, "300101000000Z", "200101000000Z")...)
+	dated("times without seconds", times(23, "2001010000Z", "4901010000Z")...)
+	dated("times with an offset", times(23, "200101000000+0100", "490101000000+0100")...)
+	dated("fractions of seconds", times(24, "20200101000000.5Z", "20490101000000.5Z")...)
+	dated("the 30th of February", times(23, "200230000000Z", "490101000000Z")...)
+	// Each of two authorities signed by the other one.
+	one := issue(nil, "one", authority(nil))
+	two := issue(one, "two", authority(nil))
+	again := issue(two, "one", authority(nil).with(one.key))
+	leaf := issue(again, "c", client(nil))
+	all.client("odd: authorities in a circle", root, leaf, again, two)
+	all.client("odd: authorities in a circle, one trusted", one, leaf, again, two)
+	pinned := client(nil)
+	pinned.old = func(t *tbs) { t.Issuer = asn1.RawValue{FullBytes: []byte{0x30, 0}} }
+	all.client("odd: issuer empty", root, issue(root, "c", pinned))
 }
 
 // Certificates that etcd judges when it dials a peer at 127.0.0.1.

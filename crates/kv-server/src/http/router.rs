@@ -21,13 +21,9 @@ use api::version;
 /// Everything on the client port that is not gRPC.
 pub fn router(http: Http, origins: &AllowedValues) -> Router {
     let version = Router::new().route("/version", any(version_answer)).layer(middleware::from_fn(only_get));
-    observation()
-        .merge(version)
-        .merge(debug::routes(http.enable_pprof))
-        .fallback(fallback)
-        .layer(middleware::from_fn(clean_path))
-        .layer(middleware::from_fn_with_state(origins.clone(), across_origins))
-        .with_state(http)
+    let debug = debug::routes(http.enable_pprof);
+    let router = observation().merge(version).merge(debug).fallback(fallback).with_state(http);
+    by_clean_paths(router).layer(middleware::from_fn_with_state(origins.clone(), across_origins))
 }
 
 /// Everything on the ports of `--listen-metrics-urls`. They answer no scripts of other origins, as in etcd.
@@ -41,7 +37,12 @@ pub fn metrics_router(http: Http) -> Router {
         .route("/ui/troubleshoot.md", any(ui::troubleshoot))
         .layer(middleware::from_fn(only_get));
     let router = observation().merge(ui).fallback(|| async { not_found() });
-    router.layer(middleware::from_fn(clean_path)).with_state(http)
+    by_clean_paths(router.with_state(http))
+}
+
+/// `router`, for paths as Go's multiplexer reads them. Before all routes, because it changes paths.
+fn by_clean_paths(router: Router) -> Router {
+    Router::new().fallback_service(router).layer(middleware::from_fn(clean_path))
 }
 
 /// Health and metrics.
@@ -114,10 +115,19 @@ async fn metrics(State(http): State<Http>) -> Response {
 }
 
 /// Sends a request whose path has empty or dotted segments to the path without them, as Go does.
-async fn clean_path(request: Request, next: Next) -> Response {
+async fn clean_path(mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let clean = cleaned(path);
     if clean == path || request.method() == Method::CONNECT {
+        if path.contains('%') {
+            let Some(path) = unescaped(path) else {
+                return refuse(StatusCode::BAD_REQUEST, "400 Bad Request");
+            };
+            let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+            if let Ok(uri) = format!("{path}{query}").parse() {
+                *request.uri_mut() = uri;
+            }
+        }
         return next.run(request).await;
     }
     let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
@@ -144,6 +154,28 @@ fn cleaned(path: &str) -> String {
     }
     let end = if path.ends_with('/') && !kept.is_empty() { "/" } else { "" };
     format!("/{}{end}", kept.join("/"))
+}
+
+/// A path with its letters instead of their escapes, and below the gateway with its slashes. Elsewhere a
+/// slash that is escaped belongs to its segment. None: an escape is none.
+fn unescaped(path: &str) -> Option<String> {
+    let is_gateways = Gateway::has(path);
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte) || is_gateways && byte == b'/';
+    let (mut whole, mut left) = (String::new(), path);
+    while let Some((before, after)) = left.split_once('%') {
+        let digits = after.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        let byte = u8::from_str_radix(digits, 16).ok()?;
+        whole.push_str(before);
+        if is_plain(byte) {
+            whole.push(byte.into())
+        } else {
+            whole.extend(["%", digits])
+        }
+        left = &after[2..];
+    }
+    whole.push_str(left);
+    Some(whole)
 }
 
 /// Everything but GET is refused, HEAD included: so does etcd.

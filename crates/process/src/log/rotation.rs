@@ -126,7 +126,10 @@ fn compress(backup: &Path) -> io::Result<()> {
 
 fn write_compressed(backup: &Path, to: &Path) -> io::Result<()> {
     let mut from = File::open(backup)?;
-    let mut encoder = GzEncoder::new(files::create(to)?, Compression::default());
+    let file = files::create(to)?;
+    // Who may read the file may read its backups.
+    file.set_permissions(from.metadata()?.permissions())?;
+    let mut encoder = GzEncoder::new(file, Compression::default());
     io::copy(&mut from, &mut encoder)?;
     encoder.finish()?.sync_all()
 }
@@ -162,7 +165,9 @@ fn is_stamp(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -188,7 +193,9 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_767_366_245);
         let day = Duration::from_secs(86_400);
         for age in [1, 2, 3, 9] {
-            std::fs::write(backup(&path, now - day * age), format!("{age}")).unwrap();
+            let backup = backup(&path, now - day * age);
+            std::fs::write(&backup, format!("{age}")).unwrap();
+            std::fs::set_permissions(backup, Permissions::from_mode(0o640)).unwrap();
         }
         for other in ["kv.log", "kv-notes.log", "kv-2026-01-02T15-04-05.000.txt"] {
             std::fs::write(directory.path().join(other), "keep").unwrap();
@@ -207,6 +214,7 @@ mod tests {
         );
         let mut text = String::new();
         let newest = File::open(&backups(&path).unwrap()[0].1).unwrap();
+        assert_eq!(newest.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         flate2::read::GzDecoder::new(newest).read_to_string(&mut text).unwrap();
         assert_eq!(text, "1");
         Rotation { backups_max: 1, ..Rotation::default() }.tidy(&path, now).unwrap();

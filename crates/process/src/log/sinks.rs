@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -91,21 +91,24 @@ pub struct LogFile {
     /// None after an attempt to open it that failed.
     open: Option<(Whole<File>, u64)>,
     rotation: Option<Rotation>,
+    /// Of a file that is made: that of the last one, which the operator may have changed.
+    mode: u32,
 }
 
 impl LogFile {
     pub fn open(path: &Path, rotation: Option<Rotation>) -> io::Result<LogFile> {
-        let (file, length) = open(path)?;
+        let mode = 0o644;
+        let (file, length) = open(path, mode)?;
         // A pipe or a device is never full, and its name is not this process's to move.
         let is_regular = file.to.metadata()?.is_file();
         let rotation = rotation.filter(|_| is_regular);
-        Ok(LogFile { path: path.to_owned(), open: Some((file, length)), rotation })
+        Ok(LogFile { path: path.to_owned(), open: Some((file, length)), rotation, mode })
     }
 
     /// The open file and its length.
     fn current(&mut self) -> io::Result<&mut (Whole<File>, u64)> {
         if self.open.is_none() {
-            self.open = Some(open(&self.path)?);
+            self.open = Some(open(&self.path, self.mode)?);
         }
         let current = self.open.as_mut().expect("it was just opened");
         let (file, length) = &mut *current;
@@ -141,7 +144,8 @@ impl LogFile {
     fn rotate(&mut self, rotation: &Rotation) {
         let backup = rotation::backup(&self.path, SystemTime::now());
         if std::fs::rename(&self.path, backup).is_ok() {
-            self.open = None;
+            let metadata = self.open.take().and_then(|(file, _)| file.to.metadata().ok());
+            self.mode = metadata.map_or(self.mode, |metadata| metadata.permissions().mode() & 0o777);
             rotation.tidy_in_background(&self.path);
         }
     }
@@ -158,17 +162,17 @@ impl Sink for LogFile {
 
     fn reopen(&mut self) {
         // Where the name cannot be opened, lines go on into the file that is open.
-        if let Ok(opened) = open(&self.path) {
+        if let Ok(opened) = open(&self.path, self.mode) {
             self.open = Some(opened);
         }
     }
 }
 
-/// Only the owner may read a file that is made here. A pipe that no process reads is an error, not a wait.
-fn open(path: &Path) -> io::Result<(Whole<File>, u64)> {
+/// A pipe that no process reads is an error, not a wait.
+fn open(path: &Path, mode: u32) -> io::Result<(Whole<File>, u64)> {
     let mut options = File::options();
     let at_once = OFlags::NONBLOCK.bits().cast_signed();
-    let file = options.append(true).create(true).mode(0o644).custom_flags(at_once).open(path)?;
+    let file = options.append(true).create(true).mode(mode).custom_flags(at_once).open(path)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let metadata = file.metadata()?;
     let length = metadata.len();
@@ -262,6 +266,7 @@ fn datagram(line: &QueuedLine) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::IoSliceMut;
     use std::os::fd::OwnedFd;
 
@@ -305,10 +310,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kv.log");
         std::fs::write(&path, "old\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let rotation = Rotation { bytes_max: 10, backups_max: 2, ..Rotation::default() };
         let mut file = LogFile::open(&path, Some(rotation.clone())).unwrap();
         file.write(&lines(&["one\n", "two\n", "three\n", "longer than the file\n", "four\n"])).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "four\n");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         rotation.tidy(&path, SystemTime::now()).unwrap();
         let mut backups: Vec<String> = rotation::backups(&path)
             .unwrap()

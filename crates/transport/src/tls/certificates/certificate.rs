@@ -8,6 +8,8 @@ use x509_parser::x509::AlgorithmIdentifier;
 
 /// Characters of a name that are shown: the other side chooses it.
 const SHOWN_MAX: usize = 128;
+/// Levels of values in one another. Names in extensions have eight.
+const DEPTH_MAX: usize = 32;
 /// The last arcs of those extensions below `id-ce` (2.5.29) that Go reads.
 const READ: [&str; 12] = ["14", "15", "17", "19", "30", "31", "32", "33", "35", "36", "37", "54"];
 
@@ -72,8 +74,8 @@ impl<'a> Certificate<'a> {
         let key = &x509.public_key().subject_public_key;
         if !rest.is_empty() {
             return wrong("there are bytes after its end");
-        } else if whole != der {
-            return wrong("what is not signed of it is not in DER");
+        } else if whole != der || !is_der(x509.tbs_certificate.as_ref(), DEPTH_MAX) {
+            return wrong("it is not in DER");
         } else if x509.version.0 > 2 {
             return wrong("its version is unknown");
         } else if x509.version.0 < 2 && !extensions.is_empty() {
@@ -242,12 +244,47 @@ fn wrapped(tag: u8, inside: &[u8]) -> Vec<u8> {
     [&[tag], &length[..], inside].concat()
 }
 
+/// Whether these values are in DER, with at most `depth` levels below them.
+fn is_der(mut values: &[u8], depth: usize) -> bool {
+    while !values.is_empty() {
+        let Some(others) = after_der(values, depth) else { return false };
+        values = others;
+    }
+    true
+}
+
+/// What follows the first of some values. None unless its lengths are the shortest, its booleans 0 or 255,
+/// and the seconds of its times whole.
+fn after_der(values: &[u8], depth: usize) -> Option<&[u8]> {
+    let [tag, length, rest @ ..] = values else { return None };
+    let (size, rest) = if *length < 0x80 {
+        (usize::from(*length), rest)
+    } else {
+        let (long, rest) = rest.split_at_checked(usize::from(*length & 0x7f))?;
+        let size = long.iter().fold(0, |size: usize, byte| (size << 8) | usize::from(*byte));
+        let is_shortest = (1..=4).contains(&long.len()) && long[0] != 0 && size >= 0x80;
+        is_shortest.then_some((size, rest))?
+    };
+    let (value, others) = rest.split_at_checked(size)?;
+    let is_good = match *tag {
+        1 => matches!(value, [0 | 0xff]),
+        23 | 24 => !value.contains(&b'.'),
+        // Of more than a byte.
+        tag if tag & 0x1f == 0x1f => false,
+        tag if tag & 0x20 != 0 => depth > 0 && is_der(value, depth - 1),
+        _ => true,
+    };
+    is_good.then_some(others)
+}
+
 fn is_malformed(extension: &X509Extension<'_>) -> bool {
     let oid = extension.oid.to_id_string();
+    let is_read = oid.strip_prefix("2.5.29.").is_some_and(|arc| READ.contains(&arc));
+    if is_read && after_der(extension.value, DEPTH_MAX).is_none() {
+        return true;
+    }
     match extension.parsed_extension() {
-        ParsedExtension::ParseError { .. } => {
-            extension.critical || oid.strip_prefix("2.5.29.").is_some_and(|arc| READ.contains(&arc))
-        }
+        ParsedExtension::ParseError { .. } => extension.critical || is_read,
         ParsedExtension::SubjectAlternativeName(names) => names.general_names.iter().any(|name| match name {
             GeneralName::RFC822Name(text) | GeneralName::DNSName(text) | GeneralName::URI(text) => {
                 !text.is_ascii()
