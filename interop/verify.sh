@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Does a cluster keep its guarantees while its members are killed and paused?
+# Does a cluster keep its guarantees while members are killed, paused and changed, and while it has no quorum?
 #
 #   interop/verify.sh PROGRAM [MINUTES] [FLAG…]   PROGRAM is target/release/kv-server or interop/bin/etcd; flags are those of `loadgen verify`
 #   LOADGEN=FILE DIR=DIR FAULTS=none              another load generator, another directory, a healthy cluster
 #
-# Three members on this machine. Each ten seconds one of them, in turn, is killed and started again, or stopped for three seconds. Ends
-# with the status of `loadgen verify`: 0 if nothing contradicts. A page with rates, leaders and windows without a write is kept in DIR.
+# Three members on this machine. Each ten seconds, in turn: one is killed and started again; one is stopped for three seconds; two are
+# down for four seconds; a fourth joins as a learner, is promoted and removed. Ends with the status of `loadgen verify`: 0 if nothing
+# contradicts. A page with rates, leaders and windows without a write is kept in DIR.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 program=$1 minutes=${2:-10}
@@ -16,11 +17,13 @@ page=${DIR:-target}/verify-$(basename "$program").html
 dir=$(mktemp -d "${DIR:-target}/verify.XXXXXX")
 members=m1=http://127.0.0.1:$((base + 1)),m2=http://127.0.0.1:$((base + 11)),m3=http://127.0.0.1:$((base + 21))
 declare -A pids
+changes=0
 
+# start NUMBER [FLAG…]
 start() {
     local client=http://127.0.0.1:$((base + 10 * ($1 - 1))) peer=http://127.0.0.1:$((base + 10 * ($1 - 1) + 1))
     "$program" --name "m$1" --data-dir "$dir/m$1" --listen-client-urls "$client" --advertise-client-urls "$client" \
-        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$members" \
+        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$members" "${@:2}" \
         >>"$dir/m$1.log" 2>&1 &
     pids[$1]=$!
 }
@@ -33,6 +36,41 @@ stop() {
     rm -rf "$dir"
 }
 trap stop EXIT
+
+kill_member() {
+    kill -KILL "${pids[$1]}" 2>/dev/null || true
+    wait "${pids[$1]}" 2>/dev/null || true
+}
+
+ask() { curl -sf -m 5 "http://127.0.0.1:$base/v3/cluster/member/$1" -d "$2"; }
+
+# The fourth member in the list, if it is there.
+fourth() { ask list '{}' | tr '{' '\n' | grep -F "127.0.0.1:$((base + 31))\"" | grep -oE '"ID": ?"[0-9]+"' | tail -n 1; }
+
+try_for_20_s() {
+    for ((i = 0; i < 100; i++)); do
+        "$@" >/dev/null && return
+        sleep 0.2
+    done
+    echo "in vain: $*"
+    return 1
+}
+
+change() {
+    local peer=http://127.0.0.1:$((base + 31)) id
+    ask add "{\"peerURLs\":[\"$peer\"],\"isLearner\":true}" >/dev/null || true
+    id=$(fourth) || return 0
+    start 4 --initial-cluster-state existing --initial-cluster "$members,m4=$peer"
+    try_for_20_s ask promote "{$id}" && changes=$((changes + 1))
+    while fourth >/dev/null; do try_for_20_s ask remove "{$id}" || true; done
+    for ((i = 0; i < 50; i++)); do
+        kill -0 "${pids[4]}" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill_member 4
+    unset 'pids[4]'
+    rm -rf "$dir/m4"
+}
 
 for n in 1 2 3; do start $n; done
 for n in 0 10 20; do
@@ -52,19 +90,30 @@ if [[ ${FAULTS:-all} != none ]]; then
             kill -0 $verify 2>/dev/null || break 2
             sleep 0.1
         done
-        n=$((turn % 3 + 1))
-        if ((turn / 3 % 2 == 0)); then
-            kill -KILL "${pids[$n]}"
-            wait "${pids[$n]}" 2>/dev/null || true
-            start $n
-        else
-            kill -STOP "${pids[$n]}"
-            sleep 3
-            kill -CONT "${pids[$n]}"
-        fi
+        n=$((turn / 4 % 3 + 1)) other=$(((turn / 4 + 1) % 3 + 1))
+        case $((turn % 4)) in
+            0)
+                kill_member $n
+                start $n
+                ;;
+            1)
+                kill -STOP "${pids[$n]}"
+                sleep 3
+                kill -CONT "${pids[$n]}"
+                ;;
+            2)
+                kill_member $n
+                kill_member $other
+                sleep 4
+                start $n
+                start $other
+                ;;
+            3) change ;;
+        esac
     done
 fi
 status=0
 wait $verify || status=$?
+echo "faults: ${turn:-0}, $changes of them members that joined, voted and left"
 echo "page: $page"
 exit $status

@@ -7,11 +7,13 @@
 
 mod replicated; // numbers of Raft, the cost of a command, whether its outcome is wanted
 
+mod addresses; // where one peer is dialled
 mod shares; // how clients share a bound
 
 pub mod lz4; // LZ4 blocks, decompressed within a bound
 pub mod varint; // numbers of seven bits per byte
 
+pub use addresses::Addresses;
 pub use replicated::{Answer, Cost, LogIndex, LogPosition, NodeId, Term};
 pub use shares::{ClientId, ShareUse, Shares};
 

@@ -142,6 +142,8 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let opened = open_fitting_store(&directory, &established, company)?;
     recovered(&established, &opened);
     if company == Company::Forced {
+        let listed = state_machine::members(&opened.store)?;
+        bootstrap::check_forced(&established.identity, &listed, running)?;
         established = bootstrap::force_alone(established, &directory, fs)?;
     }
     if company != Company::AsKnown && established.identity.joined && opened.is_empty() {

@@ -89,6 +89,28 @@ async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize
     revision
 }
 
+/// The cluster may come back with an older state, and the archiver ends then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_received_is_archived_when_the_connection_is_lost() {
+    let mut cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let member = &mut cluster.members[0];
+    let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
+    let to = format!("--to={}", directory.path().display());
+    let archiver = start(&["archive", &endpoints, &to, "--segment-every=1h"]);
+    archiver.wait_for("archiving");
+    member.put("k", "v").await;
+    let began = Instant::now();
+    // It may not have been received before the member is killed.
+    while objects(directory.path(), "log").is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}", archiver.said());
+        member.kill();
+        member.launch();
+        member.wait_ready();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
     let mut cluster = Cluster::started(1);

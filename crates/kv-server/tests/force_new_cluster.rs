@@ -70,6 +70,26 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
     assert_eq!(survivor.get("together").await.as_deref(), Some("1"));
 }
 
+/// They would end, as removed, and their logs tell the operator to remove what only they have.
+#[tokio::test]
+async fn a_member_is_not_forced_while_another_one_answers() {
+    let mut cluster = Cluster::started(3);
+    cluster.members[0].kill();
+    let start = |member: &mut Member| {
+        member.launch();
+        member.process.take().unwrap().wait_end()
+    };
+    cluster.leader().await;
+    cluster.members[1].put("without", "1").await;
+    let survivor = &mut cluster.members[0];
+    survivor.extra = vec![FORCE.to_owned()];
+    let (status, said) = start(survivor);
+    assert!(!status.success() && said.contains("Stop all other members first"), "{said}");
+    start_again(survivor, &[]);
+    assert_eq!(survivor.get("without").await.as_deref(), Some("1"));
+    cluster.members[2].put("still", "1").await;
+}
+
 #[tokio::test]
 async fn entries_that_are_in_the_log_and_in_no_checkpoint_are_kept() {
     let mut cluster = Cluster::started(3);

@@ -66,7 +66,9 @@ async fn a_file_is_written_opened_again_after_a_move_and_its_level_changed() {
     process.signal(Signal::HUP);
     cluster.members[0].put("a", "1").await;
     // Lines of warnings, in the new file, and not the one of the signal.
+    let deadline = Instant::now() + PATIENCE;
     while !file.exists() {
+        assert!(Instant::now() < deadline, "no new file");
         cluster.members[0].put("a", "1").await;
     }
     cluster.members[0].put("a", "1").await;

@@ -108,12 +108,13 @@ async fn assert_filled(member: &Member) {
     assert_eq!(users.unwrap().into_inner().users, ["u"]);
 }
 
-/// Stops a member and starts another version on its directory.
+/// Stops a member, if it runs, and starts another version on its directory.
 fn replace(member: &mut Member, program: &[String]) {
-    let process = member.process.take().unwrap();
-    process.terminate();
-    let (status, said) = process.wait_end();
-    assert!(status.success(), "{status}\n{said}");
+    if let Some(process) = member.process.take() {
+        process.terminate();
+        let (status, said) = process.wait_end();
+        assert!(status.success(), "{status}\n{said}");
+    }
     member.program = program.to_vec();
     member.launch();
 }
@@ -172,6 +173,8 @@ async fn an_older_member_is_refused_once_all_members_are_newer() {
     cluster.members[1].running().wait_for(refusal);
     assert!(!cluster.members[1].running().said().contains(common::READY), "it serves no client");
     cluster.members[0].put("a", "1").await;
+    // 0.1.0 is refused by its peers and goes on asking; what knows levels ends by itself, with an error.
+    cluster.members[1].kill();
     upgrade(&mut cluster, 1).await;
     assert_eq!(cluster.members[1].get("a").await.as_deref(), Some("1"));
 

@@ -93,6 +93,9 @@ struct AttackFlags {
     /// Duration of each attack.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// How often each attack is made on the same members: what is left must not grow with it.
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
     /// Members of each cluster; some attacks take more.
     #[arg(long, default_value_t = 1)]
     members: u16,
@@ -149,6 +152,7 @@ fn not_made(failure: &ExperimentError) -> ExitCode {
 fn attack(cli: &Cli, flags: &AttackFlags) -> Result<bool> {
     let order = attack::AttackOptions {
         duration: Duration::from_secs(flags.seconds),
+        repeats: flags.repeat,
         members: flags.members,
         only: flags.only.clone(),
         tries: flags.tries,

@@ -5,6 +5,8 @@
 //! ```
 //!
 //! * On a first start there is nothing to remove: the member starts with those that it was given.
+//! * While another member answers, it refuses to start: that one may have what this one lacks, and would end
+//!   ([`check_forced`]).
 //! * Once forced, a member is not forced again by a flag that was left in its unit file: alone, it has
 //!   nothing to remove; with others that were added since, it refuses to start. Else a reboot would remove
 //!   them, and what they have acknowledged without this member.
@@ -20,9 +22,9 @@ use state_machine::Genesis;
 use state_machine::command::{self, Change, Kind, MemberChange};
 use wal::{LogPosition, Reader, Wal};
 
-use super::{BootstrapError, MemberStart, log_options};
+use super::{BootstrapError, MemberStart, RunningCluster, log_options};
 use crate::directory::Directory;
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::ids;
 use crate::timed_fs::TimedFs;
 use config::Settings;
@@ -65,6 +67,23 @@ pub fn company(
         (false, Some(index)) if is_alone && last == index => Ok(Company::Alone),
         (false, _) => Ok(Company::AsKnown),
     }
+}
+
+/// Before the log is changed. `running`: the cluster that answers at some URLs.
+///
+/// Errors: another member of its cluster answers.
+pub fn check_forced(
+    identity: &Identity,
+    listed: &[Member],
+    running: impl Fn(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
+) -> Result<(), BootstrapError> {
+    let is_same = |running: &RunningCluster| running.cluster_id == identity.cluster_id;
+    let listed = listed.iter().map(|member| (member.id, &member.peer_ur_ls));
+    let known = listed.chain(identity.members.iter().map(|member| (member.id, &member.peer_urls)));
+    let mut urls = known.filter(|(id, _)| *id != identity.member_id).flat_map(|(_, urls)| urls);
+    let answers =
+        |url: &&String| running(std::slice::from_ref(*url), &is_same).is_some_and(|at| is_same(&at));
+    urls.find(answers).map_or(Ok(()), |url| Err(BootstrapError::OthersRun(url.clone())))
 }
 
 /// From here on the state of this member, which is alone, is what its log leads to from the first entry.

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use wal::{LogPosition, RealFs, Recovery, Wal};
 
-pub use force::{Company, begin_with_log, company, force_alone, genesis};
+pub use force::{Company, begin_with_log, check_forced, company, force_alone, genesis};
 pub use join::{JoinError, RunningCluster};
 
 use crate::directory::Directory;
@@ -119,6 +119,11 @@ pub enum BootstrapError {
         identity.display()
     )]
     ForcedBefore { member: u64, identity: PathBuf },
+    #[error(
+        "another member answers at {0}: --force-new-cluster would remove it, with what it has acknowledged \
+         and this one lacks. Stop all other members first"
+    )]
+    OthersRun(String),
     #[error("the Raft state in the log cannot be read: {0}")]
     RaftState(String),
     #[error("open the log")]

@@ -22,6 +22,7 @@ use api::peer::peer_client::PeerClient;
 use api::peer::{
     Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest, ProbeResponse,
 };
+use base::Addresses;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
@@ -33,7 +34,6 @@ use tonic::{Code, Status};
 
 use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 use super::inbox::Inbox;
-use super::introduction::Addresses;
 use super::queue::LaneQueue;
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};

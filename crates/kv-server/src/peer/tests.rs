@@ -214,14 +214,31 @@ fn listener() -> (Listener, u16) {
 }
 
 impl TestMember {
-    async fn next_message(&mut self) -> (u64, Bytes) {
-        loop {
-            let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
-            if let RaftCall::Message(from, message) = seen.expect("nothing came").expect("the recorder lives")
-            {
-                return (from, message);
+    /// Waits for the first of its calls that `pick` takes; those before it are dropped.
+    async fn next<T>(&mut self, mut pick: impl FnMut(RaftCall) -> Option<T>) -> T {
+        let picked = async {
+            loop {
+                if let Some(picked) = pick(self.seen.recv().await.expect("the recorder lives")) {
+                    return picked;
+                }
             }
-        }
+        };
+        tokio::time::timeout(PATIENCE, picked).await.expect("it did not come")
+    }
+
+    async fn until(&mut self, wanted: &RaftCall) {
+        self.next(|call| (call == *wanted).then_some(())).await;
+    }
+
+    async fn next_message(&mut self) -> (u64, Bytes) {
+        let message =
+            |call| if let RaftCall::Message(from, message) = call { Some((from, message)) } else { None };
+        self.next(message).await
+    }
+
+    async fn until_message(&mut self, text: &str) {
+        self.next(|call| matches!(call, RaftCall::Message(_, message) if message == text).then_some(()))
+            .await;
     }
 
     /// Offers a snapshot to a member that listens on `port`.
@@ -236,14 +253,9 @@ impl TestMember {
     }
 
     async fn next_report(&mut self) -> (u64, SnapshotOutcome) {
-        loop {
-            let seen = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
-            if let RaftCall::Snapshot(peer, outcome) =
-                seen.expect("nothing came").expect("the recorder lives")
-            {
-                return (peer, outcome);
-            }
-        }
+        let report =
+            |call| if let RaftCall::Snapshot(peer, outcome) = call { Some((peer, outcome)) } else { None };
+        self.next(report).await
     }
 
     /// Sends until it arrives at `to`: what is sent while a link comes up may be lost, and what was sent
@@ -255,12 +267,21 @@ impl TestMember {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let arriving = async { while to.next_message().await.1 != text {} };
         tokio::select! {
             () = sending => unreachable!("sending has no end"),
-            () = arriving => {}
+            () = to.until_message(text) => {}
         }
     }
+}
+
+/// Waits until it is so.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, so).await.expect("it is never so");
 }
 
 #[tokio::test]
@@ -300,7 +321,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
     let until = LogPosition::new(1, 4);
     let wanted = RaftCall::Confirmed(Confirmation::CatchUp { until });
-    while one.seen.recv().await.expect("the recorder lives") != wanted {}
+    one.until(&wanted).await;
 }
 
 #[tokio::test]
@@ -323,10 +344,7 @@ async fn a_peer_that_was_away_is_found_again() {
     serve(vec![(first, None)], &two.server, &two.stop);
     one.reach(&mut two, 2, "before").await;
     two.stopper.stop();
-    let away = tokio::time::timeout(PATIENCE, async {
-        while one.seen.recv().await != Some(RaftCall::Unreachable(2)) {}
-    });
-    away.await.expect("the peer was not reported as unreachable");
+    one.until(&RaftCall::Unreachable(2)).await;
     let mut again = member(2, &ports);
     let address = Urls::parse(&format!("http://127.0.0.1:{port}")).unwrap();
     serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
@@ -382,12 +400,8 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     serve(vec![(listener_of_two, None)], &two.server, &two.stop);
     let known = two.peers.context().roster.members();
     one.peers.set_members(known.to_vec());
-    let active = tokio::time::timeout(PATIENCE, async {
-        while one.peers.active_since(2).is_none() || two.peers.active_since(1).is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    active.await.expect("members that know each other become active");
+    // Members that know each other become active.
+    until(|| one.peers.active_since(2).is_some() && two.peers.active_since(1).is_some()).await;
     one.reach(&mut two, 2, "added").await;
     two.reach(&mut one, 1, "back").await;
     assert_eq!(
@@ -413,29 +427,17 @@ async fn what_a_member_announced_is_forgotten_when_its_link_breaks() {
     let two = member(2, &ports);
     serve(vec![(listener_of_two, None)], &two.server, &two.stop);
     let own = AnnouncedMembers { known: CommandLevel::OWN, cluster: CommandLevel(0) };
-    while one.peers.announced(2) != Some(own) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let is_active = async |wanted| {
-        while one.peers.active_since(2).is_some() != wanted {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
+    until(|| one.peers.announced(2) == Some(own)).await;
     two.stopper.stop();
-    is_active(false).await;
-    let forgotten = tokio::time::timeout(PATIENCE, async {
-        while one.peers.context().levels.announced(2).is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    forgotten.await.expect("what it announced is forgotten");
+    until(|| one.peers.active_since(2).is_none()).await;
+    until(|| one.peers.context().levels.announced(2).is_none()).await;
     let again = member(2, &[(1, 1), (2, port_of_two)]);
     let address = Urls::parse(&url(port_of_two)).unwrap();
     serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);
-    is_active(true).await;
+    until(|| one.peers.active_since(2).is_some()).await;
     assert_eq!(one.peers.ask_levels(2).await, Some(own));
     again.stopper.stop();
-    is_active(false).await;
+    until(|| one.peers.active_since(2).is_none()).await;
     assert_eq!(one.peers.ask_levels(2).await, None);
 }
 
@@ -483,21 +485,23 @@ async fn a_link_stays_where_a_member_was_until_it_answers_where_the_list_has_it(
     let (mut one, mut two) = (member(1, &ports), member(2, &ports));
     serve(vec![(listener, None)], &two.server, &two.stop);
     one.reach(&mut two, 2, "before").await;
-    while one.peers.active_since(2).is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(|| one.peers.active_since(2).is_some()).await;
     let active_since = one.peers.active_since(2);
     while one.seen.try_recv().is_ok() {}
     for listed in [2, 3, moved_to] {
         one.peers.set_members(vec![listed_at(1, 1), listed_at(2, listed)]);
         one.peers.send(2, Lane::Bulk, Bytes::from(format!("listed at {listed}")));
-        while two.next_message().await.1 != format!("listed at {listed}") {}
+        let text = format!("listed at {listed}");
+        tokio::select! {
+            () = two.until_message(&text) => {}
+            () = one.until(&RaftCall::Unreachable(2)) => panic!("the link has ended"),
+        }
     }
     assert_eq!((one.seen.try_recv().ok(), one.peers.active_since(2)), (None, active_since));
     assert!(one.peers.ask_progress(2, 3).await.is_some(), "asked where it is");
     // The connection breaks, and the member is still where it was.
     two.stopper.stop();
-    while one.seen.recv().await != Some(RaftCall::Unreachable(2)) {}
+    one.until(&RaftCall::Unreachable(2)).await;
     let mut again = member(2, &ports);
     let address = Urls::parse(&url(port)).unwrap();
     serve(bind(&address).unwrap().into_iter().map(|port| (port, None)).collect(), &again.server, &again.stop);

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use api::peer::{ChangesDigestRequest, Hello, ProgressRequest, ProgressResponse};
+use base::Addresses;
 use bytes::Bytes;
 use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::introduction::{Addresses, Introductions, Ticket, claimed, holds_all, listed, vouches};
+use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
 use super::questions::{self, hashes};
 use super::queue::{LaneQueue, PushResult};

@@ -295,16 +295,19 @@ pub async fn leader_of(members: &[&Running]) -> usize {
 /// Proposes again what was not applied in time: on a busy machine a leader can be deposed, and what was on
 /// its way to it is lost.
 pub async fn propose(member: &Running, command: &str) -> usize {
-    loop {
-        match member.handle.propose(Bytes::from(command.to_owned())).await {
-            Ok(applied) => return applied,
-            Err(
-                ProposeError::Timeout
-                | ProposeError::TimeoutLeaderFail
-                | ProposeError::TimeoutConnectionLost
-                | ProposeError::NoLeader,
-            ) => {}
-            Err(error) => panic!("{error:?}"),
+    let applied = async {
+        loop {
+            match member.handle.propose(Bytes::from(command.to_owned())).await {
+                Ok(applied) => return applied,
+                Err(
+                    ProposeError::Timeout
+                    | ProposeError::TimeoutLeaderFail
+                    | ProposeError::TimeoutConnectionLost
+                    | ProposeError::NoLeader,
+                ) => {}
+                Err(error) => panic!("{error:?}"),
+            }
         }
-    }
+    };
+    tokio::time::timeout(Duration::from_secs(120), applied).await.expect("never applied")
 }

@@ -16,11 +16,10 @@ mod start; // how it comes up
 pub(crate) use lease_tasks::{LeaseEvent, LeaseTasks, Question, TaskResult, Then, is_task};
 pub(crate) use leasing::{BootClock, Leasing};
 pub(crate) use machine::{SharedTruth, membership_in};
-pub(crate) use roster::{MemberStanding, is_in};
+pub(crate) use roster::{MemberStanding, is_in, peer_url};
 pub(crate) use site::{
     Clock, CommandRoute, DiskDelay, Job, LocalDone, LocalTurn, MemberError, MemberStage, SimMember,
     StartKnowledge,
 };
-pub(crate) use start::peer_url;
 pub(crate) use store_disk::StoreDisk;
 pub(crate) use watching::MemberHub;

@@ -1,8 +1,9 @@
 //! Whom a member talks to: the members that it knows, and those that have introduced themselves, as
 //! `member/roster` and `peer/introduction` of the process have it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use base::Addresses;
 use mvcc::Store;
 use raft_node::Membership;
 
@@ -23,11 +24,14 @@ pub(crate) struct Roster {
     vouched: BTreeSet<u64>,
     /// Ids that are being asked for.
     asked: BTreeSet<u64>,
+    /// Where members are dialled, and where they say that they are.
+    links: BTreeMap<u64, (Addresses, Vec<String>)>,
 }
 
 impl Roster {
     pub fn new(members: Membership, lacks_others: bool) -> Roster {
-        Roster { members, lacks_others, vouched: BTreeSet::new(), asked: BTreeSet::new() }
+        let (vouched, asked, links) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+        Roster { members, lacks_others, vouched, asked, links }
     }
 
     /// The members from now on.
@@ -36,6 +40,38 @@ impl Roster {
         self.lacks_others = false;
         let Roster { members, vouched, .. } = self;
         vouched.retain(|id| !is_in(members, *id));
+    }
+
+    /// Where the list has the members from now on.
+    pub fn follow(&mut self, listed: &BTreeMap<u64, Vec<String>>) {
+        self.links.retain(|id, _| listed.contains_key(id) || self.vouched.contains(id));
+        for (id, urls) in listed {
+            let (addresses, claimed) = self.links.entry(*id).or_default();
+            if claimed.iter().all(|url| urls.contains(url)) {
+                claimed.clear();
+            }
+            addresses.follow(urls.clone(), claimed.clone());
+        }
+    }
+
+    /// A member says where it listens.
+    pub fn claim(&mut self, id: u64, urls: &[String]) {
+        let (addresses, claimed) = self.links.entry(id).or_default();
+        *claimed = urls.to_vec();
+        addresses.follow(addresses.listed().to_vec(), claimed.clone());
+    }
+
+    /// The first address of a member at which it is found.
+    pub fn found_at(&self, id: u64, listens_at: &[String]) -> Option<String> {
+        let (addresses, _) = self.links.get(&id)?;
+        addresses.all().into_iter().find(|url| listens_at.contains(url))
+    }
+
+    /// A member answered there. True if the list has it elsewhere.
+    pub fn note_answer(&mut self, id: u64, url: &String) -> bool {
+        let Some((addresses, _)) = self.links.get_mut(&id) else { return false };
+        addresses.note_answer(url);
+        !addresses.listed().contains(url)
     }
 
     pub fn members(&self) -> &Membership {
@@ -68,6 +104,11 @@ impl Roster {
             self.vouched.insert(id);
         }
     }
+}
+
+/// No two members have the same; another `version` is another address of the member.
+pub(crate) fn peer_url(id: u64, version: u64) -> String {
+    format!("http://member-{id}-{version}:2380")
 }
 
 pub(crate) fn is_in(members: &Membership, id: u64) -> bool {

@@ -18,7 +18,7 @@ use wal::{Reader, Wal};
 
 use super::leasing::Leasing;
 use super::machine::{Machine, SharedStoreOwner};
-use super::roster::Roster;
+use super::roster::{Roster, peer_url};
 use super::store_disk::StoreDisk;
 use super::watching::MemberHub;
 use crate::chance::Chance;
@@ -120,6 +120,8 @@ pub(crate) struct SimMember {
     pub damaged: bool,
     /// Its store was wiped and is not replaced yet.
     pub wiped: bool,
+    /// Where others find it.
+    pub listens_at: Vec<String>,
     /// Its place in the cluster, as far as the world knows.
     pub stage: MemberStage,
     /// It joined a running cluster: the members that it was told of. A founder was told of the first ones.
@@ -235,6 +237,7 @@ impl SimMember {
             armed: false,
             damaged: false,
             wiped: joins,
+            listens_at: vec![peer_url(id, 0)],
             lost_log: joins.then_some(LogIndex::ZERO),
             wiped_logs: Vec::new(),
             level: CommandLevel::OWN,

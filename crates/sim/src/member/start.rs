@@ -16,7 +16,7 @@ use wal::{LogIndex, Wal};
 
 use super::leasing::{BootClock, Leasing};
 use super::machine::{Machine, SharedStoreOwner, SharedTruth, membership_in};
-use super::roster::Roster;
+use super::roster::{Roster, peer_url};
 use super::site::{MemberError, RunningMember, SimMember, StartKnowledge, run_step};
 use super::watching::MemberHub;
 use crate::chance::{Chance, mix};
@@ -36,11 +36,6 @@ fn genesis(told: &Membership) -> Genesis {
     };
     let voters = told.voters.iter().map(|id| entry(id, false));
     Genesis { members: voters.chain(told.learners.iter().map(|id| entry(id, true))).collect() }
-}
-
-/// No two members have the same; another `version` is another address of the member.
-pub(crate) fn peer_url(id: u64, version: u64) -> String {
-    format!("http://member-{id}-{version}:2380")
 }
 
 impl SimMember {

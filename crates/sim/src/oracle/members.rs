@@ -13,6 +13,8 @@ pub(crate) struct MemberModel {
     /// Whether each of them is a learner.
     members: BTreeMap<u64, bool>,
     removed: BTreeSet<u64>,
+    /// Of those that were updated: their newest address.
+    moved: BTreeMap<u64, String>,
 }
 
 impl MemberModel {
@@ -33,7 +35,13 @@ impl MemberModel {
             },
             Change::Retain(id) => self.retain(*id),
             // The simulator gives no two members the same URL.
-            Change::Update(update) => self.members.contains_key(&update.id),
+            Change::Update(update) => {
+                let is_member = self.members.contains_key(&update.id);
+                self.moved.extend(
+                    update.peer_urls.first().filter(|_| is_member).map(|url| (update.id, url.clone())),
+                );
+                is_member
+            }
         }
     }
 
@@ -77,6 +85,11 @@ impl MemberModel {
     /// All members in numbers: each id, and whether it is a learner.
     pub fn summary(&self) -> impl Iterator<Item = i64> {
         self.members.iter().flat_map(|(id, is_learner)| [*id as i64, i64::from(*is_learner)])
+    }
+
+    /// Where the list has a member, if it was updated.
+    pub fn moved_to(&self, id: u64) -> Option<&String> {
+        self.moved.get(&id)
     }
 
     pub fn was_removed(&self, id: u64) -> bool {

@@ -405,6 +405,7 @@ impl World {
             site.disk_delay = DiskDelay::default();
             site.doomed = false;
             site.disarm();
+            self.place_member(id);
         }
         self.upgrade_all();
     }

@@ -40,6 +40,7 @@ impl World {
         let Some(members) = newer.filter(|members| members != self.see(id).listed()) else { return Ok(()) };
         self.count(Statistic::ToldAnew);
         self.site(id).begin_inquiry_anew(members.clone());
+        self.follow_addresses(id)?;
         self.site(id).handle(Event::PeerMembership(members))?;
         self.turn(id)
     }

@@ -62,6 +62,8 @@ pub(super) struct World {
     /// In the order of their ids, which begin at 1.
     pub sites: Vec<SimMember>,
     pub network: Network,
+    /// Links that work: sender and receiver, and the runs of both.
+    pub links: BTreeMap<(u64, u64), (u64, u64)>,
     /// Snapshots on their way, by number.
     pub streams: BTreeMap<u64, SnapshotTransfer>,
     pub streams_begun: u64,
@@ -116,6 +118,7 @@ impl World {
             schedules: schedules(plan.seed),
             sites: (1..=plan.members).map(member).collect(),
             network: Network::new(config.order),
+            links: BTreeMap::new(),
             config,
             streams: BTreeMap::new(),
             streams_begun: 0,

@@ -1,7 +1,7 @@
 //! The archiver: a watch of all keys becomes segments, and now and then there is a base.
 //!
 //! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
-//!   were received and are not written yet are kept.
+//!   were received are written first: the cluster may never come back, or with an older state.
 //! * What cannot be written is tried again, and nothing is received meanwhile.
 //! * `head.json` says up to which time the archive has all that was received.
 
@@ -141,7 +141,12 @@ impl Archiver {
     pub async fn run(mut self) -> Result<i64, FollowError> {
         let mut signalled = self.signalled.clone();
         loop {
-            match self.connection().await {
+            let ended = self.connection().await;
+            let is_writable = !matches!(ended, Err(ArchiveBroken::Fatal(FollowError::Place(_))));
+            if is_writable && self.segment.span().is_some() && self.seam.is_confirmed(self.last) {
+                self.write(None).await?;
+            }
+            match ended {
                 Ok(()) => return Ok(self.last),
                 Err(ArchiveBroken::Fatal(error)) => return Err(error),
                 Err(ArchiveBroken::Lost(reason)) => self.fail(&reason),
@@ -228,9 +233,9 @@ impl Archiver {
         Ok(())
     }
 
-    /// The last revision that was received, or that a base has.
+    /// The last revision that was received, or that the archive has.
     fn archived(&self) -> i64 {
-        self.last.max(self.inventory.newest().unwrap_or(0))
+        self.last.max(self.inventory.end())
     }
 
     /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.

@@ -86,6 +86,12 @@ impl Inventory {
         self.bases.last().map(|base| self.reach(base.revision))
     }
 
+    /// The last revision of any object, also of segments that no base leads to; 0: there are none.
+    pub fn end(&self) -> i64 {
+        let ends = self.segments.iter().map(|segment| segment.last);
+        ends.chain(self.bases.last().map(|base| base.revision)).max().unwrap_or(0)
+    }
+
     /// The revision to ask for events after. A base alone does not count: the events before it may not have
     /// been written when the archiver ended.
     pub fn resume(&self) -> Option<i64> {
@@ -240,6 +246,10 @@ mod tests {
         ] {
             let inventory = inventory(text);
             assert_eq!((inventory.ranges(), inventory.newest()), (ranges, newest), "{text}");
+        }
+        // What another history has up to there would be joined with these segments.
+        for (text, end) in [("", 0), ("10@1", 10), ("11-20@2", 20), ("10@1 12-20@2 31-40@3 35@3", 40)] {
+            assert_eq!(inventory(text).end(), end, "{text}");
         }
     }
 

@@ -180,7 +180,8 @@ pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
 
 /// The lineage that a segment has in its first record.
 pub fn add_lineage(lineage: &mut Lineage, record: &Record) {
-    if let Some(found) = record.lineage.parse().ok().filter(Lineage::is_known) {
+    let found: Lineage = record.lineage.parse().expect("segments are read with no other text");
+    if found.is_known() {
         *lineage = found;
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 use sha2::{Digest, Sha256};
+use state_machine::Lineage;
 
 use crate::live_import::{EVENT_BYTES, REVISION_BYTES_MAX};
 
@@ -65,6 +66,8 @@ pub enum SegmentError {
     Block(usize),
     #[error("a record of the block at byte {0} takes more than {REVISION_BYTES_MAX} bytes of memory")]
     TooLarge(usize),
+    #[error("a record of the block at byte {0} has {1:?} as identity of its history")]
+    Lineage(usize, String),
 }
 
 /// A segment in the making.
@@ -149,6 +152,9 @@ pub fn read<E: From<SegmentError>>(
             let (events, leases) = (Vec::with_capacity(events), Vec::with_capacity(leases));
             let mut record = Record { events, leases, ..Record::default() };
             record.merge(bytes).map_err(|_| SegmentError::Block(at))?;
+            if record.lineage.parse::<Lineage>().is_err() {
+                return Err(SegmentError::Lineage(at, record.lineage).into());
+            }
             if !take(record)? {
                 return Ok(());
             }
@@ -238,6 +244,10 @@ mod tests {
             assert!(object.len() < packed_max, "{}", object.len());
             assert_eq!(records(&object), Err(SegmentError::TooLarge(MAGIC.len())));
         }
+        // What names no history: with it, any other one would be the same.
+        let foreign = Record { lineage: "a@".to_owned(), ..Record::default() };
+        let object = forged(&foreign.encode_to_vec());
+        assert_eq!(records(&object), Err(SegmentError::Lineage(MAGIC.len(), foreign.lineage)));
         // A record that says to be longer than its block, and one whose field is.
         for record in [&b"\x1a\xff\xff\xff\xff\x0f"[..], b"\x1a\x05\0"] {
             assert_eq!(records(&forged(record)), Err(SegmentError::Block(MAGIC.len())));

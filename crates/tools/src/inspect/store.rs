@@ -40,10 +40,9 @@ pub fn show_all<W: Write>(
         Ok(None) => {}
         Err(error) => report.damage(&data_dir.display().to_string(), 0, &causes(&error)),
     }
-    let mut stores: Vec<_> = std::fs::read_dir(data_dir)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_stem() == store.file_name() && path.is_dir())
-        .collect();
+    let entries = std::fs::read_dir(data_dir)?.map(|entry| Ok(entry?.path()));
+    let mut stores: Vec<_> = entries.collect::<std::io::Result<_>>()?;
+    stores.retain(|path| path.file_stem() == store.file_name() && path.is_dir());
     stores.sort();
     for dir in stores {
         look(&dir, Detail::Marks, report)?;

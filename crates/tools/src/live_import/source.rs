@@ -15,7 +15,7 @@ use api::etcdserverpb::{
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use state_machine::Lineage;
+use state_machine::{Lineage, LineageError};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -156,8 +156,8 @@ impl Session {
         let mut client = MaintenanceClient::new(self.channel.clone());
         let status = client.status(self.request(StatusRequest {})).await?;
         let Some(text) = status.metadata().get(Lineage::METADATA) else { return Ok(Lineage::default()) };
-        let text = text.to_str().unwrap_or_default();
-        text.parse().map_err(|error| Status::internal(format!("{}: {error}", Lineage::METADATA)))
+        let lineage = text.to_str().ok().and_then(|text| text.parse().ok());
+        lineage.ok_or_else(|| Status::internal(format!("{}: {LineageError}", Lineage::METADATA)))
     }
 
     /// Whether users are checked, and the revision of users and roles.

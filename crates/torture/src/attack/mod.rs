@@ -5,6 +5,7 @@
 //! cargo run --release -p torture -- attack --etcd interop/bin/etcd            # and on etcd, in turn
 //! cargo run --release -p torture -- attack --only ping-flood --seconds 5
 //! cargo run --release -p torture -- attack --share 0 3 --tries 2              # a third of the attacks, as the gate does
+//! cargo run --release -p torture -- attack --repeat 100 --seconds 1           # what does each attack leave?
 //! cargo run --release -p torture -- attack --members 3 --only large-puts      # where a quorum matters
 //! ```
 //!
@@ -47,6 +48,9 @@ const ATTACKER_NICENESS: i32 = 5;
 #[derive(Clone, Debug)]
 pub struct AttackOptions {
     pub duration: Duration,
+    /// How often each attack is made on the same members. What is left after the last one is compared with
+    /// what was left after the first one.
+    pub repeats: u32,
     pub members: u16,
     /// Names; empty: all.
     pub only: Vec<String>,
@@ -146,6 +150,7 @@ async fn all(
                 program,
                 members: order.members,
                 duration: order.duration,
+                repeats: order.repeats,
                 p99_floor: order.p99_floor,
                 attackers: attackers.handle().clone(),
             };

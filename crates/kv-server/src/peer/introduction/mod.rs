@@ -24,7 +24,6 @@
 //!
 //! Knows nothing of connections: `transport` dials.
 
-mod addresses; // where one peer is dialled
 mod places; // claims that are being checked
 
 use std::collections::HashMap;
@@ -35,7 +34,6 @@ use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
 use process::log::Pace;
 
-pub(super) use addresses::Addresses;
 use places::ClaimPlaces;
 pub(super) use places::Ticket;
 

@@ -1,5 +1,5 @@
 //! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's
-//! list is heard once its own list has both. A removed one is not. Addresses are not part of a run.
+//! list is heard once its own list has both. A removed one is not.
 
 use super::super::event::WorldEvent;
 use super::super::state::World;

@@ -82,6 +82,7 @@ impl World {
         let Some(membership) = membership else { return Ok(()) };
         let up = self.site(id).up.as_mut().expect("it has applied something");
         up.roster.replace(membership.clone());
+        self.follow_addresses(id)?;
         self.site(id).handle(Event::Membership(membership))?;
         self.place_members()?;
         Ok(())

@@ -107,6 +107,7 @@ impl World {
 
     pub fn boot(&mut self, id: u64) -> Result<(), MemberError> {
         let Some(running) = self.prepare_start(id) else { return Ok(()) };
+        self.place_member(id);
         let (now, truth) = (self.now, self.truth.clone());
         let site = &mut self.sites[id as usize - 1];
         site.fill_disks(now);
@@ -119,6 +120,7 @@ impl World {
             booted => booted?,
         };
         counts.into_iter().for_each(|count| self.count(count));
+        self.follow_addresses(id)?;
         let boot = self.see(id).boots;
         let first = self.chances.members.within(1, TICK);
         self.after(first, WorldEvent::Tick { to: id, boot });
@@ -180,6 +182,7 @@ impl World {
         if self.see(to).up.is_none() || !self.greets(from, to) {
             return Ok(());
         }
+        self.note_link(from, to);
         self.site(to).handle(Event::Message { from, bytes })?;
         self.turn(to)
     }
@@ -226,7 +229,7 @@ impl World {
         while let Some(released) = self.site(to).up.as_mut().and_then(|up| up.released.pop_front()) {
             match released {
                 SyncRelease::Durable(durable) => self.site(to).handle(Event::Durable(durable))?,
-                SyncRelease::Promise(message) => self.send(to, vec![message]),
+                SyncRelease::Promise(message) => self.send(to, vec![message])?,
             }
             let has_more = self.see(to).up.as_ref().is_some_and(|up| !up.released.is_empty());
             if has_more && self.chances.members.per_mille(INTERRUPTED) {

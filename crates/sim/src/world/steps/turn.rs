@@ -117,7 +117,7 @@ impl World {
 
     /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
     fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, MemberError> {
-        self.send(id, turn.effects.send);
+        self.send(id, turn.effects.send)?;
         for request in
             turn.proposals_failed.iter().map(|(id, _)| id).chain(turn.reads_failed.iter().map(|(id, _)| id))
         {
@@ -178,13 +178,16 @@ impl World {
         })
     }
 
-    pub(super) fn send(&mut self, from: u64, messages: Vec<Outbound>) {
+    pub(super) fn send(&mut self, from: u64, messages: Vec<Outbound>) -> Result<(), MemberError> {
         for message in messages {
             let to = message.to;
             if !self.may_send(from, to) {
                 continue;
             }
-            let fate = self.network.fate(self.now, from, &message, &mut self.chances.network);
+            let fate = match self.is_dialled(from, to)? {
+                true => self.network.fate(self.now, from, &message, &mut self.chances.network),
+                false => Delivery::Cut,
+            };
             match fate {
                 Delivery::Once(delay) => {
                     self.after(delay, WorldEvent::Deliver { from, to, bytes: message.bytes, inbox: None })
@@ -207,5 +210,6 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 }

@@ -24,6 +24,11 @@ pub struct AttackBounds {
 
 /// For each attack without others. The descriptors are files that a store opens meanwhile.
 pub const BOUNDS: AttackBounds = AttackBounds { rss_growth: 256 << 20, descriptors_left: 64 };
+/// Bytes that may be left after many repetitions of an attack, more than after the first one: the healthy
+/// load writes meanwhile.
+const LEFT_BYTES_MAX: u64 = 64 << 20;
+/// And descriptors.
+const LEFT_DESCRIPTORS_MAX: u64 = 16;
 /// The latencies must be normal again after this time; what is left of an attack is measured then.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
@@ -82,10 +87,12 @@ impl Times {
     }
 }
 
-/// Usage at three moments.
+/// Usage at some moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usages {
     pub before: ProcessUsage,
+    /// After the first of several repetitions, when all had settled.
+    pub first: Option<ProcessUsage>,
     pub over: ProcessUsage,
     pub left: ProcessUsage,
     pub rss_bytes_peak: u64,
@@ -197,6 +204,14 @@ impl AttackOutcome {
         let [before, left] = self.descriptors;
         if left > before + bounds.descriptors_left {
             faults.push("descriptors".to_owned());
+        }
+        if let Some(first) = usages.first {
+            if usages.left.descriptors > first.descriptors + LEFT_DESCRIPTORS_MAX {
+                faults.push("descriptors grow".to_owned());
+            }
+            if usages.left.rss_bytes > first.rss_bytes + LEFT_BYTES_MAX {
+                faults.push("memory grows".to_owned());
+            }
         }
         if self.lost > 0 {
             faults.push("lost calls".to_owned());
@@ -318,12 +333,20 @@ mod tests {
     #[test]
     fn each_verdict_can_fail() {
         type Change = fn(&mut Findings);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 9] = [
             ("", |_| {}),
             ("the attack did nothing", |f| f.acts = 0),
             ("the process ended", |f| f.ended = Some("signal 9".to_owned())),
             ("memory", |f| f.usages.rss_bytes_peak = BOUNDS.rss_growth + 1),
             ("descriptors", |f| f.usages.left.descriptors = BOUNDS.descriptors_left + 1),
+            ("descriptors grow", |f| {
+                f.usages.first = Some(ProcessUsage::default());
+                f.usages.left.descriptors = LEFT_DESCRIPTORS_MAX + 1;
+            }),
+            ("memory grows", |f| {
+                f.usages.first = Some(ProcessUsage::default());
+                f.usages.left.rss_bytes = LEFT_BYTES_MAX + 1;
+            }),
             ("lost calls", |f| f.lost = 1),
             ("not normal in time", |f| {
                 let over = f.times.over;

@@ -7,7 +7,9 @@
 //! An operator changes the list first and starts the member at its new address afterwards, perhaps much
 //! later, and the new address may be misspelt. So a member stays reachable where it was.
 //!
-//! Knows no connections: `link` dials.
+//! Knows no connections. The simulator dials by it as well.
+
+use crate as base;
 
 /// Former addresses that are kept of one peer: those of some updates in a row.
 const FORMER_MAX: usize = 8;

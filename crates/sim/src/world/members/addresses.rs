@@ -1,0 +1,84 @@
+//! Where members are dialled, by the rules of the process, [`base::Addresses`], and where they are.
+//!
+//! An operator changes the list first. A member stays where it was until its next start, and sometimes after
+//! that: its new address was misspelt. In the end all are where the list has them, too.
+//!
+//! Invariant: a link that works stays, whatever the list says, as long as its two members run.
+
+use std::collections::BTreeMap;
+
+use raft_node::Fatal;
+
+use super::super::event::FaultPhase;
+use super::super::state::World;
+use crate::count::Statistic;
+use crate::member::MemberError;
+use crate::oracle::Breach;
+
+/// How often, of a thousand, a member starts where it was although the list has it elsewhere.
+const MISPLACED: u64 = 300;
+
+impl World {
+    /// A member that starts, or one that runs when the faults end, may be at another address from now on.
+    pub(crate) fn place_member(&mut self, id: u64) {
+        let moved_to = self.truth.get().model.members.moved_to(id).cloned();
+        let Some(url) = moved_to.filter(|url| !self.see(id).listens_at.contains(url)) else { return };
+        if self.phase != FaultPhase::Faults {
+            self.site(id).listens_at.push(url);
+        } else if self.chances.changes.per_mille(MISPLACED) {
+            self.count(Statistic::Misplaced);
+        } else {
+            self.site(id).listens_at = vec![url];
+        }
+    }
+
+    /// The links of a member go by its list: that of its store, or before it has one that of the cluster.
+    pub(crate) fn follow_addresses(&mut self, id: u64) -> Result<(), MemberError> {
+        let site = self.see(id);
+        let up = site.up.as_ref().expect("a running member has links");
+        let of_store =
+            state_machine::members(&up.store).map_err(|error| Breach(Fatal::of(error).to_string()))?;
+        let mut listed: BTreeMap<u64, Vec<String>> =
+            of_store.into_iter().map(|member| (member.id, member.peer_ur_ls)).collect();
+        if site.wiped {
+            let members = up.roster.members();
+            let ids = members.voters.iter().chain(&members.learners);
+            listed = ids.map(|id| (*id, self.see(*id).listens_at.clone())).collect();
+        }
+        self.site(id).up.as_mut().expect("it was seen just now").roster.follow(&listed);
+        Ok(())
+    }
+
+    /// Whether a member dials another one where it is.
+    pub(crate) fn is_dialled(&self, from: u64, to: u64) -> Result<bool, Breach> {
+        let (sender, receiver) = (self.see(from), self.see(to));
+        let up = sender.up.as_ref().expect("a running member sends");
+        let is_found = up.roster.found_at(to, &receiver.listens_at).is_some();
+        if !is_found && self.links.get(&(from, to)) == Some(&(sender.boots, receiver.boots)) {
+            let url = &receiver.listens_at;
+            return Err(Breach(format!("member {from} gives up its link to {to}, which works, at {url:?}")));
+        }
+        Ok(is_found)
+    }
+
+    /// A message was taken. Its sender knows that if the answer comes back, its receiver where it came from.
+    pub(crate) fn note_link(&mut self, from: u64, to: u64) {
+        if !self.both_ways(from, to) {
+            return;
+        }
+        let [from_at, to_at] = [from, to].map(|id| self.see(id).listens_at.clone());
+        let boots = (self.see(from).boots, self.see(to).boots);
+        let Some(up) = self.site(from).up.as_mut() else { return };
+        if let Some(url) = up.roster.found_at(to, &to_at) {
+            let is_elsewhere = up.roster.note_answer(to, &url);
+            self.links.insert((from, to), boots);
+            if is_elsewhere {
+                self.count(Statistic::FoundElsewhere);
+            }
+        }
+        let roster = &mut self.site(to).up.as_mut().expect("it took a message").roster;
+        if roster.found_at(from, &from_at).is_none() {
+            roster.claim(from, &from_at);
+        }
+    }
+}
