@@ -27,10 +27,11 @@ pub(crate) use srv::SrvError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
+    // In etcd's words, which have the cause in them: it is no source, or it would be said twice.
     #[error("error setting up initial cluster: {0}")]
-    Srv(#[from] SrvError),
+    Srv(SrvError),
     #[error("failed to join discovery cluster ({0})")]
-    Join(#[from] JoinError),
+    Join(JoinError),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
@@ -51,7 +52,7 @@ pub fn complete(
     settings.initial.cluster = match discovery {
         Discovery::Srv(srv) => {
             let (name, urls) = (&settings.name, &settings.advertise_peer_urls);
-            srv::members(&srv, name, urls, &dns::lookup)?
+            srv::members(&srv, name, urls, &dns::lookup).map_err(DiscoveryError::Srv)?
         }
         Discovery::Cluster(cluster) => {
             // Until the others are known, this member is alone in its cluster.
@@ -60,10 +61,23 @@ pub fn complete(
             let dialer = Dialer::to_servers(&cluster.tls, handshakes)?;
             tracing::info!(endpoints = ?cluster.endpoints, "Bootstrapping cluster using v3 discovery.");
             let config = settings.initial.cluster.clone();
-            runtime.block_on(cluster::join(&cluster, &dialer, own.member_id, &config))?
+            let joined = runtime.block_on(cluster::join(&cluster, &dialer, own.member_id, &config));
+            joined.map_err(DiscoveryError::Join)?
         }
     };
     tracing::info!(initial_cluster = settings.initial.cluster, "discovered the members of the new cluster");
     settings.initial.cluster_given = true;
     Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_its_cause_once() {
+        let error = DiscoveryError::Srv(SrvError::OwnMissing("a".to_owned()));
+        let said = "error setting up initial cluster: cannot find local etcd member \"a\" in SRV records";
+        assert_eq!(base::causes(&error), said);
+    }
 }
