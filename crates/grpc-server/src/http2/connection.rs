@@ -95,7 +95,7 @@ where
     T: StreamMethods,
     S: GrpcService,
 {
-    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
+    let shared = ConnectionShared::new(limits, totals, stop);
     let io = MeteredIo::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
     let mut connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
     async move {
