@@ -131,7 +131,7 @@ async fn serve_calls<I, H, T, S>(
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
-            turn = turn(connection, account, (room, calls.len())) => {
+            turn = turn(connection, account, room, calls.len()) => {
                 match turn {
                     Turn::Call(begun) => {
                         let mut next = Some(begun);
@@ -375,7 +375,8 @@ impl UnsentProgress {
 async fn turn<I>(
     connection: &mut WireDriver<MeteredIo<I>>,
     account: &Account,
-    (room, calls): (bool, usize),
+    room: bool,
+    calls: usize,
 ) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
