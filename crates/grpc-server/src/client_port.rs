@@ -26,8 +26,8 @@ use tower::{Service, ServiceExt};
 
 use crate::http1::{self, Keep};
 use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
-use crate::inner::Inner;
 use crate::listen::{self, Permits};
+use crate::local::LocalConnection;
 use crate::socket::Socket;
 use admission::{Holder, MemoryLimit, Places};
 use auth::Origin;
@@ -199,15 +199,12 @@ where
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
     };
-    let inner = || {
-        let Services { hot, streams, grpc, limits, .. } = services.of(&origin.without_certificate());
-        let methods = Methods { hot, streams, services: grpc };
-        Inner::new(origin.client, methods, limits, Arc::clone(&totals), stop.clone())
-    };
+    let local =
+        || LocalConnection::new(origin.without_certificate(), services.limits, Arc::clone(&totals), &stop);
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
             let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin);
-            let router = if is_secure { (https, Some(inner())) } else { (http, None) };
+            let router = if is_secure { (https, Some(local())) } else { (http, None) };
             let http = (traffic == Traffic::GrpcAndHttp).then_some(router);
             let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
             Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
@@ -216,10 +213,10 @@ where
             let holder = Holder::new();
             let place = http1_places.take(origin.client.caller, &holder)?;
             let router = if is_secure { &services.https } else { &services.http };
-            let inner = inner().with_places(gateway, Arc::clone(&holder));
+            let local = local().with_places(gateway, Arc::clone(&holder));
             let service =
                 router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-                    request.extensions_mut().insert(inner.clone());
+                    request.extensions_mut().insert(local.clone());
                     request
                 });
             Some(Box::pin(async move {
@@ -241,7 +238,7 @@ where
 #[derive(Clone)]
 struct ByContentType<G> {
     grpc: G,
-    http: Option<(axum::Router, Option<Inner>)>,
+    http: Option<(axum::Router, Option<LocalConnection>)>,
 }
 
 impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
@@ -258,13 +255,13 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
             return Box::pin(self.grpc.call(request));
         }
         match &self.http {
-            Some((router, inner)) if inner.is_some() || request.method() == Method::GET => {
+            Some((router, local)) if local.is_some() || request.method() == Method::GET => {
                 let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
                 if let Some(host) = host {
                     request.headers_mut().entry(HOST).or_insert(host);
                 }
-                if let Some(inner) = inner {
-                    request.extensions_mut().insert(inner.clone());
+                if let Some(local) = local {
+                    request.extensions_mut().insert(local.clone());
                 }
                 let answering = router.clone().oneshot(request);
                 Box::pin(async move { Ok(answering.await?.map(Body::new)) })

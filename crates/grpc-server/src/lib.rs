@@ -13,7 +13,7 @@ mod request_rules; // what Go refuses of HTTP/1
 
 mod http1; // one HTTP/1 connection
 
-pub mod inner; // calls to the services of this process
+pub mod local; // calls to the services of this process
 
 pub mod client_port; // gRPC and HTTP/1 on one address
 pub mod metrics_port; // metrics and health on another

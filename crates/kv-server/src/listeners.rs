@@ -76,14 +76,14 @@ pub fn http(
     let features = settings.feature_gates.clone();
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates.clone());
     let exposition = Arc::new(Exposition::new(&member.metrics, Box::new(gauges)));
-    let limits = &member.limits;
-    let gateway = settings.enable_grpc_gateway.then(|| {
-        let auth = Arc::clone(&member.auth);
-        let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
-        Gateway::new(limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
-    });
     let status = StatusSource::new(Arc::clone(member), leases.table().clone(), certificates);
-    Http { member: Arc::clone(member), exposition, status, gateway, enable_pprof: settings.enable_pprof }
+    Http {
+        member: Arc::clone(member),
+        exposition,
+        status,
+        gateway: None,
+        enable_pprof: settings.enable_pprof,
+    }
 }
 
 /// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.
@@ -100,10 +100,16 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
 pub type ClientServices = Services<Dispatcher, Dispatcher, Dispatcher>;
 
 /// All services of clients.
-pub fn services(http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
+pub fn services(mut http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
     let member = Arc::clone(&http.member);
     let slow = SlowCalls::new(settings.slow_call, Arc::clone(&member.metrics));
     let dispatcher = Dispatcher::new(Arc::clone(&member), leases.clone(), slow, stop.clone());
+    http.gateway = settings.enable_grpc_gateway.then(|| {
+        let (auth, limits) = (Arc::clone(&member.auth), &member.limits);
+        let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
+        let dispatcher = dispatcher.clone();
+        Gateway::new(dispatcher, limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
+    });
     let router = http::router(http, &AllowedValues::parse(&settings.cors));
     Services {
         memory: Arc::clone(&member.admission.memory),

@@ -351,6 +351,86 @@ fn a_call_ends_with_its_client_whatever_of_its_request_was_not_read() {
     }
 }
 
+/// The sum of a counter of calls over the lines that have all of `labels`.
+fn counted(port: u16, name: &str, labels: &[&str]) -> f64 {
+    let metrics = common::http(port, "GET /metrics");
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let wanted = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+    wanted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// Each call begins, waits, and is given up: by its client, or by its deadline.
+#[test]
+fn a_call_that_is_given_up_is_counted_with_its_code() {
+    const CALLS: usize = 10;
+    let mut member = Member::started(&[]);
+    let port = member.port;
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"1"}"#);
+    member.run(r#"POST /v3/lease/grant {"TTL":"600","ID":"2"}"#);
+    member.run(r#"POST /v3/lock/lock {"name":"YQ==","lease":"1"}"#);
+    for (method, path, body) in [
+        ("Watch", "watch", r#"{"create_request":{"key":"YQ=="}}"#),
+        ("Lock", "lock/lock", r#"{"name":"YQ==","lease":"2"}"#),
+        ("Observe", "election/observe", r#"{"name":"Yg=="}"#),
+    ] {
+        let label = format!("grpc_method=\"{method}\"");
+        let of_method = |name: &str| counted(port, name, &[&label]);
+        let ended = |code: &str| {
+            counted(port, "grpc_server_handled_total", &[&label, &format!("grpc_code=\"{code}\"")])
+        };
+        let before = of_method("grpc_server_handled_total");
+        for (code, timeout) in [("Canceled", ""), ("DeadlineExceeded", "Grpc-Timeout: 300m\r\n")] {
+            let head =
+                format!("POST /v3/{path} HTTP/1.1\r\nHost: a\r\n{timeout}Content-Length: 1000\r\n\r\n");
+            let received = of_method("grpc_server_msg_received_total");
+            let clients: Vec<TcpStream> = (0..CALLS)
+                .map(|_| {
+                    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a member that serves");
+                    stream.write_all(format!("{head}{body}").as_bytes()).expect("a member that reads");
+                    stream
+                })
+                .collect();
+            wait(&format!("{method}: the calls begin"), || {
+                of_method("grpc_server_msg_received_total") >= received + CALLS as f64
+            });
+            if code == "Canceled" {
+                drop(clients);
+            }
+            wait(&format!("{method}: the calls end with {code}"), || ended(code) == CALLS as f64);
+        }
+        let handled = of_method("grpc_server_handled_total") - before;
+        assert_eq!(handled, 2.0 * CALLS as f64, "{method}: each is counted once");
+        let started = of_method("grpc_server_started_total");
+        assert_eq!(started, of_method("grpc_server_handled_total"), "{method}: none is left");
+    }
+    assert!(member.run("POST /v3/kv/range {\"key\":\"YQ==\"}").starts_with("200"));
+}
+
+/// More of them than the budget of answers holds at one time.
+#[test]
+fn clients_that_leave_in_the_middle_of_an_answer_give_its_memory_back() {
+    let mut member = Member::started(&[]);
+    let value = zeros(1 << 20);
+    for key in 'a'..='h' {
+        member.run(&format!(r#"POST /v3/kv/put {{"key":"{key}w==","value":"{value}"}}"#));
+    }
+    let everything = r#"{"key":"AA==","range_end":"AA=="}"#;
+    let begin = |member: &mut Member| {
+        let mut stream = member.send("POST", "/v3/kv/range", everything);
+        let mut beginning = [0; 64 << 10];
+        stream.read_exact(&mut beginning).expect("the beginning of an answer");
+        (stream, beginning.to_vec())
+    };
+    for _ in 0..12 {
+        drop(begin(&mut member));
+    }
+    let (mut slow, mut read) = begin(&mut member);
+    let answer = member.answer("POST", "/v3/kv/range", everything);
+    assert_eq!(answer.matches(&value).count(), 8, "while another does not read");
+    slow.read_to_end(&mut read).expect("the rest");
+    assert_eq!(String::from_utf8(read).expect("text").matches(&value).count(), 8);
+}
+
 /// A connection from an address of this machine.
 fn dial_from(source: Ipv4Addr, port: u16) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");

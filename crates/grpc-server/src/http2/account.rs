@@ -349,7 +349,7 @@ impl PartRoom {
 }
 
 /// The part of one body that has arrived. What it counted is given back when it is dropped.
-pub(super) struct Body {
+pub struct Body {
     account: Arc<Account>,
     bytes: usize,
     /// Where they are counted, if there was no room for them but in what is kept for users.

@@ -95,7 +95,7 @@ where
     T: StreamMethods,
     S: GrpcService,
 {
-    let shared = ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop };
+    let shared = ConnectionShared::new(limits, totals, stop);
     let io = MeteredIo::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
     let mut connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
     async move {
@@ -131,7 +131,7 @@ async fn serve_calls<I, H, T, S>(
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
             biased;
-            turn = turn(connection, account, (room, calls.len())) => {
+            turn = turn(connection, account, room, calls.len()) => {
                 match turn {
                     Turn::Call(begun) => {
                         let mut next = Some(begun);
@@ -375,7 +375,8 @@ impl UnsentProgress {
 async fn turn<I>(
     connection: &mut WireDriver<MeteredIo<I>>,
     account: &Account,
-    (room, calls): (bool, usize),
+    room: bool,
+    calls: usize,
 ) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,

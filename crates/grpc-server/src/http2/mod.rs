@@ -46,11 +46,12 @@ mod relay; // the calls that other services answer
 
 mod connection; // the task of a connection
 
-pub use account::PartRoom;
-pub use account::{CallerTotals, Room, Totals};
+pub use account::{Body as CountedBody, CallerTotals, PartRoom, Room, Totals};
 pub use connection::{Methods, serve};
 pub use grpc::is_call;
 pub use methods::{HotAnswer, HotMethods, LongAnswer, NoHot, Part, SendNow};
 pub use relay::GrpcService;
-pub use shared::ConnectionLimits;
-pub use streaming::{MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods};
+pub use shared::{ConnectionLimits, ConnectionShared};
+pub use streaming::{
+    AnswerReader, MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods, serve_stream,
+};

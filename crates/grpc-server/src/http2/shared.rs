@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tonic::Status;
 
-use super::account::Account;
+use super::account::{Account, Body, CallerTotals, Room};
 
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +46,35 @@ pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(super) const LAST_BYTES_WITHIN: Duration = Duration::from_secs(4);
 
 /// What the calls of one connection share.
-pub(super) struct ConnectionShared {
+pub struct ConnectionShared {
     pub(super) limits: ConnectionLimits,
     pub(super) account: Arc<Account>,
     pub(super) stop: watch::Receiver<bool>,
 }
 
 impl ConnectionShared {
+    pub fn new(
+        limits: ConnectionLimits,
+        totals: Arc<CallerTotals>,
+        stop: watch::Receiver<bool>,
+    ) -> ConnectionShared {
+        ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop }
+    }
+
+    /// Counts the message of a request that did not come by HTTP/2 until it is dropped, or refuses it. `user`
+    /// is the caller of a request with a valid token.
+    pub fn count_message(&self, bytes: usize, user: Option<u64>) -> Result<Body, Status> {
+        let mut body = Body::new(&self.account);
+        body.add(bytes, user).map(|()| body)
+    }
+
+    /// Room for answers.
+    pub fn room(&self) -> Room<'_> {
+        Room(&self.account)
+    }
+
     /// Returns when the member stops.
-    pub(super) async fn stopped(&self) {
+    pub async fn stopped(&self) {
         let mut stop = self.stop.clone();
         let _sender_gone = stop.wait_for(|stop| *stop).await;
     }

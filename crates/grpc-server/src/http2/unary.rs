@@ -53,7 +53,7 @@ pub(super) async fn answer<H: HotMethods>(
     mut writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let read = read_in_time(&mut body, shared, (H::deadline(&call), H::user(&call))).await;
+    let read = read_in_time(&mut body, shared, H::deadline(&call), H::user(&call)).await;
     let mut rest = match &read {
         Ok(_) => (!has_ended(&mut body)).then_some(body),
         Err(ReadError::Refused(_)) => None,
@@ -157,7 +157,8 @@ enum ReadError {
 async fn read_in_time(
     body: &mut BodyReader,
     shared: &ConnectionShared,
-    (deadline, user): (Option<Instant>, Option<u64>),
+    deadline: Option<Instant>,
+    user: Option<u64>,
 ) -> Result<UnaryMessage, ReadError> {
     let mut reading = pin!(read_message(body, shared, user));
     // A small request has arrived by now, and needs no timer.

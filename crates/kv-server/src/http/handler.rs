@@ -18,7 +18,7 @@ pub struct Http {
     pub member: Arc<Member>,
     pub exposition: Arc<Exposition>,
     pub status: StatusSource,
-    /// `--enable-grpc-gateway`.
+    /// On client ports, with `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
     /// Whether `/debug/pprof/` is served.
     pub enable_pprof: bool,

@@ -100,8 +100,8 @@ impl StartedCluster {
         let all: Vec<_> =
             peer_ports.iter().enumerate().map(|(n, port)| format!("m{n}=http://127.0.0.1:{port}")).collect();
         for (n, (client_port, peer_port)) in client_ports.iter().zip(peer_ports).enumerate() {
-            let at = (*client_port, *peer_port);
-            let member = spawn(program, &mut cluster, n, at, &all.join(","), places.loadgen)?;
+            let all = all.join(",");
+            let member = spawn(program, &mut cluster, n, *client_port, *peer_port, &all, places.loadgen)?;
             cluster.members.push(member);
         }
         cluster.wait_ready().await?;
@@ -181,7 +181,8 @@ fn spawn(
     program: &Program,
     cluster: &mut StartedCluster,
     n: usize,
-    (client_port, peer_port): (u16, u16),
+    client_port: u16,
+    peer_port: u16,
     initial_cluster: &str,
     loadgen: Option<&Path>,
 ) -> Result<ServerProcess, Error> {

@@ -204,7 +204,7 @@ impl Importing {
             begun.elapsed().as_secs_f64()
         ));
         let source = place.source().unwrap_or_default().to_owned();
-        let proof = Follower::new(self.client, target, source, self.patience, (self.signalled, self.until))
+        let proof = Follower::new(self.client, target, source, self.patience, self.signalled, self.until)
             .run()
             .await?;
         for other in &mut others {

@@ -130,7 +130,8 @@ impl Follower {
         target: ImportTarget,
         source: String,
         patience: Duration,
-        (signalled, until): (watch::Receiver<bool>, Until),
+        signalled: watch::Receiver<bool>,
+        until: Until,
     ) -> Follower {
         let (progress, now) = (ImportProgress::default(), Instant::now());
         Follower {

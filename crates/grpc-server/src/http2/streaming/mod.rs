@@ -17,15 +17,17 @@
 
 mod observer; // messages counted
 
+mod local; // messages that do not come by HTTP/2
 mod replies; // messages out
 mod requests; // messages in
 mod serve; // one call
 
+pub use local::AnswerReader;
 pub use observer::MessageObserver;
 pub use replies::{Replies, StreamGone};
 pub use requests::Requests;
 pub(super) use serve::serve;
-pub use serve::{NoStreams, StreamMethods};
+pub use serve::{NoStreams, StreamMethods, serve_stream};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
 use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
-use super::super::wire::StreamWriter;
+use super::local::AnswerSink;
 use super::observer::MessageObserver;
 
 /// The client reset the stream, or the connection broke.
@@ -28,45 +28,67 @@ pub struct Replies {
 /// The sending half of a stream. Shared by the method and by what ends its call; never contended,
 /// since both run in one task.
 pub(super) struct Outgoing {
-    writer: StreamWriter,
+    sink: AnswerSink,
     /// The headers were sent.
     is_open: bool,
     borders: Borders,
 }
 
 impl Outgoing {
-    pub(super) fn new(writer: StreamWriter) -> Arc<Mutex<Outgoing>> {
-        Arc::new(Mutex::new(Outgoing { writer, is_open: false, borders: Borders::default() }))
+    pub(super) fn new(sink: AnswerSink) -> Arc<Mutex<Outgoing>> {
+        Arc::new(Mutex::new(Outgoing { sink, is_open: false, borders: Borders::default() }))
     }
 
-    fn opened(&mut self) -> Result<&mut StreamWriter, StreamGone> {
+    fn opened(&mut self) -> Result<&mut AnswerSink, StreamGone> {
         if !self.is_open {
-            self.writer.send_head(&HEADERS, EndOfBody::More).map_err(|_| StreamGone)?;
+            if let AnswerSink::Wire(writer) = &mut self.sink {
+                writer.send_head(&HEADERS, EndOfBody::More).map_err(|_| StreamGone)?;
+            }
             self.is_open = true;
         }
-        Ok(&mut self.writer)
+        Ok(&mut self.sink)
     }
 
     /// How many of `wanted` bytes the client takes.
     fn poll_room(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<Result<usize, StreamGone>> {
-        self.opened()?.poll_room(wanted, context).map_err(|_| StreamGone)
+        match self.opened()? {
+            AnswerSink::Wire(writer) => writer.poll_room(wanted, context).map_err(|_| StreamGone),
+            AnswerSink::Local(writer) => writer.poll_room(wanted, context).map(Ok),
+        }
     }
 
     /// Ready when the client has reset the stream or the connection is broken.
     pub(super) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.writer.poll_reset(context)
+        match &mut self.sink {
+            AnswerSink::Wire(writer) => writer.poll_reset(context),
+            AnswerSink::Local(_) => Poll::Pending, // Its caller drops the call.
+        }
+    }
+
+    fn send(&mut self, part: Bytes) -> Result<(), StreamGone> {
+        match self.opened()? {
+            AnswerSink::Wire(writer) => writer.send_data(part, EndOfBody::More).map_err(|_| StreamGone),
+            AnswerSink::Local(writer) => {
+                writer.send(part);
+                Ok(())
+            }
+        }
     }
 
     /// Ends the call. Inside a message no status can follow, so the stream is reset; clients read
     /// REFUSED_STREAM as UNAVAILABLE.
     pub(super) fn end(&mut self, status: Status) {
+        let writer = match &mut self.sink {
+            AnswerSink::Wire(writer) => writer,
+            AnswerSink::Local(writer) => return writer.end(status),
+        };
         // A failure to send means that the client is gone; there is no one to report it to.
         if !self.is_open {
-            let _client_is_gone = send_status(&mut self.writer, status);
+            let _client_is_gone = send_status(writer, status);
         } else if self.borders.is_inside() {
-            self.writer.send_reset(ErrorCode::REFUSED_STREAM);
+            writer.send_reset(ErrorCode::REFUSED_STREAM);
         } else {
-            let _client_is_gone = send_status_after_headers(&mut self.writer, status);
+            let _client_is_gone = send_status_after_headers(writer, status);
         }
     }
 }
@@ -101,10 +123,7 @@ impl Replies {
             self.account.note_sent_in_turn(part.len());
             let mut outgoing = self.outgoing.lock();
             let (messages, bytes) = outgoing.borders.pass(&part);
-            outgoing
-                .opened()?
-                .send_data(counted(&self.account, part), EndOfBody::More)
-                .map_err(|_| StreamGone)?;
+            outgoing.send(counted(&self.account, part))?;
             drop(outgoing);
             if let Some(observer) = &self.observer {
                 observer.sent(messages, bytes);

@@ -24,7 +24,7 @@ use tonic::Status;
 use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_WITHIN;
-use super::super::wire::BodyReader;
+use super::local::RequestSource;
 use super::observer::MessageObserver;
 
 /// Reads the requests of one stream.
@@ -38,7 +38,7 @@ pub struct Requests {
 /// The receiving half of a stream. Shared by the method and by what serves its call; never
 /// contended, since both run in one task.
 pub(super) struct RequestStream {
-    body: BodyReader,
+    source: RequestSource,
     bytes_max: usize,
     /// What has arrived and was not read.
     bytes: BytesMut,
@@ -59,13 +59,13 @@ enum End {
 
 impl RequestStream {
     pub(super) fn new(
-        body: BodyReader,
+        source: RequestSource,
         account: &Arc<Account>,
         bytes_max: usize,
     ) -> Arc<Mutex<RequestStream>> {
         let unread = Unread::new(account);
         let incoming =
-            RequestStream { body, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
+            RequestStream { source, bytes_max, bytes: BytesMut::new(), unread, released: 0, end: None };
         Arc::new(Mutex::new(incoming))
     }
 
@@ -73,15 +73,23 @@ impl RequestStream {
     /// process holds too much: the call has to end.
     pub(super) fn take_frames(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         while self.end.is_none() {
-            match self.body.poll_data(context) {
-                Poll::Ready(Some(Ok(frame))) => self.bytes.extend_from_slice(&frame),
-                Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
-                Poll::Ready(None) => {
-                    self.end = Some(End::Requests);
-                    // No method reads them, and the call may go on for long.
-                    drop(self.body.take_trailers());
-                }
-                Poll::Pending => break,
+            match &mut self.source {
+                RequestSource::Wire(body) => match body.poll_data(context) {
+                    Poll::Ready(Some(Ok(frame))) => self.bytes.extend_from_slice(&frame),
+                    Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
+                    Poll::Ready(None) => {
+                        self.end = Some(End::Requests);
+                        // No method reads them, and the call may go on for long.
+                        drop(body.take_trailers());
+                    }
+                    Poll::Pending => break,
+                },
+                RequestSource::Local(_) if !self.bytes.is_empty() => break,
+                RequestSource::Local(messages) => match messages.poll_recv(context) {
+                    Poll::Ready(Some(message)) => self.bytes.extend_from_slice(&message),
+                    Poll::Ready(None) => self.end = Some(End::Requests),
+                    Poll::Pending => break,
+                },
             }
         }
         self.account()
@@ -94,7 +102,9 @@ impl RequestStream {
         let bytes = self.bytes.len();
         let target = wanted.min(bytes);
         if let Some(more @ 1..) = target.checked_sub(self.released) {
-            self.body.release(more);
+            if let RequestSource::Wire(body) = &mut self.source {
+                body.release(more);
+            }
             self.released = target;
         }
         let is_complete = bytes >= wanted;
@@ -177,6 +187,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn one_message_at_a_time_is_taken_from_a_channel() {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let account = Arc::new(Account::new(Arc::default()));
+        let incoming = RequestStream::new(RequestSource::Local(receiver), &account, 100);
+        let mut requests = Requests::new(&incoming);
+        for is_taken in [true, false] {
+            sender.try_send(Bytes::from_static(&[0, 0, 0, 0, 1, 7])).unwrap();
+            std::future::poll_fn(|context| Poll::Ready(incoming.lock().take_frames(context))).await.unwrap();
+            assert_eq!(sender.try_reserve().is_ok(), is_taken);
+        }
+        drop(sender);
+        for _ in 0..2 {
+            assert_eq!(requests.next().await.unwrap().unwrap().len(), 6);
+        }
+        assert!(requests.next().await.is_none());
+    }
+
+    #[tokio::test]
     async fn trailers_of_the_client_are_not_kept() {
         let (ours, theirs) = duplex(1 << 16);
         let client = tokio::spawn(async {
@@ -190,9 +218,11 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let (reader, _writer) = first_call(ours).await;
-        let incoming = RequestStream::new(reader, &Arc::new(Account::new(Arc::default())), 100);
+        let incoming =
+            RequestStream::new(RequestSource::Wire(reader), &Arc::new(Account::new(Arc::default())), 100);
         assert!(Requests::new(&incoming).next().await.is_none());
-        assert!(incoming.lock().body.take_trailers().is_none());
+        let RequestSource::Wire(body) = &mut incoming.lock().source else { unreachable!() };
+        assert!(body.take_trailers().is_none());
         client.abort();
     }
 }

@@ -10,6 +10,7 @@ use tonic::Status;
 
 use super::super::shared::ConnectionShared;
 use super::super::wire::{BodyReader, StreamWriter};
+use super::local::{AnswerSink, RequestSource, StreamEnds};
 use super::replies::{Outgoing, Replies};
 use super::requests::{RequestStream, Requests};
 
@@ -39,14 +40,29 @@ pub(crate) async fn serve<T: StreamMethods>(
     writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let incoming = RequestStream::new(body, &shared.account, shared.limits.message_bytes_max);
+    let stream = StreamEnds { source: RequestSource::Wire(body), sink: AnswerSink::Wire(writer) };
+    serve_stream(methods, call, stream, shared).await;
+}
+
+/// Serves one call whose requests and answers may come by another way.
+pub async fn serve_stream<T: StreamMethods>(
+    methods: T,
+    call: T::Call,
+    StreamEnds { source, sink }: StreamEnds,
+    shared: &ConnectionShared,
+) {
+    let incoming = RequestStream::new(source, &shared.account, shared.limits.message_bytes_max);
     let requests = Requests::new(&incoming);
-    let outgoing = Outgoing::new(writer);
+    let is_local = matches!(sink, AnswerSink::Local(_));
+    let outgoing = Outgoing::new(sink);
     let replies = Replies::new(&outgoing, &shared.account);
     let ended = {
         let mut serving = pin!(methods.serve(call, requests, replies));
         let mut stopped = pin!(shared.stopped());
         poll_fn(|context| {
+            if is_local {
+                shared.account.begin_turn(); // There is no task of a connection that does.
+            }
             if outgoing.lock().poll_reset(context).is_ready() {
                 return Poll::Ready(None);
             }

@@ -201,7 +201,7 @@ impl WireState {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Request { stream, head, varying, body, end } => {
-                self.begin(stream, (&head, varying), body, end);
+                self.begin(stream, &head, varying, body, end);
             }
             Event::Data { stream, bytes, end } => match self.streams.get_mut(&stream) {
                 Some(entry) if entry.has_reader => {
@@ -251,7 +251,8 @@ impl WireState {
     fn begin(
         &mut self,
         stream: StreamId,
-        (head, varying): (&Arc<::http2::Head>, Option<Varying>),
+        head: &Arc<::http2::Head>,
+        varying: Option<Varying>,
         body: Bytes,
         end: bool,
     ) {

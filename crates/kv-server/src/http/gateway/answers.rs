@@ -1,19 +1,44 @@
-//! The messages that the services answer, one after another, and the status at the end.
+//! The messages that a call is answered with, one after another, and the status at the end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use api::grpc::{PREFIX_BYTES, Prefix};
 use bytes::{Buf, Bytes, BytesMut};
-use h2::RecvStream;
-use http::Response;
+use http::{Extensions, Response};
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::budget::{ANSWER_BYTES_MAX, Budget, BudgetPass};
+use crate::rpc::Dispatcher;
+use grpc_server::http2::{AnswerReader, ConnectionShared, CountedBody, HotMethods, LongAnswer};
+
+type LongCall = <Dispatcher as HotMethods>::Long;
+
+/// How often an answer that waits for memory looks whether others want what it holds.
+const WANTED_LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The answers of one call.
 pub(super) struct CallAnswers {
-    body: RecvStream,
+    source: AnswerSource,
+    /// Of messages that come in parts.
     read: BytesMut,
-    /// The status of a call that was refused at once.
-    refused: Option<Status>,
+    shared: Arc<ConnectionShared>,
+}
+
+/// Where answers come from.
+pub(super) enum AnswerSource {
+    /// One message, with its prefix.
+    Whole(Bytes),
+    /// One that is made while it is read, and the request until it is begun.
+    Long(Box<LongCall>, CountedBody),
+    /// tonic's services, and what the answer holds, such as admitted memory.
+    Body(Body, #[expect(dead_code, reason = "held until it is dropped")] Extensions),
+    Stream(AnswerReader),
+    Ended(Status),
 }
 
 /// A message without its prefix, and the bytes that it counts for.
@@ -22,27 +47,53 @@ pub(super) struct AnswerMessage {
     pub held: BudgetPass,
 }
 
-impl CallAnswers {
-    pub fn new(response: Response<RecvStream>) -> CallAnswers {
+impl From<Response<Body>> for AnswerSource {
+    fn from(response: Response<Body>) -> AnswerSource {
         let (parts, body) = response.into_parts();
-        CallAnswers { body, read: BytesMut::new(), refused: Status::from_header_map(&parts.headers) }
+        let refused = Status::from_header_map(&parts.headers);
+        refused.map_or(AnswerSource::Body(body, parts.extensions), AnswerSource::Ended)
+    }
+}
+
+impl CallAnswers {
+    pub fn new(source: AnswerSource, shared: &Arc<ConnectionShared>) -> CallAnswers {
+        CallAnswers { source, read: BytesMut::new(), shared: Arc::clone(shared) }
     }
 
     /// The next message, or the status that ends the call.
     pub async fn next(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
-        if let Some(status) = self.refused.take() {
-            return Err(status);
+        let shared = Arc::clone(&self.shared);
+        tokio::select! {
+            biased;
+            next = self.message(budget) => next,
+            () = shared.stopped() => Err(grpc_errors::stopped()),
         }
+    }
+
+    async fn message(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
+        if matches!(self.source, AnswerSource::Body(..) | AnswerSource::Stream(_)) {
+            return self.joined(budget).await;
+        }
+        match std::mem::replace(&mut self.source, AnswerSource::Ended(Status::ok(""))) {
+            AnswerSource::Whole(message) => {
+                let held = admitted(message.len() - PREFIX_BYTES, budget).await?;
+                Ok(AnswerMessage { bytes: message.slice(PREFIX_BYTES..), held })
+            }
+            AnswerSource::Long(call, request) => long(*call, request, budget).await,
+            AnswerSource::Ended(status) => Err(status),
+            AnswerSource::Body(..) | AnswerSource::Stream(_) => Err(no_status()), // They were looked at.
+        }
+    }
+
+    /// A message that comes in parts, which are cut anywhere.
+    async fn joined(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
         let length = loop {
             match Prefix::of(&self.read) {
                 Some(prefix) => break prefix.message_bytes,
                 None => self.receive().await?,
             }
         };
-        if length > ANSWER_BYTES_MAX {
-            return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
-        }
-        let held = budget.answer(length).await?;
+        let held = admitted(length, budget).await?;
         self.read.reserve((PREFIX_BYTES + length).saturating_sub(self.read.len()));
         while self.read.len() < PREFIX_BYTES + length {
             self.receive().await?;
@@ -51,28 +102,59 @@ impl CallAnswers {
         Ok(AnswerMessage { bytes: self.read.split_to(length).freeze(), held })
     }
 
-    /// Reads one part of the body, or the status that ends the call.
+    /// Reads one part, or the status that ends the call.
     async fn receive(&mut self) -> Result<(), Status> {
-        match self.body.data().await {
-            Some(Ok(data)) => {
-                // Only fails when the stream is closed, which the next read reports with its reason.
-                drop(self.body.flow_control().release_capacity(data.len()));
-                self.read.extend_from_slice(&data);
-                Ok(())
+        let part = match &mut self.source {
+            AnswerSource::Stream(answers) => answers.next().await?,
+            AnswerSource::Body(body, _) => {
+                body.frame().await.ok_or_else(no_status)??.into_data().map_err(|frame| {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    Status::from_header_map(&trailers).unwrap_or_else(no_status)
+                })?
             }
-            Some(Err(error)) => Err(lost(&error)),
-            None => Err(match self.body.trailers().await {
-                Ok(Some(trailers)) => Status::from_header_map(&trailers).unwrap_or_else(no_status),
-                Ok(None) => no_status(),
-                Err(error) => lost(&error),
-            }),
-        }
+            AnswerSource::Whole(_) | AnswerSource::Long(..) | AnswerSource::Ended(_) => {
+                return Err(no_status());
+            }
+        };
+        self.read.extend_from_slice(&part);
+        Ok(())
     }
 }
 
-/// The status of a call whose connection or stream broke.
-pub(super) fn lost(error: &h2::Error) -> Status {
-    Status::new(Code::Unavailable, format!("the call was cut short: {error}"))
+/// Waits until an answer of `bytes` may be held.
+async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
+    if bytes > ANSWER_BYTES_MAX {
+        return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
+    }
+    budget.answer(bytes).await
+}
+
+/// Reads a long answer as a whole. One that others want while it waits for memory is given up.
+async fn long(mut call: LongCall, request: CountedBody, budget: &Budget) -> Result<AnswerMessage, Status> {
+    let bytes = usize::try_from(call.begin().await?).unwrap_or(usize::MAX);
+    drop(request);
+    let held = {
+        let mut admitted = pin!(admitted(bytes - PREFIX_BYTES, budget));
+        loop {
+            match timeout(WANTED_LOOK_EVERY, &mut admitted).await {
+                Ok(held) => break held?,
+                Err(_) if call.is_wanted() => {
+                    call.unread();
+                    return Err(grpc_errors::reads_exhausted());
+                }
+                Err(_) => {}
+            }
+        }
+    };
+    let mut read = BytesMut::with_capacity(bytes);
+    while read.len() < bytes {
+        let mut part = call.part(read.len() as u64).await?;
+        while let Some(piece) = part.pieces.pop_front() {
+            read.extend_from_slice(&piece);
+        }
+    }
+    read.advance(PREFIX_BYTES);
+    Ok(AnswerMessage { bytes: read.freeze(), held })
 }
 
 fn no_status() -> Status {

@@ -1,15 +1,15 @@
 //! The JSON gateway: every method of etcd's API as POST with a JSON body, under `/v3/`.
 //!
 //! ```text
-//!   body ──▶ Values ──object──▶ JsonForm::request ──▶ Inner ══ the services of this process
-//!   response ◀──JSON──────────── JsonForm::response ◀── Answers ◀══╝
+//!   body ──▶ Values ──object──▶ JsonForm::request ──▶ Dispatcher
+//!   response ◀──JSON──────────── JsonForm::response ◀── CallAnswers ◀──╯
 //! ```
 //!
-//! * A call is made to the services like a call of any client, with the metadata that its headers carry.
+//! * A call goes to the dispatcher like a call of any client, with the metadata that its headers carry.
 //!   Limits, tokens and counters are those of gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
-//! * At most [`CALLS_MAX`] calls are open at one time, and [`Inner`] bounds those of one connection. Calls
-//!   come on a part of the HTTP/1 connections only: others are left to probes.
+//! * At most [`CALLS_MAX`] calls are open at one time. [`LocalConnection`] bounds those of one connection.
+//!   Calls come on a part of the HTTP/1 connections only: others are left to probes.
 //! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
 //!   answers and requests share one [`Budget`]; an answer that would take all of it is refused.
 //! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
@@ -17,7 +17,7 @@
 mod budget; // bytes that calls hold
 mod paths; // the path of each method
 
-mod answers; // messages of the services
+mod answers; // messages of a call
 mod values; // JSON objects of a body
 
 mod head; // metadata and timeouts
@@ -39,9 +39,11 @@ use http::{HeaderMap, Method};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 
+use crate::rpc::Dispatcher;
 use admission::{ClientId, Gate, Holder, InUse, Places, Share, Shares, blocking};
 use budget::Budget;
-use grpc_server::inner::Inner;
+use grpc_server::client_port::PerConnection;
+use grpc_server::local::LocalConnection;
 use refusal::refused;
 
 pub(crate) use head::is_upgrade;
@@ -66,11 +68,16 @@ pub(crate) struct Gateway {
     budget: Arc<Gate>,
     calls: Arc<Shares>,
     websockets: Arc<Places>,
-    conversions: Arc<Semaphore>,
+    conversions: Conversions,
+    dispatcher: Dispatcher,
     message_bytes_max: usize,
     txn_ops_max: usize,
     client_of: Arc<ClientOf>,
 }
+
+/// Conversions of long messages, a bounded number at one time.
+#[derive(Clone)]
+struct Conversions(Arc<Semaphore>);
 
 /// Who shares: the user of a call with these headers, if it shows one, in place of the address.
 pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Sync;
@@ -80,26 +87,16 @@ pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Syn
 struct GatewayCall {
     method: api::Method,
     form: JsonForm,
-    inner: Inner,
+    connection: LocalConnection,
     gateway: Gateway,
     budget: Budget,
     /// Counts the call until its last part is dropped.
     _turns: Arc<(Share, Option<OwnedSemaphorePermit>, Option<InUse>)>,
 }
 
-impl Gateway {
-    /// Requests may have `message_bytes_max` bytes when they are encoded, and a list of a transaction
-    /// `txn_ops_max` operations.
-    pub fn new(message_bytes_max: usize, txn_ops_max: usize, client_of: Arc<ClientOf>) -> Gateway {
-        Gateway {
-            budget: budget::gate(),
-            calls: Shares::new(CALLS_MAX, CALLS_ALWAYS),
-            websockets: Places::new(WEBSOCKETS_MAX),
-            conversions: Arc::new(Semaphore::new(CONVERSIONS_MAX)),
-            message_bytes_max,
-            txn_ops_max,
-            client_of,
-        }
+impl Conversions {
+    fn new() -> Conversions {
+        Conversions(Arc::new(Semaphore::new(CONVERSIONS_MAX)))
     }
 
     /// What `convert` makes of a message of `bytes`.
@@ -112,12 +109,41 @@ impl Gateway {
             return convert();
         }
         // Never closed. The turn is given back when the work is done, also when its caller has gone.
-        let turn = Arc::clone(&self.conversions).acquire_owned().await.ok();
+        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
         let work = move || {
             let _turn = turn;
             convert()
         };
         blocking(work).await?
+    }
+}
+
+impl GatewayCall {
+    /// The dispatcher, for calls of this connection.
+    fn dispatcher(&self) -> Dispatcher {
+        self.gateway.dispatcher.of(self.connection.origin())
+    }
+}
+
+impl Gateway {
+    /// Requests may have `message_bytes_max` bytes when they are encoded, and a list of a transaction
+    /// `txn_ops_max` operations.
+    pub fn new(
+        dispatcher: Dispatcher,
+        message_bytes_max: usize,
+        txn_ops_max: usize,
+        client_of: Arc<ClientOf>,
+    ) -> Gateway {
+        Gateway {
+            budget: budget::gate(),
+            calls: Shares::new(CALLS_MAX, CALLS_ALWAYS),
+            websockets: Places::new(WEBSOCKETS_MAX),
+            conversions: Conversions::new(),
+            dispatcher,
+            message_bytes_max,
+            txn_ops_max,
+            client_of,
+        }
     }
 
     /// Whether a path is one of the gateway's.
@@ -137,21 +163,21 @@ impl Gateway {
         if request.method() != Method::POST {
             return refused(Code::Unimplemented, "Method Not Allowed");
         }
-        let Some(inner) = request.extensions().get::<Inner>().cloned() else {
+        let Some(connection) = request.extensions().get::<LocalConnection>().cloned() else {
             return refused(Code::Internal, "the gateway has no connection to the services");
         };
         let too_many = || refused(Code::ResourceExhausted, "etcdserver: too many requests");
-        let client = (self.client_of)(inner.client(), request.headers());
-        if !inner.enter(client.caller) {
+        let client = (self.client_of)(connection.client(), request.headers());
+        if !connection.enter(client.caller) {
             return too_many();
         }
-        let in_use = inner.holder().map(Holder::begin);
+        let in_use = connection.holder().map(Holder::begin);
         // First that of the connection: who waits for it takes none of what all connections share.
-        let of_connection = inner.turn().await;
+        let of_connection = connection.turn().await;
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
         let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
         let budget = Budget::new(&self.budget, client);
-        let call = GatewayCall { _turns, budget, method, form, inner, gateway: self };
+        let call = GatewayCall { _turns, budget, method, form, connection, gateway: self };
         match method.kind() {
             CallKind::Unary => call.unary(request).await,
             CallKind::ServerStream => call.server_stream(request).await,
@@ -166,14 +192,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_message_is_converted_where_it_delays_no_other_task() {
-        let (gateway, here) = (Gateway::new(1, 1, Arc::new(|client, _| client)), std::thread::current().id());
+        let (conversions, here) = (Conversions::new(), std::thread::current().id());
         for (bytes, is_here) in [(AT_ONCE_BYTES_MAX, true), (AT_ONCE_BYTES_MAX + 1, false)] {
-            let thread = gateway.converted(bytes, || Ok(std::thread::current().id())).await.unwrap();
+            let thread = conversions.converted(bytes, || Ok(std::thread::current().id())).await.unwrap();
             assert_eq!(thread == here, is_here, "{bytes}");
         }
-        assert_eq!(gateway.conversions.available_permits(), CONVERSIONS_MAX);
-        let _all = gateway.conversions.acquire_many(CONVERSIONS_MAX as u32).await.unwrap();
-        let waits = gateway.converted(AT_ONCE_BYTES_MAX + 1, || Ok(()));
+        assert_eq!(conversions.0.available_permits(), CONVERSIONS_MAX);
+        let _all = conversions.0.acquire_many(CONVERSIONS_MAX as u32).await.unwrap();
+        let waits = conversions.converted(AT_ONCE_BYTES_MAX + 1, || Ok(()));
         assert!(futures_util::FutureExt::now_or_never(waits).is_none(), "a bounded number at one time");
     }
 }

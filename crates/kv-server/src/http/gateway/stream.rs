@@ -7,23 +7,22 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use h2::SendStream;
-use h2::client::ResponseFuture;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use super::answers::{AnswerMessage, CallAnswers, lost};
+use super::answers::{AnswerMessage, AnswerSource, CallAnswers};
 use super::head::head;
 use super::values::Values;
 use super::write::{BodyWriter, Slow};
 use super::{GatewayCall, refusal, write};
-use grpc_server::inner;
+use grpc_server::http2::StreamMethods;
 
 impl GatewayCall {
     /// A call with one request.
     pub(super) async fn server_stream(self, request: Request) -> Response {
         match self.begin(request).await {
-            Ok(answer) => self.lines(answer, JoinSet::new()).await,
+            Ok(answers) => self.lines(answers, JoinSet::new()).await,
             Err(status) => refusal::status(&status),
         }
     }
@@ -35,22 +34,21 @@ impl GatewayCall {
             Ok(head) => head,
             Err(text) => return refusal::status(&Status::invalid_argument(text)),
         };
-        match self.inner.call(head).await {
-            Ok((answer, requests)) => {
-                let mut forwarding = JoinSet::new();
-                forwarding.spawn(forward(self.clone(), self.values(body), requests));
-                self.lines(answer, forwarding).await
-            }
-            Err(error) => refusal::status(&lost(&error)),
-        }
+        let dispatcher = self.dispatcher();
+        let Some(call) = StreamMethods::find(&dispatcher, self.method.path(), head.headers()) else {
+            return refusal::status(&Status::internal("the method is no stream"));
+        };
+        let (sender, requests) = mpsc::channel(1);
+        let (answers, serving) = self.connection.stream(dispatcher, call, requests);
+        let answers = CallAnswers::new(AnswerSource::Stream(answers), &self.connection.shared);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serving);
+        tasks.spawn(forward(self.clone(), self.values(body), sender));
+        self.lines(answers, tasks).await
     }
 
-    /// The response, once the first answer is there. `forwarding` is aborted when the call ends.
-    async fn lines(self, answer: ResponseFuture, forwarding: JoinSet<()>) -> Response {
-        let mut answers = match answer.await {
-            Ok(response) => CallAnswers::new(response),
-            Err(error) => return refusal::stream_status(&lost(&error)),
-        };
+    /// The response, once the first answer is there. `tasks` are aborted when the call ends.
+    async fn lines(self, mut answers: CallAnswers, tasks: JoinSet<()>) -> Response {
         let first = match answers.next(&self.budget).await {
             Ok(message) => message,
             Err(status) if status.code() == Code::Ok => return Response::new(Body::empty()),
@@ -58,7 +56,7 @@ impl GatewayCall {
         };
         let (writer, lines) = write::pieces();
         tokio::spawn(async move {
-            let _forwarding = forwarding;
+            let _tasks = tasks;
             let copied = tokio::select! {
                 biased;
                 () = writer.gone() => Err(Slow),
@@ -99,13 +97,12 @@ impl GatewayCall {
     }
 }
 
-async fn forward(call: GatewayCall, mut values: Values, mut requests: SendStream<Bytes>) {
+async fn forward(call: GatewayCall, mut values: Values, requests: mpsc::Sender<Bytes>) {
     while let Ok(Some(value)) = values.next(&call.budget).await {
         let Ok(message) = call.message(value).await else { break };
-        if inner::send(&mut requests, message, false).await.is_err() {
+        // Until the call has taken it, the object counts, and no other is read.
+        if requests.send(message).await.is_err() || requests.reserve().await.is_err() {
             return;
         }
     }
-    // Only fails when the call has ended.
-    drop(requests.send_data(Bytes::new(), true));
 }

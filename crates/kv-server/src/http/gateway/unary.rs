@@ -6,15 +6,19 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use h2::client::ResponseFuture;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use state_machine::command;
 use tonic::{Code, Status};
+use tower::Service;
 
-use super::answers::{AnswerMessage, CallAnswers, lost};
+use super::answers::{AnswerMessage, AnswerSource, CallAnswers};
 use super::head::head;
 use super::values::Values;
 use super::{GatewayCall, refusal, write};
-use grpc_server::inner;
+use crate::rpc::Dispatcher;
+use grpc_server::http2::{HotAnswer, HotMethods};
 use grpc_server::methods::CLUSTER_BYTES_MAX;
 
 /// Base64 takes four bytes for three, and names and numbers the rest.
@@ -29,8 +33,7 @@ impl GatewayCall {
     }
 
     async fn call(self, request: Request) -> Result<Response, Status> {
-        let answer = self.begin(request).await?;
-        let mut answers = CallAnswers::new(answer.await.map_err(|error| lost(&error))?);
+        let mut answers = self.begin(request).await?;
         let AnswerMessage { bytes, held } = answers.next(&self.budget).await?;
         match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
@@ -41,15 +44,30 @@ impl GatewayCall {
         Ok(write::whole(json, held))
     }
 
-    /// Begins a call with one request, and sends it.
-    pub(super) async fn begin(&self, request: Request) -> Result<ResponseFuture, Status> {
+    /// Makes a call with one request.
+    pub(super) async fn begin(&self, request: Request) -> Result<CallAnswers, Status> {
         let (parts, body) = request.into_parts();
         let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
         let message = self.one_message(body).await?;
-        let (answer, mut requests) = self.inner.call(head).await.map_err(|error| lost(&error))?;
-        // A call that is refused early answers before it has taken its message.
-        drop(inner::send(&mut requests, message, true).await);
-        Ok(answer)
+        let (mut dispatcher, shared) = (self.dispatcher(), &self.connection.shared);
+        if let Some(call) = HotMethods::find(&dispatcher, self.method.path(), head.headers(), None) {
+            let message = message.slice(PREFIX_BYTES..);
+            if message.len() > self.gateway.message_bytes_max {
+                return Err(grpc_errors::too_large(message.len(), self.gateway.message_bytes_max));
+            }
+            let counted = shared.count_message(message.len(), Dispatcher::user(&call))?;
+            let answer = Box::pin(HotMethods::call(&dispatcher, call, message, shared.room())).await?;
+            let source = match answer {
+                HotAnswer::Whole(message) => AnswerSource::Whole(message),
+                HotAnswer::Long(call) => AnswerSource::Long(call, counted),
+            };
+            return Ok(CallAnswers::new(source, shared));
+        }
+        let counted = shared.count_message(message.len(), None);
+        let part = counted.as_ref().map(|_| Frame::data(message)).map_err(Status::clone);
+        let body = tonic::body::Body::new(StreamBody::new(stream::iter([part])));
+        let Ok(response) = Service::call(&mut dispatcher, head.map(|()| body)).await;
+        Ok(CallAnswers::new(response.into(), shared))
     }
 
     /// The message of the first object; an empty body stands for an empty one.
@@ -75,7 +93,7 @@ impl GatewayCall {
     pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {
         let (form, bytes) = (self.form, answer.len());
         let convert = move || form.response(answer).map_err(|error| unreadable(&error));
-        self.gateway.converted(bytes, convert).await
+        self.gateway.conversions.converted(bytes, convert).await
     }
 
     /// The message that a JSON object stands for, with its prefix.
@@ -86,7 +104,7 @@ impl GatewayCall {
             _ => usize::MAX,
         };
         let convert = move || message(form, &json, objects_max);
-        let message = self.gateway.converted(json_bytes, convert).await?;
+        let message = self.gateway.conversions.converted(json_bytes, convert).await?;
         let prefix = grpc::prefix(message.len()).ok_or_else(|| Status::resource_exhausted("4 GiB"))?;
         let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         prefixed.extend_from_slice(&prefix);

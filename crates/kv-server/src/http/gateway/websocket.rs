@@ -47,7 +47,7 @@ use super::Gateway;
 use super::refusal::refused;
 use super::turns::{BoundedIo, TURN_BYTES};
 use admission::Holder;
-use grpc_server::inner::Inner;
+use grpc_server::local::LocalConnection;
 
 /// Bytes of one message: with all websockets in use 128 MiB.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -81,9 +81,9 @@ impl Gateway {
             return bad_handshake();
         };
         let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else { return bad_handshake() };
-        let Some(inner) = request.extensions().get::<Inner>() else { return bad_handshake() };
-        let holder = inner.holder().map_or_else(Holder::new, Arc::clone);
-        let caller = (self.client_of)(inner.client(), &call_headers(request.headers())).caller;
+        let Some(connection) = request.extensions().get::<LocalConnection>() else { return bad_handshake() };
+        let holder = connection.holder().map_or_else(Holder::new, Arc::clone);
+        let caller = (self.client_of)(connection.client(), &call_headers(request.headers())).caller;
         let Some(place) = self.websockets.take(caller, &holder) else {
             return refused(Code::ResourceExhausted, "etcdserver: too many requests");
         };

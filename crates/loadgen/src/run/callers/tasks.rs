@@ -82,12 +82,18 @@ pub struct Terms {
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
+/// Places of a call's operation and endpoint, among those of the run.
+#[derive(Clone, Copy)]
+struct CallTarget {
+    kind: usize,
+    endpoint: usize,
+}
+
 /// A request that a caller took.
 #[derive(Clone, Copy)]
 struct TaskWait {
     position: u64,
-    /// Its kind, and the place of its endpoint.
-    of: (usize, usize),
+    target: CallTarget,
     /// The moment from which its latency counts.
     since: Instant,
 }
@@ -159,8 +165,9 @@ impl<C: CallerTask> Tasks<C> {
         let (now, mut tallies) = (Instant::now(), shared.tallies.take());
         // A turn that is not due yet has not waited.
         let waiting = shared.waiting.borrow();
-        for TaskWait { position, of, since } in waiting.iter().flatten().filter(|wait| wait.since <= now) {
-            tallies[of.0].unanswered(*position, &start.wait(*since, now));
+        for TaskWait { position, target, since } in waiting.iter().flatten().filter(|wait| wait.since <= now)
+        {
+            tallies[target.kind].unanswered(*position, &start.wait(*since, now));
         }
         drop(waiting);
         Ok((tallies, now))
@@ -178,8 +185,8 @@ impl TaskShared {
         is_the_run: bool,
     ) -> C {
         while let Some(turn) = schedule.take(Instant::now()) {
-            let of = (caller.kind(turn.position), caller.endpoint());
-            let wait = |since| TaskWait { position: turn.position, of, since };
+            let target = CallTarget { kind: caller.kind(turn.position), endpoint: caller.endpoint() };
+            let wait = |since| TaskWait { position: turn.position, target, since };
             self.waiting.borrow_mut()[number] = turn.due.map(wait);
             let sent_at = match turn.due {
                 Some(due) => self.begin_at(due, number).await,
@@ -188,7 +195,7 @@ impl TaskShared {
             self.waiting.borrow_mut()[number] = Some(wait(turn.counts_from(sent_at)));
             let answer = within(self.terms.request_timeout, caller.call(turn.position)).await;
             self.waiting.borrow_mut()[number] = None;
-            self.record(turn, of, sent_at, answer, start);
+            self.record(turn, target, sent_at, answer, start);
             self.ended.set(self.ended.get().max(Some(Instant::now())));
             if !caller.settle(&self.terms.control).await {
                 return caller;
@@ -224,10 +231,11 @@ impl TaskShared {
         let Terms { counters, by_endpoint, .. } = &self.terms;
         let mut waiting = vec![WaitingCalls::default(); by_endpoint.len()];
         let now = Instant::now();
-        for TaskWait { of, since, .. } in self.waiting.borrow().iter().flatten().filter(|it| it.since <= now)
+        for TaskWait { target, since, .. } in
+            self.waiting.borrow().iter().flatten().filter(|it| it.since <= now)
         {
             let oldest = Some(since.saturating_duration_since(start.at()));
-            waiting[of.1].add(WaitingCalls { in_flight: 1, overdue: 0, oldest });
+            waiting[target.endpoint].add(WaitingCalls { in_flight: 1, overdue: 0, oldest });
         }
         let mut whole = WaitingCalls::default();
         for (of, waiting) in by_endpoint.iter().zip(waiting) {
@@ -253,7 +261,7 @@ impl TaskShared {
     fn record(
         &self,
         turn: SendSlot,
-        (kind, endpoint): (usize, usize),
+        CallTarget { kind, endpoint }: CallTarget,
         sent_at: Instant,
         answer: Result<AnsweredCall, CallFailure>,
         start: Start,

@@ -1,0 +1,101 @@
+//! What calls that come as JSON share with all other calls of their connection: limits, counts and the end of
+//! the member. Their caller hands them to the same [`StreamMethods`] and services as the HTTP/2 connection.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::http2::{
+    AnswerReader, CallerTotals, ConnectionLimits, ConnectionShared, StreamMethods, serve_stream,
+};
+use admission::{ClientId, Holder, Place, Places};
+use auth::Origin;
+use process::shutdown::Stop;
+
+/// Calls of one connection at one time. One more waits.
+const CALLS_MAX: usize = 128;
+
+/// A connection whose calls come as JSON. Cheap to clone.
+#[derive(Clone)]
+pub struct LocalConnection {
+    origin: Origin,
+    /// Limits and counts, as of a connection of HTTP/2.
+    pub shared: Arc<ConnectionShared>,
+    calls: Arc<Semaphore>,
+    /// Where connections that make calls are counted, if they are; and the place of this one.
+    places: Option<(Arc<Places>, Arc<Holder>)>,
+    place: Arc<OnceLock<Place>>,
+}
+
+impl LocalConnection {
+    /// Calls of `origin`, within `limits`.
+    pub fn new(
+        origin: Origin,
+        limits: ConnectionLimits,
+        totals: Arc<CallerTotals>,
+        stop: &Stop,
+    ) -> LocalConnection {
+        let calls = CALLS_MAX.min(usize::try_from(limits.streams_max).unwrap_or(CALLS_MAX));
+        LocalConnection {
+            origin,
+            shared: Arc::new(ConnectionShared::new(limits, totals, stop.receiver())),
+            calls: Arc::new(Semaphore::new(calls)),
+            places: None,
+            place: Arc::default(),
+        }
+    }
+
+    /// The same, counted among the connections that make calls.
+    pub fn with_places(self, places: Arc<Places>, holder: Arc<Holder>) -> LocalConnection {
+        LocalConnection { places: Some((places, holder)), ..self }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub fn client(&self) -> ClientId {
+        self.origin.client
+    }
+
+    /// The connection, if it may lose its place to another one.
+    pub fn holder(&self) -> Option<&Arc<Holder>> {
+        self.places.as_ref().map(|(_, holder)| holder)
+    }
+
+    /// Counts the connection, with its first call, as one of this caller's, until it and its calls have
+    /// ended. False if there are too many.
+    pub fn enter(&self, caller: u64) -> bool {
+        let Some((places, holder)) = self.places.as_ref().filter(|_| self.place.get().is_none()) else {
+            return true;
+        };
+        match places.take(caller, holder) {
+            Some(place) => {
+                // A second call of the connection may have counted it meanwhile. Then this place is free
+                // again.
+                drop(self.place.set(place));
+                true
+            }
+            None => self.place.get().is_some(),
+        }
+    }
+
+    /// The right to make a call, until it is dropped.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.calls).acquire_owned().await.ok()
+    }
+
+    /// Serves a call whose requests, each with its prefix, come from a channel. The call ends with the
+    /// returned future.
+    pub fn stream<T: StreamMethods + Sync>(
+        &self,
+        methods: T,
+        call: T::Call,
+        requests: mpsc::Receiver<Bytes>,
+    ) -> (AnswerReader, impl Future<Output = ()> + Send + 'static) {
+        let (answers, stream) = AnswerReader::of(requests);
+        let shared = Arc::clone(&self.shared);
+        (answers, async move { serve_stream(methods, call, stream, &shared).await })
+    }
+}
