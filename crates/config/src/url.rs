@@ -60,7 +60,12 @@ impl Url {
             return Ok(Url { text: text.to_owned(), scheme, host, port: 0 });
         }
         let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (host, port) = split_host_port(address).ok_or_else(|| UrlError::HostPort(text.to_owned()))?;
+        let is_ipv6s = |letter: char| letter.is_ascii_hexdigit() || matches!(letter, ':' | '.');
+        let is_bare_ipv6 = || address.matches(':').count() > 1 && address.chars().all(is_ipv6s);
+        let hint =
+            || if is_bare_ipv6() { ": an IPv6 address has brackets, as in http://[::1]:2379" } else { "" };
+        let (host, port) =
+            split_host_port(address).ok_or_else(|| UrlError::HostPort(format!("{text}{}", hint())))?;
         if !path.is_empty() {
             return Err(UrlError::Path(text.to_owned()));
         }
@@ -199,6 +204,11 @@ fn split_host_port(address: &str) -> Option<(String, u16)> {
         }
         None => address.rsplit_once(':').filter(|(host, _)| !host.contains(':'))?,
     };
+    // What Go's URLs may not have either: clients could not read what is advertised.
+    let is_odd = |letter: char| letter <= ' ' || "\"<>?@[\\]^`{|}\x7f#".contains(letter);
+    let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
+    let is_escaped = host.contains('%') && !host.contains(':');
+    (is_port && !is_escaped && !host.contains(is_odd)).then_some(())?;
     Some((host.to_owned(), port.parse().ok()?))
 }
 
@@ -282,6 +292,14 @@ mod tests {
             ("127.0.0.1:2379", "URL scheme must be http, https, unix, or unixs: 127.0.0.1:2379"),
             ("http://a:1/x", "URL must not contain a path: http://a:1/x"),
             ("http://a:1/", "URL must not contain a path: http://a:1/"),
+            (
+                "http://fd00::1:2379",
+                "URL address does not have the form \"host:port\": http://fd00::1:2379: an IPv6 address has \
+                 brackets, as in http://[::1]:2379",
+            ),
+            ("http://a:+1", "URL address does not have the form \"host:port\": http://a:+1"),
+            ("http://a b:1", "URL address does not have the form \"host:port\": http://a b:1"),
+            ("http://%61:1", "URL address does not have the form \"host:port\": http://%61:1"),
             ("http://a:port", "URL address does not have the form \"host:port\": http://a:port"),
             ("unix://", "URL must contain the path of a socket: unix://"),
             ("unix:///a%2", "URL must contain the path of a socket: unix:///a%2"),

@@ -72,8 +72,8 @@ fn explained(error: io::Error) -> io::Error {
         io::ErrorKind::AddrInUse => io::Error::new(
             io::ErrorKind::AddrInUse,
             format!(
-                "{error}: another process listens there; a second member needs other URLs, and \
-                 --local-cluster 3 runs three members on one machine"
+                "{error}: another process listens there, or another URL of this member; a second member \
+                 needs other URLs, and --local-cluster 3 runs three members on one machine"
             ),
         ),
         _ => error,

@@ -49,7 +49,7 @@ pub fn members(
             }
         }
     }
-    let error = failures.join("\n");
+    let error = failures.join("; ");
     if members.is_empty() || is_partial {
         return Err(SrvError::NoMember(error));
     }
@@ -138,16 +138,16 @@ mod tests {
                 "http://127.0.0.1:1",
                 &[][..],
                 "error querying DNS SRV records for _etcd-server-ssl lookup _etcd-server-ssl._tcp.d.example on x: no \
-                 such host\nerror querying DNS SRV records for _etcd-server lookup _etcd-server._tcp.d.example on x: \
-                 no such host",
+                 such host; error querying DNS SRV records for _etcd-server lookup \
+                 _etcd-server._tcp.d.example on x: no such host",
             ),
             ("http://127.0.0.1:2", &other, "cannot find local etcd member \"me\" in SRV records"),
             (
                 "https://127.0.0.1:1",
                 &other,
                 "error querying DNS SRV records for _etcd-server-ssl lookup _etcd-server-ssl._tcp.d.example on x: no \
-                 such host\nerror querying DNS SRV records for _etcd-server bootstrap at http://127.0.0.1:1 from DNS \
-                 for etcd-server has scheme mismatch with expected peer https://127.0.0.1:1",
+                 such host; error querying DNS SRV records for _etcd-server bootstrap at http://127.0.0.1:1 from \
+                 DNS for etcd-server has scheme mismatch with expected peer https://127.0.0.1:1",
             ),
         ] {
             assert_eq!(found("", own, records).expect_err(wanted), wanted);
