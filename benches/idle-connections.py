@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Memory that idle connections cost a server: opens them, lets them rest, and asks the kernel.
+"""Memory and processor time that idle connections cost a server: opens them, lets them rest, and asks the kernel.
 
   benches/idle-connections.py COUNT COMMAND…   the server is started with four client addresses, one member
 
 Each connection is one of HTTP/2 whose preface and settings were exchanged, and which never asks for anything. Says the
-resident memory of the server before and after, and for one connection. Wants `ulimit -n` above COUNT.
+resident memory of the server before and after, and for one connection, and its processor time in SECONDS_EACH (default 10) of rest.
+Wants `ulimit -n` above COUNT.
 """
 
 import os
@@ -28,7 +29,14 @@ def resident(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) << 10
 
 
+def processor_seconds(pid):
+    """Of all threads; /proc/PID/stat counts in hundredths of a second."""
+    threads = f"/proc/{pid}/task"
+    return sum(int(open(f"{threads}/{thread}/schedstat").read().split()[0]) for thread in os.listdir(threads)) / 1e9
+
+
 def main():
+    rest = float(os.environ.get("SECONDS_EACH", 10))
     count, command = int(sys.argv[1]), sys.argv[2:]
     data = tempfile.mkdtemp(dir=os.environ.get("DIR", "target"))
     urls = ",".join(f"http://127.0.0.{n + 1}:{PORT}" for n in range(ADDRESSES))
@@ -56,7 +64,9 @@ def main():
         for one in open_sockets:
             one.setblocking(False)
         time.sleep(10)
-        after = resident(server.pid)
+        after, began = resident(server.pid), processor_seconds(server.pid)
+        time.sleep(rest)
+        share = (processor_seconds(server.pid) - began) / rest
         closed = 0
         for one in open_sockets:
             try:
@@ -67,7 +77,7 @@ def main():
             except BlockingIOError:
                 pass
         print(f"{count} connections, {closed} closed by the server: {before >> 20} MiB before, {after >> 20} MiB after,", end=" ")
-        print(f"{(after - before) / count / 1024:.1f} KiB for each")
+        print(f"{(after - before) / max(count, 1) / 1024:.1f} KiB for each; {share:.2%} of a processor at rest")
     finally:
         server.kill()
         server.wait()

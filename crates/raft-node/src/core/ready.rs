@@ -26,7 +26,7 @@ use super::Core;
 use super::event::CoreTurn;
 use crate::log::{PersistJob, Restart};
 use crate::wire::encode_all;
-use crate::{Fatal, LogIndex};
+use crate::{Fatal, LogIndex, Role};
 
 impl Core {
     /// One round of raft-rs' asynchronous ready.
@@ -151,6 +151,27 @@ impl Core {
         self.marking_notices(|core| core.raw.on_persist_ready(number));
         self.acknowledge_idle();
         self.restarted(number);
+    }
+
+    /// Whether the owner should wake for a sync. If not, it hears of the sync together with what comes next,
+    /// a tick at the latest: a leader's copy counts with a follower's acknowledgement, and a follower applies
+    /// what is committed.
+    pub fn waits_for_sync(&self) -> bool {
+        let raft = &self.raw.raft;
+        let waits_for_disk_alone = self.vote_unsynced.is_some()
+            || !self.uncertain.is_empty()
+            || !self.forwarded.is_empty()
+            || !self.changes.is_empty()
+            || !self.snapshots.restarting.is_empty();
+        let is_acknowledged = |(id, follower): (&u64, &raft::Progress)| {
+            *id != raft.id && follower.matched > raft.raft_log.committed
+        };
+        let waits = match self.role() {
+            Role::Leader => self.voters().len() == 1 || raft.prs().iter().any(is_acknowledged),
+            Role::Follower => self.stable < self.commit(),
+            Role::Candidate => true,
+        };
+        (waits || waits_for_disk_alone) && !base::mutant("unheard-syncs")
     }
 
     /// Readies without a job count as persisted once every job before them is.

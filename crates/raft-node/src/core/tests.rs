@@ -175,6 +175,39 @@ fn a_vote_that_was_not_requested_yet_does_not_elect() {
     assert_eq!(role_after_a_vote(&mut bench), Role::Leader);
 }
 
+#[test]
+fn a_sync_wakes_only_a_member_that_waits_for_nothing_else() {
+    let mut lone = bench(&[1], 1 << 20);
+    lone.settle();
+    lone.core.propose(&[batch(1, 10)]).unwrap();
+    let _under_way = lone.core.turn().unwrap();
+    assert!(lone.core.waits_for_sync(), "a lone voter commits by it");
+
+    let mut member = bench(&[1, 2, 3], 1 << 20);
+    let term = member.hear(heartbeat(1)).persist;
+    assert!(member.core.waits_for_sync(), "nothing is said in a term that is not synced");
+    member.sync(term);
+    let entries = member.hear(append(1, 0, 0, &[10])).persist;
+    assert!(!member.core.waits_for_sync(), "the commit index comes later");
+    member.hear(Message { commit: 1, ..append(1, 1, 1, &[]) });
+    assert!(member.core.waits_for_sync(), "what is committed is applied after it");
+    member.sync(entries);
+    assert_eq!(member.settle().len(), 1);
+    assert!(!member.core.waits_for_sync());
+
+    let own_vote = member.hear(Message { msg_type: MessageType::MsgTimeoutNow, ..heartbeat(1) }).persist;
+    member.sync(own_vote);
+    let entries =
+        member.hear(Message { msg_type: MessageType::MsgRequestVoteResponse, ..heartbeat(2) }).persist;
+    assert_eq!((member.core.role(), entries.len()), (Role::Leader, 1));
+    assert!(!member.core.waits_for_sync(), "no follower has acknowledged the entry");
+    member.hear(Message { msg_type: MessageType::MsgAppendResponse, index: 2, ..heartbeat(2) });
+    assert!(member.core.waits_for_sync(), "with its own copy it is committed");
+    member.sync(entries);
+    assert_eq!(member.settle().len(), 1);
+    assert!(!member.core.waits_for_sync());
+}
+
 /// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first.
 /// raft-rs looks at all unapplied entries when it campaigns, and panics if they are trimmed.
 #[test]

@@ -260,6 +260,12 @@ impl<P, R> Node<P, R> {
         self.core.is_starved()
     }
 
+    /// Whether the next sync lets something go on here; see [`Core::waits_for_sync`].
+    pub fn waits_for_sync(&self) -> bool {
+        let leads = self.core.role() == Role::Leader;
+        self.core.waits_for_sync() || (leads && self.proposals.is_waiting())
+    }
+
     /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`]. None if it must ask again.
     pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         self.core.answer_member(asker)

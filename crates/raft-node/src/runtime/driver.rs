@@ -13,7 +13,7 @@
 //! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in
 //!   is handled, and what it calls for leaves, without a switch from thread to thread.
 //! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the
-//!   turn.
+//!   turn. Where that brings nothing it is seldom done, see [`Deferral`].
 //! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
 //!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came
 //!   meanwhile before it doubts its leader.
@@ -98,6 +98,27 @@ impl TickClock {
         }
         assert!(self.next > now, "the next tick lies ahead");
         (ticks, late)
+    }
+}
+
+/// Turns without a gain after which the driver seldom lets other tasks go first.
+const GAINLESS_TURNS: u32 = 8;
+
+/// Decides whether other tasks go before a turn, since they may put more into it. That costs a look at all
+/// sockets, so with few requests, where it brings nothing, it is tried once in [`GAINLESS_TURNS`].
+#[derive(Debug, Default)]
+pub(super) struct Deferral {
+    /// Turns since others last put something in.
+    gainless: u32,
+}
+
+impl Deferral {
+    fn is_due(&self, inputs: usize) -> bool {
+        inputs > 1 || self.gainless < GAINLESS_TURNS || self.gainless.is_multiple_of(GAINLESS_TURNS)
+    }
+
+    fn note(&mut self, has_gained: bool) {
+        self.gainless = if has_gained { 0 } else { self.gainless.wrapping_add(1) };
     }
 }
 
@@ -199,13 +220,18 @@ impl<O: Send + 'static> Driver<O> {
     async fn turns(&mut self) -> Result<(), Fatal> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before the first input.
+        let mut deferral = Deferral::default();
         let mut alarm = pin!(tokio::time::sleep_until(self.clock.next.into()));
         loop {
             if !again {
                 self.woken(alarm.as_mut()).await;
             }
-            tokio::task::yield_now().await;
+            let waiting = self.outlets.shared.inbox.len();
+            if again || deferral.is_due(waiting) {
+                tokio::task::yield_now().await;
+            }
             let taken = self.outlets.shared.inbox.take(&mut inputs);
+            deferral.note(inputs.len() > waiting);
             let mut rest = inputs.drain(..);
             loop {
                 for input in rest.by_ref().take(INPUTS_PER_TURN) {
@@ -370,6 +396,7 @@ impl<O: Send + 'static> Driver<O> {
         let gauges = self.node.gauges();
         self.outlets.shared.publish(gauges);
         self.outlets.shared.publish_unconfirmed(self.node.is_unconfirmed());
+        self.outlets.shared.waits_for_sync.store(self.node.waits_for_sync(), Ordering::SeqCst);
         self.follows = gauges.leader.is_some() && gauges.role == Role::Follower;
         if gauges.leader != self.leader {
             tracing::debug!(leader = gauges.leader, term = gauges.term.0, "leader changed");

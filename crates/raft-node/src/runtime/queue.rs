@@ -133,6 +133,11 @@ impl<T> InputQueue<T> {
         state.take(into)
     }
 
+    /// How many items wait.
+    pub fn len(&self) -> usize {
+        self.state.lock().items.len()
+    }
+
     /// Takes all items into `into`, which must be empty.
     pub fn take(&self, into: &mut Vec<T>) -> QueueStatus {
         self.state.lock().take(into)

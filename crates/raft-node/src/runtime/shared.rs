@@ -88,6 +88,8 @@ pub(super) struct RuntimeShared<O> {
     pub memberships: Mutex<VecDeque<(LogIndex, Membership)>>,
     /// The driver has entries that wait for room in the apply thread.
     pub wants_applied: AtomicBool,
+    /// The driver has work for the next sync; if not, it hears of it with its next input.
+    pub waits_for_sync: AtomicBool,
     /// The process's last word on this member; called once.
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
     /// Set before any waiting caller is answered, so that no answer overtakes the failure.
@@ -118,6 +120,7 @@ impl<O> RuntimeShared<O> {
             applied: AtomicU64::new(0),
             memberships: Mutex::default(),
             wants_applied: AtomicBool::new(false),
+            waits_for_sync: AtomicBool::new(true),
             on_fatal,
             failed: AtomicBool::new(false),
             role: AtomicU8::new(role_code(Role::Follower)),

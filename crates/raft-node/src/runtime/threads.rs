@@ -40,7 +40,8 @@ pub(super) fn run_log<O, F: Fs>(
                 shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
             }
             // The driver's inbox comes first, so that no answer to a promise can be handled before it;
-            // waking the driver comes last, so that peers need not wait for a context switch here.
+            // waking the driver comes last, so that peers need not wait for a context switch here. If it
+            // begins to wait meanwhile, it finds the inbox filled.
             receipt.release(|released| match released {
                 SyncRelease::Durable(durable) => {
                     // Refused only by an inbox that is closed, when the driver has ended.
@@ -48,7 +49,9 @@ pub(super) fn run_log<O, F: Fs>(
                 }
                 SyncRelease::Promise(message) => transport.send(message.to, message.lane, message.bytes),
             });
-            shared.inbox.wake();
+            if shared.waits_for_sync.load(Ordering::SeqCst) {
+                shared.inbox.wake();
+            }
         }
         if taken == QueueStatus::Closed {
             return wal.close().map_err(|error| Fatal::caused("close the log", error));

@@ -44,3 +44,20 @@ fn lateness_is_told() {
     assert_eq!(clock.due(start + TICK).1, Duration::ZERO);
     assert_eq!(clock.due(start + TICK * 5).1, TICK * 3);
 }
+
+#[test]
+fn others_go_first_while_they_bring_something() {
+    let mut deferral = Deferral::default();
+    let due: Vec<bool> = (0..20)
+        .map(|_| {
+            let is_due = deferral.is_due(1);
+            deferral.note(false);
+            is_due
+        })
+        .collect();
+    let tried: Vec<usize> = (0..20).filter(|turn| due[*turn]).collect();
+    assert_eq!(tried, [0, 1, 2, 3, 4, 5, 6, 7, 8, 16], "seldom, where it brings nothing");
+    assert!(!deferral.is_due(1) && deferral.is_due(2), "several inputs at once are a sign of more");
+    deferral.note(true);
+    assert!(deferral.is_due(1));
+}

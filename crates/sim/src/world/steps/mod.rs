@@ -226,6 +226,7 @@ impl World {
             self.after(left, WorldEvent::Release { to, boot });
             return Ok(());
         }
+        let waits = self.see(to).up.as_ref().is_some_and(|up| up.node.waits_for_sync());
         while let Some(released) = self.site(to).up.as_mut().and_then(|up| up.released.pop_front()) {
             match released {
                 SyncRelease::Durable(durable) => self.site(to).handle(Event::Durable(durable))?,
@@ -238,7 +239,8 @@ impl World {
                 break;
             }
         }
-        self.turn(to)
+        // The driver is woken for a sync that it waits for, and else hears of it with its next input.
+        if waits { self.turn(to) } else { Ok(()) }
     }
 
     fn apply(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
