@@ -213,7 +213,8 @@ async fn every_lie_of_a_proxy_is_found() {
         }
     };
     let found = futures_util::future::join_all(Lie::ALL.map(verify)).await;
-    // Rules that only one lie breaks; a lost renewal shows first in what the lease's time is said to be, or at its end.
+    // Rules that only one lie breaks; a lost renewal shows first in what the lease's time is said to be, or at
+    // its end.
     let rule = |lie| found.iter().find(|(found, _)| *found == lie).unwrap().1.as_str();
     assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
     let of_leases = [
