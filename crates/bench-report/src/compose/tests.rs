@@ -297,6 +297,14 @@ fn copies_count_once_and_rows_of_one_side_are_named_first() {
     };
     report.suites[0].rows[1].copy_of = Some("docs-3.2/other".into());
     assert_eq!(count(&page(&report).lede) + 1, count(&before));
+    report.suites[0].rows[1].copy_of = None;
+    report.suites[0].rows[1].notices.push(crate::model::Notice::warning("too short"));
+    let marked = page(&report);
+    assert_eq!(count(&marked.lede) + 1, count(&before));
+    assert!(marked.lede.ends_with(" with an error or a warning: not counted, and without a verdict."));
+    let verdicts = cells(&marked.sections[0].tables[0].rows[1]);
+    assert!(!["better", "worse", "even"].iter().any(|word| verdicts.contains(word)), "{verdicts}");
+    report.suites[0].rows[1].notices.clear();
     report.suites[0].rows[0].sides[0].median = None;
     let id = report.suites[0].rows[0].id.clone();
     let lede = page(&report).lede;

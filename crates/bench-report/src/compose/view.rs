@@ -78,6 +78,7 @@ impl<'a> ReportView<'a> {
         let even = overlap || (ratio - 1.0).abs() <= if several { EVEN } else { EVEN_ALONE };
         let verdict = match metric.better {
             Better::Neutral => RatioVerdict::Neutral,
+            _ if !is_sound(row) => RatioVerdict::Neutral,
             Better::Higher | Better::Lower if even => RatioVerdict::Even,
             Better::Higher if ratio > 1.0 => RatioVerdict::Better,
             Better::Lower if ratio < 1.0 => RatioVerdict::Better,
@@ -99,7 +100,8 @@ impl<'a> ReportView<'a> {
             ("server_cpu_micros", "used less processor time per request than"),
         ] {
             let Some(metric) = Metric::by_key(key) else { continue };
-            let ratios: Vec<_> = self.rows().filter_map(|row| self.ratio(row, metric)).collect();
+            let sound = self.rows().filter(|row| is_sound(row));
+            let ratios: Vec<_> = sound.filter_map(|row| self.ratio(row, metric)).collect();
             let of = |verdict| ratios.iter().filter(|ratio| ratio.verdict == verdict).count();
             let Some(middle) = median(ratios.iter().map(|ratio| ratio.ratio).collect()) else { continue };
             let (better, even, all) = (of(RatioVerdict::Better), of(RatioVerdict::Even), ratios.len());
@@ -109,7 +111,15 @@ impl<'a> ReportView<'a> {
                 "{subject} {verb} {baseline} in {better} of {all} rows{even} (median ratio {middle})."
             ));
         }
-        if sentences.is_empty() { "Nothing was measured on both sides.".into() } else { sentences.join(" ") }
+        if sentences.is_empty() {
+            sentences.push("Nothing was measured on both sides without an error or a warning.".into());
+        }
+        let left_out = self.rows().filter(|row| !is_sound(row)).count();
+        if left_out > 0 {
+            let rows = number::counted(left_out, "row");
+            sentences.push(format!("{rows} with an error or a warning: not counted, and without a verdict."));
+        }
+        sentences.join(" ")
     }
 
     fn lede_of_one(&self) -> String {
@@ -332,6 +342,11 @@ pub fn worst(row: &RowResult) -> Option<NoteLevel> {
     });
     let said = row_notices(row).iter().map(|notice| notice.level).max();
     if failed { Some(NoteLevel::Error) } else { said }
+}
+
+/// Whether nothing says that the figures of a row may mislead.
+fn is_sound(row: &RowResult) -> bool {
+    worst(row).is_none_or(|worst| worst < NoteLevel::Warning)
 }
 
 /// Highest level first, each with its level in front.

@@ -14,6 +14,8 @@ const GENERATOR_CPU_MAX: f64 = 0.9;
 const RATE_MIN: f64 = 0.95;
 /// In a shorter run, connections that are new and caches that are empty decide.
 const RUN_SECONDS_MIN: f64 = 1.0;
+/// Of a row that is compared.
+const COMPARED_SECONDS_MIN: f64 = 3.0;
 /// With fewer requests for each client, the first burst of all clients is most of the run.
 const REQUESTS_EACH_MIN: f64 = 5.0;
 /// Of the machine's processors, used by programs that are no part of the comparison.
@@ -57,6 +59,12 @@ pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     }
     if let Some(reason) = &cost.lost {
         found.push((FindingKind::Lost, Notice::warning(format!("no figures of the servers: {reason}"))));
+    }
+    let seconds = cost.measurement.wall.as_secs_f64();
+    let short = seconds < COMPARED_SECONDS_MIN && !cost.measurement.events;
+    if short && found.iter().all(|(kind, _)| *kind != FindingKind::TooShort) {
+        let text = format!("measured for {seconds:.2} s: too short to be compared");
+        found.push((FindingKind::TooShort, Notice::warning(text)));
     }
     if cost.leader_changed {
         found.push((FindingKind::LeaderChanged, Notice::warning("the leader changed during a run")));

@@ -4,11 +4,14 @@
 
 use super::lie::Lie;
 use api::Method;
+use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
     HashKvResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-    LeaseRevokeResponse, LeaseTimeToLiveResponse, PutResponse, RangeRequest, RangeResponse, ResponseHeader,
-    WatchResponse,
+    LeaseRevokeResponse, LeaseTimeToLiveResponse, MemberListResponse, PutResponse, RangeRequest,
+    RangeResponse, ResponseHeader, WatchRequest, WatchResponse,
 };
+use api::v3electionpb::LeaderResponse;
+use api::v3lockpb::{LockRequest, LockResponse};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashMap;
@@ -23,6 +26,8 @@ const KEPT_MAX: usize = 10_000;
 const RARE_DIVISOR: u64 = 5;
 /// A bookmark is moved by so many revisions.
 const AHEAD: i64 = 20;
+/// Events are of an old revision if so many came after it.
+const FAR: i64 = 50;
 /// Seconds of a lease that does not end.
 const ENDLESS: i64 = 100_000;
 
@@ -78,10 +83,17 @@ impl Liar {
     fn is_due(&mut self, lie: Lie) -> bool {
         let Some(tally) = self.lies.iter_mut().find(|tally| tally.lie == lie) else { return false };
         tally.opportunities += 1;
-        // What is done with leases, and hashes, are rare.
+        // What is done with leases and locks, hashes, lists and old events are rare.
         let is_rare = matches!(
             lie,
-            Lie::LostRenewal | Lie::WrongHash | Lie::EndlessLease | Lie::UnrevokedLease | Lie::ShortTtl
+            Lie::LostRenewal
+                | Lie::WrongHash
+                | Lie::EndlessLease
+                | Lie::UnrevokedLease
+                | Lie::ShortTtl
+                | Lie::ShortHistory
+                | Lie::SharedLock
+                | Lie::FalseLeader
         );
         let every = if is_rare { self.every.div_ceil(RARE_DIVISOR) } else { self.every };
         let now = tally.opportunities.is_multiple_of(every);
@@ -122,6 +134,11 @@ impl Liar {
             "/etcdserverpb.Lease/LeaseRevoke" if self.is_due(Lie::UnrevokedLease) => {
                 RequestFate::Answer(encoded(&LeaseRevokeResponse { header: self.newest }))
             }
+            "/v3lockpb.Lock/Lock" if self.is_due(Lie::SharedLock) => {
+                let LockRequest { name, lease } = LockRequest::decode(message.clone()).unwrap_or_default();
+                let key = [&name[..], format!("/{lease:x}").as_bytes()].concat().into();
+                RequestFate::Answer(encoded(&LockResponse { header: self.newest, key }))
+            }
             "/etcdserverpb.KV/Range" => match RangeRequest::decode(message.clone()) {
                 Ok(asked) if asked.revision > 0 && self.is_due(Lie::NewestForOld) => {
                     RequestFate::Changed(encoded(&RangeRequest { revision: 0, ..asked }))
@@ -147,7 +164,7 @@ impl Liar {
                 None
             }
             "/etcdserverpb.KV/Range" => self.range(request, &message, now),
-            "/etcdserverpb.Watch/Watch" => return self.watch(message, held),
+            "/etcdserverpb.Watch/Watch" => return self.watch(request, message, held),
             "/etcdserverpb.Lease/LeaseGrant" => {
                 let (answer, asked) =
                     (LeaseGrantResponse::decode(message.clone()), LeaseGrantRequest::decode(request.clone()));
@@ -169,6 +186,20 @@ impl Liar {
             "/etcdserverpb.Maintenance/HashKV" => match HashKvResponse::decode(message.clone()) {
                 Ok(answer) if self.is_due(Lie::WrongHash) => {
                     Some(encoded(&HashKvResponse { hash: !answer.hash, ..answer }))
+                }
+                Ok(_) | Err(_) => None,
+            },
+            "/v3electionpb.Election/Leader" => match LeaderResponse::decode(message.clone()) {
+                Ok(LeaderResponse { header, kv: Some(mut kv) }) if self.is_due(Lie::FalseLeader) => {
+                    kv.key = [&kv.key[..], b"0"].concat().into();
+                    Some(encoded(&LeaderResponse { header, kv: Some(kv) }))
+                }
+                Ok(_) | Err(_) => None,
+            },
+            "/etcdserverpb.Cluster/MemberList" => match MemberListResponse::decode(message.clone()) {
+                Ok(mut answer) if self.is_due(Lie::WrongMembers) => {
+                    answer.members.iter_mut().take(1).for_each(|member| member.id ^= 1);
+                    Some(encoded(&answer))
                 }
                 Ok(_) | Err(_) => None,
             },
@@ -207,7 +238,16 @@ impl Liar {
         self.is_due(Lie::MixedRead).then(|| encoded(&RangeResponse { header: answer.header, ..older }))
     }
 
-    fn watch(&mut self, message: Bytes, held: &mut HeldResponses) -> Vec<Bytes> {
+    /// Whether events are older than what has been seen, and of a watcher that asked for old ones.
+    fn is_far_back(&self, request: &Bytes, response: &WatchResponse) -> bool {
+        let asked = WatchRequest::decode(request.clone()).ok().and_then(|request| request.request_union);
+        let Some(RequestUnion::CreateRequest(create)) = asked else { return false };
+        let newest = self.newest.map_or(0, |newest| newest.revision);
+        let revision = response.events.first().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
+        create.start_revision > 0 && revision.is_some_and(|revision| revision + FAR < newest)
+    }
+
+    fn watch(&mut self, request: &Bytes, message: Bytes, held: &mut HeldResponses) -> Vec<Bytes> {
         let Ok(mut response) = WatchResponse::decode(message.clone()) else { return vec![message] };
         if response.events.is_empty() {
             let bookmark = !response.created && !response.canceled && response.compact_revision == 0;
@@ -229,7 +269,8 @@ impl Liar {
         if self.is_due(Lie::DuplicateEvent) {
             return vec![message.clone(), message];
         }
-        if self.is_due(Lie::DropEvent) {
+        let is_short = self.is_far_back(request, &response) && self.is_due(Lie::ShortHistory);
+        if is_short || self.is_due(Lie::DropEvent) {
             response.events.remove(0);
             let rest = (!response.events.is_empty()).then(|| encoded(&response));
             return rest.into_iter().collect();
@@ -260,6 +301,7 @@ fn encoded(message: &impl Message) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::etcdserverpb::WatchCreateRequest;
     use api::mvccpb::{Event, KeyValue};
 
     fn method(path: &str) -> Method {
@@ -353,6 +395,23 @@ mod tests {
         let answer = LeaseKeepAliveResponse::decode(answer).unwrap();
         assert_eq!((answer.id, answer.ttl), (3, 4));
         assert_eq!(Liar::new(&[Lie::DoubleWrite], 1).request(put, &Bytes::new()), RequestFate::Twice);
+    }
+
+    #[test]
+    fn only_watchers_from_far_back_miss_events_of_a_short_history() {
+        let (put, watch) = (method("/etcdserverpb.KV/Put"), method("/etcdserverpb.Watch/Watch"));
+        let create = |start_revision| {
+            let create = WatchCreateRequest { start_revision, ..Default::default() };
+            encoded(&WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) })
+        };
+        for (start, at, is_short) in [(5, 5, true), (5, 60, false), (0, 5, false)] {
+            let mut liar = Liar::new(&[Lie::ShortHistory], 1);
+            let written = encoded(&PutResponse { header: header(100), prev_kv: None });
+            liar.response(put, &Bytes::new(), written, &mut None, Duration::ZERO);
+            let sent = response(&[at], 100);
+            let received = liar.response(watch, &create(start), sent, &mut None, Duration::ZERO);
+            assert_eq!(received.is_empty(), is_short, "{start} {at}");
+        }
     }
 
     #[test]

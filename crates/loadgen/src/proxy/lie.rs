@@ -23,10 +23,14 @@ pub enum Lie {
     NewestForOld,
     WrongCount,
     WrongPrevious,
+    ShortHistory,
+    SharedLock,
+    FalseLeader,
+    WrongMembers,
 }
 
 /// Each with its name and what it does, in the order of the type.
-const TABLE: [(Lie, &str, &str); 17] = [
+const TABLE: [(Lie, &str, &str); 21] = [
     (Lie::StaleRead, "stale-read", "a linearizable read returns an older answer"),
     (Lie::MixedRead, "mixed-read", "a read returns an older state under the newest revision"),
     (Lie::LostWrite, "lost-write", "a put is acknowledged and not executed"),
@@ -44,6 +48,10 @@ const TABLE: [(Lie, &str, &str); 17] = [
     (Lie::NewestForOld, "newest-for-old", "a read of an old revision returns the newest state"),
     (Lie::WrongCount, "wrong-count", "a range says another number of keys than there are"),
     (Lie::WrongPrevious, "wrong-previous", "an event lacks what its key was before"),
+    (Lie::ShortHistory, "short-history", "a watcher from far back misses its first events"),
+    (Lie::SharedLock, "shared-lock", "a lock is acknowledged and not taken"),
+    (Lie::FalseLeader, "false-leader", "an election is said to have another leader than it has"),
+    (Lie::WrongMembers, "wrong-members", "a list has another ID for a member"),
 ];
 
 impl Lie {

@@ -17,7 +17,8 @@
 //! * Watchers receive revisions in order, each once, in one response and with the same changes as all others.
 //!   After progress is reported up to a revision, nothing older follows. What a key was before is its state
 //!   at the revision before.
-//! * Leases and hashes: see their modules.
+//! * A watcher that begins at an old revision receives the same.
+//! * Leases, hashes, holders and members: see their modules.
 //!
 //! An operation is compared with the history as soon as a watcher has passed its revision. A failed call has
 //! no outcome: if its write was executed, the watchers show it, once.
@@ -29,9 +30,11 @@
 
 use super::hashes::{Hash, Hashes};
 use super::history::History;
+use super::holders::Holders;
 use super::leases::LeaseRecords;
+use super::members::MemberLists;
 use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyName, KeyRecord, Request, Revision};
-use super::verdict::{CheckCounts, CheckResult, Input, broken_rule, violation};
+use super::verdict::{CheckCounts, CheckResult, Input, Replay, broken_rule, violation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -85,6 +88,8 @@ pub struct Checker {
     unknown_deletes: HashMap<u32, Vec<Arc<ClientOperation>>>,
     leases: LeaseRecords,
     hashes: Hashes,
+    holders: Holders,
+    members: MemberLists,
     compacted: Revision,
     pub checked: CheckCounts,
 }
@@ -107,6 +112,8 @@ impl Checker {
             unknown_deletes: HashMap::new(),
             leases: LeaseRecords::default(),
             hashes: Hashes::default(),
+            holders: Holders::default(),
+            members: MemberLists::default(),
             compacted: 0,
             checked: CheckCounts::default(),
         }
@@ -127,6 +134,15 @@ impl Checker {
                 self.count_leases();
             }
             Input::Hashed(hash) => self.hashed(hash)?,
+            Input::Holder(name, input) => {
+                self.holders.take(name, input)?;
+                self.checked.holds = self.holders.count;
+            }
+            Input::Members(list) => {
+                self.members.take(list)?;
+                self.checked.member_lists = self.members.count;
+            }
+            Input::Replayed(replay) => self.replayed(&replay)?,
             Input::Compacted(revision) => self.compacted = self.compacted.max(revision),
         }
         self.settle()?;
@@ -311,6 +327,29 @@ impl Checker {
         self.history.cover(revision);
         self.see(revision, || format!("progress of watcher {watcher} up to revision {revision}"));
         Ok(())
+    }
+
+    /// Compares what a watcher from far back received with what the others did, as far as that is known.
+    fn replayed(&mut self, replay: &Replay) -> CheckResult {
+        let Replay { member, at, from, to, changes } = replay;
+        let after = self.history.forgotten().max(from - 1);
+        let mut known = self.history.between(after, *to);
+        let mut shown = changes.iter().filter(|change| change.revision > after && change.revision <= *to);
+        loop {
+            let (known, shown) = (known.next(), shown.next());
+            if known != shown {
+                let text =
+                    |change: Option<&KeyChange>| change.map_or("nothing more".into(), ToString::to_string);
+                let watch = format!("member {member}, {:.6} s: from {from} to {to}", at.as_secs_f64());
+                let known = format!("watchers received {} when it happened", text(known));
+                let evidence = vec![watch, known, format!("this one received {}", text(shown))];
+                return violation("a watcher from an old revision received another history", evidence);
+            }
+            if known.is_none() {
+                return Ok(());
+            }
+            self.checked.replayed += 1;
+        }
     }
 
     /// A watcher has nothing more to receive up to a revision.

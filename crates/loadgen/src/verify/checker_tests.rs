@@ -368,3 +368,37 @@ fn memory_is_bounded_while_operations_are_answered() {
     assert!(checker.acknowledged.len() <= 10_001, "{}", checker.acknowledged.len());
     assert!(checker.unseen.is_empty() && checker.waiting.is_empty() && checker.in_flight.is_empty());
 }
+
+#[test]
+fn a_watcher_from_far_back_receives_what_the_others_did() {
+    let (first, second) = (record(1, 100, 11, 11, 1), record(1, 101, 11, 12, 2));
+    let history = [changed(first), changed(second)];
+    let replayed = |from: Revision, to: Revision, changes: &[KeyChange]| {
+        let (member, at, changes) = (0, Duration::from_millis(9), changes.to_vec());
+        let replay = Input::Replayed(Replay { member, at, from, to, changes });
+        broken(healthy().into_iter().take(8).chain([replay]).collect())
+    };
+    let other = changed(record(1, 999, 11, 11, 1));
+    for (from, to, changes) in [
+        (11, 12, &history[..]),
+        (11, 11, &history),
+        (12, 12, &history[1..2]),
+        (13, 12, &[]),
+        (1, 11, &history),
+    ] {
+        let pair = changed(record(2, 102, 12, 12, 1));
+        let changes: Vec<_> =
+            changes.iter().copied().chain((to == 12 && from < 13).then_some(pair)).collect();
+        assert_eq!(replayed(from, to, &changes), None, "{from} {to}");
+    }
+    for (from, to, changes) in
+        [(11, 12, &history[1..]), (11, 11, &[][..]), (11, 11, &[other]), (12, 12, &history)]
+    {
+        let rule = replayed(from, to, changes);
+        assert_eq!(
+            rule.as_deref(),
+            Some("a watcher from an old revision received another history"),
+            "{from} {to}"
+        );
+    }
+}

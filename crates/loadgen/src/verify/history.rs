@@ -79,10 +79,13 @@ impl History {
 
     /// The first change after one revision and before, or at, another one.
     pub fn first_between(&self, after: Revision, to: Revision) -> Option<&KeyChange> {
-        if after >= to {
-            return None;
-        }
-        self.revisions.range((Excluded(after), Included(to))).next().and_then(|(_, changes)| changes.first())
+        self.between(after, to).next()
+    }
+
+    /// The changes after one revision and before, or at, another one.
+    pub fn between(&self, after: Revision, to: Revision) -> impl Iterator<Item = &KeyChange> {
+        let range = (after < to).then(|| self.revisions.range((Excluded(after), Included(to))));
+        range.into_iter().flatten().flat_map(|(_, changes)| changes)
     }
 
     /// A key as it is at a revision that is neither forgotten nor beyond what is covered.

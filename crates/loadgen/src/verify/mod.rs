@@ -13,7 +13,9 @@ pub mod operation; // requests, outcomes, changes
 
 mod hashes; // of the key space
 mod history; // what watchers have shown
+mod holders; // of locks and elections
 mod leases; // when their keys are deleted
+mod members; // their lists
 
 pub mod verdict; // what a check takes, and what it says
 
@@ -28,6 +30,7 @@ use crate::client::endpoint::Endpoint;
 use crate::run::schedule::{RunPace, Schedule};
 use actors::client::{ClientShared, VerifyClient};
 use actors::feed::Feed;
+use actors::holder::Holder;
 use actors::lessee::Lessee;
 use actors::messages::{CheckerMessage, LeaderSeen};
 use actors::names::KeyNames;
@@ -55,6 +58,8 @@ const UNRESOLVED_MAX: usize = 1 << 20;
 const DRAIN: Duration = Duration::from_secs(30);
 /// The deletion of the keys at the end is given up after this.
 const CLEAN_UP: Duration = Duration::from_secs(10);
+/// Clients that want the same locks and elections.
+const HOLDERS: usize = 2;
 /// Between two remarks about the progress.
 const REMARK: Duration = Duration::from_secs(10);
 
@@ -105,7 +110,7 @@ struct Verification {
     endpoints: Vec<Endpoint>,
     shared: Arc<ClientShared>,
     clients: JoinSet<()>,
-    /// Lessees and polls, which end with the clients.
+    /// Lessees, holders and polls, which end with the clients.
     others: JoinSet<()>,
     feeds: JoinSet<()>,
     received: mpsc::Receiver<CheckerMessage>,
@@ -288,6 +293,9 @@ impl Verification {
             | Input::Progress { .. }
             | Input::Lease(..)
             | Input::Hashed(_)
+            | Input::Holder(..)
+            | Input::Members(_)
+            | Input::Replayed(_)
             | Input::Compacted(_) => {}
         }
     }
@@ -319,7 +327,7 @@ impl Verification {
     }
 }
 
-/// Lessees and polls.
+/// Lessees, holders and polls.
 fn others(
     settings: &Settings,
     channels: &[admin::Channel],
@@ -330,8 +338,14 @@ fn others(
     for number in 0..settings.leases {
         tasks.spawn(Lessee::new(settings.clients + number, channels, shared.clone(), seed).run());
     }
+    for number in 0..HOLDERS {
+        let number = settings.clients + settings.leases + number;
+        tasks.spawn(Holder::new(number, channels, shared.clone(), seed).run());
+    }
     let (channels, shared) = all();
-    tasks.spawn(polls::leaders(channels, shared));
+    tasks.spawn(polls::leaders(channels.clone(), shared.clone()));
+    tasks.spawn(polls::members(channels.clone(), shared.clone()));
+    tasks.spawn(polls::replays(channels, shared, seed));
     if let Some(every) = settings.hash_interval {
         let (channels, shared) = all();
         tasks.spawn(polls::hashes(channels, shared, every));

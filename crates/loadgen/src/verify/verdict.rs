@@ -1,7 +1,9 @@
 //! What a check takes, and what it says.
 
 use super::hashes::Hash;
+use super::holders::HolderInput;
 use super::leases::{BrokenRule, LeaseInput};
+use super::members::MemberIds;
 use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyRecord, Revision};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -30,8 +32,24 @@ pub enum Input {
     /// What is done with the lease of this ID.
     Lease(i64, LeaseInput),
     Hashed(Hash),
+    /// What is done with the lock or the election of this name.
+    Holder(String, HolderInput),
+    Members(MemberIds),
+    Replayed(Replay),
     /// History was compacted at this revision.
     Compacted(Revision),
+}
+
+/// What a watcher received that began at an old revision.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The place of its endpoint.
+    pub member: usize,
+    pub at: Duration,
+    /// The first and the last revision of which it received everything.
+    pub from: Revision,
+    pub to: Revision,
+    pub changes: Vec<KeyChange>,
 }
 
 /// Statements that contradict each other.
@@ -67,6 +85,12 @@ pub struct CheckCounts {
     pub lease_latest_ms: u64,
     /// Answers to HashKV that were equal to one of another member.
     pub hashes: u64,
+    /// Events of watchers that began at an old revision.
+    pub replayed: u64,
+    /// Locks that were held and elections that were won.
+    pub holds: u64,
+    /// Lists of members.
+    pub member_lists: u64,
 }
 
 /// `Ok`: no contradiction so far.

@@ -89,6 +89,22 @@ pub(super) struct World {
     trace: Option<Trace>,
 }
 
+/// A stream of chance for each kind of event, so that one more event of a kind changes no other kind.
+fn event_chances(seed: u64) -> EventChances {
+    let stream = |name| Chance::stream(seed, name);
+    EventChances {
+        members: stream("members"),
+        network: stream("network"),
+        clients: stream("clients"),
+        streams: stream("streams"),
+        inquiries: stream("inquiries"),
+        watches: stream("watches"),
+        leases: stream("leases"),
+        users: stream("users"),
+        changes: stream("changes"),
+    }
+}
+
 impl World {
     pub(super) fn new(plan: RunPlan, trace: Option<Trace>) -> World {
         let config = RunConfig::new(plan.seed, plan.members);
@@ -104,17 +120,7 @@ impl World {
             now: 0,
             planned: 0,
             queue: BinaryHeap::new(),
-            chances: EventChances {
-                members: stream("members"),
-                network: stream("network"),
-                clients: stream("clients"),
-                streams: stream("streams"),
-                inquiries: stream("inquiries"),
-                watches: stream("watches"),
-                leases: stream("leases"),
-                users: stream("users"),
-                changes: stream("changes"),
-            },
+            chances: event_chances(plan.seed),
             schedules: schedules(plan.seed),
             sites: (1..=plan.members).map(member).collect(),
             network: Network::new(config.order),

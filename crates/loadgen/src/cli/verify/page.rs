@@ -132,6 +132,9 @@ fn checked(document: &VerifyDocument) -> Option<Section> {
         ("Leases that were revoked", "their keys were deleted at one revision", checked.leases_revoked),
         ("Answers to TimeToLive", "none said less than was left", checked.lifetimes),
         ("Equal hashes", "of two members at one revision", checked.hashes),
+        ("Events from far back", "a watcher receives again what the others received", checked.replayed),
+        ("Locks held and elections won", "one holder at a time, with the oldest key", checked.holds),
+        ("Lists of members", "the same at all members; no ID returns", checked.member_lists),
         ("Failed calls", "watchers show whether they were executed", checked.unknown),
     ];
     let rows = rows.map(|(what, rule, count)| {

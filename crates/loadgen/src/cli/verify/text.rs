@@ -6,11 +6,11 @@ use crate::verify::verdict::CheckCounts;
 /// What was checked so far.
 pub fn brief(checked: &CheckCounts) -> String {
     let CheckCounts { writes, linearizable_reads, serializable_reads, unknown, events, .. } = checked;
-    let CheckCounts { leases_expired, leases_revoked, hashes, .. } = checked;
+    let CheckCounts { leases_expired, leases_revoked, hashes, holds, .. } = checked;
     format!(
         "{writes} writes, {linearizable_reads} linearizable and {serializable_reads} serializable reads, \
          {events} events, {leases_expired} expired and {leases_revoked} revoked leases, \
-         {hashes} equal hashes; {unknown} failed calls"
+         {hashes} equal hashes, {holds} locks and elections; {unknown} failed calls"
     )
 }
 

@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 /// hundred megabytes, clients wait.
 const WAITING_MAX: usize = 1 << 20;
 /// Reads of old revisions go back so far.
-const OLD_MAX: i64 = 1000;
+pub const OLD_MAX: i64 = 1000;
 /// Between two looks whether the watchers have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 

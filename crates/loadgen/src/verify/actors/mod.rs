@@ -5,5 +5,6 @@ pub mod names; // keys and values as bytes
 
 pub mod client; // sends operations
 pub mod feed; // watches
+pub mod holder; // keeps locks and elections
 pub mod lessee; // keeps leases, and stops keeping them
-pub mod polls; // asks members for hashes and for their leader
+pub mod polls; // asks members for hashes, their leader, their list and old events

@@ -34,6 +34,11 @@ impl KeyNames {
         self.bounds(b"k", b"m")
     }
 
+    /// The name of a lock or an election.
+    pub fn held(&self, name: &str) -> Bytes {
+        [&self.prefix[..], b"n", name.as_bytes()].concat().into()
+    }
+
     fn bounds(&self, first: &[u8], end: &[u8]) -> (Bytes, Bytes) {
         let bound = |last| [&self.prefix[..], last].concat().into();
         (bound(first), bound(end))

@@ -1,23 +1,39 @@
-//! Regular questions to all members: which one leads, and the hash of the key space; and compactions, if they
-//! are wanted.
+//! Regular questions to all members: which one leads, who the members are, the hash of the key space, and
+//! events from far back; and compactions, if they are wanted.
 
-use super::client::ClientShared;
+use super::client::{ClientShared, OLD_MAX};
 use super::messages::{CheckerMessage, LeaderSeen};
+use super::names::KeyNames;
 use crate::client::admin::Channel;
 use crate::verify::hashes::Hash;
-use crate::verify::operation::Revision;
-use crate::verify::verdict::Input;
+use crate::verify::members::MemberIds;
+use crate::verify::operation::{KeyChange, Revision};
+use crate::verify::verdict::{Input, Replay};
+use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{CompactionRequest, HashKvRequest, StatusRequest, StatusResponse};
+use api::etcdserverpb::watch_client::WatchClient;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{
+    CompactionRequest, HashKvRequest, MemberListRequest, StatusRequest, StatusResponse, WatchCreateRequest,
+    WatchProgressRequest, WatchRequest,
+};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::IntervalStream;
 
 /// Between two questions for the leader.
 const LEADER: Duration = Duration::from_millis(200);
+/// Between two questions for the members, and between two watches from far back.
+const SECOND: Duration = Duration::from_secs(1);
+/// Between two requests for progress.
+const PROGRESS: Duration = Duration::from_millis(200);
 /// A member that does not answer for so long is asked again later.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A hash reads the whole key space.
@@ -89,6 +105,71 @@ async fn hash(channel: Channel, revision: Revision) -> Option<(Revision, u32)> {
         }
     }
     None
+}
+
+/// Asks every member for the list of members, again and again.
+pub async fn members(channels: Vec<Channel>, shared: Arc<ClientShared>) {
+    let mut ticks = ticks(SECOND);
+    for round in 0.. {
+        ticks.tick().await;
+        let answers = all(&channels, |channel| async move {
+            let mut client = ClusterClient::new(channel);
+            timeout(PATIENCE, client.member_list(MemberListRequest { linearizable: true })).await
+        });
+        for (member, answer) in answers.await.into_iter().enumerate() {
+            let Ok(Ok(answer)) = answer else { continue };
+            let ids = answer.into_inner().members.iter().map(|member| member.id).collect();
+            let list = MemberIds { round, member, at: shared.start.elapsed(), ids };
+            if shared.send(Input::Members(list)).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Watches from an old revision up to what all watchers have received, at one member after the other.
+pub async fn replays(channels: Vec<Channel>, shared: Arc<ClientShared>, seed: u64) {
+    let (mut ticks, mut random) = (ticks(SECOND), SmallRng::seed_from_u64(seed));
+    for (member, channel) in channels.iter().enumerate().cycle() {
+        ticks.tick().await;
+        let to = shared.received_by_all.load(Relaxed);
+        let from = random.random_range((to - OLD_MAX).max(shared.first)..=to) + 1;
+        // It may be down, or have compacted.
+        let received = timeout(HASH_PATIENCE, replay(channel.clone(), &shared.names, from, to)).await;
+        let Ok(Some(changes)) = received else { continue };
+        let replay = Replay { member, at: shared.start.elapsed(), from, to, changes };
+        if shared.send(Input::Replayed(replay)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// All changes from one revision to another, and maybe more; `None` if they cannot be had.
+async fn replay(channel: Channel, names: &KeyNames, from: Revision, to: Revision) -> Option<Vec<KeyChange>> {
+    let (key, range_end) = names.watched();
+    let create = WatchCreateRequest { key, range_end, start_revision: from, ..Default::default() };
+    let progress = IntervalStream::new(ticks(PROGRESS));
+    let progress = progress.map(|_| RequestUnion::ProgressRequest(WatchProgressRequest {}));
+    let requests = tokio_stream::once(RequestUnion::CreateRequest(create)).chain(progress);
+    let requests = requests.map(|union| WatchRequest { request_union: Some(union) });
+    let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+    let mut responses = client.watch(requests).await.ok()?.into_inner();
+    let mut changes = Vec::new();
+    loop {
+        let response = responses.message().await.ok()??;
+        if response.canceled || response.compact_revision > 0 {
+            return None;
+        }
+        changes.extend(response.events.iter().map(|event| names.change(event)));
+        let reached = match response.events.is_empty() {
+            true if response.created => 0,
+            true => response.header.map_or(0, |header| header.revision),
+            false => changes.last().map_or(0, |change| change.revision - 1),
+        };
+        if reached >= to {
+            return Some(changes);
+        }
+    }
 }
 
 /// Compacts what every watcher has received, again and again.

@@ -1,0 +1,178 @@
+//! Locks and elections: one holder at a time, and the holder's key is the oldest one.
+//!
+//! A holder holds from the answer until its release is sent, or until the lease of its key may end. Its key
+//! was created after those of all holders before it, so that its revision is a fencing token.
+//!
+//! Must not depend on connections or clocks.
+
+use super::operation::Revision;
+use super::verdict::{CheckResult, violation};
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Clocks of two machines may run at different speeds: by a thousandth at most.
+const DRIFT_DIVISOR: u32 = 1000;
+
+/// What a client was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The place of the endpoint that gave it.
+    pub member: usize,
+    /// When the lease of the key was asked for, and for how long it was granted.
+    pub leased: Duration,
+    pub ttl: Duration,
+    /// When the answer arrived.
+    pub at: Duration,
+    pub key: String,
+}
+
+/// What is done with a lock or an election, each with the time of its answer.
+#[derive(Clone, Debug)]
+pub enum HolderInput {
+    Held(Hold),
+    /// A linearizable answer that was asked for while this key's client held says which key is the oldest.
+    Oldest {
+        key: String,
+        at: Duration,
+        oldest: Option<(String, Revision)>,
+    },
+    /// The release of this key is sent next.
+    Releasing(String),
+}
+
+/// See the module's head. Locks and elections are known by name.
+#[derive(Debug, Default)]
+pub struct Holders {
+    held: HashMap<String, Hold>,
+    /// When the keys of the last holders were created.
+    created: HashMap<String, (String, Revision)>,
+    pub count: u64,
+}
+
+impl Holders {
+    pub fn take(&mut self, name: String, input: HolderInput) -> CheckResult {
+        match input {
+            // Its client was too slow: another one may hold by now.
+            HolderInput::Held(hold) if hold.at >= hold.until() => {}
+            HolderInput::Held(hold) => {
+                let overlaps = |other: &&Hold| hold.at < other.until() && other.at < hold.until();
+                if let Some(other) = self.held.get(&name).filter(overlaps) {
+                    let evidence = vec![other.to_string(), hold.to_string()];
+                    return violation("two clients held one lock or won one election at a time", evidence);
+                }
+                self.count += 1;
+                self.held.insert(name, hold);
+            }
+            HolderInput::Oldest { key, at, oldest } => return self.oldest(name, &key, at, oldest),
+            HolderInput::Releasing(key) => {
+                if self.held.get(&name).is_some_and(|hold| hold.key == key) {
+                    self.held.remove(&name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest(
+        &mut self,
+        name: String,
+        key: &str,
+        at: Duration,
+        oldest: Option<(String, Revision)>,
+    ) -> CheckResult {
+        let Some(hold) = self.held.get(&name).filter(|hold| hold.key == key && at < hold.until()) else {
+            return Ok(());
+        };
+        let Some((_, created)) = oldest.as_ref().filter(|(oldest, _)| oldest == key) else {
+            let shown = oldest.map_or("none".into(), |(key, created)| format!("{key}, created at {created}"));
+            let shown = format!("{:.6} s: the oldest key is {shown}", at.as_secs_f64());
+            return violation("a holder's key is not the oldest one", vec![hold.to_string(), shown]);
+        };
+        let known = (key.to_owned(), *created);
+        match self.created.get(&name) {
+            Some(last) if *last != known && last.1 >= *created => {
+                let last = format!("{} held before, created at {}", last.0, last.1);
+                let evidence = vec![last, hold.to_string(), format!("created at {created}")];
+                violation("a holder's key is older than that of the holder before", evidence)
+            }
+            _ => {
+                self.created.insert(name, known);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// Its lease does not end before.
+    fn until(&self) -> Duration {
+        self.leased + self.ttl - self.ttl / DRIFT_DIVISOR
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { member, at, key, .. } = self;
+        let (at, until) = (at.as_secs_f64(), self.until().as_secs_f64());
+        write!(formatter, "member {member}, {at:.6} s: {key} holds, until {until:.6} s unless released")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Leased at 0 s for 10 s.
+    fn held(key: &str, at: u64) -> HolderInput {
+        let (member, leased, ttl) = (0, Duration::ZERO, seconds(10));
+        HolderInput::Held(Hold { member, leased, ttl, at: seconds(at), key: key.into() })
+    }
+
+    fn oldest(key: &str, at: u64, oldest: Option<(&str, Revision)>) -> HolderInput {
+        let oldest = oldest.map(|(key, created)| (key.to_owned(), created));
+        HolderInput::Oldest { key: key.into(), at: seconds(at), oldest }
+    }
+
+    #[test]
+    fn one_client_holds_at_a_time_and_its_key_is_the_oldest() {
+        let releasing = |key: &str| HolderInput::Releasing(key.into());
+        let two = Some("two clients held one lock or won one election at a time");
+        let not_oldest = Some("a holder's key is not the oldest one");
+        let cases = [
+            (vec![held("a", 1), releasing("a"), held("b", 2)], None),
+            (vec![held("a", 1), held("b", 10), oldest("a", 9, Some(("a", 5)))], None),
+            (vec![held("a", 1), held("b", 9)], two),
+            (vec![held("a", 1), releasing("b"), held("b", 2)], two),
+            (vec![held("a", 1), oldest("a", 2, Some(("a", 5))), oldest("a", 3, Some(("a", 5)))], None),
+            (vec![held("a", 1), oldest("a", 2, Some(("b", 5)))], not_oldest),
+            (vec![held("a", 1), oldest("a", 2, None)], not_oldest),
+            (vec![held("a", 1), oldest("a", 10, None)], None),
+            (vec![held("a", 1), releasing("a"), oldest("a", 2, None)], None),
+            (
+                vec![
+                    held("a", 1),
+                    oldest("a", 1, Some(("a", 5))),
+                    releasing("a"),
+                    held("b", 2),
+                    oldest("b", 2, Some(("b", 5))),
+                ],
+                Some("a holder's key is older than that of the holder before"),
+            ),
+        ];
+        for (inputs, expected) in cases {
+            let mut holders = Holders::default();
+            let told = format!("{inputs:?}");
+            let found = inputs.into_iter().find_map(|input| holders.take("lock".into(), input).err());
+            assert_eq!(found.as_ref().map(|found| &*found.rule), expected, "{told}");
+        }
+        let mut holders = Holders::default();
+        holders.take("one".into(), held("a", 1)).unwrap();
+        holders.take("another".into(), held("b", 1)).unwrap();
+        assert_eq!(holders.count, 2);
+    }
+}
