@@ -421,7 +421,7 @@ fn clients_that_leave_in_the_middle_of_an_answer_give_its_memory_back() {
         stream.read_exact(&mut beginning).expect("the beginning of an answer");
         (stream, beginning.to_vec())
     };
-    for _ in 0..12 {
+    for _ in 0..6 {
         drop(begin(&mut member));
     }
     let (mut slow, mut read) = begin(&mut member);
