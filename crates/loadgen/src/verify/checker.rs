@@ -135,11 +135,11 @@ impl Checker {
             }
             Input::Hashed(hash) => self.hashed(hash)?,
             Input::Holder(name, input) => {
-                self.holders.take(name, input)?;
+                self.holders.take(name, input).or_else(broken_rule)?;
                 self.checked.holds = self.holders.count;
             }
             Input::Members(list) => {
-                self.members.take(list)?;
+                self.members.take(list).or_else(broken_rule)?;
                 self.checked.member_lists = self.members.count;
             }
             Input::Replayed(replay) => self.replayed(&replay)?,

@@ -5,8 +5,8 @@
 //!
 //! Must not depend on connections or clocks.
 
+use super::leases::BrokenRule;
 use super::operation::Revision;
-use super::verdict::{CheckResult, violation};
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub struct Holders {
 }
 
 impl Holders {
-    pub fn take(&mut self, name: String, input: HolderInput) -> CheckResult {
+    pub fn take(&mut self, name: String, input: HolderInput) -> Result<(), BrokenRule> {
         match input {
             // Its client was too slow: another one may hold by now.
             HolderInput::Held(hold) if hold.at >= hold.until() => {}
@@ -59,7 +59,7 @@ impl Holders {
                 let overlaps = |other: &&Hold| hold.at < other.until() && other.at < hold.until();
                 if let Some(other) = self.held.get(&name).filter(overlaps) {
                     let evidence = vec![other.to_string(), hold.to_string()];
-                    return violation("two clients held one lock or won one election at a time", evidence);
+                    return Err(("two clients held one lock or won one election at a time", evidence));
                 }
                 self.count += 1;
                 self.held.insert(name, hold);
@@ -80,21 +80,21 @@ impl Holders {
         key: &str,
         at: Duration,
         oldest: Option<(String, Revision)>,
-    ) -> CheckResult {
+    ) -> Result<(), BrokenRule> {
         let Some(hold) = self.held.get(&name).filter(|hold| hold.key == key && at < hold.until()) else {
             return Ok(());
         };
         let Some((_, created)) = oldest.as_ref().filter(|(oldest, _)| oldest == key) else {
             let shown = oldest.map_or("none".into(), |(key, created)| format!("{key}, created at {created}"));
             let shown = format!("{:.6} s: the oldest key is {shown}", at.as_secs_f64());
-            return violation("a holder's key is not the oldest one", vec![hold.to_string(), shown]);
+            return Err(("a holder's key is not the oldest one", vec![hold.to_string(), shown]));
         };
         let known = (key.to_owned(), *created);
         match self.created.get(&name) {
             Some(last) if *last != known && last.1 >= *created => {
                 let last = format!("{} held before, created at {}", last.0, last.1);
                 let evidence = vec![last, hold.to_string(), format!("created at {created}")];
-                violation("a holder's key is older than that of the holder before", evidence)
+                Err(("a holder's key is older than that of the holder before", evidence))
             }
             _ => {
                 self.created.insert(name, known);
@@ -166,9 +166,9 @@ mod tests {
         ];
         for (inputs, expected) in cases {
             let mut holders = Holders::default();
-            let told = format!("{inputs:?}");
+            let shown = format!("{inputs:?}");
             let found = inputs.into_iter().find_map(|input| holders.take("lock".into(), input).err());
-            assert_eq!(found.as_ref().map(|found| &*found.rule), expected, "{told}");
+            assert_eq!(found.as_ref().map(|found| found.0), expected, "{shown}");
         }
         let mut holders = Holders::default();
         holders.take("one".into(), held("a", 1)).unwrap();

@@ -5,7 +5,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::verdict::{CheckResult, violation};
+use super::leases::BrokenRule;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -31,11 +31,11 @@ pub struct MemberLists {
 }
 
 impl MemberLists {
-    pub fn take(&mut self, list: MemberIds) -> CheckResult {
+    pub fn take(&mut self, list: MemberIds) -> Result<(), BrokenRule> {
         let returned = |id: &&u64| self.left.get(id).is_some_and(|before| before.round < list.round);
         if let Some(id) = list.ids.iter().find(returned) {
             let evidence = vec![format!("without {id:x}: {}", self.left[id]), format!("with it: {list}")];
-            return violation("a member that had left the list is in it again", evidence);
+            return Err(("a member that had left the list is in it again", evidence));
         }
         for (&id, &first) in &self.seen {
             if first < list.round && !list.ids.contains(&id) {
@@ -79,7 +79,7 @@ mod tests {
                 ids: ids.to_vec(),
             };
             let found = lists.iter().find_map(|it| known.take(list(it)).err());
-            assert_eq!(found.map(|found| found.rule), expected.map(Into::into), "{lists:?}");
+            assert_eq!(found.map(|found| found.0), expected, "{lists:?}");
         }
     }
 }
