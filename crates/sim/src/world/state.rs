@@ -110,7 +110,6 @@ impl World {
         let config = RunConfig::new(plan.seed, plan.members);
         let stream = |name: &str| Chance::stream(plan.seed, name);
         let boot_clock = |id| BootClock::new(&mut stream(&format!("boot clock {id}")));
-        let boot_clocks = (1..=plan.members).map(boot_clock).collect();
         let founders = Membership { voters: (1..=plan.members).collect(), learners: Vec::new() };
         let known = StartKnowledge::Founder(founders.clone());
         let member = |id| SimMember::new(id, plan.known_bug, &config, known.clone());
@@ -131,7 +130,7 @@ impl World {
             clients: Clients::default(),
             watches: (0..WATCH_CLIENTS).map(|_| WatchClient::default()).collect(),
             lease_tasks: LeaseTasks::default(),
-            boot_clocks,
+            boot_clocks: (1..=plan.members).map(boot_clock).collect(),
             truth: SharedTruth::default(),
             changes: ProposedChanges::default(),
             elections: Elections::default(),
