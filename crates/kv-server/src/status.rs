@@ -1,18 +1,19 @@
 //! One JSON document of a member, for its status page and for `kv-server top`.
 //!
-//! * A member describes itself and what it knows of the others. It asks the others for their documents when
-//!   the page of the whole cluster is looked at.
+//! * A member describes itself and what it knows of the others. It asks the others for their documents and
+//!   histories when the page of the whole cluster is looked at. What they say is cut to bounds, and none
+//!   speaks for another one.
 //! * Figures that grow are since the start: who reads two documents has rates and percentiles of the time
 //!   between them.
-//! * One document is made in a second at most, however many readers there are.
+//! * A document is made once in a second at most, however many readers there are, and however long it takes.
 //! * It is bounded: 64 members and alarms, texts of 128 characters, 50 slow calls, and the entries of
 //!   `--metrics-top`.
-//! * Every 5 seconds its figures are kept, for plots of the last 10 minutes and 6 hours: 16 KiB in all.
+//! * Every 5 seconds its figures are kept, for plots of the last 10 minutes and 6 hours: 20 KiB in all.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::etcdserverpb::AlarmType;
 use bytes::Bytes;
@@ -22,13 +23,13 @@ use raft_node::{Role, Status};
 use serde::Serialize;
 use state_machine::LeaseTable;
 use tokio::sync::Mutex;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::member::Member;
+use crate::member::{Figures, Member};
 use api::version;
 use telemetry::health;
 use telemetry::history::{self, History};
-use telemetry::metrics::{cpu_seconds, resident_bytes};
+use telemetry::metrics::{From, To, cpu_seconds, resident_bytes};
 use telemetry::status::*;
 use transport::tls::ShownAddress;
 
@@ -37,7 +38,9 @@ const KEPT: Duration = Duration::from_secs(1);
 /// The driver answers in microseconds, unless its turn is long.
 const PROGRESS_WITHIN: Duration = Duration::from_millis(200);
 /// Of another member: all members and methods take less.
-const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+const DOCUMENT_BYTES_MAX: usize = 256 << 10;
+/// Of all others: with more than 8 of them, each has less.
+const DOCUMENTS_BYTES_MAX: usize = 2 << 20;
 /// Members and alarms that are listed.
 const LISTED_MAX: usize = 64;
 /// Characters of a name.
@@ -47,17 +50,20 @@ const NAME_MAX: usize = 128;
 #[derive(Clone)]
 pub(crate) struct StatusSource(Arc<StatusShared>);
 
-/// JSON, and when it was made.
-type Kept = Option<(Instant, Bytes)>;
+/// What was made, and when.
+type Kept<T> = Mutex<Option<(Instant, T)>>;
 
 struct StatusShared {
     member: Arc<Member>,
     leases: LeaseTable,
     certificates: ShownAddress,
     started: Instant,
-    made: Mutex<Kept>,
-    of_others: Mutex<Kept>,
+    /// JSON, and the sentence in it.
+    made: Kept<(Bytes, String)>,
+    of_others: Kept<Bytes>,
     history: sync::Mutex<History>,
+    /// JSON of this member and of those whose plots are looked at.
+    histories: sync::Mutex<HashMap<u64, Arc<Kept<Option<Bytes>>>>>,
     /// Since when other members have not answered.
     down: sync::Mutex<HashMap<u64, Instant>>,
 }
@@ -73,25 +79,63 @@ impl StatusSource {
             made: Mutex::default(),
             of_others: Mutex::default(),
             history: sync::Mutex::default(),
+            histories: sync::Mutex::default(),
             down: sync::Mutex::default(),
         });
         tokio::spawn(follow(Arc::downgrade(&shared)));
         let own = Arc::downgrade(&shared);
-        shared.member.reach.serve_figures(Box::new(move || {
+        shared.member.reach.serve_figures(Box::new(move |figures| {
             let own = own.clone();
-            Box::pin(async move { Some(StatusSource(own.upgrade()?).json().await) })
+            Box::pin(async move {
+                let own = StatusSource(own.upgrade()?);
+                match figures {
+                    Figures::Now => Some(own.json().await),
+                    Figures::History => own.history(own.0.member.ids.member).await,
+                }
+            })
         }));
         StatusSource(shared)
     }
 
-    /// The figures of the last hours, as JSON.
-    pub fn history(&self) -> String {
-        self.0.history.lock().json().to_string()
+    pub fn own_id(&self) -> u64 {
+        self.0.member.ids.member
+    }
+
+    /// The figures of the last hours of a member, as JSON. None if it does not answer, or keeps none that
+    /// others may see.
+    pub async fn history(&self, member: u64) -> Option<Bytes> {
+        let others: Vec<u64> = self.0.member.roster.others().iter().map(|other| other.id).collect();
+        let own = self.own_id();
+        if member != own && !others.contains(&member) {
+            return None;
+        }
+        let place = {
+            let mut histories = self.0.histories.lock();
+            histories.retain(|id, _| *id == own || others.contains(id));
+            Arc::clone(histories.entry(member).or_default())
+        };
+        kept(&place, async {
+            if member == own {
+                return Some(json(&self.0.history.lock().json()));
+            }
+            let answer = self.0.member.reach.ask_figures(member, Figures::History).await?;
+            let is_fit = answer.len() <= DOCUMENT_BYTES_MAX && history::is_one(&answer);
+            is_fit.then_some(answer)
+        })
+        .await
     }
 
     /// The document as JSON, at most a second old. One reader makes it, the others wait for it.
     pub async fn json(&self) -> Bytes {
-        kept(&self.0.made, async { json(&self.0.document().await) }).await
+        self.made().await.0
+    }
+
+    async fn made(&self) -> (Bytes, String) {
+        let make = async {
+            let document = self.0.document().await;
+            (json(&document), document.health.text)
+        };
+        kept(&self.0.made, make).await
     }
 
     /// The documents of the other members by their ids, null of those that do not answer; at most a second
@@ -102,8 +146,7 @@ impl StatusSource {
 
     /// What is right or wrong, in a sentence.
     pub async fn health(&self) -> String {
-        let document = serde_json::from_slice::<Document>(&self.json().await);
-        document.map(|document| document.health.text).unwrap_or_default()
+        self.made().await.1
     }
 }
 
@@ -111,12 +154,30 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("strings and numbers are JSON").into()
 }
 
-async fn kept(place: &Mutex<Kept>, make: impl Future<Output = Bytes>) -> Bytes {
+/// What takes long is as new as any when it is there: those that waited for it must not make it again, one
+/// after another.
+async fn kept<T: Clone>(place: &Kept<T>, make: impl Future<Output = T>) -> T {
     let mut place = place.lock().await;
-    match &*place {
-        Some((at, json)) if at.elapsed() < KEPT => json.clone(),
-        _ => place.insert((Instant::now(), make.await)).1.clone(),
+    if let Some((at, made)) = &*place
+        && at.elapsed() < KEPT
+    {
+        return made.clone();
     }
+    let made = make.await;
+    place.insert((Instant::now(), made)).1.clone()
+}
+
+/// Since the epoch, by the clock of this machine.
+fn clock_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How far the clock of a document is off at the least. It was made between a second before the question,
+/// since it is kept for so long, and the answer.
+fn clock_off_ms(of: i64, asked: i64, answered: i64) -> i64 {
+    let earliest = asked - i64::try_from(KEPT.as_millis()).unwrap_or_default();
+    (of - answered).max(0) + (of - earliest).min(0)
 }
 
 async fn follow(shared: Weak<StatusShared>) {
@@ -137,6 +198,19 @@ fn hex(id: u64) -> String {
 
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or_default()
+}
+
+/// What another member says of itself: nothing of any other one. None if it cannot be read.
+fn read(json: &[u8], id: u64, asked: i64, answered: i64, asked_by: &str) -> Option<Document> {
+    let mut document = serde_json::from_slice::<Document>(json).ok()?;
+    // Each member shows names at its own port alone, to those who may read there.
+    document.top = None;
+    document.id = hex(id);
+    // One of an older version does not send its clock.
+    let clock = i64::try_from(document.now_ms).ok().filter(|clock| *clock > 0);
+    document.clock_off_ms = clock.map(|clock| clock_off_ms(clock, asked, answered));
+    health::compare_clock(&mut document, asked_by);
+    Some(document)
 }
 
 impl StatusShared {
@@ -161,6 +235,8 @@ impl StatusShared {
             (history.elections_hour(), history.slowest_syncs_us().collect::<Vec<_>>(), full)
         };
         let mut document = Document {
+            now_ms: unsigned(clock_ms()),
+            clock_off_ms: None,
             uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             version: version::OWN.to_owned(),
             etcd_version: version::ETCD.to_owned(),
@@ -206,8 +282,7 @@ impl StatusShared {
     }
 
     fn certificates(&self) -> Vec<CertificateEnd> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let now = clock_ms() / 1000;
         let end = |(port, end): (&str, i64)| CertificateEnd { port: port.to_owned(), ends_s: end - now };
         self.certificates.ends().into_iter().map(end).collect()
     }
@@ -226,14 +301,23 @@ impl StatusShared {
 
     async fn documents_of_others(&self) -> HashMap<String, Option<Document>> {
         let others = self.member.roster.others();
+        let bytes_max = DOCUMENT_BYTES_MAX.min(DOCUMENTS_BYTES_MAX / others.len().max(1));
+        let asked_by = self.own_name();
         let asked = others.iter().take(LISTED_MAX).map(|other| async {
-            let answer = self.member.reach.ask_figures(other.id).await;
-            let document = answer.filter(|json| json.len() <= DOCUMENT_BYTES_MAX);
-            let document = document.and_then(|json| serde_json::from_slice::<Document>(&json).ok());
-            // Each member shows names at its own port alone, to those who may read there.
-            (hex(other.id), document.map(|document| Document { top: None, ..document }))
+            let asked = clock_ms();
+            let answer = self.member.reach.ask_figures(other.id, Figures::Now).await;
+            let answered = clock_ms();
+            let document = answer.filter(|json| json.len() <= bytes_max);
+            let document = document.and_then(|json| read(&json, other.id, asked, answered, &asked_by));
+            (hex(other.id), document)
         });
         join_all(asked).await.into_iter().collect()
+    }
+
+    fn own_name(&self) -> String {
+        let id = self.member.ids.member;
+        let members = self.member.members().unwrap_or_default();
+        members.into_iter().find(|one| one.id == id).map_or_else(|| hex(id), |one| one.name)
     }
 
     async fn members(&self, status: &Status) -> Vec<MemberStatus> {
@@ -241,6 +325,7 @@ impl StatusShared {
         // The roster does not learn the names that members publish when they start.
         let published = self.member.members().unwrap_or_default();
         let published = |id| published.iter().find(|one| one.id == id && !one.name.is_empty());
+        let trips = self.member.metrics.round_trips.lock().clone();
         for one in self.member.roster.members().iter().take(LISTED_MAX) {
             let is_self = one.id == self.member.ids.member;
             let linked = if is_self { None } else { self.member.reach.active_since(one.id) };
@@ -252,6 +337,7 @@ impl StatusShared {
                 is_learner: one.is_learner,
                 linked_s: linked.map(|since| since.elapsed().as_secs()),
                 down_s: if is_self { None } else { self.down_s(one.id, linked.is_some()) },
+                round_trip_us: linked.and(trips.get(&one.id)).map(|trip| trip.as_micros() as u64),
                 lag: None,
             });
         }
@@ -283,6 +369,8 @@ impl StatusShared {
         let metrics = &self.member.metrics;
         let (keys, disk) = (&metrics.keys, &metrics.disk);
         let (received_bytes, sent_bytes) = metrics.calls.bytes();
+        let ids: Vec<String> = self.member.roster.others().iter().map(|other| hex(other.id)).collect();
+        let others = |count: &dyn Fn(String) -> Option<u64>| ids.iter().cloned().filter_map(count).sum();
         Counters {
             puts: keys.puts.get(),
             deletes: keys.deletes.get(),
@@ -295,6 +383,11 @@ impl StatusShared {
             command_bytes: disk.command_bytes.get(),
             events,
             leader_changes: metrics.raft.leader_changes.get(),
+            leases_expired: metrics.leases.expired.get(),
+            snapshots_sent: others(&|id| metrics.snapshots.sent.get(&To { To: id }).map(|it| it.get())),
+            snapshots_received: others(&|id| {
+                metrics.snapshots.received.get(&From { From: id }).map(|it| it.get())
+            }),
             cpu_seconds: cpu_seconds(),
         }
     }
@@ -310,6 +403,9 @@ impl StatusShared {
             keys: unsigned(member.live_keys()),
             revision: unsigned(member.store.revision()),
             compact_revision: unsigned(member.store.compact_revision()),
+            compacted_s: Some(member.metrics.disk.compaction_last.get())
+                .filter(|at| *at > 0)
+                .map(|at| unsigned(clock_ms() / 1000 - at)),
         }
     }
 
@@ -325,5 +421,57 @@ impl StatusShared {
             .to_owned(),
         });
         named.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_longer_than_it_is_kept_is_made_once_for_all_that_wait() {
+        let (place, made) = (Kept::<u32>::default(), std::cell::Cell::new(0));
+        let reader = || {
+            kept(&place, async {
+                made.set(made.get() + 1);
+                tokio::time::sleep(3 * KEPT).await;
+                made.get()
+            })
+        };
+        let read = join_all((0..1000).map(|_| reader())).await;
+        assert!(read.iter().all(|it| *it == 1), "{} made", made.get());
+        tokio::time::sleep(KEPT).await;
+        assert_eq!(reader().await, 2);
+    }
+
+    #[test]
+    fn a_member_speaks_for_itself_alone() {
+        let of = |json: &str| read(json.as_bytes(), 0x2a, 5000, 5010, "m1");
+        for garbage in ["", "\u{0}", "[]x", "{\"uptime_ms\":-1}", "{\"members\":7}", "{\"calls\":[{}]}"] {
+            assert!(of(garbage).is_none(), "{garbage}");
+        }
+        // An older version: no clock. A newer one: a field that is not known.
+        for other in ["{}", "{\"uptime_ms\":5,\"new\":[1]}"] {
+            let document = of(other).unwrap();
+            assert_eq!((document.clock_off_ms, document.health.findings.len()), (None, 0));
+        }
+        let hostile = r#"{"id":"1","now_ms":900000,"top":{"clients":[],"prefixes":[]},"clock_off_ms":1}"#;
+        let document = of(hostile).unwrap();
+        assert_eq!((document.id.as_str(), document.top.is_none()), ("2a", true));
+        assert_eq!((document.clock_off_ms, document.health.findings.len()), (Some(894_990), 1));
+        assert!(of(r#"{"now_ms":18446744073709551615}"#).unwrap().clock_off_ms.is_none());
+    }
+
+    #[test]
+    fn a_clock_is_off_by_what_the_way_and_the_second_do_not_explain() {
+        for (of, asked, answered, wanted) in [
+            (10_000, 10_000, 10_010, 0),
+            (9_001, 10_000, 10_010, 0),
+            (10_010, 10_000, 10_010, 0),
+            (12_010, 10_000, 10_010, 2000),
+            (7_000, 10_000, 10_010, -2000),
+        ] {
+            assert_eq!(clock_off_ms(of, asked, answered), wanted, "{of}");
+        }
     }
 }

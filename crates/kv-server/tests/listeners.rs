@@ -2,7 +2,7 @@
 
 use crate::common;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
@@ -231,6 +231,8 @@ async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
     }
 }
 
+const PAGES: [&str; 4] = ["", "status.json", "cluster.json", "history.json"];
+
 #[test]
 fn names_of_keys_and_clients_are_shown_only_if_that_was_asked_for() {
     let mut cluster = Cluster::new(1);
@@ -239,6 +241,63 @@ fn names_of_keys_and_clients_are_shown_only_if_that_was_asked_for() {
     cluster.start();
     assert!(figures(port)["top"].is_null());
     assert!(!ask(port, "GET /metrics").1.contains("kv_server_top"));
+}
+
+/// One real member of nine. Four peers take connections and are silent, four send what is no HTTP.
+#[test]
+fn the_page_is_answered_while_members_hang_or_send_garbage() {
+    let mut cluster = Cluster::new(9);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    for (at, member) in cluster.members.iter().enumerate().skip(1) {
+        let peer = TcpListener::bind(("127.0.0.1", member.peer_port)).unwrap();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for mut stream in peer.incoming().flatten() {
+                if at % 2 == 0 {
+                    let _gone = stream.write_all(&[0xff; 4096]);
+                } else {
+                    held.push(stream);
+                }
+            }
+        });
+    }
+    cluster.members[0].launch();
+    cluster.members[0].running().wait_for("\"msg\":\"serving metrics\"");
+    let others: serde_json::Value = serde_json::from_str(&ask(port, "GET /ui/cluster.json").1).unwrap();
+    let others = others.as_object().unwrap();
+    assert!(others.len() == 8 && others.values().all(serde_json::Value::is_null), "{others:?}");
+    let text = figures(port)["health"]["text"].as_str().unwrap().to_owned();
+    assert!(text.starts_with("No quorum: 1 of 9 voters answer, 5 are needed; silent: "), "{text}");
+    let silent = others.keys().next().unwrap();
+    for member in [silent.as_str(), "1", "", "zz", "..", "%00", "ffffffffffffffffff"] {
+        assert_eq!(ask(port, &format!("GET /ui/history.json?member={member}")).0, "404", "{member}");
+    }
+    assert!(ask(port, "GET /ui/").1.contains("No quorum"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_readers_of_the_page_keep_no_client_waiting() {
+    let mut cluster = Cluster::new(1);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.start();
+    let readers: Vec<_> = (0..20)
+        .map(|reader| {
+            std::thread::spawn(move || {
+                (0..50).filter(|_| ask(port, &format!("GET /ui/{}", PAGES[reader % 4])).0 == "200").count()
+            })
+        })
+        .collect();
+    for number in 0..20 {
+        cluster.members[0].put(&format!("k{number}"), "v").await;
+    }
+    let answered: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+    assert_eq!(answered, 1000);
+    let deadline = Instant::now() + PATIENCE;
+    while figures(port)["counters"]["puts"] != 20 {
+        assert!(Instant::now() < deadline, "the figures are older than a second");
+    }
 }
 
 /// Status of a request that names `host`.

@@ -23,23 +23,32 @@ use serde_json::Value;
 
 /// A key that would run, if it were taken for HTML.
 const HOSTILE: &str = "<img src=x onerror=console.log(1)>/<script>console.log(2)</script>/";
-const SIZES: [(&str, u32, u32); 2] = [("desktop", 1000, 1080), ("phone", 500, 1500)];
-const SCHEMES: [(&str, u8); 2] = [("light", 1), ("dark", 0)];
-const IMAGE_BYTES_MAX: usize = 150 << 10;
+const DESKTOP: (u32, u32) = (1000, 860);
+const SHORT: (u32, u32) = (1000, 520);
+const PHONE: (u32, u32) = (500, 1100);
+const LIGHT: u8 = 1;
+const DARK: u8 = 0;
+const IMAGE_BYTES_MAX: usize = 120 << 10;
+/// Rows of 5 s that a plot has in an image.
+const ROWS: usize = 6;
 
-/// Three members with names that are markup, and clients that use the first one until the end.
+/// Members, and clients that use the first one until the end. Some keys are markup.
 struct Loaded {
-    _cluster: Cluster,
+    cluster: Cluster,
     port: u16,
     is_over: Arc<AtomicBool>,
 }
 
 impl Loaded {
-    async fn started() -> Loaded {
-        let mut cluster = Cluster::new(3);
+    async fn started(members: usize, flags: &[String]) -> Loaded {
+        let mut cluster = Cluster::new(members);
         let port = testkit::port();
-        cluster.members[0].extra =
-            vec![format!("--listen-metrics-urls=http://127.0.0.1:{port}"), "--metrics-top=8".to_owned()];
+        cluster.members.iter_mut().for_each(|member| member.extra = flags.to_vec());
+        // A busy machine is no part of the picture.
+        let calm = "--warning-unary-request-duration=1m".to_owned();
+        cluster.members.iter_mut().for_each(|member| member.extra.push(calm.clone()));
+        let own = [format!("--listen-metrics-urls=http://127.0.0.1:{port}"), "--metrics-top=8".to_owned()];
+        cluster.members[0].extra.extend(own);
         cluster.start();
         let is_over = Arc::new(AtomicBool::new(false));
         for client in 0..4 {
@@ -51,10 +60,11 @@ impl Loaded {
                     // Unanswered while there is an election, for instance.
                     let _put = kv.put(common::put(&key, &"v".repeat(100))).await;
                     let _got = kv.range(common::get(&key)).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             });
         }
-        let loaded = Loaded { _cluster: cluster, port, is_over };
+        let loaded = Loaded { cluster, port, is_over };
         let deadline = Instant::now() + PATIENCE;
         while !http(port, "GET /ui/status.json").contains("onerror") {
             assert!(Instant::now() < deadline, "the keys are not among the largest prefixes");
@@ -181,7 +191,7 @@ const PROBE: &str = "
     width: document.documentElement.scrollWidth, window: innerWidth, wide: wide.map((e) => e.tagName),
     images: document.querySelectorAll('main img').length, scripts: document.querySelectorAll('main script').length,
     members: document.querySelectorAll('#members tr').length, value,
-    dashes: [...document.querySelectorAll('#members tr')].filter((it) => it.cells[4].textContent === '–').length,
+    dashes: [...document.querySelectorAll('#members tr')].filter((it) => it.cells[5].textContent === '–').length,
     health: document.getElementById('health').textContent,
     clients: document.querySelector('#clients th').textContent, prefixes: document.getElementById('prefixes').textContent,
     passes: axes && axes.passes.length,
@@ -199,11 +209,11 @@ fn probed(port: u16, size: (u32, u32), scheme: u8) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_a_cluster_under_load() {
-    let loaded = Loaded::started().await;
-    for (name, width, height) in SIZES {
-        for (scheme_name, scheme) in SCHEMES {
-            let probe = probed(loaded.port, (width, height), scheme);
-            let what = format!("{name}, {scheme_name}: {probe}");
+    let loaded = Loaded::started(3, &[]).await;
+    for size in [DESKTOP, PHONE] {
+        for scheme in [LIGHT, DARK] {
+            let probe = probed(loaded.port, size, scheme);
+            let what = format!("{size:?}, {scheme}: {probe}");
             assert!(probe["width"].as_u64() <= probe["window"].as_u64(), "{what}");
             assert_eq!((&probe["wide"], &probe["members"]), (&Value::Array(vec![]), &3.into()), "{what}");
             assert_eq!((&probe["images"], &probe["scripts"]), (&0.into(), &0.into()), "{what}");
@@ -220,31 +230,64 @@ async fn the_page_shows_a_cluster_under_load() {
         }
     }
     // Straight from the member, with its policy. A violation is a line on the console.
-    let seen = browse((1280, 1500), 1, &format!("http://127.0.0.1:{}/ui/", loaded.port));
+    let seen = browse((1280, 1500), LIGHT, &format!("http://127.0.0.1:{}/ui/", loaded.port));
     assert_eq!(seen.console, Vec::<String>::new());
-    screenshots(loaded.port);
+}
+
+/// Once the sentence has these words, and the plots some rows.
+fn once_it_says(words: &str) -> String {
+    format!(
+        "const wait = setInterval(() => {{
+           const says = document.getElementById('health').textContent.includes({words:?});
+           const path = document.querySelector('.plot > svg path');
+           if (!says || path.getAttribute('d').split('L').length < {ROWS}) return;
+           clearInterval(wait);
+           fetch('/done');
+         }}, 50);"
+    )
 }
 
 /// Into docs/images if they are asked for, else into the target directory.
-fn screenshots(port: u16) {
+fn screenshot(port: u16, name: &str, says: &str, size: (u32, u32), scheme: u8) {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images");
     let is_update = std::env::var_os("UPDATE_SCREENSHOTS").is_some();
     let folder = PathBuf::from(if is_update { docs } else { env!("CARGO_TARGET_TMPDIR") });
     std::fs::create_dir_all(&folder).unwrap();
-    for (name, width, height) in SIZES {
-        for (scheme_name, scheme) in SCHEMES {
-            let between = between(port, when_shown(""));
-            let profile = tempfile::tempdir().unwrap();
-            let shot = folder.join(format!("status-{name}-{scheme_name}.png"));
-            let output = chromium(profile.path(), (width, height), scheme)
-                .arg(format!("--screenshot={}", shot.display()))
-                .arg(format!("http://127.0.0.1:{between}/ui/"))
-                .output();
-            assert!(output.unwrap().status.success());
-            let png = std::fs::read(&shot).unwrap();
-            // The header of a PNG holds its width at byte 16.
-            assert_eq!(png[16..20], width.to_be_bytes());
-            assert!((20_000..IMAGE_BYTES_MAX).contains(&png.len()), "{name}: {} bytes", png.len());
-        }
+    let between = between(port, once_it_says(says));
+    let profile = tempfile::tempdir().unwrap();
+    let shot = folder.join(format!("status-{name}.png"));
+    let output = chromium(profile.path(), size, scheme)
+        .arg(format!("--screenshot={}", shot.display()))
+        .arg(format!("http://127.0.0.1:{between}/ui/"))
+        .output();
+    assert!(output.unwrap().status.success(), "{name}");
+    let health = http(port, "GET /ui/status.json");
+    assert!(health.contains(says), "{name}: {health}");
+    let png = std::fs::read(&shot).unwrap();
+    // The header of a PNG holds its width at byte 16.
+    assert_eq!(png[16..20], size.0.to_be_bytes());
+    assert!((20_000..IMAGE_BYTES_MAX).contains(&png.len()), "{name}: {} bytes", png.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_state_of_a_cluster_has_its_picture() {
+    let mut loaded = Loaded::started(3, &[]).await;
+    let port = loaded.port;
+    for (name, size, scheme) in
+        [("healthy", DESKTOP, LIGHT), ("dark", DESKTOP, DARK), ("phone", PHONE, LIGHT)]
+    {
+        screenshot(port, name, "All 3 members answer", size, scheme);
     }
+    loaded.cluster.members[2].kill();
+    screenshot(port, "member-down", "one more loss stops the cluster", SHORT, LIGHT);
+    loaded.cluster.members[1].kill();
+    screenshot(port, "no-quorum", "No quorum: 1 of 3 voters answer", SHORT, LIGHT);
+    drop(loaded);
+
+    let loaded = Loaded::started(5, &[]).await;
+    screenshot(loaded.port, "five-members", "All 5 members answer", SHORT, LIGHT);
+    drop(loaded);
+
+    let loaded = Loaded::started(3, &["--quota-backend-bytes=1048576".to_owned()]).await;
+    screenshot(loaded.port, "nospace", "Alarm NOSPACE", SHORT, LIGHT);
 }

@@ -1,5 +1,8 @@
 //! Is the cluster well, and if not, what is wrong? Sentences, made of the document of one member.
 
+use std::collections::BTreeMap;
+
+use crate::metrics::SlowCall;
 use crate::status::{Document, Finding, Health, MemberStatus, Severity};
 
 /// A member that lacks more entries than are kept for slow followers will need a snapshot.
@@ -13,6 +16,12 @@ pub const SYNC_US: u64 = 100_000;
 const SYNCS_SLOW: u64 = 3;
 const ELECTIONS_HOUR: u64 = 3;
 const WAITING: u64 = 16;
+/// Slow calls in a minute.
+const SLOW_CALLS: usize = 10;
+/// A client that sends so much of all requests of a member is named as the likely cause.
+const CLIENT_PERCENT: f64 = 60.0;
+/// Where etcd warns of it.
+const CLOCK_MS: u64 = 1000;
 
 /// All that is wrong, the gravest first, and the sentence about it.
 pub fn of(document: &Document) -> Health {
@@ -21,6 +30,7 @@ pub fn of(document: &Document) -> Health {
     alarms(document, &mut findings);
     space(document, &mut findings);
     pace(document, &mut findings);
+    slow_calls(document, &mut findings);
     certificates(document, &mut findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let severity = findings.first().map_or(Severity::Good, |finding| finding.severity);
@@ -147,6 +157,38 @@ fn pace(document: &Document, findings: &mut Vec<Finding>) {
     }
 }
 
+fn slow_calls(document: &Document, findings: &mut Vec<Finding>) {
+    let is_new = |call: &&SlowCall| document.now_ms.saturating_sub(call.at_ms) < 60_000;
+    let slow: Vec<&SlowCall> = document.slow_calls.iter().filter(is_new).collect();
+    if slow.len() < SLOW_CALLS {
+        return;
+    }
+    let mut stages: BTreeMap<&str, usize> = BTreeMap::new();
+    slow.iter().for_each(|call| *stages.entry(&call.stage).or_default() += 1);
+    let stage = stages.into_iter().max_by_key(|(_, count)| *count).map_or("other", |(stage, _)| stage);
+    let mut text =
+        format!("{} or more slow calls of {} in a minute, most in {stage}", slow.len(), document.name);
+    // Without its address: other members show this text as well.
+    let clients = document.top.iter().flat_map(|top| &top.clients);
+    let (most, all) = clients.fold((0.0, 0.0), |(most, all), it| (it.requests.max(most), it.requests + all));
+    if most * 100.0 > all * CLIENT_PERCENT {
+        let part = (most / all * 100.0).round();
+        text += &format!("; one client sends {part} % of the requests, see the top clients there");
+    }
+    let todo =
+        "See the slow calls of that member, its processor and disk, and who sends most (--metrics-top)";
+    findings.push(finding(Severity::Warn, text, todo, "Alert rules"));
+}
+
+/// Adds what is known only by comparison with the member that asks, to what the document says of itself.
+pub fn compare_clock(document: &mut Document, asked_by: &str) {
+    let Some(off) = document.clock_off_ms.filter(|off| off.unsigned_abs() > CLOCK_MS) else { return };
+    let (seconds, way) = (off.unsigned_abs().div_ceil(1000), if off > 0 { "ahead of" } else { "late by" });
+    let text = format!("The clock of {} is {seconds} s or more {way} that of {asked_by}", document.name);
+    let todo = "Let all machines follow the same time servers; certificates and tokens go by this clock";
+    document.health.findings.push(finding(Severity::Warn, text, todo, "Members"));
+}
+
 fn certificates(document: &Document, findings: &mut Vec<Finding>) {
     for certificate in document.certificates.iter().filter(|it| it.ends_s < CERTIFICATE_S) {
         let todo = "Replace its files; they are read again without a restart";
@@ -163,6 +205,7 @@ fn certificates(document: &Document, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
     use crate::status::{Alarm, CertificateEnd};
+    use crate::usage::{Rows, Top};
 
     /// Three members, seen by m1: `m1* m2 m3!`, where * leads and ! does not answer.
     fn document(members: &str) -> Document {
@@ -180,12 +223,37 @@ mod tests {
         Document { name: "m1".to_owned(), leader, members, ..Document::default() }
     }
 
+    #[test]
+    fn a_clock_that_is_far_off_is_found() {
+        for (off, wanted) in [
+            (None, None),
+            (Some(1000), None),
+            (Some(-900), None),
+            (Some(90_500), Some("The clock of m1 is 91 s or more ahead of that of m2")),
+            (Some(-3000), Some("The clock of m1 is 3 s or more late by that of m2")),
+        ] {
+            let mut document = Document { clock_off_ms: off, ..document("m1* m2") };
+            compare_clock(&mut document, "m2");
+            let found = document.health.findings.first().map(|it| it.text.as_str());
+            assert_eq!(found, wanted, "{off:?}");
+        }
+    }
+
+    /// 12 slow calls in the last minute and as many before, and clients with so many requests.
+    fn slow(document: &mut Document, requests: &[f64]) {
+        document.now_ms = 100_000;
+        let call = |at: u64| SlowCall { at_ms: at * 5000, stage: "read".to_owned(), ..SlowCall::default() };
+        document.slow_calls = (0..=20).rev().map(call).collect();
+        let client = |requests: &f64| Top { requests: *requests, ..Top::default() };
+        document.top = Some(Rows { clients: requests.iter().map(client).collect(), ..Rows::default() });
+    }
+
     type Change = fn(&mut Document);
 
     #[test]
     fn the_sentence_names_the_gravest_reason() {
         let none: Change = |_| {};
-        let cases: [(&str, Change, Severity, &str); 12] = [
+        let cases: [(&str, Change, Severity, &str); 14] = [
             ("m1* m2 m3", none, Severity::Good, "All 3 members answer, m1 leads"),
             ("m1*", none, Severity::Good, "The only member serves"),
             (
@@ -227,6 +295,19 @@ mod tests {
                 |it| (it.sync_slowest_us, it.syncs_slow) = (250_000, 3),
                 Severity::Warn,
                 "The disk of m1 is slow: syncs took up to 250 ms in the last minute",
+            ),
+            (
+                "m1* m2 m3",
+                |it| slow(it, &[3.0, 2.0]),
+                Severity::Warn,
+                "12 or more slow calls of m1 in a minute, most in read",
+            ),
+            (
+                "m1* m2 m3",
+                |it| slow(it, &[72.0, 3.0]),
+                Severity::Warn,
+                "12 or more slow calls of m1 in a minute, most in read; one client sends 96 % of the \
+                 requests, see the top clients there",
             ),
             ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lacks 6000 entries"),
             (

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! * A rate or a size of a coarse row is the mean of its fine rows, a time their largest, a count their sum.
-//! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 16 KiB, and one document.
+//! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 20 KiB, and one document.
 //!
 //! Knows no clock: who pushes decides when.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::status::Document;
 
@@ -21,6 +21,8 @@ const ROWS: usize = 120;
 const FINE_IN_COARSE: usize = 36;
 /// Coarse rows of an hour.
 const HOUR: usize = 20;
+/// A forecast reaches so many times as far as what was seen.
+const FORECAST: f64 = 12.0;
 /// Fine rows of a minute.
 const MINUTE: usize = 12;
 
@@ -33,7 +35,7 @@ enum Sum {
 }
 
 /// Names of the figures of a row; times are in microseconds.
-const FIGURES: [(&str, Sum); 16] = [
+const FIGURES: [(&str, Sum); 21] = [
     ("puts", Sum::Mean),
     ("ranges", Sum::Mean),
     ("events", Sum::Mean),
@@ -50,6 +52,11 @@ const FIGURES: [(&str, Sum); 16] = [
     ("memory", Sum::Mean),
     ("cpu", Sum::Mean),
     ("elections", Sum::Total),
+    ("round_trip", Sum::Largest),
+    ("lagging", Sum::Largest),
+    ("expired", Sum::Mean),
+    ("kept", Sum::Largest),
+    ("snapshots", Sum::Total),
 ];
 const SYNC: usize = 9;
 const STORE: usize = 12;
@@ -57,6 +64,13 @@ const ELECTIONS: usize = 15;
 
 /// NaN where nothing is known: a percentile of no calls.
 type Row = [f32; FIGURES.len()];
+
+#[derive(Serialize, Deserialize)]
+struct Span {
+    every_s: u64,
+    rows_max: usize,
+    figures: BTreeMap<String, Vec<Option<f32>>>,
+}
 
 #[derive(Debug, Default)]
 pub struct History {
@@ -131,7 +145,8 @@ impl History {
     }
 
     /// Seconds until the store has `quota` bytes, if it grows as in the time that is known, a minute at
-    /// least.
+    /// least. None of what is further away than the growth was watched for, some times over: 3 days after 6
+    /// hours.
     pub fn full_in_s(&self, quota: u64) -> Option<u64> {
         let coarse = self.coarse.len();
         let sizes: Vec<f64> = if coarse > 1 {
@@ -144,22 +159,37 @@ impl History {
         let seconds = every as f64 * (sizes.len() - 1) as f64;
         let left = quota as f64 - last;
         let is_known = quota > 0 && seconds >= 60.0 && last > first && left > 0.0;
-        is_known.then(|| (left / (last - first) * seconds) as u64)
+        let full = left / (last - first) * seconds;
+        (is_known && full <= seconds * FORECAST).then_some(full as u64)
     }
 
     /// Both spans, by figure. What is not known is null.
-    pub fn json(&self) -> Value {
-        let span = |rows: &VecDeque<Row>, every: u64| {
-            let figure = |at: usize| -> Value {
-                rows.iter().map(|row| json!(row[at].is_finite().then_some(row[at]))).collect()
-            };
-            let figures: serde_json::Map<String, Value> =
+    pub fn json(&self) -> impl Serialize + use<> {
+        let span = |rows: &VecDeque<Row>, every_s: u64| {
+            let figure =
+                |at: usize| rows.iter().map(|row| Some(row[at]).filter(|it| it.is_finite())).collect();
+            let figures =
                 FIGURES.iter().enumerate().map(|(at, (name, _))| ((*name).to_owned(), figure(at))).collect();
-            json!({ "every_s": every, "rows_max": ROWS, "figures": figures })
+            Span { every_s, rows_max: ROWS, figures }
         };
         let coarse = span(&self.coarse, EVERY_S * FINE_IN_COARSE as u64);
-        json!({ "fine": span(&self.fine, EVERY_S), "coarse": coarse })
+        BTreeMap::from([("fine", span(&self.fine, EVERY_S)), ("coarse", coarse)])
     }
+}
+
+/// Whether these bytes are what [`History::json`] makes: a member of an older version answers otherwise.
+pub fn is_one(json: &[u8]) -> bool {
+    let spans: BTreeMap<String, Span> = serde_json::from_slice(json).unwrap_or_default();
+    let is_fit = |name: &str| {
+        spans.get(name).is_some_and(|span| {
+            span.rows_max == ROWS && span.figures.values().all(|figure| figure.len() <= ROWS)
+        })
+    };
+    spans.len() == 2 && is_fit("fine") && is_fit("coarse")
+}
+
+fn snapshots(document: &Document) -> u64 {
+    document.counters.snapshots_sent + document.counters.snapshots_received
 }
 
 fn row(before: &Document, now: &Document, sync_us: u64) -> Row {
@@ -168,6 +198,7 @@ fn row(before: &Document, now: &Document, sync_us: u64) -> Row {
     let writes = calls(before, now, &["KV/Put", "KV/DeleteRange", "KV/Txn"]);
     let reads = calls(before, now, &["KV/Range"]);
     let lag = now.members.iter().filter_map(|member| member.lag).max();
+    let trip = now.members.iter().filter_map(|member| member.round_trip_us).max();
     let queues = &now.queues;
     [
         rate(|it| it.counters.puts),
@@ -186,6 +217,11 @@ fn row(before: &Document, now: &Document, sync_us: u64) -> Row {
         now.space.resident_bytes as f32,
         ((now.counters.cpu_seconds - before.counters.cpu_seconds) / seconds) as f32,
         now.counters.leader_changes.saturating_sub(before.counters.leader_changes) as f32,
+        trip.map_or(f32::NAN, |trip| trip as f32),
+        now.watch.lagging as f32,
+        rate(|it| it.counters.leases_expired),
+        now.space.revision.saturating_sub(now.space.compact_revision) as f32,
+        snapshots(now).saturating_sub(snapshots(before)) as f32,
     ]
 }
 
@@ -204,6 +240,8 @@ fn summed(rows: &[&Row], at: usize) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::metrics::CallCounts;
 
@@ -225,7 +263,9 @@ mod tests {
         for step in 0..=5000 {
             history.push(document(step), if step == 4900 { 7000 } else { 100 });
         }
-        let json = history.json();
+        let json = serde_json::to_vec(&history.json()).unwrap();
+        assert!(is_one(&json) && !is_one(b"{}") && !is_one(br#"{"uptime_ms":1}"#));
+        let json: Value = serde_json::from_slice(&json).unwrap();
         for span in ["fine", "coarse"] {
             let of = |figure: &str| json[span]["figures"][figure].as_array().unwrap().clone();
             assert_eq!(of("puts").len(), ROWS, "{span}");
@@ -250,6 +290,7 @@ mod tests {
         let seconds = history.full_in_s(1200 << 20).unwrap();
         assert!((5000..5200).contains(&seconds), "{seconds}");
         assert_eq!(history.full_in_s(1 << 20), None, "it is full");
+        assert_eq!(history.full_in_s(1 << 40), None, "too far away to be known");
         assert_eq!(history.full_in_s(0), None, "there is no quota");
     }
 }

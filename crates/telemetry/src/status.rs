@@ -10,6 +10,11 @@ use crate::usage::Rows;
 pub struct Document {
     /// Milliseconds since the start of the process.
     pub uptime_ms: u64,
+    /// Milliseconds since the epoch, by the clock of the member.
+    pub now_ms: u64,
+    /// How far that clock is from the one of the member that asked, at the least; negative if it is slow.
+    /// None where this is not known.
+    pub clock_off_ms: Option<i64>,
     pub version: String,
     pub etcd_version: String,
     pub name: String,
@@ -94,6 +99,8 @@ pub struct MemberStatus {
     pub linked_s: Option<u64>,
     /// How long this member has had no link to it.
     pub down_s: Option<u64>,
+    /// Of the last probe of the link.
+    pub round_trip_us: Option<u64>,
     /// Entries of the leader's log that it has not acknowledged. Of others, only the leader knows.
     pub lag: Option<u64>,
 }
@@ -124,6 +131,10 @@ pub struct Counters {
     pub command_bytes: u64,
     pub events: u64,
     pub leader_changes: u64,
+    /// By this member, while it led.
+    pub leases_expired: u64,
+    pub snapshots_sent: u64,
+    pub snapshots_received: u64,
     pub cpu_seconds: f64,
 }
 
@@ -138,6 +149,8 @@ pub struct Space {
     pub keys: u64,
     pub revision: u64,
     pub compact_revision: u64,
+    /// Since the last compaction was finished. None if there was none since the start.
+    pub compacted_s: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use base64::Engine;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use http::header::{
 use http::{HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
-use super::handler::{Http, response};
+use super::handler::{Http, not_found, response};
 
 const PAGE: &str = include_str!("ui/page.html");
 /// What the page says to do leads to its headings.
@@ -74,7 +74,7 @@ pub(super) async fn figures(State(http): State<Http>) -> Response {
 }
 
 fn json(json: Bytes) -> Response {
-    let json = String::from_utf8(json.into()).expect("JSON is UTF-8");
+    let Ok(json) = String::from_utf8(json.into()) else { return guarded(not_found()) };
     guarded(response(StatusCode::OK, "application/json", json))
 }
 
@@ -82,8 +82,18 @@ pub(super) async fn others(State(http): State<Http>) -> Response {
     json(http.status.of_others().await)
 }
 
-pub(super) async fn history(State(http): State<Http>) -> Response {
-    guarded(response(StatusCode::OK, "application/json", http.status.history()))
+/// Of this member, or of the one that the query names by its id.
+pub(super) async fn history(State(http): State<Http>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let member = match query.strip_prefix("member=") {
+        None => Some(http.status.own_id()),
+        Some(id) => u64::from_str_radix(id, 16).ok(),
+    };
+    let Some(member) = member else { return guarded(not_found()) };
+    match http.status.history(member).await {
+        Some(history) => json(history),
+        None => guarded(not_found()),
+    }
 }
 
 pub(super) async fn troubleshoot() -> Response {

@@ -44,8 +44,8 @@ pub(crate) use raising::start as start_raising_level;
 pub(crate) use received_snapshot::StagingPlace;
 pub(crate) use received_snapshot::{ReceiveError, ReceivePlace, StagingDirectory};
 pub(crate) use roster::{
-    AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, FiguresSource,
-    ProgressAnswer,
+    AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Figures,
+    FiguresSource, ProgressAnswer,
 };
 pub(crate) use roster::{Reach, Roster, Standing, entries};
 #[cfg(test)]

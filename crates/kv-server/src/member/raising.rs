@@ -128,7 +128,8 @@ mod tests {
     use mvcc::{LogIndex, RecountSpan};
 
     use super::super::roster::{
-        AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, FiguresSource, ProgressAnswer,
+        AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Figures, FiguresSource,
+        ProgressAnswer,
     };
     use super::*;
 
@@ -171,7 +172,7 @@ mod tests {
             unreachable!("a look asks for levels")
         }
 
-        fn ask_figures(&self, _: u64) -> AskedFigures<'_> {
+        fn ask_figures(&self, _: u64, _: Figures) -> AskedFigures<'_> {
             unreachable!("a look asks for levels")
         }
 

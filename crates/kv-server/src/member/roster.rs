@@ -66,7 +66,15 @@ pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<RecountAnswer, St
 pub type AskedFigures<'a> = Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>>;
 
 /// Where the figures of this member come from, for the others.
-pub type FiguresSource = Box<dyn Fn() -> AskedFigures<'static> + Send + Sync>;
+pub type FiguresSource = Box<dyn Fn(Figures) -> AskedFigures<'static> + Send + Sync>;
+
+/// Which figures of a member are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figures {
+    Now,
+    /// Of the last hours.
+    History,
+}
 
 /// What is known of the ways to other members.
 pub trait Reach: Send + Sync {
@@ -85,7 +93,7 @@ pub trait Reach: Send + Sync {
     /// A member's hash of its history up to a revision.
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_>;
     /// A member's figures, for the status page.
-    fn ask_figures(&self, member: u64) -> AskedFigures<'_>;
+    fn ask_figures(&self, member: u64, figures: Figures) -> AskedFigures<'_>;
     /// Others are answered from now on when they ask for the figures of this member.
     fn serve_figures(&self, source: FiguresSource);
 }

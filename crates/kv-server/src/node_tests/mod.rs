@@ -3,6 +3,7 @@
 mod allocations; // of hot calls
 mod at_once; // calls that are answered while their request is looked at
 mod idle; // memory of connections without calls
+mod page_cost; // processor time and memory of the status page
 mod unnamed; // calls without a token
 
 use std::collections::VecDeque;

@@ -191,7 +191,9 @@ impl Link {
             } else {
                 self.route.addresses.send_if_modified(|addresses| addresses.note_answer(url));
                 self.active_since.lock().get_or_insert_with(Instant::now);
-                seconds.observe(began.elapsed().as_secs_f64());
+                let took = began.elapsed();
+                seconds.observe(took.as_secs_f64());
+                self.context.metrics.round_trips.lock().insert(self.route.to, took);
                 if self.said.take().is_some() {
                     tracing::info!(peer = format!("{:x}", self.route.to), "peer became active");
                 }

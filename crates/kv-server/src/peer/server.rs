@@ -28,7 +28,7 @@ use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::inbox::Inbox;
 use super::questions::{hashes, leases};
 use super::transport::Peers;
-use crate::member::{Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};
+use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};
 use process::log::causes;
 use telemetry::metrics::{From, UnderWay};
 
@@ -426,8 +426,9 @@ impl Peer for PeerServer {
     }
 
     async fn figures(&self, request: Request<FiguresRequest>) -> Result<Response<FiguresResponse>, Status> {
-        self.greet_member(request.into_inner().hello)?;
-        let document = self.peers.figures().await;
+        let FiguresRequest { hello, history } = request.into_inner();
+        self.greet_member(hello)?;
+        let document = self.peers.figures(if history { Figures::History } else { Figures::Now }).await;
         let document = document.ok_or_else(|| Status::unavailable("figures are not served yet"))?;
         Ok(Response::new(FiguresResponse { document }))
     }

@@ -23,7 +23,7 @@ use super::questions::{self, hashes};
 use super::queue::{LaneQueue, PushResult};
 use super::sending::Senders;
 use crate::member::{
-    AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Checkpoints,
+    AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Checkpoints, Figures,
     FiguresSource, ProgressAnswer,
 };
 use crate::member::{Reach, Standing};
@@ -298,8 +298,8 @@ impl Peers {
     }
 
     /// The figures of this member, as JSON.
-    pub(super) async fn figures(&self) -> Option<Bytes> {
-        self.figures.get()?().await
+    pub(super) async fn figures(&self, figures: Figures) -> Option<Bytes> {
+        self.figures.get()?(figures).await
     }
 
     pub fn context(&self) -> &Context {
@@ -348,9 +348,9 @@ impl Reach for Peers {
         Box::pin(async move { hashes::ask(&self.context.dialer, &urls, hello, at).await })
     }
 
-    fn ask_figures(&self, member: u64) -> AskedFigures<'_> {
+    fn ask_figures(&self, member: u64, figures: Figures) -> AskedFigures<'_> {
         let (urls, hello) = (self.urls(member), self.context.hello(member));
-        Box::pin(async move { questions::ask_figures(&self.context.dialer, &urls, hello).await })
+        Box::pin(async move { questions::ask_figures(&self.context.dialer, &urls, hello, figures).await })
     }
 
     fn serve_figures(&self, source: FiguresSource) {

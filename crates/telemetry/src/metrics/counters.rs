@@ -1,7 +1,10 @@
 //! What is counted as it happens, and the metrics of keys, Raft, peers and health checks.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,6 +32,8 @@ pub struct Metrics {
     pub traces: Traces,
     /// The slowest sync of the log since this was last read, in microseconds.
     pub sync_slowest_us: AtomicU64,
+    /// The last round trip to each member that was linked.
+    pub round_trips: Mutex<HashMap<u64, Duration>>,
 }
 
 impl Metrics {

@@ -100,7 +100,7 @@ pub struct SampledCall {
 }
 
 /// One client or prefix, each figure in a second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
     pub name: String,
     pub requests: f64,

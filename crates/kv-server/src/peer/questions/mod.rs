@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tonic::{Response, Status};
 
 use super::link::{ASK_WITHIN, PeerConnection, dial};
+use crate::member::Figures;
 use process::log::causes;
 use transport::tls::Dialer;
 
@@ -34,9 +35,15 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
 }
 
 /// The figures of a member that listens at `urls`. None of one that does not answer, or knows no figures.
-pub(super) async fn ask_figures(dialer: &Dialer, urls: &[String], hello: Hello) -> Option<Bytes> {
+pub(super) async fn ask_figures(
+    dialer: &Dialer,
+    urls: &[String],
+    hello: Hello,
+    figures: Figures,
+) -> Option<Bytes> {
+    let history = figures == Figures::History;
     let call = |mut client: PeerConnection| {
-        let request = FiguresRequest { hello: Some(hello.clone()) };
+        let request = FiguresRequest { hello: Some(hello.clone()), history };
         async move { client.figures(request).await }
     };
     ask_in_turn(dialer, urls, ASK_WITHIN, call).await.ok().map(|answer| answer.document)
