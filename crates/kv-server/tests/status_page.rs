@@ -191,7 +191,8 @@ const PROBE: &str = "
     width: document.documentElement.scrollWidth, window: innerWidth, wide: wide.map((e) => e.tagName),
     images: document.querySelectorAll('main img').length, scripts: document.querySelectorAll('main script').length,
     members: document.querySelectorAll('#members tr').length, value,
-    dashes: [...document.querySelectorAll('#members tr')].filter((it) => it.cells[5].textContent === '–').length,
+    dashes: [...document.querySelectorAll('#members tr')]
+      .filter((it) => it.cells[5].textContent === '–').length,
     health: document.getElementById('health').textContent,
     clients: document.querySelector('#clients th').textContent, prefixes: document.getElementById('prefixes').textContent,
     passes: axes && axes.passes.length,
