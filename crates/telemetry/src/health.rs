@@ -250,82 +250,75 @@ mod tests {
 
     type Change = fn(&mut Document);
 
+    const SENTENCES: [(&str, Change, Severity, &str); 14] = [
+        ("m1* m2 m3", |_| {}, Severity::Good, "All 3 members answer, m1 leads"),
+        ("m1*", |_| {}, Severity::Good, "The only member serves"),
+        (
+            "m1* m2 m3!",
+            |_| {},
+            Severity::Warn,
+            "m3 (for 3 min) does not answer; one more loss stops the cluster",
+        ),
+        (
+            "m1 m2! m3!",
+            |_| {},
+            Severity::Bad,
+            "No quorum: 1 of 3 voters answer, 2 are needed; silent: m2 (for 3 min), m3 (for 3 min)",
+        ),
+        ("m1 m2 m3", |_| {}, Severity::Bad, "No leader is known: an election is under way"),
+        (
+            "m1* m2 m3!",
+            |it| it.alarms = vec![Alarm { member: "m2".to_owned(), alarm: "NOSPACE".to_owned() }],
+            Severity::Bad,
+            "Alarm NOSPACE of m2; 1 more below",
+        ),
+        (
+            "m1* m2 m3",
+            |it| (it.space.store_bytes, it.space.quota_bytes) = (85, 100),
+            Severity::Warn,
+            "85 % of the quota is in use",
+        ),
+        (
+            "m1* m2 m3",
+            |it| {
+                (it.space.store_bytes, it.space.quota_bytes) = (10, 100);
+                it.quota_full_s = Some(7300);
+            },
+            Severity::Warn,
+            "10 % of the quota is in use, full in 2 h",
+        ),
+        (
+            "m1* m2 m3",
+            |it| (it.sync_slowest_us, it.syncs_slow) = (250_000, 3),
+            Severity::Warn,
+            "The disk of m1 is slow: syncs took up to 250 ms in the last minute",
+        ),
+        (
+            "m1* m2 m3",
+            |it| slow(it, &[3.0, 2.0]),
+            Severity::Warn,
+            "12 or more slow calls of m1 in a minute, most in read",
+        ),
+        (
+            "m1* m2 m3",
+            |it| slow(it, &[72.0, 3.0]),
+            Severity::Warn,
+            "12 or more slow calls of m1 in a minute, most in read; one client sends 96 % of the \
+             requests, see the top clients there",
+        ),
+        ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lacks 6000 entries"),
+        ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 changes of the leader in the last hour"),
+        (
+            "m1* m2 m3",
+            |it| it.certificates = vec![CertificateEnd { port: "clients".to_owned(), ends_s: 9 * 86_400 }],
+            Severity::Warn,
+            "The certificate of the port of clients expires in 9 d",
+        ),
+    ];
+
     #[test]
     fn the_sentence_names_the_gravest_reason() {
-        let none: Change = |_| {};
-        let cases: [(&str, Change, Severity, &str); 14] = [
-            ("m1* m2 m3", none, Severity::Good, "All 3 members answer, m1 leads"),
-            ("m1*", none, Severity::Good, "The only member serves"),
-            (
-                "m1* m2 m3!",
-                none,
-                Severity::Warn,
-                "m3 (for 3 min) does not answer; one more loss stops the cluster",
-            ),
-            (
-                "m1 m2! m3!",
-                none,
-                Severity::Bad,
-                "No quorum: 1 of 3 voters answer, 2 are needed; silent: m2 (for 3 min), m3 (for 3 min)",
-            ),
-            ("m1 m2 m3", none, Severity::Bad, "No leader is known: an election is under way"),
-            (
-                "m1* m2 m3!",
-                |it| it.alarms = vec![Alarm { member: "m2".to_owned(), alarm: "NOSPACE".to_owned() }],
-                Severity::Bad,
-                "Alarm NOSPACE of m2; 1 more below",
-            ),
-            (
-                "m1* m2 m3",
-                |it| (it.space.store_bytes, it.space.quota_bytes) = (85, 100),
-                Severity::Warn,
-                "85 % of the quota is in use",
-            ),
-            (
-                "m1* m2 m3",
-                |it| {
-                    (it.space.store_bytes, it.space.quota_bytes) = (10, 100);
-                    it.quota_full_s = Some(7300);
-                },
-                Severity::Warn,
-                "10 % of the quota is in use, full in 2 h",
-            ),
-            (
-                "m1* m2 m3",
-                |it| (it.sync_slowest_us, it.syncs_slow) = (250_000, 3),
-                Severity::Warn,
-                "The disk of m1 is slow: syncs took up to 250 ms in the last minute",
-            ),
-            (
-                "m1* m2 m3",
-                |it| slow(it, &[3.0, 2.0]),
-                Severity::Warn,
-                "12 or more slow calls of m1 in a minute, most in read",
-            ),
-            (
-                "m1* m2 m3",
-                |it| slow(it, &[72.0, 3.0]),
-                Severity::Warn,
-                "12 or more slow calls of m1 in a minute, most in read; one client sends 96 % of the \
-                 requests, see the top clients there",
-            ),
-            ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lacks 6000 entries"),
-            (
-                "m1* m2 m3",
-                |it| it.elections_hour = 4,
-                Severity::Warn,
-                "4 changes of the leader in the last hour",
-            ),
-            (
-                "m1* m2 m3",
-                |it| {
-                    it.certificates = vec![CertificateEnd { port: "clients".to_owned(), ends_s: 9 * 86_400 }]
-                },
-                Severity::Warn,
-                "The certificate of the port of clients expires in 9 d",
-            ),
-        ];
-        for (members, change, severity, text) in cases {
+        for (members, change, severity, text) in SENTENCES {
             let mut document = document(members);
             change(&mut document);
             let health = of(&document);
