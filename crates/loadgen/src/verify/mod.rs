@@ -9,18 +9,6 @@
 //!
 //! All keys are below a prefix that is new in each run, and are deleted at the end.
 
-pub mod operation; // requests, outcomes, changes
-
-mod hashes; // of the key space
-mod history; // what watchers have shown
-mod holders; // of locks and elections
-mod leases; // when their keys are deleted
-mod members; // their lists
-
-pub mod verdict; // what a check takes, and what it says
-
-pub mod checker; // operations and events against each other
-
 pub mod timeline; // rates, latencies, leaders
 
 mod actors; // use the cluster
@@ -37,8 +25,8 @@ use actors::names::KeyNames;
 use actors::polls;
 use api::etcdserverpb::DeleteRangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
-use checker::Checker;
-use operation::CallOutcome;
+use checker::operation::CallOutcome;
+use checker::{CheckCounts, Checker, Input, Violation};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -48,7 +36,6 @@ use std::time::{Duration, Instant};
 use timeline::{Leader, OperationEnd, Timeline, TimelineRecorder};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use verdict::{CheckCounts, Input, Violation};
 
 /// What the checker has not read yet: beyond this, clients and watchers wait for it.
 const MESSAGES_MAX: usize = 1 << 14;
@@ -146,7 +133,7 @@ pub async fn run(
     verification.close();
     clean_up(&channels, &verification.shared.names).await;
     let Verification { checker, recorder, shared, violation, failed, .. } = verification;
-    let behind = checker.behind(target);
+    let behind = checker.late_watchers(target);
     Ok(VerifyReport {
         seconds: shared.start.elapsed().as_secs_f64(),
         checked: checker.checked,
@@ -256,7 +243,9 @@ impl Verification {
     /// Waits until every watcher has received everything up to a revision.
     async fn drain(&mut self, target: i64) {
         let deadline = Instant::now() + DRAIN;
-        while !self.is_over() && (self.checker.waiting_len() > 0 || !self.checker.behind(target).is_empty()) {
+        while !self.is_over()
+            && (self.checker.waiting_len() > 0 || !self.checker.late_watchers(target).is_empty())
+        {
             match tokio::time::timeout_at(deadline.into(), self.received.recv()).await {
                 Ok(Some(message)) => self.take(message),
                 Ok(None) | Err(_) => return,

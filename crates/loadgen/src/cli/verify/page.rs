@@ -238,8 +238,8 @@ fn name(text: &str) -> TableCell {
 mod tests {
     use super::*;
     use crate::verify::timeline::{Leader, TimeWindow};
-    use crate::verify::verdict::{CheckCounts, Violation};
     use bench_report::render::{html, markdown};
+    use checker::{CheckCounts, Violation};
 
     fn document() -> VerifyDocument {
         let mut document =

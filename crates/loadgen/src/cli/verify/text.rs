@@ -1,7 +1,7 @@
 //! The result of `verify` as text.
 
 use super::document::VerifyDocument;
-use crate::verify::verdict::CheckCounts;
+use checker::CheckCounts;
 
 /// What was checked so far.
 pub fn brief(checked: &CheckCounts) -> String {
@@ -57,7 +57,7 @@ pub fn text(document: &VerifyDocument) -> String {
 mod tests {
     use super::*;
     use crate::verify::VerifyReport;
-    use crate::verify::verdict::Violation;
+    use checker::Violation;
 
     #[test]
     fn only_a_run_that_was_checked_whole_is_clean() {

@@ -5,8 +5,6 @@ use super::messages::{CheckerMessage, Messages};
 use super::names::{KeyNames, value};
 use crate::client::admin::Channel;
 use crate::run::schedule::Schedule;
-use crate::verify::operation::{CallOutcome, ClientOperation, KeyRecord, Request, Revision, Write};
-use crate::verify::verdict::Input;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::request_op::Request as Op;
@@ -14,6 +12,8 @@ use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest,
 };
+use checker::Input;
+use checker::operation::{CallOutcome, ClientOperation, KeyRecord, Request, Revision, Write};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;

@@ -7,11 +7,11 @@
 use super::messages::{CheckerMessage, Messages};
 use super::names::KeyNames;
 use crate::client::admin::Channel;
-use crate::verify::operation::Revision;
-use crate::verify::verdict::Input;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
+use checker::Input;
+use checker::operation::Revision;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;

@@ -3,8 +3,6 @@
 
 use super::client::ClientShared;
 use crate::client::admin::Channel;
-use crate::verify::holders::{Hold, HolderInput};
-use crate::verify::verdict::Input;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -15,6 +13,8 @@ use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ResignRequest
 use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use bytes::Bytes;
+use checker::Input;
+use checker::holders::{Hold, HolderInput};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;

@@ -4,9 +4,6 @@
 
 use super::client::{ClientShared, call, op, put, revision};
 use crate::client::admin::Channel;
-use crate::verify::leases::{LeaseGrant, LeaseInput};
-use crate::verify::operation::{CallOutcome, LEASED, Request, Write};
-use crate::verify::verdict::Input;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;
@@ -14,6 +11,9 @@ use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest,
     TxnRequest,
 };
+use checker::Input;
+use checker::leases::{LeaseGrant, LeaseInput};
+use checker::operation::{CallOutcome, LEASED, Request, Write};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! What clients, watchers and polls send to the checker.
 
-use crate::verify::verdict::Input;
+use checker::Input;
 use std::time::Duration;
 use tokio::sync::mpsc;
 

@@ -1,9 +1,9 @@
 //! Keys and values of a run as bytes, and back.
 
-use crate::verify::operation::{KeyChange, KeyName, KeyRecord, LEASED};
 use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
+use checker::operation::{KeyChange, KeyName, KeyRecord, LEASED};
 
 /// A key or value that no client of the run has written.
 const FOREIGN_KEY: u32 = u32::MAX;

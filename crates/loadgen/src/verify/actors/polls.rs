@@ -5,10 +5,6 @@ use super::client::{ClientShared, OLD_MAX};
 use super::messages::{CheckerMessage, LeaderSeen};
 use super::names::KeyNames;
 use crate::client::admin::Channel;
-use crate::verify::hashes::Hash;
-use crate::verify::members::MemberIds;
-use crate::verify::operation::{KeyChange, Revision};
-use crate::verify::verdict::{Input, Replay};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -18,6 +14,10 @@ use api::etcdserverpb::{
     CompactionRequest, HashKvRequest, MemberListRequest, StatusRequest, StatusResponse, WatchCreateRequest,
     WatchProgressRequest, WatchRequest,
 };
+use checker::hashes::Hash;
+use checker::members::MemberIds;
+use checker::operation::{KeyChange, Revision};
+use checker::{Input, Replay};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;

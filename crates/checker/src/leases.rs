@@ -9,7 +9,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::operation::KeyChange;
+use crate::operation::KeyChange;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;

@@ -5,8 +5,8 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::leases::BrokenRule;
-use super::operation::Revision;
+use crate::leases::BrokenRule;
+use crate::operation::Revision;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::operation::Revision;
+use crate::operation::Revision;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //!
 //! Must not depend on operations or watchers.
 
-use super::operation::{KeyChange, KeyRecord, Revision};
+use crate::operation::{KeyChange, KeyRecord, Revision};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Included};
 

@@ -1,5 +1,5 @@
-use super::super::leases::LeaseInput;
 use super::*;
+use crate::leases::LeaseInput;
 use std::borrow::Cow;
 
 const START: Revision = 10;
@@ -38,7 +38,7 @@ fn changed(record: KeyRecord) -> KeyChange {
     KeyChange { revision: record.modified, key: record.key, record: Some(record) }
 }
 
-use super::super::operation::Write;
+use crate::operation::Write;
 
 /// Two watchers and every kind of operation, without a contradiction. Numbers are places in the list.
 fn healthy() -> Vec<Input> {
@@ -108,7 +108,7 @@ fn a_healthy_cluster_passes_and_everything_is_compared() {
         ..CheckCounts::default()
     };
     assert_eq!(checker.checked, expected);
-    assert_eq!((checker.waiting_len(), checker.unresolved_len(), checker.behind(20)), (0, 0, vec![]));
+    assert_eq!((checker.waiting_len(), checker.unresolved_len(), checker.late_watchers(20)), (0, 0, vec![]));
     assert!(checker.unexplained.is_empty() && checker.in_flight.is_empty());
     assert_eq!(checker.waiting_size(), 0);
 }
@@ -263,7 +263,7 @@ fn every_planted_lie_is_found() {
 
 #[test]
 fn leases_that_end_early_and_hashes_that_differ_are_found() {
-    use super::super::leases::LeaseGrant;
+    use crate::leases::LeaseGrant;
     let kept = LeaseGrant { member: 0, sent: Duration::ZERO, ttl: Duration::from_secs(2) };
     let leased = record(7, 100, 11, 11, 1);
     let gone = [KeyChange { revision: 12, key: 7, record: None }];

@@ -5,7 +5,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::leases::BrokenRule;
+use crate::leases::BrokenRule;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;

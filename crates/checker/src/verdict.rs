@@ -1,16 +1,16 @@
 //! What a check takes, and what it says.
 
-use super::hashes::Hash;
-use super::holders::HolderInput;
-use super::leases::{BrokenRule, LeaseInput};
-use super::members::MemberIds;
-use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyRecord, Revision};
+use crate::hashes::Hash;
+use crate::holders::HolderInput;
+use crate::leases::{BrokenRule, LeaseInput};
+use crate::members::MemberIds;
+use crate::operation::{CallOutcome, ClientOperation, KeyChange, KeyRecord, Revision};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// What happens, in the order of the head of `checker`.
+/// What happens, in the order of the head of `rules`.
 #[derive(Clone, Debug)]
 pub enum Input {
     Began(ClientOperation),
@@ -94,13 +94,13 @@ pub struct CheckCounts {
 }
 
 /// `Ok`: no contradiction so far.
-pub(super) type CheckResult = Result<(), Box<Violation>>;
+pub(crate) type CheckResult = Result<(), Box<Violation>>;
 
-pub(super) fn violation(rule: &'static str, evidence: Vec<String>) -> CheckResult {
+pub(crate) fn violation(rule: &'static str, evidence: Vec<String>) -> CheckResult {
     Err(Box::new(Violation { rule: rule.into(), evidence }))
 }
 
-pub(super) fn broken_rule((rule, evidence): BrokenRule) -> CheckResult {
+pub(crate) fn broken_rule((rule, evidence): BrokenRule) -> CheckResult {
     violation(rule, evidence)
 }
 

@@ -28,13 +28,13 @@
 //!
 //! Must not depend on connections or clocks.
 
-use super::hashes::{Hash, Hashes};
-use super::history::History;
-use super::holders::Holders;
-use super::leases::LeaseRecords;
-use super::members::MemberLists;
-use super::operation::{CallOutcome, ClientOperation, KeyChange, KeyName, KeyRecord, Request, Revision};
-use super::verdict::{CheckCounts, CheckResult, Input, Replay, broken_rule, violation};
+use crate::hashes::{Hash, Hashes};
+use crate::history::History;
+use crate::holders::Holders;
+use crate::leases::LeaseRecords;
+use crate::members::MemberLists;
+use crate::operation::{CallOutcome, ClientOperation, KeyChange, KeyName, KeyRecord, Request, Revision};
+use crate::verdict::{CheckCounts, CheckResult, Input, Replay, broken_rule, violation};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl Checker {
     }
 
     /// Watchers that have not received everything up to a revision.
-    pub fn behind(&self, revision: Revision) -> Vec<usize> {
+    pub fn late_watchers(&self, revision: Revision) -> Vec<usize> {
         (0..self.watchers.len()).filter(|&watcher| self.watchers[watcher] < revision).collect()
     }
 
@@ -629,5 +629,4 @@ impl fmt::Display for NewestRevision {
 }
 
 #[cfg(test)]
-#[path = "checker_tests.rs"]
 mod tests;

@@ -1,0 +1,19 @@
+//! Checks a history of a cluster, as its clients saw it, against etcd's guarantees.
+//!
+//! Everything comes as [`Input`] and in one order; [`Checker::take`] names the first contradiction. Knows no
+//! connections, clocks or threads, so each rule has a table of short histories as its test.
+
+pub mod operation; // requests, outcomes, changes
+
+pub mod hashes; // of the key space
+mod history; // what watchers have shown
+pub mod holders; // of locks and elections
+pub mod leases; // when their keys are deleted
+pub mod members; // their lists
+
+mod verdict; // what a check takes, and what it says
+
+mod rules; // operations and events against each other
+
+pub use rules::Checker;
+pub use verdict::{CheckCounts, Input, Replay, Violation};
