@@ -89,7 +89,7 @@ const ROUNDING: Duration = Duration::from_secs(1);
 const EARLY: &str = "the keys of a lease were deleted before its time was over";
 
 impl LeaseRecords {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.states.len()
     }
 
@@ -267,13 +267,13 @@ mod tests {
         assert_eq!(delete(&mut leases, &[1, 2], 3100), None);
         assert_eq!((leases.ended.expired, leases.ended.latest), (1, Duration::from_millis(102)));
         leases.take(ID, LeaseInput::Left).unwrap();
-        assert_eq!((leases.len(), leases.hold(1)), (0, false));
+        assert_eq!((leases.count(), leases.hold(1)), (0, false));
 
         let mut leases = granted();
         leases.take(ID, LeaseInput::Revoking).unwrap();
         leases.take(ID, LeaseInput::Left).unwrap();
         assert_eq!(delete(&mut leases, &[2, 1], 1001), None);
-        assert_eq!((leases.ended.revoked, leases.len()), (1, 0));
+        assert_eq!((leases.ended.revoked, leases.count()), (1, 0));
     }
 
     #[test]

@@ -170,7 +170,7 @@ impl Checker {
 
     /// Writes whose outcome is unknown, and of which no watcher has shown anything.
     pub fn unresolved_len(&self) -> usize {
-        self.unseen.len() + self.unknown_deletes.values().map(Vec::len).sum::<usize>() + self.leases.len()
+        self.unseen.len() + self.unknown_deletes.values().map(Vec::len).sum::<usize>() + self.leases.count()
     }
 
     /// Every watcher has received everything up to this revision.
