@@ -6,22 +6,57 @@ pub const ROOT: &str = "\
 Examples:
   Is the server there, and how fast is one caller?
     loadgen put
+  Two programs next to each other, as a page to show to others:
+    loadgen compare --a kv-server=target/release/kv-server \\
+        --b etcd=/usr/local/bin/etcd --html=report.html
+
+loadgen COMMAND --help has the flags of a command, --help-all all flags.";
+
+const MORE: &str = "\
+More examples:
   A thousand callers on a hundred connections, to the member that leads:
     loadgen put --target-leader --conns=100 --clients=1000 --total=100000 \\
         --key-space-size=100000 --sequential-keys --val-size=256 \\
         --endpoints=10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
   How long do requests take at 5,000/s, stalls of the server included?
     loadgen put --rate=5000 --open-loop --clients=1000 --conns=100
-  Two programs side by side, as a page to show to others:
-    loadgen compare --a kv-server=target/release/kv-server \\
-        --b etcd=/usr/local/bin/etcd --html=report.html
 
 Exit status: 0 all went well; 1 more calls failed than --max-errors, or were
 never answered, a limit of --slo was missed, or the run could not begin or end;
 2 the command line makes no sense; 130 you interrupted it: what was measured
-until then is reported.
+until then is reported.";
 
-loadgen COMMAND --help shows the flags and examples of each command.";
+pub fn root_long() -> String {
+    format!("{ROOT}\n\n{MORE}")
+}
+
+/// Lines of examples in `--help`.
+const LINES: usize = 11;
+
+/// Flags of a group that `--help` shows of each command that has them.
+const FIRST: &str = "\
+    endpoints conns clients json user total duration rate open-loop slo html key-size val-size \
+    key-space-size sequential-keys consistency prefix workload records nodes streams watchers \
+    put-rate minutes lie a b program";
+
+/// As many of the first examples as `--help` has room for.
+pub fn brief(text: &str) -> String {
+    let examples = text.find("Examples:").map_or("", |at| &text[at..]);
+    let lines: Vec<&str> = examples.lines().collect();
+    let is_start = |at: &usize| lines.get(*at).is_none_or(|line| !line.starts_with("   "));
+    let end = (0..=lines.len().min(LINES)).rev().find(is_start).unwrap_or_default();
+    let more = if end < lines.len() { "\n  and more: --help-all" } else { "" };
+    format!("{}{more}", lines[..end].join("\n"))
+}
+
+/// Flags of a command's own that `--help` leaves to `--help-all`.
+const LAST: &str = "title csv markdown media wal-dir dry-run row-seconds prefix";
+
+/// Whether `--help` leaves a flag to `--help-all`.
+pub fn is_rare(arg: &clap::Arg) -> bool {
+    let is_of = |names: &str| arg.get_long().is_some_and(|name| names.split(' ').any(|it| it == name));
+    !arg.is_positional() && if arg.get_help_heading().is_some() { !is_of(FIRST) } else { is_of(LAST) }
+}
 
 pub const PUT: &str = "\
 Examples:
@@ -303,7 +338,7 @@ mod tests {
             WATCH_LATENCY,
             WATCH_GET,
         ];
-        for text in single.into_iter().chain([ROOT, SUITE, COMPARE, REPORT, AGENT, COMPLETION]) {
+        for text in single.into_iter().chain([ROOT, MORE, SUITE, COMPARE, REPORT, AGENT, COMPLETION]) {
             assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
             for line in commands(text) {
                 let parsed = Cli::read(line.split_whitespace().map(Into::into).collect());
@@ -312,6 +347,48 @@ mod tests {
             }
         }
         assert!(count > 20, "{count} examples");
+    }
+
+    /// Each command's `--help` and `--help-all`.
+    #[test]
+    fn help_fits_a_terminal_and_is_as_kept() {
+        let mut root = Cli::described();
+        root.build();
+        let commands = root.get_subcommands().map(|command| vec![command.get_name().to_owned()]);
+        let mut all = String::new();
+        for command in std::iter::once(vec![]).chain(commands.filter(|names| names[0] != "help")) {
+            for flag in ["--help", "--help-all"] {
+                let words =
+                    std::iter::once("loadgen").chain(command.iter().map(String::as_str)).chain([flag]);
+                let program = Cli::described().term_width(100);
+                let text = program.try_get_matches_from(words.clone()).unwrap_err().to_string();
+                let lines = text.lines().count();
+                assert!(flag == "--help-all" || lines <= 50, "{command:?}: {lines} lines\n{text}");
+                // Flags of all commands are the same ones: once is enough.
+                if flag == "--help" || command.first().is_none_or(|name| name == "put") {
+                    all += &format!("$ {}\n{text}\n", words.collect::<Vec<_>>().join(" "));
+                }
+            }
+        }
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/flags/help.txt");
+        if std::env::var_os("UPDATE_SCRIPTS").is_some() {
+            std::fs::write(kept, &all).unwrap();
+        }
+        assert_eq!(all, std::fs::read_to_string(kept).unwrap(), "UPDATE_SCRIPTS=1 writes it");
+    }
+
+    #[test]
+    fn an_unknown_flag_or_command_suggests_the_nearest() {
+        for (line, nearest) in [
+            ("put --valsize=3", "--val-size"),
+            ("put --client 3", "--clients"),
+            ("verify --minute=3", "--minutes"),
+            ("wacth", "watch"),
+        ] {
+            let words = std::iter::once("loadgen").chain(line.split(' '));
+            let refused = Cli::read(words.map(Into::into).collect()).unwrap_err().to_string();
+            assert!(refused.contains(&format!("'{nearest}'")), "{refused}");
+        }
     }
 
     #[test]

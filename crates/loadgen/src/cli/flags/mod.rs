@@ -14,7 +14,7 @@ pub mod verify; // guarantees
 pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use coordination::{
     LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
 };
@@ -32,7 +32,7 @@ use ycsb::YcsbFlags;
 /// `benchmark` does.
 #[derive(Debug, Parser)]
 #[command(name = "loadgen", version, long_version = VERSION, args_override_self = true)]
-#[command(after_help = help::ROOT)]
+#[command(after_help = help::ROOT, after_long_help = help::root_long())]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -55,13 +55,30 @@ impl Cli {
 
     /// The command line as `--help` shows it: commands that send nothing hide the flags of endpoints.
     pub fn described() -> clap::Command {
-        let root = Self::command();
+        let brief = |command: clap::Command| {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let command = command.after_help(help::brief(&text)).mut_args(|arg| {
+                let is_rare = help::is_rare(&arg);
+                // A long name of a value would move all texts to lines below their flags.
+                let is_long = arg.get_value_names().is_some_and(|names| names[0].len() > 10);
+                let arg = arg.hide_short_help(is_rare);
+                if is_long && !is_rare { arg.value_name("VALUE") } else { arg }
+            });
+            if command.get_after_long_help().is_some() { command } else { command.after_long_help(text) }
+        };
+        let root = brief(Self::command()).mut_subcommands(brief);
         let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-        ["report", "agent", "completion"].into_iter().fold(root, |root, name| {
+        let root = ["report", "agent", "completion"].into_iter().fold(root, |root, name| {
             // An argument of the command replaces the global one that it would inherit.
             let hidden = global.iter().map(|arg| arg.clone().hide(true));
             root.mut_subcommand(name, |command| command.args(hidden))
-        })
+        });
+        let help = |name: &'static str, action, text| {
+            Arg::new(name).long(name).global(true).action(action).help(text).help_heading(None::<&str>)
+        };
+        root.disable_help_flag(true)
+            .arg(help("help", ArgAction::HelpShort, "Print the flags that most runs need").short('h'))
+            .arg(help("help-all", ArgAction::HelpLong, "Print all flags, by group"))
     }
 
     /// The names of all boolean flags.
@@ -85,30 +102,41 @@ const VERSION: &str = concat!(
     env!("BUILD_TARGET")
 );
 
+/// The group of flags for what is printed and kept.
+const OUTPUT: &str = "Results";
+
 /// Flags of every command.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Where to, how, and what is made of it")]
+#[command(next_help_heading = "Servers and callers")]
 pub struct Global {
-    /// Servers, comma separated; every connection object spreads its calls over all of them in turn
+    /// Servers, comma separated
+    ///
+    /// Every connection object spreads its calls over all of them in turn
     #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
     pub endpoints: Vec<Endpoint>,
-    /// Connection objects, each with one HTTP/2 connection per endpoint
+    /// Connection objects
+    ///
+    /// Each has one HTTP/2 connection per endpoint
     #[arg(long, global = true, default_value_t = 1)]
     pub conns: usize,
     /// all: each connection object connects to every endpoint; one: each to the next one, as older tools did
     #[arg(long, global = true, default_value = "all", value_parser = ["all", "one"])]
     pub connect: String,
-    /// Callers, each with one request in flight; caller i uses connection object i mod conns
+    /// Callers, each with one request in flight
+    ///
+    /// Caller i uses connection object i mod conns
     #[arg(long, global = true, default_value_t = 1)]
     pub clients: usize,
-    /// Send only to the member that leads, also if --endpoints does not name it; when another one leads, to that
+    /// Send only to the member that leads
+    ///
+    /// Also if --endpoints does not name it; when another one leads, to that
     #[arg(long, global = true)]
     pub target_leader: bool,
     /// Print numbers with all their digits
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub precise: bool,
     /// Print the figures of each second as well
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub sample: bool,
     /// Give up when no connection can be had for so long (0: ten seconds)
     #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
@@ -120,26 +148,28 @@ pub struct Global {
     #[arg(long, global = true, default_value_t = 0)]
     pub threads: usize,
     /// Show rate, percentiles and histogram on the whole terminal while a single run goes on
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub live: bool,
     /// Serve metrics of a single run for Prometheus at /metrics while it goes on
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    #[arg(long, global = true, value_name = "HOST:PORT", help_heading = OUTPUT)]
     pub metrics_listen: Option<String>,
-    /// Write the figures as JSON to a file, or to standard output instead of the report with -
-    #[arg(long, global = true, value_name = "FILE|-")]
+    /// Write the figures as JSON
+    ///
+    /// To a file, or to standard output instead of the report with -
+    #[arg(long, global = true, value_name = "FILE|-", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
     /// Exit with a failure when more calls than this failed
-    #[arg(long, global = true, default_value_t = 0)]
+    #[arg(long, global = true, default_value_t = 0, help_heading = OUTPUT)]
     pub max_errors: u64,
     /// Count failed calls in the latencies as well, with the time after which they failed
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub count_failures: bool,
     /// Let these agents send the load at the same time, each all of it, and add up what they measure
     #[arg(long, global = true, value_delimiter = ',', value_name = "HOST:PORT,…")]
     pub agents: Vec<String>,
     /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint
     /// is read
-    #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…")]
+    #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…", help_heading = OUTPUT)]
     pub server_pids: Vec<u32>,
     #[command(flatten)]
     pub security: Security,
@@ -158,7 +188,7 @@ impl Global {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS and users")]
 pub struct Security {
-    /// Believe servers whose certificates lead to one in this file
+    /// Certificates of authorities that are believed
     #[arg(long, global = true, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
     /// Show this certificate to servers that ask for one; needs --key
@@ -175,7 +205,9 @@ pub struct Security {
     #[arg(long, global = true, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true)]
     pub insecure_transport: bool,
-    /// Authenticate first; the password is asked for if it is given neither here nor by --password
+    /// Authenticate first
+    ///
+    /// The password is asked for if it is given neither here nor by --password
     #[arg(long, global = true, value_name = "NAME[:PASSWORD]")]
     pub user: Option<String>,
     /// The password of --user
@@ -227,7 +259,7 @@ pub enum Command {
     /// Read a key, serializable, while many watchers read history
     #[command(after_help = help::WATCH_GET)]
     WatchGet(WatchGetFlags),
-    /// Check that a cluster keeps its guarantees, while clients and watchers use every member
+    /// Check that a cluster keeps its guarantees, while every member is used
     #[command(after_help = help::VERIFY)]
     Verify(VerifyFlags),
     /// Stand in front of members and break their guarantees on purpose
