@@ -53,7 +53,7 @@ async fn forget_id(archive: &Path, member: &Member) {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 32);
         // Names in a base stay in order.
-        for (known, unknown) in [(id, "x".repeat(id.len())), ("kvServerHistory", "kvServerHistorx".into())] {
+        for (known, unknown) in [(id, "0".repeat(id.len())), ("kvServerHistory", "kvServerHistorx".into())] {
             while let Some(at) = bytes.windows(known.len()).position(|window| window == known.as_bytes()) {
                 bytes[at..at + known.len()].copy_from_slice(unknown.as_bytes());
             }
