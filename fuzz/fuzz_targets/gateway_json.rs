@@ -36,10 +36,11 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// The JSON of a message stands for the message.
-fn same<Q: Message + Default + Serialize>(form: JsonForm, message: &[u8]) {
+fn same<Q: Message + Default + PartialEq + Serialize>(form: JsonForm, message: &[u8]) {
     let decoded = Q::decode(message).expect("what was encoded");
     // An enumeration may have a number without a name; it has no JSON form.
     let Ok(json) = serde_json::to_vec(&decoded) else { return };
     let again = form.request(&json).expect("what was written is read");
-    assert_eq!(again, message, "{}", String::from_utf8_lossy(&json));
+    // A default that was given is written out in one of them.
+    assert!(Q::decode(&*again).is_ok_and(|again| again == decoded), "{}", String::from_utf8_lossy(&json));
 }
