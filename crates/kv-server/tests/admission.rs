@@ -122,7 +122,9 @@ async fn a_member_keeps_to_its_memory_limit() {
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut asking = Vec::new();
     for number in 0..CLIENTS {
-        let channel = member.endpoint().connect().await.expect("a ready member can be dialled");
+        // A large answer waits until the allocator gives memory back, 10 s at a time.
+        let endpoint = member.endpoint().timeout(5 * PATIENCE);
+        let channel = endpoint.connect().await.expect("a ready member can be dialled");
         let mut kv = KvClient::new(channel).max_decoding_message_size(usize::MAX);
         let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
         asking.push(tokio::spawn(async move {
