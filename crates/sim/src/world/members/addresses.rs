@@ -16,7 +16,7 @@ use crate::member::MemberError;
 use crate::oracle::Breach;
 
 /// How often, of a thousand, a member starts where it was although the list has it elsewhere.
-const MISPLACED: u64 = 300;
+const MISPLACED: u64 = 500;
 
 impl World {
     /// A member that starts, or one that runs when the faults end, may be at another address from now on.
