@@ -26,7 +26,7 @@ use tower::{Service, ServiceExt};
 
 use crate::http1::{self, Keep};
 use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
-use crate::listen::{self, Permits};
+use crate::listen::{self, Permits, Silence};
 use crate::local::LocalConnection;
 use crate::socket::Socket;
 use admission::{Holder, MemoryLimit, Places};
@@ -99,6 +99,7 @@ pub fn serve<H, T, G>(
     let services = Arc::new(services.clone());
     for ((listener, tls), traffic) in listeners {
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
+        let connections = permits.clone();
         let serving = move |stream| {
             let number = next.fetch_add(1, Ordering::Relaxed);
             // In a box that is freed when the protocol is known: a connection may be idle for long.
@@ -109,6 +110,7 @@ pub fn serve<H, T, G>(
                 traffic,
                 Arc::clone(&services),
                 shared.clone(),
+                connections.silence(number),
             ));
             async move {
                 let connection = begun.await;
@@ -155,6 +157,7 @@ async fn accepted<H, T, G>(
     traffic: Traffic,
     services: Arc<Services<H, T, G>>,
     shared: PortShared,
+    silence: Silence,
 ) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
@@ -168,13 +171,14 @@ where
             let accepted = tokio::select! {
                 accepted = Box::pin(acceptor.accept(stream)) => accepted,
                 () = shared.stop.stopped() => return None,
+                () = silence.displaced() => return None,
             };
             let stream = accepted?;
             let common_name = stream.common_name();
             (stream, Origin::new(number, address, common_name))
         }
     };
-    connection(stream, traffic, &origin, &services, shared).await
+    connection(stream, traffic, &origin, &services, shared, silence).await
 }
 
 /// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
@@ -185,6 +189,7 @@ async fn connection<H, T, G>(
     origin: &Origin,
     services: &Services<H, T, G>,
     shared: PortShared,
+    silence: Silence,
 ) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
@@ -198,7 +203,9 @@ where
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
+        () = silence.displaced() => return None,
     };
+    drop(silence);
     let local =
         || LocalConnection::new(origin.without_certificate(), services.limits, Arc::clone(&totals), &stop);
     match first {
