@@ -17,8 +17,8 @@ impl Core {
     pub(super) fn marking_notices(&mut self, action: impl FnOnce(&mut Core)) {
         let sent_before = self.raw.raft.msgs.len();
         action(self);
-        let mut messages = self.raw.raft.msgs.split_off(sent_before);
-        for message in &mut messages {
+        let mut messages = std::mem::take(&mut self.raw.raft.msgs);
+        for message in &mut messages[sent_before..] {
             let follower = self.raw.raft.prs().get(message.to);
             if message.msg_type == MessageType::MsgAppend
                 && message.entries.is_empty()
@@ -27,7 +27,7 @@ impl Core {
                 message.reject_hint = NOT_ANSWERED;
             }
         }
-        self.raw.raft.msgs.append(&mut messages);
+        self.raw.raft.msgs = messages;
     }
 
     /// Has raft-rs take in an append, without its answer if none is wanted.
@@ -37,13 +37,14 @@ impl Core {
         let sent_before = self.raw.raft.msgs.len();
         self.step(|raw| raw.step(message));
         if is_notice && self.term().0 == term {
-            let mut answers = self.raw.raft.msgs.split_off(sent_before);
-            answers.retain(|answer| {
-                answer.msg_type != MessageType::MsgAppendResponse
+            let mut number = 0;
+            self.raw.raft.msgs.retain(|answer| {
+                number += 1;
+                number <= sent_before
+                    || answer.msg_type != MessageType::MsgAppendResponse
                     || answer.reject
                     || answer.request_snapshot != raft::INVALID_INDEX
             });
-            self.raw.raft.msgs.append(&mut answers);
         }
     }
 }
