@@ -24,21 +24,34 @@ const WANTED_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The answers of one call.
 pub(super) struct CallAnswers {
     source: AnswerSource,
-    /// Of messages that come in parts.
-    read: BytesMut,
     shared: Arc<ConnectionShared>,
 }
 
 /// Where answers come from.
 pub(super) enum AnswerSource {
-    /// One message, with its prefix.
+    /// At most one message; none any more when it was read.
+    Once(Option<OneAnswer>),
+    Parts(AnswerParts),
+}
+
+pub(super) enum OneAnswer {
+    /// With its prefix.
     Whole(Bytes),
     /// One that is made while it is read, and the request until it is begun.
     Long(Box<LongCall>, CountedBody),
+    Refused(Status),
+}
+
+/// Messages that come in parts, which are cut anywhere.
+pub(super) struct AnswerParts {
+    source: PartSource,
+    read: BytesMut,
+}
+
+pub(super) enum PartSource {
     /// tonic's services, and what the answer holds, such as admitted memory.
     Body(Body, #[expect(dead_code, reason = "held until it is dropped")] Extensions),
     Stream(AnswerReader),
-    Ended(Status),
 }
 
 /// A message without its prefix, and the bytes that it counts for.
@@ -47,46 +60,67 @@ pub(super) struct AnswerMessage {
     pub held: BudgetPass,
 }
 
+impl From<OneAnswer> for AnswerSource {
+    fn from(answer: OneAnswer) -> AnswerSource {
+        AnswerSource::Once(Some(answer))
+    }
+}
+
+impl From<PartSource> for AnswerSource {
+    fn from(source: PartSource) -> AnswerSource {
+        AnswerSource::Parts(AnswerParts { source, read: BytesMut::new() })
+    }
+}
+
 impl From<Response<Body>> for AnswerSource {
     fn from(response: Response<Body>) -> AnswerSource {
         let (parts, body) = response.into_parts();
-        let refused = Status::from_header_map(&parts.headers);
-        refused.map_or(AnswerSource::Body(body, parts.extensions), AnswerSource::Ended)
+        match Status::from_header_map(&parts.headers) {
+            Some(status) => OneAnswer::Refused(status).into(),
+            None => PartSource::Body(body, parts.extensions).into(),
+        }
     }
 }
 
 impl CallAnswers {
-    pub fn new(source: AnswerSource, shared: &Arc<ConnectionShared>) -> CallAnswers {
-        CallAnswers { source, read: BytesMut::new(), shared: Arc::clone(shared) }
+    pub fn new(source: impl Into<AnswerSource>, shared: &Arc<ConnectionShared>) -> CallAnswers {
+        CallAnswers { source: source.into(), shared: Arc::clone(shared) }
     }
 
     /// The next message, or the status that ends the call.
     pub async fn next(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
-        let shared = Arc::clone(&self.shared);
+        let next = async {
+            match &mut self.source {
+                AnswerSource::Parts(parts) => parts.next(budget).await,
+                AnswerSource::Once(answer) => match answer.take() {
+                    Some(answer) => answer.message(budget).await,
+                    None => Err(Status::ok("")),
+                },
+            }
+        };
         tokio::select! {
             biased;
-            next = self.message(budget) => next,
-            () = shared.stopped() => Err(grpc_errors::stopped()),
+            next = next => next,
+            () = self.shared.stopped() => Err(grpc_errors::stopped()),
         }
     }
+}
 
-    async fn message(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
-        if matches!(self.source, AnswerSource::Body(..) | AnswerSource::Stream(_)) {
-            return self.joined(budget).await;
-        }
-        match std::mem::replace(&mut self.source, AnswerSource::Ended(Status::ok(""))) {
-            AnswerSource::Whole(message) => {
+impl OneAnswer {
+    async fn message(self, budget: &Budget) -> Result<AnswerMessage, Status> {
+        match self {
+            OneAnswer::Whole(message) => {
                 let held = admitted(message.len() - PREFIX_BYTES, budget).await?;
                 Ok(AnswerMessage { bytes: message.slice(PREFIX_BYTES..), held })
             }
-            AnswerSource::Long(call, request) => long(*call, request, budget).await,
-            AnswerSource::Ended(status) => Err(status),
-            AnswerSource::Body(..) | AnswerSource::Stream(_) => Err(no_status()), // They were looked at.
+            OneAnswer::Long(call, request) => long(*call, request, budget).await,
+            OneAnswer::Refused(status) => Err(status),
         }
     }
+}
 
-    /// A message that comes in parts, which are cut anywhere.
-    async fn joined(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
+impl AnswerParts {
+    async fn next(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
         let length = loop {
             match Prefix::of(&self.read) {
                 Some(prefix) => break prefix.message_bytes,
@@ -105,15 +139,12 @@ impl CallAnswers {
     /// Reads one part, or the status that ends the call.
     async fn receive(&mut self) -> Result<(), Status> {
         let part = match &mut self.source {
-            AnswerSource::Stream(answers) => answers.next().await?,
-            AnswerSource::Body(body, _) => {
+            PartSource::Stream(answers) => answers.next().await?,
+            PartSource::Body(body, _) => {
                 body.frame().await.ok_or_else(no_status)??.into_data().map_err(|frame| {
                     let trailers = frame.into_trailers().unwrap_or_default();
                     Status::from_header_map(&trailers).unwrap_or_else(no_status)
                 })?
-            }
-            AnswerSource::Whole(_) | AnswerSource::Long(..) | AnswerSource::Ended(_) => {
-                return Err(no_status());
             }
         };
         self.read.extend_from_slice(&part);

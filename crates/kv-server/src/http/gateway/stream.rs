@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use super::answers::{AnswerMessage, AnswerSource, CallAnswers};
+use super::answers::{AnswerMessage, CallAnswers, PartSource};
 use super::head::head;
 use super::values::Values;
 use super::write::{BodyWriter, Slow};
@@ -40,7 +40,7 @@ impl GatewayCall {
         };
         let (sender, requests) = mpsc::channel(1);
         let (answers, serving) = self.connection.stream(dispatcher, call, requests);
-        let answers = CallAnswers::new(AnswerSource::Stream(answers), &self.connection.shared);
+        let answers = CallAnswers::new(PartSource::Stream(answers), &self.connection.shared);
         let mut tasks = JoinSet::new();
         tasks.spawn(serving);
         tasks.spawn(forward(self.clone(), self.values(body), sender));

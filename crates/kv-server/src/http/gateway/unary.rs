@@ -13,7 +13,7 @@ use state_machine::command;
 use tonic::{Code, Status};
 use tower::Service;
 
-use super::answers::{AnswerMessage, AnswerSource, CallAnswers};
+use super::answers::{AnswerMessage, CallAnswers, OneAnswer};
 use super::head::head;
 use super::values::Values;
 use super::{GatewayCall, refusal, write};
@@ -58,8 +58,8 @@ impl GatewayCall {
             let counted = shared.count_message(message.len(), Dispatcher::user(&call))?;
             let answer = Box::pin(HotMethods::call(&dispatcher, call, message, shared.room())).await?;
             let source = match answer {
-                HotAnswer::Whole(message) => AnswerSource::Whole(message),
-                HotAnswer::Long(call) => AnswerSource::Long(call, counted),
+                HotAnswer::Whole(message) => OneAnswer::Whole(message),
+                HotAnswer::Long(call) => OneAnswer::Long(call, counted),
             };
             return Ok(CallAnswers::new(source, shared));
         }
@@ -67,7 +67,7 @@ impl GatewayCall {
         let part = counted.as_ref().map(|_| Frame::data(message)).map_err(Status::clone);
         let body = tonic::body::Body::new(StreamBody::new(stream::iter([part])));
         let Ok(response) = Service::call(&mut dispatcher, head.map(|()| body)).await;
-        Ok(CallAnswers::new(response.into(), shared))
+        Ok(CallAnswers::new(response, shared))
     }
 
     /// The message of the first object; an empty body stands for an empty one.
