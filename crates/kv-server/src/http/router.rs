@@ -7,7 +7,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::any;
 use http::header::{ALLOW, LOCATION};
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode, Uri};
 
 use super::access::{AllowedValues, across_origins, known_host, known_host_or_address};
 use super::checks::Checks;
@@ -123,24 +123,28 @@ async fn clean_path(mut request: Request, next: Next) -> Response {
             let Some(path) = unescaped(path) else {
                 return refuse(StatusCode::BAD_REQUEST, "400 Bad Request");
             };
-            let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-            if let Ok(uri) = format!("{path}{query}").parse() {
+            if let Ok(uri) = with_query(&path, request.uri()).parse() {
                 *request.uri_mut() = uri;
             }
         }
         return next.run(request).await;
     }
-    let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-    let Ok(place) = HeaderValue::try_from(format!("{clean}{query}")) else { return not_found() };
+    let place = with_query(&clean, request.uri());
+    let Ok(location) = HeaderValue::try_from(&place) else { return not_found() };
     let mut redirect = Response::new(Body::empty());
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        let link = format!("{clean}{query}").replace('&', "&amp;").replace('\'', "&#39;");
+        let link = place.replace('&', "&amp;").replace('\'', "&#39;");
         let body = format!("<a href=\"{link}\">Temporary Redirect</a>.\n\n");
         redirect = response(StatusCode::OK, "text/html; charset=utf-8", body);
     }
     *redirect.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-    redirect.headers_mut().insert(LOCATION, place);
+    redirect.headers_mut().insert(LOCATION, location);
     redirect
+}
+
+/// A path with the query of a URI.
+fn with_query(path: &str, of: &Uri) -> String {
+    of.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
 }
 
 fn cleaned(path: &str) -> String {
