@@ -77,12 +77,14 @@ impl Peer {
         loop {
             match self.socket.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.input.extend_from_slice(&buffer[..bytes]),
+                Ok(bytes) => {
+                    self.input.extend_from_slice(&buffer[..bytes]);
+                    if bytes < buffer.len() {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
-            }
-            if self.input.len() < buffer.len() {
-                break;
             }
         }
         let mut at = 0;
