@@ -9,7 +9,7 @@
 //!
 //! Knows no connections. The simulator dials by it as well.
 
-use crate as base;
+use crate as base; // Mutants are found in the source by `base::`.
 
 /// Former addresses that are kept of one peer: those of some updates in a row.
 const FORMER_MAX: usize = 8;

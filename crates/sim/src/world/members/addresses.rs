@@ -3,7 +3,8 @@
 //! An operator changes the list first. A member stays where it was until its next start, and sometimes after
 //! that: its new address was misspelt. In the end all are where the list has them, too.
 //!
-//! Invariant: a link that works stays, whatever the list says, as long as its two members run.
+//! Invariant: while its two members run, a link over which messages pass stays, also when the list of members
+//! gets other addresses.
 
 use std::collections::BTreeMap;
 
