@@ -13,6 +13,9 @@
 //! * An unanswered request may have happened, at any later time, once or never.
 //! * `at` counts what the experiment orders by: bytes of a recording, or nanoseconds. Only the order matters.
 //!
+//! The crate `checker` wants every change in order, as a watch shows it. After a power cut there is only what
+//! the store holds, so states are compared here.
+//!
 //! Knows nothing of processes or disks.
 
 use std::collections::{BTreeMap, HashMap};
