@@ -60,6 +60,8 @@ pub struct SuiteRow {
     pub warm_up_runs: usize,
     /// The load goes on until the members have measured the round trips between them.
     pub round_trips: bool,
+    /// The members keep their files in memory, so that no disk is measured.
+    pub ram_disk: bool,
     pub published: Vec<PublishedFigure>,
 }
 
@@ -102,6 +104,8 @@ struct FileRow {
     rounds: Option<usize>,
     #[serde(default)]
     round_trips: bool,
+    #[serde(default)]
+    ram_disk: bool,
     sweep: Option<Sweep>,
     rate: Option<f64>,
     #[serde(default)]
@@ -128,6 +132,7 @@ struct FilePublished {
     latency_ms: Option<f64>,
     resident_mb: Option<f64>,
     remark: Option<String>,
+    of: Option<String>,
     change: Option<PublishedChange>,
 }
 
@@ -175,6 +180,7 @@ impl FileRow {
             resident_mb: figure.resident_mb,
             source_url: file.source_url.clone().unwrap_or_default(),
             remark: figure.remark.clone(),
+            of: figure.of.clone(),
             change: figure.change.clone(),
         });
         SuiteRow {
@@ -211,6 +217,7 @@ impl FileRow {
             distinct_keys,
             warm_up_runs: self.warm_up_runs.unwrap_or(0),
             round_trips: self.round_trips,
+            ram_disk: self.ram_disk,
             published: published.collect(),
         }
     }
@@ -230,7 +237,8 @@ impl SuiteRow {
     pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> SuiteRow {
         let mut row = self.clone();
         let spec = &mut row.spec;
-        let floor = TOTAL_MIN.min(spec.total_published).max(spec.clients as u64);
+        // A single request of each client would measure how connections begin.
+        let floor = TOTAL_MIN.min(spec.total_published).max(2 * spec.clients as u64);
         spec.total = ((spec.total_published as f64 * scale).round() as u64).max(floor);
         spec.keys = if self.distinct_keys { spec.total } else { spec.keys };
         spec.rounds = rounds.unwrap_or(spec.rounds);
@@ -428,7 +436,7 @@ mod tests {
         for scale in [0.001, 0.1, 1.0, 10.0] {
             for row in all().iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
                 let spec = &row.spec;
-                assert!(spec.total >= spec.clients as u64 && spec.conns <= spec.clients, "{}", row.id);
+                assert!(spec.total >= 2 * spec.clients as u64 && spec.conns <= spec.clients, "{}", row.id);
                 assert!(spec.keys <= spec.total && spec.warm_up_total > 0, "{}", row.id);
             }
         }

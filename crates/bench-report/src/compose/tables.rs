@@ -103,8 +103,7 @@ impl ReportView<'_> {
         }];
         for measure in measures {
             if let Some(get) = measure.published {
-                let words = row.published.iter().find_map(|published| published.remark.clone());
-                cells.push(match words.filter(|_| measure.metric.key == RATE) {
+                cells.push(match words(row, measure.metric.key) {
                     Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
                         TableCell::Words(words)
                     }
@@ -146,10 +145,13 @@ fn speed_measures(suite: &SuiteResult) -> Vec<Measure> {
         LatencyKind::Mean => ("mean latency, ms", "mean_ms"),
     };
     let rate: Get = |published| published.requests_per_second.map(number::given);
-    let said = suite.rows.iter().flat_map(|row| &row.published).any(|published| published.remark.is_some());
     let took: Get = |published| published.latency_ms.map(number::given);
     vec![
-        Measure::new("requests per second", RATE, published_anywhere(suite, rate).or(said.then_some(rate))),
+        Measure::new(
+            "requests per second",
+            RATE,
+            published_anywhere(suite, rate).or(said_anywhere(suite, RATE)),
+        ),
         Measure::new(latency, key, published_anywhere(suite, took)),
         Measure::new("p99 latency, ms", "p99_ms", None),
     ]
@@ -162,30 +164,50 @@ fn sum_measure() -> Measure {
 
 fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
     let memory: Get = |published| published.resident_mb.map(number::given);
-    let measures = [
+    let mut measures = vec![
         Measure::new("server CPU per request, µs", "server_cpu_micros", None),
         Measure::new("RSS, mean of all members, MB", "resident_mb", published_anywhere(suite, memory)),
         Measure::new("peak RSS, largest member, MB", "peak_resident_mb", None),
         Measure::new("RSS per idle watcher, B", "watcher_resident_bytes", None),
         Measure::new("bytes written per request", "written_bytes", None),
-        Measure::new("WAL fsync mean, ms", "sync_mean_ms", None),
+        Measure::new("WAL fsync mean, ms", "sync_mean_ms", said_anywhere(suite, "sync_mean_ms")),
+        Measure::new(
+            "peer round trip mean, ms",
+            "peer_round_trip_mean_ms",
+            said_anywhere(suite, "peer_round_trip_mean_ms"),
+        ),
     ];
     let measured = |measure: &Measure| {
         let mut sides = suite.rows.iter().flat_map(|row| &row.sides);
         sides.any(|side| side.median.as_ref().and_then(measure.metric.get).is_some())
     };
-    let mut columns = 0;
-    let fits = |measure: &Measure| {
-        columns += if measure.published.is_some() { 4 } else { 3 };
-        columns <= COST_COLUMNS_MAX
-    };
-    measures.into_iter().filter(measured).take_while(fits).collect()
+    measures.retain(measured);
+    // A figure that was published is always shown.
+    let published = measures.iter().filter(|measure| measure.published.is_some()).count();
+    let mut left = COST_COLUMNS_MAX.saturating_sub(4 * published);
+    measures.retain(|measure| {
+        let fits = measure.published.is_some() || left >= 3;
+        left = left.saturating_sub(if measure.published.is_some() { 0 } else { 3 });
+        fits
+    });
+    measures
 }
 
 /// `get`, unless no row has the published figure: its column would be empty.
 fn published_anywhere(suite: &SuiteResult, get: Get) -> Option<Get> {
     let mut published = suite.rows.iter().flat_map(|row| &row.published);
     published.any(|published| get(published).is_some()).then_some(get)
+}
+
+/// The words that were published instead of the figure `key`.
+fn words(row: &RowResult, key: &str) -> Option<String> {
+    let is_of = |published: &&PublishedFigure| published.of.as_deref().unwrap_or(RATE) == key;
+    row.published.iter().filter(is_of).find_map(|published| published.remark.clone())
+}
+
+/// For a figure of which only words were published, if any were.
+fn said_anywhere(suite: &SuiteResult, key: &str) -> Option<Get> {
+    suite.rows.iter().any(|row| words(row, key).is_some()).then_some(|_| None)
 }
 
 fn published(row: &RowResult, get: Get) -> TableCell {

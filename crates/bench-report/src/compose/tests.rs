@@ -1,6 +1,8 @@
 use super::*;
 use crate::metric::{Metric, Metrics, Middle};
-use crate::model::{DiskInfo, PublishedChange, RowTarget, SearchVerdict, SideResult, StepSeconds};
+use crate::model::{
+    DiskInfo, PublishedChange, PublishedFigure, RowTarget, SearchVerdict, SideResult, StepSeconds,
+};
 use crate::number;
 use crate::page::{Owner, RatioVerdict, TableCell};
 
@@ -107,8 +109,7 @@ fn published_differences_stand_next_to_those_here() {
     };
     for (row, from) in [(1, None), (2, Some(from))] {
         let published = suite.rows[1].published[0].clone();
-        suite.rows[row].published =
-            vec![crate::model::PublishedFigure { change: Some(change(from)), ..published }];
+        suite.rows[row].published = vec![PublishedFigure { change: Some(change(from)), ..published }];
     }
     for (row, rates) in [(0, [10.0, 20.0]), (1, [150.0, 100.0]), (2, [5.0, 30.0])] {
         for (side, rate) in suite.rows[row].sides.iter_mut().zip(rates) {
@@ -153,6 +154,21 @@ fn missing_cells_have_a_reason() {
     assert!(cells(&ibm.rows[3]).contains("(left out)"), "{}", cells(&ibm.rows[3]));
     assert!(cells(&ibm.rows[0]).contains("(not published)"), "{}", cells(&ibm.rows[0]));
     assert!(cells(&ibm.rows[3]).contains("| 2 KiB: −30 % throughput"), "{}", cells(&ibm.rows[3]));
+}
+
+#[test]
+fn published_words_stand_in_the_column_of_their_figure() {
+    let mut report = sample();
+    let words = PublishedFigure {
+        of: Some("sync_mean_ms".into()),
+        remark: Some("below 0.5 ms".into()),
+        ..report.suites[1].rows[0].published[0].clone()
+    };
+    report.suites[2].rows[0].published = vec![words];
+    let page = page(&report);
+    let [speed, cost] = &page.sections[2].tables[..2] else { panic!("two tables") };
+    assert!(!cells(&speed.rows[0]).contains("below 0.5 ms"));
+    assert!(cells(&cost.rows[0]).contains("below 0.5 ms"), "{}", cells(&cost.rows[0]));
 }
 
 #[test]

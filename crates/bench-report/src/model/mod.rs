@@ -270,6 +270,9 @@ pub struct PublishedFigure {
     pub source_url: String,
     /// What was published in words instead of a number.
     pub remark: Option<String>,
+    /// The key of the figure that the words are about; none: the rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// What the write-up compared it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PublishedChange>,

@@ -34,6 +34,8 @@ const HISTORY_CONNS: usize = 10;
 const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
 /// A part of that.
 const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
+/// Where the members of a row without a disk keep their files.
+const RAM_DISK: &str = "/dev/shm";
 /// The warm-up may use this fraction of a row's budget.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -195,6 +197,12 @@ impl Rounds<'_> {
 
     /// Starts the sides, except those without the protocol that the row needs.
     async fn start(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
+        let in_memory = ComparisonPlan { data_dir: RAM_DISK.into(), wal_dir: None, ..self.plan.clone() };
+        let plan = if self.row.ram_disk { &in_memory } else { self.plan };
+        if self.row.ram_disk {
+            let text = format!("Started members kept their files in {RAM_DISK}, as the published ones did.");
+            self.report.last_row().notices.push(Notice::remark(text));
+        }
         for (index, subject) in self.plan.subjects.iter().enumerate() {
             self.monitor.step(&ComparisonStep { side: &subject.name, ..self.step });
             let needs_gateway = self.row.spec.protocol == RowProtocol::HttpJson;
@@ -202,7 +210,7 @@ impl Rounds<'_> {
                 self.report.last_row().sides[index].left_out = Some(reason.clone());
                 continue;
             }
-            let side = Side::start(self.plan, subject, self.row.spec.members).await?;
+            let side = Side::start(plan, subject, self.row.spec.members).await?;
             let described = &mut self.report.sides[index];
             described.version.clone_from(&side.version);
             described.command = described.command.take().or_else(|| side.command());
