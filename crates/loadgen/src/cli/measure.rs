@@ -17,6 +17,7 @@ use bench_report::model::{Report, RowSpec};
 use bench_report::render::{brief, markdown};
 use bench_report::suite::{self, SuiteRow};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The default budget of a row at full scale.
@@ -132,9 +133,23 @@ async fn measure(
         }
     }
     let mut report = of_flags(compare::report(&plan, command_line()))?;
-    let mut lines = ProgressLines::default();
+    let json = global.json.as_deref().filter(|_| !global.is_json_on_stdout());
+    let kept = match json.filter(|_| flags.resume) {
+        Some(path) => {
+            let found = earlier(path).and_then(|found| match found {
+                Some(earlier) => compare::resume(&mut report, earlier),
+                None => Ok(Vec::new()),
+            });
+            of_flags(found.map_err(|error| format!("--resume: {}: {error}", path.display())))?
+        }
+        None if flags.resume => {
+            return Err(ExitReason::CommandLine("--resume needs --json=FILE".into()));
+        }
+        None => Vec::new(),
+    };
+    let mut lines = ProgressLines { json: json.map(Path::to_owned), ..ProgressLines::default() };
     let interrupted = tokio::select! {
-        () = compare::run(&plan, &mut report, &mut lines) => false,
+        () = compare::run(&plan, &mut report, &kept, &mut lines) => false,
         // Dropping the comparison kills the servers that it started.
         () = progress::interrupted() => true,
     };
@@ -190,12 +205,23 @@ fn written_to(name: &str, plan: &ComparisonPlan) -> String {
     )
 }
 
+fn save(path: &Path, report: &Report) -> Result<(), String> {
+    let text = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
+    write_json(path, &text)
+}
+
+/// The report in the file of --json, if there is one yet.
+fn earlier(path: &Path) -> Result<Option<Report>, String> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Writes the report to the files of the flags, or to standard output.
 pub fn write(global: &Global, files: &Outputs, report: &Report) -> Result<(), String> {
-    let json = global.json.as_ref().map_or(Ok(()), |path| {
-        let text = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
-        write_json(path, &text)
-    });
+    let json = global.json.as_deref().map_or(Ok(()), |path| save(path, report));
     let page = compose::page(report);
     let written = first_error([json, outputs::write(files, report, &page)]);
     if global.is_json_on_stdout() {
@@ -278,6 +304,8 @@ pub struct ProgressLines {
     /// Of the current run.
     view: Option<progress::ProgressView>,
     label: String,
+    /// Gets the report after each row.
+    json: Option<PathBuf>,
 }
 
 impl Monitor for ProgressLines {
@@ -306,6 +334,12 @@ impl Monitor for ProgressLines {
     fn remark(&mut self, text: &str) {
         self.view = None;
         note(text);
+    }
+
+    fn row_measured(&mut self, report: &Report) {
+        if let Some(Err(error)) = self.json.as_deref().map(|path| save(path, report)) {
+            self.remark(&error);
+        }
     }
 }
 

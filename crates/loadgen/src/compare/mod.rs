@@ -34,7 +34,7 @@ pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
 use bench_report::model::{
-    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, SideResult,
+    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, Side, SideResult,
     SuiteResult,
 };
 use bench_report::suite::SuiteRow;
@@ -128,9 +128,36 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     notices
 }
 
-/// Measures all rows. Completed rounds stay in `report` if this future is dropped.
-pub async fn run(plan: &ComparisonPlan, report: &mut Report, monitor: &mut dyn Monitor) {
-    let begin = Instant::now();
+/// What an earlier run of the same comparison measured, which `report` is to contain: without the row that it
+/// was interrupted in, and without those that failed.
+pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, String> {
+    let of_side = |side: &Side| (side.name.clone(), side.version_text.clone(), side.source.clone());
+    let of_report = |report: &Report| (report.format, report.commit.clone(), report.machine.host.clone());
+    let sides = |report: &Report| report.sides.iter().map(of_side).collect::<Vec<_>>();
+    if of_report(&earlier) != of_report(report) || sides(&earlier) != sides(report) {
+        return Err("the file has figures of other programs or of another machine".into());
+    }
+    let mut suites = earlier.suites;
+    if earlier.partial.is_some()
+        && let Some(suite) = suites.last_mut()
+    {
+        suite.rows.pop();
+    }
+    suites.iter_mut().for_each(|suite| suite.rows.retain(|row| row.failed.is_none()));
+    report.started_unix_seconds = earlier.started_unix_seconds;
+    report.took_seconds = earlier.took_seconds;
+    report.sides = earlier.sides;
+    Ok(suites)
+}
+
+/// Measures all rows that are not among `earlier`. Completed rounds stay in `report` if this future is dropped.
+pub async fn run(
+    plan: &ComparisonPlan,
+    report: &mut Report,
+    earlier: &[SuiteResult],
+    monitor: &mut dyn Monitor,
+) {
+    let (begin, took_before) = (Instant::now(), report.took_seconds);
     let media = plan.by_medium();
     let rows = media.len() * plan.suites.iter().map(|suite| suite.rows.len()).sum::<usize>();
     let mut row_number = 0;
@@ -150,6 +177,11 @@ pub async fn run(plan: &ComparisonPlan, report: &mut Report, monitor: &mut dyn M
             row_number += 1;
             let mut row = row.scaled(plan.scale, plan.rounds);
             row.spec.members = plan.members.unwrap_or(row.spec.members);
+            let mut same = earlier.iter().filter(|other| other.id == suite.id && other.medium == *medium);
+            if let Some(kept) = same.find_map(|other| other.rows.iter().find(|kept| is_same(kept, &row))) {
+                report.suites.last_mut().expect("pushed above").rows.push(kept.clone());
+                continue;
+            }
             let known = measured_before(report, medium.as_deref(), &row.spec);
             let result = empty_result(&row, report.sides.len());
             report.suites.last_mut().expect("pushed above").rows.push(result);
@@ -172,9 +204,14 @@ pub async fn run(plan: &ComparisonPlan, report: &mut Report, monitor: &mut dyn M
                     row::measure(plan, &row, report, &mut without_gateway, monitor, step).await;
                 }
             }
-            report.took_seconds = begin.elapsed().as_secs_f64();
+            report.took_seconds = took_before + begin.elapsed().as_secs_f64();
+            monitor.row_measured(report);
         }
     }
+}
+
+fn is_same(measured: &RowResult, row: &SuiteRow) -> bool {
+    measured.id == row.id && measured.spec == row.spec
 }
 
 /// The result of a row that sent the same, if there is one.
@@ -203,5 +240,33 @@ fn empty_result(row: &SuiteRow, sides: usize) -> RowResult {
         notices: Vec::new(),
         failed: None,
         copy_of: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_interrupted_comparison_measured_is_taken_over_but_for_its_last_row() {
+        let sample = include_str!("../../../bench-report/tests/data/report.json");
+        let sample = || serde_json::from_str::<Report>(sample).unwrap();
+        let rows = |suites: &[SuiteResult]| suites.iter().map(|suite| suite.rows.len()).sum::<usize>();
+        let failed = |row: &&RowResult| row.failed.is_some();
+        let lost = sample().suites.iter().flat_map(|suite| &suite.rows).filter(failed).count();
+        let all = rows(&sample().suites) - lost;
+
+        let mut report = Report { suites: Vec::new(), took_seconds: 0.0, ..sample() };
+        assert_eq!(rows(&resume(&mut report, sample()).unwrap()), all);
+        assert_eq!(report.took_seconds, sample().took_seconds);
+        let mut interrupted = Report { partial: Some("interrupted".into()), ..sample() };
+        interrupted.suites.last_mut().unwrap().rows.last_mut().unwrap().failed = None;
+        let whole = Report { partial: None, ..interrupted.clone() };
+        let kept = rows(&resume(&mut report, whole).unwrap());
+        assert_eq!(rows(&resume(&mut report, interrupted).unwrap()), kept - 1);
+
+        let mut other = sample();
+        other.sides[1].version_text = Some("another one".into());
+        resume(&mut report, other).unwrap_err();
     }
 }

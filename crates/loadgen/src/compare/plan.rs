@@ -3,6 +3,7 @@
 use super::load;
 use crate::client::endpoint::Endpoint;
 use crate::run::ActiveRun;
+use bench_report::model::Report;
 use bench_report::suite::Suite;
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,8 @@ pub trait Monitor {
     fn progress(&mut self, run: &ActiveRun);
     /// A remark of one line.
     fn remark(&mut self, text: &str);
+    /// The report has a row more.
+    fn row_measured(&mut self, report: &Report);
 }
 
 /// The position in a comparison.

@@ -47,6 +47,10 @@ pub struct MeasureFlags {
     /// Print the rows with the command of each, start nothing, and send nothing
     #[arg(long, conflicts_with = "list")]
     pub dry_run: bool,
+    /// Keep the rows that the file of --json has from an earlier run of this command, and measure the others;
+    /// the file is written after each row
+    #[arg(long)]
+    pub resume: bool,
     /// Heads the report
     #[arg(long)]
     pub title: Option<String>,
