@@ -221,6 +221,8 @@ fn announce(settings: &Settings, directory: &Directory) {
         quota_backend_bytes = settings.limits.quota_bytes,
         snapshot_count = settings.snapshot_count,
         snapshot_catchup_entries = settings.snapshot_catch_up_entries,
+        // The only value that etcd still has.
+        v2_deprecation = "write-only",
         warnings_explained_in = "docs/operate/troubleshoot.md",
         "starting a kv-server member"
     );

@@ -104,7 +104,7 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag(
         "bootstrap-defrag-threshold-megabytes",
         Kind::Unsigned,
-        "space is reused without defragmentation at a start",
+        "Skipping defragmentation: space is reused without it",
     ),
     flag("compaction-batch-limit", Kind::Signed, NO_BATCHES),
     flag("compaction-sleep-interval", Kind::Duration, NO_BATCHES),
@@ -115,7 +115,12 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
         "two gates have an effect; of each other one the warning names the reason",
     ),
     flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
-    flag("max-snapshots", Kind::Unsigned, "the store has one checkpoint, which is updated in place"),
+    flag(
+        "max-snapshots",
+        Kind::Unsigned,
+        "the store has one checkpoint, which is updated in place; --max-snapshots is deprecated in 3.6 and will be \
+         decommissioned in 3.8",
+    ),
     flag("max-wals", Kind::Unsigned, "log segments are deleted once a checkpoint covers them"),
     flag("memory-mlock", Kind::Switch, "the store maps no file into memory; disable swap instead"),
     flag("pre-vote", Kind::Switch, "pre-vote is always on"),
@@ -125,6 +130,7 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag(
         "v2-deprecation",
         Kind::OneOf(&["write-only", "write-only-drop-data", "gone"]),
-        "there is no store of etcd's API version 2",
+        "there is no store of etcd's API version 2; --v2-deprecation is deprecated and scheduled for removal in \
+         v3.8. The default value is enforced, ignoring user input",
     ),
 ];

@@ -37,7 +37,6 @@ use super::inbox::Inbox;
 use super::queue::LaneQueue;
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
-use process::log::causes;
 use process::shutdown::Stop;
 use telemetry::metrics::{PeerLink, To};
 use transport::tls::Dialer;
@@ -117,16 +116,19 @@ impl Link {
                 },
             };
             self.give_up_what_waits();
+            let is_urgent = self.route.lane == Lane::Urgent;
+            let has_worked = !is_urgent || self.active_since.lock().is_some();
             match broken {
                 LinkEnd::Moved => {
                     attempt = 0;
                     continue;
                 }
-                LinkEnd::Lost(_) => backoff.reset(),
-                LinkEnd::Unreachable(_) => {}
+                LinkEnd::Lost(_) if has_worked => backoff.reset(),
+                // A peer that takes the connection and closes it is not dialled more often than another.
+                LinkEnd::Lost(_) | LinkEnd::Unreachable(_) => {}
             }
             attempt += 1;
-            if self.route.lane == Lane::Urgent {
+            if is_urgent {
                 *self.active_since.lock() = None;
                 self.context.levels.forget(self.route.to);
             }
@@ -171,7 +173,7 @@ impl Link {
             Some(Err(status)) if status.code() == Code::FailedPrecondition => {
                 LinkEnd::Unreachable(status.message().to_owned())
             }
-            Some(Err(status)) => LinkEnd::Lost(causes(&status)),
+            Some(Err(status)) => LinkEnd::Lost(reason_of(&status)),
         }
     }
 
@@ -279,6 +281,14 @@ async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &S
 
 /// A peer that can be called.
 pub(super) type PeerConnection = PeerClient<Channel>;
+
+/// What the peer answered, or else what became of the connection.
+pub(super) fn reason_of(status: &Status) -> String {
+    match std::error::Error::source(status) {
+        None => status.message().to_owned(),
+        Some(source) => transport::tls::broken(source),
+    }
+}
 
 pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<PeerConnection, String> {
     dial_with(dialer, url, WINDOW_BYTES).await

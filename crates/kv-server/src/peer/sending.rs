@@ -28,7 +28,7 @@ use tokio_stream::Stream;
 
 use super::context::Context;
 use super::inbox::Inbox;
-use super::link::dial_with;
+use super::link::{dial_with, reason_of};
 use crate::member::Checkpoints;
 use process::log::causes;
 use process::runtime::yield_to_others;
@@ -180,7 +180,7 @@ impl SnapshotSend {
         let progress = Arc::new(FollowerProgress::default());
         let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress)));
         let ended = tokio::select! {
-            ended = streaming => ended.map(drop).map_err(|status| causes(&status)),
+            ended = streaming => ended.map(drop).map_err(|status| reason_of(&status)),
             () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
         };
         if let Some(error) = progress.error.lock().take() {

@@ -15,6 +15,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
 use super::acceptor::Stream;
+use super::refusals::broken;
 use super::refusals::reason;
 use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
@@ -110,7 +111,7 @@ impl Dialer {
                 connected.map(TokioIo::new)
             }
         });
-        endpoint.connect_with_connector(connect).await.map_err(|error| causes(&error))
+        endpoint.connect_with_connector(connect).await.map_err(|error| broken(&error))
     }
 
     async fn connect_unix(&self, path: &Path, is_secure: bool) -> io::Result<Stream> {

@@ -31,4 +31,5 @@ pub use acceptor::{Acceptor, Stream};
 pub use certificates::date;
 pub use dialer::Dialer;
 pub use ports::{HandshakeThreads, Port, ShownAddress, Tls, check_files};
+pub use refusals::broken;
 pub use setup::TlsError;

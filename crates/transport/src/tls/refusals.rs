@@ -1,5 +1,6 @@
 //! Failed handshakes in the log: at most one line per second, since anyone can cause them.
 
+use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -101,6 +102,7 @@ fn alert_reason(alert: AlertDescription) -> String {
         BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown,
         UnknownCA, UnsupportedCertificate,
     };
+    let said = go_alert(alert);
     match alert {
         BadCertificate
         | CertificateExpired
@@ -108,12 +110,75 @@ fn alert_reason(alert: AlertDescription) -> String {
         | CertificateUnknown
         | UnknownCA
         | UnsupportedCertificate => format!(
-            "the other side does not accept the certificate that this member shows (remote error: \
-             {alert:?}): does it trust the authority, and does the certificate have the name that it dials?"
+            "the other side does not accept the certificate that this member shows ({said}): does it trust the \
+             authority, and does the certificate have the name that it dials?"
         ),
-        CertificateRequired => {
-            "the other side requires a certificate (remote error: CertificateRequired)".to_owned()
+        CertificateRequired => format!("the other side requires a certificate ({said})"),
+        _ => format!("the other side ended the handshake ({said})"),
+    }
+}
+
+/// An alert of the other side in the words of Go's library, which alerts about logs look for.
+fn go_alert(alert: AlertDescription) -> String {
+    let words = match alert {
+        // Go has one alert for what rustls parts in two.
+        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => "bad certificate",
+        AlertDescription::UnsupportedCertificate => "unsupported certificate",
+        AlertDescription::CertificateRevoked => "revoked certificate",
+        AlertDescription::CertificateExpired => "expired certificate",
+        AlertDescription::CertificateRequired => "certificate required",
+        AlertDescription::UnknownCA => "unknown certificate authority",
+        AlertDescription::HandshakeFailure => "handshake failure",
+        AlertDescription::ProtocolVersion => "protocol version not supported",
+        other => return format!("remote error: {other:?}"),
+    };
+    format!("remote error: tls: {words}")
+}
+
+/// Why a connection could not be made, or broke: what the network or TLS said, without the words of the
+/// libraries between. One text for all ways in which the other side can close it.
+pub fn broken(error: &(dyn StdError + 'static)) -> String {
+    let mut last = error;
+    loop {
+        if let Some(error) = last.downcast_ref::<io::Error>() {
+            return match error.kind() {
+                _ if error.get_ref().is_some_and(|inner| inner.is::<Error>()) => reason(error),
+                io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted => "the other side closed the connection".to_owned(),
+                _ => error.to_string(),
+            };
         }
-        _ => format!("the other side ended the handshake (remote error: {alert:?})"),
+        match last.source() {
+            Some(source) => last = source,
+            None => return last.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("transport error: {0:?}")]
+    struct Transport(#[source] io::Error);
+
+    #[test]
+    fn a_broken_connection_is_told_in_one_way_and_without_structures() {
+        let alert = io::Error::other(Error::AlertReceived(AlertDescription::BadCertificate));
+        let refused = "the other side does not accept the certificate that this member shows (remote error: tls: bad \
+                       certificate): does it trust the authority, and does the certificate have the name that it dials?";
+        let closed = "the other side closed the connection";
+        for (error, told) in [
+            (alert, refused),
+            (io::Error::other("no route"), "no route"),
+            (io::Error::new(io::ErrorKind::UnexpectedEof, "see https://docs.rs"), closed),
+            (io::ErrorKind::ConnectionReset.into(), closed),
+            (io::Error::new(io::ErrorKind::BrokenPipe, "stream closed because of a broken pipe"), closed),
+        ] {
+            assert_eq!(broken(&Transport(error)), told);
+        }
     }
 }

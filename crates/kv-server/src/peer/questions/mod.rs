@@ -9,9 +9,8 @@ use api::peer::{FiguresRequest, Hello};
 use bytes::Bytes;
 use tonic::{Response, Status};
 
-use super::link::{ASK_WITHIN, PeerConnection, dial};
+use super::link::{ASK_WITHIN, PeerConnection, dial, reason_of};
 use crate::member::Figures;
-use process::log::causes;
 use transport::tls::Dialer;
 
 /// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
@@ -24,7 +23,7 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
 ) -> Result<A, String> {
     let mut reason = "no peer URL".to_owned();
     for url in urls {
-        let asked = async { call(dial(dialer, url).await?).await.map_err(|status| causes(&status)) };
+        let asked = async { call(dial(dialer, url).await?).await.map_err(|status| reason_of(&status)) };
         match tokio::time::timeout(within, asked).await {
             Ok(Ok(answer)) => return Ok(answer.into_inner()),
             Ok(Err(error)) => reason = error,
