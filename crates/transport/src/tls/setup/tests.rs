@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{
 
 use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
-use crate::tls::certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
+use certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
 use config::{KeyPair, PortTls};
 use process::log::causes;
 
