@@ -102,8 +102,21 @@ impl PemFile {
 
     fn labelled(&self, wanted: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found.map_err(|error| self.unusable(format!("its PEM is damaged: {error}")))?;
+        let found = found.map_err(|error| self.damaged(&error))?;
         if found.is_empty() { Err(self.unusable(self.lacks(wanted, "x509"))) } else { Ok(found) }
+    }
+
+    fn damaged(&self, error: &pem::Error) -> FileError {
+        let reason = match error {
+            pem::Error::MissingSectionEnd { end_marker } => {
+                format!("it ends before -----END {}-----", String::from_utf8_lossy(end_marker))
+            }
+            pem::Error::IllegalSectionStart { line } => {
+                format!("this line begins nothing: {}", String::from_utf8_lossy(line))
+            }
+            error => error.to_string(),
+        };
+        self.unusable(format!("its PEM is damaged: {reason}"))
     }
 
     fn private_key(&self, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, FileError> {
@@ -117,9 +130,17 @@ impl PemFile {
         }
         let key = PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
             pem::Error::NoItemsFound => self.unusable(self.lacks("PRIVATE KEY", "pkey")),
-            error => self.unusable(format!("its PEM is damaged: {error}")),
+            error => self.damaged(&error),
         })?;
-        provider.key_provider.load_private_key(key).map_err(|_| {
+        // As in Go, the label does not say which of the forms it is.
+        let der = key.secret_der().to_vec();
+        let forms = [
+            PrivateKeyDer::Pkcs8(der.clone().into()),
+            PrivateKeyDer::Sec1(der.clone().into()),
+            PrivateKeyDer::Pkcs1(der.into()),
+        ];
+        let read = forms.into_iter().find_map(|key| provider.key_provider.load_private_key(key).ok());
+        read.ok_or_else(|| {
             let usable = "RSA of 2048 to 8192 bits, P-256, P-384, P-521 and Ed25519";
             self.unusable(format!(
                 "this private key is damaged or of a kind that cannot be used: usable are {usable}"
