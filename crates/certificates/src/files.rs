@@ -236,7 +236,7 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => " (check the path)",
         io::ErrorKind::PermissionDenied => {
-            " (the user that this program runs as may not: change the owner or mode of the file or its directories)"
+            " (this user may not: change the owner or mode of the file or its directories)"
         }
         _ => "",
     }

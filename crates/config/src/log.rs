@@ -174,7 +174,8 @@ mod tests {
         let rotating = |json| settings(&["--log-outputs=a", "--enable-log-rotation", json]).unwrap().rotation;
         let whole = Rotation { bytes_max: 100 << 20, ..Rotation::default() };
         assert_eq!(rotating("--enable-log-rotation=true"), Some(whole));
-        let json = "--log-rotation-config-json={\"MaxSize\":7,\"maxsize\":1,\"maxage\":2,\"maxbackups\":3,\"compress\":true}";
+        let json = r#"{"MaxSize":7,"maxsize":1,"maxage":2,"maxbackups":3,"compress":true}"#;
+        let json = &format!("--log-rotation-config-json={json}");
         let wanted = Rotation {
             bytes_max: 1 << 20,
             age_max: Some(DAY * 2),

@@ -120,7 +120,7 @@ pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
             "discovery-config" => &DISCOVERY_KEYS,
             _ => {
                 match scalar(&key, &value) {
-                    // Whatever an unknown key has.
+                    // An unknown key may have any value.
                     Err(_) if flag_kind(&key).is_err() => found.push((key, String::new())),
                     text => found.extend(text?.map(|text| (key, text))),
                 }
