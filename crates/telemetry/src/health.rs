@@ -220,7 +220,7 @@ fn certificates(document: &Document, findings: &mut Vec<Finding>) {
             Ok(left) => (Severity::Warn, format!("expires in {}", span(left))),
             Err(_) => (Severity::Bad, "has expired".to_owned()),
         };
-        let text = format!("The certificate of the port of {} {text}", certificate.port);
+        let text = format!("The certificate of {}'s {} port {text}", document.name, certificate.port);
         findings.push(finding(severity, text, todo, "Clients and TLS"));
     }
 }
@@ -334,9 +334,9 @@ mod tests {
         ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 changes of the leader in the last hour"),
         (
             "m1* m2 m3",
-            |it| it.certificates = vec![CertificateEnd { port: "clients".to_owned(), ends_s: 9 * 86_400 }],
+            |it| it.certificates = vec![CertificateEnd { port: "client".to_owned(), ends_s: 9 * 86_400 }],
             Severity::Warn,
-            "The certificate of the port of clients expires in 9 d",
+            "The certificate of m1's client port expires in 9 d",
         ),
     ];
 
