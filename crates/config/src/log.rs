@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::flags::Flags;
 use process::log::{LogFormat, LogOutput, LogSettings, Rotation};
@@ -109,14 +110,18 @@ fn rotation(flags: &Flags, outputs: &[LogOutput]) -> Result<Rotation, LogSetting
     }
     let config: RotationConfig = match flags.log.log_rotation_config_json.as_deref() {
         None => RotationConfig::default(),
-        Some(text) => serde_json::from_str(text).map_err(|error| {
-            let reason = error.to_string();
-            if error.is_data() {
-                LogSettingsError::RotationValue(reason)
-            } else {
-                LogSettingsError::RotationSyntax(reason)
-            }
-        })?,
+        // As Go: names in any case, and the last of two counts.
+        Some(text) => serde_json::from_str::<serde_json::Map<String, Value>>(text)
+            .map(|fields| fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)))
+            .and_then(|fields| serde_json::from_value(fields.collect()))
+            .map_err(|error| {
+                let reason = error.to_string();
+                if error.is_data() {
+                    LogSettingsError::RotationValue(reason)
+                } else {
+                    LogSettingsError::RotationSyntax(reason)
+                }
+            })?,
     };
     let megabytes = if config.maxsize == 0 { MEGABYTES } else { config.maxsize };
     Ok(Rotation {
@@ -169,8 +174,8 @@ mod tests {
         let rotating = |json| settings(&["--log-outputs=a", "--enable-log-rotation", json]).unwrap().rotation;
         let whole = Rotation { bytes_max: 100 << 20, ..Rotation::default() };
         assert_eq!(rotating("--enable-log-rotation=true"), Some(whole));
-        let json =
-            "--log-rotation-config-json={\"maxsize\":1,\"maxage\":2,\"maxbackups\":3,\"compress\":true}";
+        let json = r#"{"MaxSize":7,"maxsize":1,"maxage":2,"maxbackups":3,"compress":true}"#;
+        let json = &format!("--log-rotation-config-json={json}");
         let wanted = Rotation {
             bytes_max: 1 << 20,
             age_max: Some(DAY * 2),
@@ -189,7 +194,7 @@ mod tests {
             "--log-outputs requires a single file path when --log-rotate-config-json is defined";
         let rotate = "--enable-log-rotation";
         let json = "--log-rotation-config-json";
-        let cases: [(&[&str], &str); 10] = [
+        let cases: [(&[&str], &str); 11] = [
             (&["--log-level=loud"], "unrecognized level: \"loud\""),
             (&["--log-format=xml"], "unknown log format: xml, supported values json, console"),
             (&["--logger=foo"], "unknown logger option \"foo\""),
@@ -208,7 +213,11 @@ mod tests {
             ),
             (
                 &[rotate, "--log-outputs=a", json, "{\"maxsize\":\"x\"}"],
-                "invalid log rotation config: invalid type: string \"x\", expected u64 at line 1 column 14",
+                "invalid log rotation config: invalid type: string \"x\", expected u64",
+            ),
+            (
+                &[rotate, "--log-outputs=a", json, "[]"],
+                "invalid log rotation config: invalid type: sequence, expected a map",
             ),
         ];
         for (words, wanted) in cases {

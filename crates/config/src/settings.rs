@@ -243,8 +243,8 @@ impl Settings {
         };
         let tls = TlsSettings::from_flags(&flags.tls, listened, dials_https)?;
         let settings = Settings {
-            data_dir: flags.data_dir.clone().unwrap_or_else(|| format!("{name}.kv-server")).into(),
-            wal_dir: flags.wal_dir.clone().filter(|dir| !dir.is_empty()).map(PathBuf::from),
+            data_dir: given(&flags.data_dir).unwrap_or_else(|| format!("{name}.kv-server").into()),
+            wal_dir: given(&flags.wal_dir),
             listen_client_urls,
             listen_client_http_urls,
             listen_metrics_urls,
@@ -253,7 +253,7 @@ impl Settings {
             listen_peer_urls,
             initial: Initial {
                 cluster,
-                cluster_given: flags.initial_cluster.as_ref().is_some_and(|text| !text.is_empty()),
+                cluster_given: flags.initial_cluster.is_some(),
                 state: flags.initial_cluster_state,
                 token: flags.initial_cluster_token.clone(),
             },
@@ -372,14 +372,15 @@ fn positive_or(value: u64, default: u64) -> u64 {
     if value > 0 { value } else { default }
 }
 
+/// An empty path is none.
+fn given(path: &Option<String>) -> Option<PathBuf> {
+    path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// Without flags about the cluster, a member is alone in its cluster.
 fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls) -> String {
     let alone = |url: &Url| format!("{name}={url}");
-    flags
-        .initial_cluster
-        .clone()
-        .filter(|text| !text.is_empty())
-        .unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
+    flags.initial_cluster.clone().unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
 }
 
 fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
@@ -507,6 +508,11 @@ mod tests {
         assert_eq!(settings.initial.cluster, "a=http://a:1,a=http://b:2");
         assert_eq!(settings.data_dir, PathBuf::from("a.kv-server"));
         assert_eq!(settings.limits.quota_bytes, -1);
+        let settings = self::settings("--data-dir= --initial-cluster=").unwrap();
+        assert_eq!(
+            (settings.data_dir, settings.initial.cluster),
+            ("default.kv-server".into(), String::new())
+        );
     }
 
     #[test]

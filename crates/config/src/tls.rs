@@ -290,7 +290,9 @@ fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
         let text = |minor: i32| format!("TLS1.{minor}");
         return Err(TlsSettingsError::VersionOrder { min: text(low), max: text(high) });
     }
-    let names = list(&flags.cipher_suites);
+    // An empty name is no suite, as in etcd.
+    let names = flags.cipher_suites.iter().flat_map(|names| names.split(','));
+    let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
     if low == 3 && !names.is_empty() {
         return Err(TlsSettingsError::CipherSuitesOfTls13);
     }

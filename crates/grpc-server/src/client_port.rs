@@ -248,10 +248,12 @@ struct ByContentType<G> {
     http: Option<(axum::Router, Option<LocalConnection>)>,
 }
 
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
 impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.grpc.poll_ready(context)
@@ -259,7 +261,12 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if is_call(request.headers()) {
-            return Box::pin(self.grpc.call(request));
+            if request.method() == Method::POST {
+                return Box::pin(self.grpc.call(request));
+            }
+            let given = request.method().as_str();
+            let text = format!("Received a HEADERS frame with :method {given:?} which should be POST");
+            return refused(StatusCode::METHOD_NOT_ALLOWED, Status::internal(text));
         }
         match &self.http {
             Some((router, local)) if local.is_some() || request.method() == Method::GET => {
@@ -276,10 +283,15 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
             Some(_) | None => {
                 let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 let text = format!("invalid gRPC request content-type {:?}", given.unwrap_or_default());
-                let mut refusal = Status::invalid_argument(text).into_http();
-                *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-                Box::pin(std::future::ready(Ok(refusal)))
+                refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Status::invalid_argument(text))
             }
         }
     }
+}
+
+/// The answer to a request that is no call.
+fn refused(code: StatusCode, status: Status) -> Answering {
+    let mut refusal = status.into_http();
+    *refusal.status_mut() = code;
+    Box::pin(std::future::ready(Ok(refusal)))
 }

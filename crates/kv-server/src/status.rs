@@ -58,9 +58,9 @@ struct StatusShared {
     leases: LeaseTable,
     certificates: ShownAddress,
     started: Instant,
-    /// JSON, and the sentence in it.
-    made: Kept<(Bytes, String)>,
-    of_others: Kept<Bytes>,
+    /// JSON, and the health in it.
+    made: Kept<(Bytes, Health)>,
+    of_others: Kept<(Bytes, Vec<Health>)>,
     history: sync::Mutex<History>,
     /// JSON of this member and of those whose plots are looked at.
     histories: sync::Mutex<HashMap<u64, Arc<Kept<Option<Bytes>>>>>,
@@ -130,10 +130,10 @@ impl StatusSource {
         self.made().await.0
     }
 
-    async fn made(&self) -> (Bytes, String) {
+    async fn made(&self) -> (Bytes, Health) {
         let make = async {
             let document = self.0.document().await;
-            (json(&document), document.health.text)
+            (json(&document), document.health)
         };
         kept(&self.0.made, make).await
     }
@@ -141,12 +141,22 @@ impl StatusSource {
     /// The documents of the other members by their ids, null of those that do not answer; at most a second
     /// old.
     pub async fn of_others(&self) -> Bytes {
-        kept(&self.0.of_others, async { json(&self.0.documents_of_others().await) }).await
+        self.asked().await.0
     }
 
-    /// What is right or wrong, in a sentence.
+    async fn asked(&self) -> (Bytes, Vec<Health>) {
+        let ask = async {
+            let documents = self.0.documents_of_others().await;
+            let json = json(&documents);
+            (json, documents.into_values().flatten().map(|document| document.health).collect())
+        };
+        kept(&self.0.of_others, ask).await
+    }
+
+    /// What is right or wrong with all members that answer, in a sentence.
     pub async fn health(&self) -> String {
-        self.made().await.1
+        let ((_, own), (_, others)) = (self.made().await, self.asked().await);
+        health::of_cluster(&own, &others).text
     }
 }
 

@@ -420,6 +420,9 @@ async fn a_request_that_is_no_call_is_refused_and_get_is_answered() {
         ("POST", "/etcdserverpb.KV/Range", Some("application/json"), 415),
         ("POST", "/etcdserverpb.Watch/Watch", None, 415),
         ("POST", "/etcdserverpb.Maintenance/Status", Some("application/grpc-web"), 415),
+        ("GET", "/etcdserverpb.KV/Range", Some("application/grpc"), 405),
+        ("PUT", "/etcdserverpb.Watch/Watch", Some("application/grpc"), 405),
+        ("DELETE", "/etcdserverpb.Maintenance/Status", Some("application/grpc+proto"), 405),
         ("POST", "/etcdserverpb.KV/Range", Some("application/grpc;x"), 200),
         ("POST", "/etcdserverpb.KV/Range", Some("application/grpc+proto"), 200),
     ] {
@@ -430,8 +433,8 @@ async fn a_request_that_is_no_call_is_refused_and_get_is_answered() {
         let (answer, _body) = requests.send_request(request.body(()).unwrap(), true).unwrap();
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), wanted, "{method} {path} {content_type:?}");
-        if wanted == 415 {
-            assert_eq!(answer.headers()["grpc-status"], "3");
+        if let Some((_, status)) = [(415, "3"), (405, "13")].iter().find(|(code, _)| *code == wanted) {
+            assert_eq!(answer.headers()["grpc-status"], *status);
             assert_eq!(answer.headers()["content-type"], "application/grpc");
         }
     }

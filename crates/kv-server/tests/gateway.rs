@@ -7,6 +7,7 @@
 //!   LINES 2 /v3/watch {…}              a stream, until so many lines have come
 //!   HEAD /v3/kv/put {…}                code and headers of the answer to a POST
 //!   GET /v3/kv/put                     another method
+//!   HEADERS /readyz                    code and headers of the answer to a GET
 //!   SOCKET 2 /v3/watch {…} {…}         messages on a websocket, until so many have come back
 //!   WITH Grpc-Timeout: 1S              a header for the next request
 
@@ -86,6 +87,7 @@ impl Member {
                 String::new()
             }
             "GET" | "PUT" | "DELETE" | "OPTIONS" => shown(&self.answer(word, rest, ""), false),
+            "HEADERS" => shown(&self.answer("GET", rest, ""), true),
             "POST" | "HEAD" => {
                 let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
                 shown(&self.answer("POST", path, body), word == "HEAD")
@@ -191,10 +193,14 @@ fn shown(answer: &str, with_headers: bool) -> String {
         headers.sort();
         return format!("{code}\n{}", headers.join("\n"));
     }
-    let body: Vec<String> = match is_chunked {
+    let mut body: Vec<String> = match is_chunked {
         true => body.lines().filter(|line| line.starts_with('{')).map(normalised).collect(),
         false => body.lines().map(normalised).collect(),
     };
+    // etcd shows its checks in no order.
+    if body.iter().any(|line| line.starts_with("[+]")) {
+        body.sort_unstable();
+    }
     format!("{code} {}", body.join("\n"))
 }
 

@@ -5,6 +5,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use api::etcdserverpb::auth_client::AuthClient;
+use api::etcdserverpb::{
+    AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, AuthenticateRequest,
+};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
@@ -168,6 +172,60 @@ fn any_member_shows_the_figures_of_all_and_since_when_one_does_not_answer() {
         let is_said = text.contains("m2") && text.contains("not answer; one more loss stops the cluster");
         is_down && is_said && others.as_object().unwrap().values().any(serde_json::Value::is_null)
     });
+}
+
+/// A token changes nothing: who reaches the listener sees what its operator has it show.
+#[tokio::test]
+async fn with_users_no_page_names_keys_or_clients_but_that_of_a_member_with_metrics_top() {
+    let mut cluster = Cluster::new(2);
+    let ports = testkit::ports(2);
+    for (member, port) in cluster.members.iter_mut().zip(&ports) {
+        member.extra = vec![listening("listen-metrics-urls", *port)];
+        // Every call is one of the slow calls.
+        member.extra.push("--warning-unary-request-duration=1ns".to_owned());
+    }
+    cluster.members[1].extra.push("--metrics-top=5".to_owned());
+    cluster.start();
+    let other = format!("/ui/history.json?member={:x}", cluster.members[1].id().await);
+    let mut auth = AuthClient::new(cluster.members[0].channel().await);
+    for name in ["root", "reader"] {
+        let add = AuthUserAddRequest { name: name.into(), password: "p".into(), ..Default::default() };
+        auth.user_add(add).await.unwrap();
+    }
+    auth.user_grant_role(AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() })
+        .await
+        .unwrap();
+    auth.auth_enable(AuthEnableRequest {}).await.unwrap();
+    let mut tokens = vec![String::new()];
+    for name in ["reader", "root"] {
+        let asked = AuthenticateRequest { name: name.into(), password: "p".into() };
+        tokens.push(auth.authenticate(asked).await.unwrap().into_inner().token);
+    }
+    let ask = |port, path: &str, token: &str| {
+        let fields = format!("Authorization: {token}\r\nToken: {token}");
+        self::ask(port, &format!("GET {path} HTTP/1.1\r\n{fields}\r\nRest:"))
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !ask(ports[1], "/ui/status.json", "").1.contains("secret/") {
+        assert!(Instant::now() < deadline, "the member with --metrics-top shows no prefix");
+        for (number, member) in (0..200).zip(cluster.members.iter().cycle()) {
+            let mut put = tonic::Request::new(common::put(&format!("secret/{number}"), "v"));
+            put.metadata_mut().insert("token", tokens[2].parse().unwrap());
+            member.kv().await.put(put).await.unwrap();
+        }
+    }
+    assert!(ask(ports[1], "/metrics", "").1.contains("secret/"));
+    for token in &tokens {
+        for path in ["/ui/", "/ui/status.json", "/ui/cluster.json", "/ui/history.json", &other, "/metrics"] {
+            let (status, body) = ask(ports[0], path, token);
+            assert_eq!(status, "200", "{path}");
+            assert!(!body.contains("secret") && !body.contains("127.0.0.1"), "{path}: {body}");
+            let (status, body) = ask(cluster.members[0].client_port, path, token);
+            assert_eq!(status == "200", path == "/metrics", "{path}");
+            assert!(!body.contains("secret") && !body.contains("127.0.0.1"), "{path}: {body}");
+        }
+    }
+    assert!(ask(ports[0], "/ui/status.json", "").1.contains("\"slow_calls\":[{"));
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@
 //! the images of docs/images.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stdout, reason = "a check that is left out is named")]
 
 mod common;
 
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{Cluster, PATIENCE, http};
 use serde_json::Value;
@@ -26,6 +25,7 @@ const HOSTILE: &str = "<img src=x onerror=console.log(1)>/<script>console.log(2)
 const DESKTOP: (u32, u32) = (1000, 860);
 const SHORT: (u32, u32) = (1000, 520);
 const PHONE: (u32, u32) = (500, 1100);
+const DAY: Duration = Duration::from_secs(86_400);
 const LIGHT: u8 = 1;
 const DARK: u8 = 0;
 const IMAGE_BYTES_MAX: usize = 120 << 10;
@@ -41,9 +41,12 @@ struct Loaded {
 
 impl Loaded {
     async fn started(members: usize, flags: &[String]) -> Loaded {
-        let mut cluster = Cluster::new(members);
+        Loaded::of(Cluster::new(members), flags).await
+    }
+
+    async fn of(mut cluster: Cluster, flags: &[String]) -> Loaded {
         let port = testkit::port();
-        cluster.members.iter_mut().for_each(|member| member.extra = flags.to_vec());
+        cluster.members.iter_mut().for_each(|member| member.extra.extend_from_slice(flags));
         // A busy machine is no part of the picture.
         let calm = "--warning-unary-request-duration=1m".to_owned();
         cluster.members.iter_mut().for_each(|member| member.extra.push(calm.clone()));
@@ -235,11 +238,12 @@ async fn the_page_shows_a_cluster_under_load() {
     assert_eq!(seen.console, Vec::<String>::new());
 }
 
-/// Once the sentence has these words, and the plots some rows.
+/// Once the sentence or a reason below it has these words, and the plots some rows.
 fn once_it_says(words: &str) -> String {
     format!(
         "const wait = setInterval(() => {{
-           const says = document.getElementById('health').textContent.includes({words:?});
+           const said = ['health', 'findings'].map((id) => document.getElementById(id).textContent);
+           const says = said.join().includes({words:?});
            const path = document.querySelector('.plot > svg path');
            if (!says || path.getAttribute('d').split('L').length < {ROWS}) return;
            clearInterval(wait);
@@ -262,7 +266,8 @@ fn screenshot(port: u16, name: &str, says: &str, size: (u32, u32), scheme: u8) {
         .arg(format!("http://127.0.0.1:{between}/ui/"))
         .output();
     assert!(output.unwrap().status.success(), "{name}");
-    let health = http(port, "GET /ui/status.json");
+    // A busy machine may give a graver reason.
+    let health = ["status", "cluster"].map(|of| http(port, &format!("GET /ui/{of}.json"))).join("");
     assert!(health.contains(says), "{name}: {health}");
     let png = std::fs::read(&shot).unwrap();
     // The header of a PNG holds its width at byte 16.
@@ -290,5 +295,38 @@ async fn each_state_of_a_cluster_has_its_picture() {
     drop(loaded);
 
     let loaded = Loaded::started(3, &["--quota-backend-bytes=1048576".to_owned()]).await;
+    // Digits that compress little.
+    let large: String =
+        (1..6000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let mut kv = loaded.cluster.members[0].kv().await;
+    while kv.put(common::put("large", &large)).await.is_ok() {}
     screenshot(loaded.port, "nospace", "Alarm NOSPACE", SHORT, LIGHT);
+}
+
+/// That of another member than the one whose page it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_about_to_expire_has_its_picture() {
+    let files = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::new(3);
+    cluster.members[1].extra =
+        https_until(SystemTime::now() + 9 * DAY + DAY / 2, &cluster.members[1], files.path());
+    let loaded = Loaded::of(cluster, &[]).await;
+    let says = "The certificate of m1's client port expires in 9 d";
+    screenshot(loaded.port, "certificate", says, SHORT, LIGHT);
+}
+
+/// Flags for clients inside TLS as well, by a certificate that ends then.
+fn https_until(end: SystemTime, member: &common::Member, folder: &Path) -> Vec<String> {
+    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.not_after = end.into();
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(folder.join("cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+    let at = format!("127.0.0.1:{}", member.client_port);
+    let file = |name: &str| folder.join(name).display().to_string();
+    vec![
+        format!("--listen-client-urls=http://{at},https://{at}"),
+        format!("--cert-file={}", file("cert.pem")),
+        format!("--key-file={}", file("key.pem")),
+    ]
 }

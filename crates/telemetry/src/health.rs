@@ -32,18 +32,42 @@ pub fn of(document: &Document) -> Health {
     pace(document, &mut findings);
     slow_calls(document, &mut findings);
     certificates(document, &mut findings);
+    let leader = document.members.iter().find(|member| member.is_leader).map(name).unwrap_or_default();
+    let good = match document.members.len() {
+        1 => "The only member serves".to_owned(),
+        count => format!("All {count} members answer, {leader} leads"),
+    };
+    summed(findings, good)
+}
+
+/// Of all members that answer, the asked one first: what they say, once each. Texts that differ in times and
+/// shares alone are one. The page's script does the same.
+pub fn of_cluster<'a>(asked: &'a Health, others: impl IntoIterator<Item = &'a Health>) -> Health {
+    let mut findings: Vec<Finding> = asked.findings.clone();
+    for finding in others.into_iter().flat_map(|other| &other.findings) {
+        if findings.iter().all(|known| without_amounts(&known.text) != without_amounts(&finding.text)) {
+            findings.push(finding.clone());
+        }
+    }
+    summed(findings, asked.text.clone())
+}
+
+fn without_amounts(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let is_amount = |at: usize| {
+        let number = words[at].trim_start_matches('(');
+        let unit = words.get(at + 1).map(|unit| unit.trim_end_matches([')', ',', ';']));
+        number.parse::<u64>().is_ok() && matches!(unit, Some("%" | "s" | "min" | "h" | "d"))
+    };
+    let kept = (0..words.len()).filter(|at| !is_amount(*at) && (*at == 0 || !is_amount(at - 1)));
+    kept.map(|at| words[at]).collect::<Vec<_>>().join(" ")
+}
+
+fn summed(mut findings: Vec<Finding>, good: String) -> Health {
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let severity = findings.first().map_or(Severity::Good, |finding| finding.severity);
     let text = match findings.as_slice() {
-        [] => {
-            let leader = document.members.iter().find(|member| member.is_leader).map(name);
-            let (count, leader) = (document.members.len(), leader.unwrap_or_default());
-            if count == 1 {
-                "The only member serves".to_owned()
-            } else {
-                format!("All {count} members answer, {leader} leads")
-            }
-        }
+        [] => good,
         [only] => only.text.clone(),
         [first, rest @ ..] => format!("{}; {} more below", first.text, rest.len()),
     };
@@ -196,7 +220,7 @@ fn certificates(document: &Document, findings: &mut Vec<Finding>) {
             Ok(left) => (Severity::Warn, format!("expires in {}", span(left))),
             Err(_) => (Severity::Bad, "has expired".to_owned()),
         };
-        let text = format!("The certificate of the port of {} {text}", certificate.port);
+        let text = format!("The certificate of {}'s {} port {text}", document.name, certificate.port);
         findings.push(finding(severity, text, todo, "Clients and TLS"));
     }
 }
@@ -310,9 +334,9 @@ mod tests {
         ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 changes of the leader in the last hour"),
         (
             "m1* m2 m3",
-            |it| it.certificates = vec![CertificateEnd { port: "clients".to_owned(), ends_s: 9 * 86_400 }],
+            |it| it.certificates = vec![CertificateEnd { port: "client".to_owned(), ends_s: 9 * 86_400 }],
             Severity::Warn,
-            "The certificate of the port of clients expires in 9 d",
+            "The certificate of m1's client port expires in 9 d",
         ),
     ];
 
@@ -327,6 +351,29 @@ mod tests {
             for finding in health.findings {
                 assert!(page.contains(&format!("\n## {}\n", finding.see)), "{}", finding.see);
             }
+        }
+    }
+
+    #[test]
+    fn the_health_of_a_cluster_is_what_its_members_say_once_each() {
+        let says = |texts: &[(Severity, &str)]| {
+            let findings =
+                texts.iter().map(|(severity, text)| finding(*severity, (*text).to_owned(), "", ""));
+            summed(findings.collect(), "All 3 members answer".to_owned())
+        };
+        let (warn, bad) = (Severity::Warn, Severity::Bad);
+        for (asked, other, wanted) in [
+            (says(&[]), says(&[]), "All 3 members answer"),
+            (says(&[]), says(&[(warn, "The disk of m2 is slow")]), "The disk of m2 is slow"),
+            (
+                says(&[(warn, "m3 (for 3 s) does not answer; one more loss stops the cluster")]),
+                says(&[(warn, "m3 (for 4 min) does not answer; one more loss stops the cluster")]),
+                "m3 (for 3 s) does not answer; one more loss stops the cluster",
+            ),
+            (says(&[(warn, "81 % of the quota")]), says(&[(warn, "82 % of the quota")]), "81 % of the quota"),
+            (says(&[(warn, "m1 is slow")]), says(&[(bad, "m2 is slow")]), "m2 is slow; 1 more below"),
+        ] {
+            assert_eq!(of_cluster(&asked, [&other]).text, wanted);
         }
     }
 }

@@ -93,7 +93,7 @@ const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> AcceptedF
 }
 
 const NO_BBOLT: &str =
-    "the store is no bbolt file; its checkpoints follow --snapshot-count and what waits in memory";
+    "the store is no bbolt file; its checkpoints follow --snapshot-count and the changes in memory";
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
 const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
 

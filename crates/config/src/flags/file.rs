@@ -4,14 +4,14 @@
 //!   `peer-transport-security`, with separate names. So has discovery: `discovery-config`.
 //! * A list is joined by commas. A missing value is none.
 //! * A number is nanoseconds where the flag is a length of time, as in etcd.
-//!
-//! Knows neither which flags exist nor what they take.
 
 use std::io::Read;
 
 use serde_json::{Map, Value};
+use serde_saphyr::UserMessageFormatter;
 
 use super::accepted::{AcceptedFlag, Kind};
+use super::assignments::flag_kind;
 use super::errors::FlagError;
 
 /// Flags of this server that are lengths of time.
@@ -102,8 +102,10 @@ pub fn read(path: &str) -> Result<String, FlagError> {
 /// Flags and their values, in the order of the file's keys; an error says what cannot be read.
 pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
     // Without the lines around the place of the error, which may hold a password.
-    let value: Value = serde_saphyr::from_str(text)
-        .map_err(|error| format!("error unmarshaling the configuration file: {}", error.without_snippet()))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let reason = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+        format!("error unmarshaling the configuration file: {reason}")
+    })?;
     let keys = match value {
         Value::Object(keys) => keys,
         Value::Null => Map::new(),
@@ -117,7 +119,11 @@ pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
             "socket-options" => &SOCKET_KEYS,
             "discovery-config" => &DISCOVERY_KEYS,
             _ => {
-                found.extend(scalar(&key, &value)?.map(|text| (key, text)));
+                match scalar(&key, &value) {
+                    // An unknown key may have any value.
+                    Err(_) if flag_kind(&key).is_err() => found.push((key, String::new())),
+                    text => found.extend(text?.map(|text| (key, text))),
+                }
                 continue;
             }
         };
@@ -168,6 +174,8 @@ fn scalar(flag: &str, value: &Value) -> Result<Option<String>, String> {
         Value::Null => Ok(None),
         Value::Bool(is_on) => Ok(Some(is_on.to_string())),
         Value::Number(number) if is_duration => Ok(Some(format!("{number}ns"))),
+        // `1e3` is one.
+        Value::Number(number) if number.is_f64() => Ok(number.as_f64().map(|number| number.to_string())),
         Value::Number(number) => Ok(Some(number.to_string())),
         Value::String(text) => Ok(Some(text.clone())),
         Value::Array(values) => {
@@ -189,6 +197,8 @@ mod tests {
         let cases = [
             ("", ""),
             ("name: a\nwal-dir:\n", "name=a"),
+            ("snapshot-count: 1e3\nmax-txn-ops: 0x10", "max-txn-ops=16 snapshot-count=1000"),
+            ("base: &b {name: x}\n<<: *b\nother: [{a: 1}]", "base= name=x other="),
             ("max-txn-ops: 7\nlog-outputs: [stderr, x]", "log-outputs=stderr,x max-txn-ops=7"),
             ("{\"quota-backend-bytes\": -1}", "quota-backend-bytes=-1"),
             ("watch-progress-notify-interval: 5000000000", "watch-progress-notify-interval=5000000000ns"),
@@ -222,6 +232,8 @@ mod tests {
     fn what_is_no_configuration_is_refused() {
         for (text, wanted) in [
             ("[a, b]", "it is no mapping of keys"),
+            ("name: a\nname: b", "duplicate mapping key: name"),
+            ("name: a\n---\nname: b", "only single YAML document expected"),
             (": : [", "error unmarshaling"),
             ("discovery-config:\n  auth: {password: s3cret, [", "error unmarshaling"),
             ("name: {a: b}", "name takes no mapping"),

@@ -137,6 +137,9 @@ pub fn effective(
         .collect();
     let mut notices = Vec::new();
     let mut put = |name: String, value: Option<String>, source| {
+        if says_nothing(&name, value.as_deref()) {
+            return;
+        }
         all.insert(name, (value.unwrap_or_else(|| "true".to_owned()), source));
     };
     match file {
@@ -160,8 +163,16 @@ pub fn effective(
     Ok(all.into_iter().map(row).collect())
 }
 
+/// An empty list of these URLs leaves what was there, as in etcd.
+fn says_nothing(name: &str, value: Option<&str>) -> bool {
+    const URLS: [&str; 4] =
+        ["listen-peer-urls", "initial-advertise-peer-urls", "listen-client-urls", "advertise-client-urls"];
+    value == Some("") && URLS.contains(&name)
+}
+
 fn flags_of(given: &[Assignment]) -> Result<Flags, clap::Error> {
     let line = given.iter().filter(|assignment| assignment.accepted.is_none_or(AcceptedFlag::has_effect));
+    let line = line.filter(|assignment| !says_nothing(&assignment.name, assignment.value.as_deref()));
     let words = line.clone().map(|assignment| match &assignment.value {
         Some(value) => format!("--{}={value}", assignment.name),
         None => format!("--{}", assignment.name),

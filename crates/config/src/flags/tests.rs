@@ -33,6 +33,17 @@ fn a_switch_takes_its_value_only_after_an_equals_sign() {
 }
 
 #[test]
+fn an_empty_list_of_urls_leaves_what_was_there() {
+    let urls = "http://127.0.0.1:1";
+    let line = format!("--listen-client-urls={urls} --listen-client-urls= --listen-peer-urls=");
+    let found = flags(&line, &[]);
+    assert_eq!(found.listen_client_urls.texts(), [urls]);
+    assert_eq!(found.listen_peer_urls.texts(), ["http://localhost:2380"]);
+    let in_file = parse_file("advertise-client-urls: ''\ninitial-advertise-peer-urls: ''").unwrap().0;
+    assert_eq!(in_file.initial_advertise_peer_urls.texts(), ["http://localhost:2380"]);
+}
+
+#[test]
 fn values_may_be_empty_or_look_like_flags() {
     assert_eq!(flags("--wal-dir=", &[]).wal_dir.as_deref(), Some(""));
     assert_eq!(flags("--name --name", &[]).name, "--name");

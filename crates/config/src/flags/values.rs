@@ -4,24 +4,43 @@ use std::time::Duration;
 
 use crate::url::{Url, UrlError};
 
+const NO_NUMBER: &str = "parse error; write a whole number";
+const OUT_OF_RANGE: &str = "value out of range";
+
 pub fn unsigned(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
+    digits(text)?.try_into().map_err(|_| OUT_OF_RANGE)
 }
 
 pub fn unsigned_32(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
+    digits(text)?.try_into().map_err(|_| OUT_OF_RANGE)
 }
 
 pub fn signed(text: &str) -> Result<i64, &'static str> {
-    text.parse().map_err(|error| number_reason(&error))
+    let number = match text.strip_prefix('-') {
+        Some(text) => -digits(text)?,
+        None => digits(text.strip_prefix('+').unwrap_or(text))?,
+    };
+    number.try_into().map_err(|_| OUT_OF_RANGE)
 }
 
-fn number_reason(error: &std::num::ParseIntError) -> &'static str {
-    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-    match error.kind() {
-        PosOverflow | NegOverflow => "value out of range",
-        _ => "parse error; write a whole number",
+/// A number without a sign as Go reads it: `0x1f`, `0o17` or `017`, `0b11`, `1_000_000`.
+fn digits(text: &str) -> Result<i128, &'static str> {
+    let text = text.to_ascii_lowercase();
+    let bases = [("0x", 16), ("0o", 8), ("0b", 2), ("0", 8)];
+    let of_base =
+        |(prefix, base)| Some((text.strip_prefix(prefix)?, base)).filter(|(rest, _)| !rest.is_empty());
+    let (rest, base) = bases.into_iter().find_map(of_base).unwrap_or((&text, 10));
+    let mut groups = rest.split('_').enumerate();
+    // An underscore stands between two digits, or after the base.
+    let is_whole = groups.all(|(at, group)| {
+        let is_digits = group.chars().all(|digit| digit.is_digit(base));
+        is_digits && (!group.is_empty() || (at == 0 && base != 10))
+    });
+    let digits = rest.replace('_', "");
+    if !is_whole || digits.is_empty() {
+        return Err(NO_NUMBER);
     }
+    i128::from_str_radix(&digits, base).map_err(|_| OUT_OF_RANGE)
 }
 
 /// A length of time as Go writes it: `2h0m0s`, `500ms`, `1.5s`. Negative ones are refused.
@@ -61,7 +80,7 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let (_, factor) =
         UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error; write bytes such as 512MiB")?;
-    unsigned(number)?.checked_mul(*factor).ok_or("value out of range")
+    unsigned(number)?.checked_mul(*factor).ok_or(OUT_OF_RANGE)
 }
 
 /// A list of origins, each a URL without a path, or `*`.
@@ -78,5 +97,41 @@ pub fn switch(text: &str) -> Result<bool, &'static str> {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err("parse error; write true or false"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        for (text, wanted) in [
+            ("0", Ok(0)),
+            ("-7", Ok(-7)),
+            ("+7", Ok(7)),
+            ("010", Ok(8)),
+            ("0x10", Ok(16)),
+            ("0X1f", Ok(31)),
+            ("0o17", Ok(15)),
+            ("0b11", Ok(3)),
+            ("8_000_000", Ok(8_000_000)),
+            ("0x_ff", Ok(255)),
+            ("0_7", Ok(7)),
+            ("9223372036854775807", Ok(i64::MAX)),
+            ("9223372036854775808", Err(OUT_OF_RANGE)),
+            ("99999999999999999999999999999999999999999", Err(OUT_OF_RANGE)),
+        ]
+        .into_iter()
+        .chain(
+            ["", "-", "_1", "1_", "1__0", "09", "0x", "0x_", "1e3", " 1", "8GB", "--1", "0b2", "-+1", "0x-1"]
+                .map(|text| (text, Err(NO_NUMBER))),
+        ) {
+            assert_eq!(signed(text), wanted, "{text:?}");
+        }
+        assert_eq!(
+            (unsigned("+1"), unsigned("-1"), unsigned_32("4294967296")),
+            (Err(NO_NUMBER), Err(NO_NUMBER), Err(OUT_OF_RANGE))
+        );
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ::http2::ErrorCode;
 use futures_util::FutureExt;
+use http::Method;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -63,8 +64,8 @@ enum FoundMethod<'b, H, T> {
 
 impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
     fn find<'b>(&self, begun: &'b BegunRequest) -> FoundMethod<'b, H::Call, T::Call> {
-        let RequestHead { uri, headers, .. } = begun.head();
-        if !is_call(headers) {
+        let RequestHead { method, uri, headers, .. } = begun.head();
+        if method != Method::POST || !is_call(headers) {
             return FoundMethod::Relayed(Box::new(begun.whole_head(TIMEOUT)));
         }
         if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {

@@ -20,7 +20,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::gateway::is_upgrade;
-use super::handler::refuse;
+use super::handler::plain;
 
 /// Values that are let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) async fn across_origins(
         Method::OPTIONS => Response::new(Body::empty()),
         // Browsers ask for no permission before a websocket, so that this is the place to refuse one.
         _ if origin.is_none() && request.headers().contains_key(ORIGIN) && is_upgrade(request.headers()) => {
-            refuse(StatusCode::FORBIDDEN, "Forbidden")
+            plain(StatusCode::FORBIDDEN, "Forbidden")
         }
         _ => next.run(request).await,
     };
@@ -105,7 +105,7 @@ pub(super) async fn known_host_or_address(
 }
 
 fn unknown_host(host: &str) -> Response {
-    refuse(
+    plain(
         StatusCode::MISDIRECTED_REQUEST,
         &format!(
             "\nThe Host header of this request names a server that is not expected here.\n\n\

@@ -1,12 +1,16 @@
 //! `/livez` and `/readyz`: named checks, each of which can be asked for, left out, or shown.
 
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::response::Response;
+use axum::routing::any;
 use http::StatusCode;
 
-use super::handler::{Http, not_found, query_values, refuse, response};
+use super::handler::{Http, plain, query_values};
 use crate::member::Member;
 
-/// A set of checks under one path.
+/// A set of checks under one path, in the order in which they are shown. etcd has none.
+#[derive(Clone, Copy)]
 pub(super) struct Checks {
     path: &'static str,
     checks: &'static [Check],
@@ -29,18 +33,29 @@ impl Checks {
         checks: &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner],
     };
 
-    /// Runs all checks, or the one that was named.
-    pub(super) async fn answer(&self, http: &Http, only: Option<&str>, query: Option<&str>) -> Response {
-        let excluded: Vec<&str> = query_values(query, "exclude").collect();
-        let chosen: Vec<Check> = self
-            .checks
-            .iter()
-            .copied()
-            .filter(|check| only.map_or(!excluded.contains(&check.name()), |only| only == check.name()))
-            .collect();
-        if only.is_some() && chosen.is_empty() {
-            return not_found();
-        }
+    /// The path of all checks, and one of each, as in etcd.
+    pub(super) fn routes(self) -> Router<Http> {
+        let route = |path: &str, checks: &'static [Check], may_exclude: bool| {
+            let answer = move |State(http): State<Http>, request: Request| async move {
+                let query = request.uri().query();
+                let excluded: Vec<_> = query_values(query, "exclude").filter(|_| may_exclude).collect();
+                let chosen = checks.iter().filter(|check| !excluded.iter().any(|name| name == check.name()));
+                self.answer(&http, chosen, query).await
+            };
+            Router::new().route(path, any(answer))
+        };
+        let each = self.checks.iter().map(|check| {
+            route(&format!("{}/{}", self.path, check.name()), std::slice::from_ref(check), false)
+        });
+        each.fold(route(self.path, self.checks, true), Router::merge)
+    }
+
+    async fn answer(
+        self,
+        http: &Http,
+        chosen: impl Iterator<Item = &'static Check>,
+        query: Option<&str>,
+    ) -> Response {
         let mut report = String::new();
         let mut healthy = true;
         for check in chosen {
@@ -57,10 +72,10 @@ impl Checks {
         }
         if !healthy {
             tracing::warn!(path = self.path, output = report, "health check failed");
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, &report);
+            return plain(StatusCode::SERVICE_UNAVAILABLE, &report);
         }
         let shown = if query_values(query, "verbose").next().is_some() { report } else { String::new() };
-        response(StatusCode::OK, "text/plain; charset=utf-8", format!("{shown}ok\n"))
+        plain(StatusCode::OK, &format!("{shown}ok"))
     }
 }
 

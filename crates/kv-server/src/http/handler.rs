@@ -1,5 +1,6 @@
 //! What the handlers share: their state, parameters of a query, and responses.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -25,14 +26,14 @@ pub struct Http {
 }
 
 pub(super) fn not_found() -> Response {
-    refuse(StatusCode::NOT_FOUND, "404 page not found")
+    plain(StatusCode::NOT_FOUND, "404 page not found")
 }
 
-/// A refusal as Go's library writes it: one line of plain text, not to be guessed at.
-pub(super) fn refuse(status: StatusCode, text: &str) -> Response {
-    let mut refusal = response(status, "text/plain; charset=utf-8", format!("{text}\n"));
-    refusal.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    refusal
+/// Plain text that is not to be guessed at, as Go's library writes its refusals.
+pub(super) fn plain(status: StatusCode, text: &str) -> Response {
+    let mut answer = response(status, "text/plain; charset=utf-8", format!("{text}\n"));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
 }
 
 pub(super) fn response(status: StatusCode, content_type: &'static str, body: String) -> Response {
@@ -42,13 +43,10 @@ pub(super) fn response(status: StatusCode, content_type: &'static str, body: Str
     response
 }
 
-/// Values of a parameter that may come more than once.
-pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = &'a str> {
-    query.unwrap_or_default().split('&').filter_map(move |pair| match pair.split_once('=') {
-        Some((key, value)) if key == name => Some(value),
-        None if pair == name => Some(""),
-        _ => None,
-    })
+/// Values of a parameter that may come more than once, without their escapes.
+pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.filter_map(move |(key, value)| (key == name).then_some(value))
 }
 
 #[cfg(test)]
@@ -60,6 +58,7 @@ mod tests {
         let values = |query| query_values(query, "x").collect::<Vec<_>>();
         assert_eq!(values(Some("x=1&y=2&x=3")), ["1", "3"]);
         assert_eq!(values(Some("x")), [""]);
+        assert_eq!(values(Some("%78=a%5Fb+c")), ["a_b c"]);
         assert_eq!(values(Some("xx=1")), [""; 0]);
         assert_eq!(values(None), [""; 0]);
     }

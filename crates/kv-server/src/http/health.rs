@@ -1,10 +1,12 @@
 //! `/health`: one word, and the reason if the word is no.
 
+use std::borrow::Cow;
+
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 
-use super::handler::{Http, query_values, refuse, response};
+use super::handler::{Http, plain, query_values, response};
 use crate::member::Member;
 use api::etcdserverpb::AlarmType;
 
@@ -19,9 +21,9 @@ enum Reach {
 
 pub(super) async fn answer(State(http): State<Http>, request: Request) -> Response {
     let query = request.uri().query();
-    let serializable = query_values(query, "serializable").next() == Some("true");
+    let serializable = query_values(query, "serializable").next().is_some_and(|value| value == "true");
     let reach = if serializable { Reach::Member } else { Reach::Cluster };
-    let excluded: Vec<&str> = query_values(query, "exclude").collect();
+    let excluded: Vec<_> = query_values(query, "exclude").collect();
     let health = &http.member.metrics.health;
     match sick(&http.member, reach, &excluded).await {
         None => {
@@ -36,13 +38,13 @@ pub(super) async fn answer(State(http): State<Http>, request: Request) -> Respon
             health.failures.inc();
             tracing::warn!(reason, "health check failed");
             let text = serde_json::json!({ "health": "false", "reason": reason });
-            refuse(StatusCode::SERVICE_UNAVAILABLE, &text.to_string())
+            plain(StatusCode::SERVICE_UNAVAILABLE, &text.to_string())
         }
     }
 }
 
 /// The first reason to say no, in etcd's order.
-async fn sick(member: &Member, reach: Reach, excluded: &[&str]) -> Option<String> {
+async fn sick(member: &Member, reach: Reach, excluded: &[Cow<'_, str>]) -> Option<String> {
     let alarms = match member.alarms() {
         Ok(alarms) => alarms,
         Err(error) => return Some(format!("RANGE ERROR:{error}")),
@@ -55,7 +57,7 @@ async fn sick(member: &Member, reach: Reach, excluded: &[&str]) -> Option<String
             Ok(AlarmType::Corrupt) => "CORRUPT",
             Ok(AlarmType::None) | Err(_) => "UNKNOWN",
         };
-        if !excluded.contains(&name) {
+        if !excluded.iter().any(|excluded| excluded == name) {
             return Some(format!("ALARM {name}"));
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::any;
@@ -13,7 +13,7 @@ use super::access::{AllowedValues, across_origins, known_host, known_host_or_add
 use super::checks::Checks;
 use super::debug;
 use super::gateway::Gateway;
-use super::handler::{Http, not_found, refuse, response};
+use super::handler::{Http, not_found, plain, response};
 use super::health;
 use super::ui;
 use api::version;
@@ -49,10 +49,8 @@ fn by_clean_paths(router: Router) -> Router {
 fn observation() -> Router<Http> {
     Router::new()
         .route("/health", any(health::answer))
-        .route("/livez", any(livez))
-        .route("/livez/{check}", any(livez_one))
-        .route("/readyz", any(readyz))
-        .route("/readyz/{check}", any(readyz_one))
+        .merge(Checks::LIVE.routes())
+        .merge(Checks::READY.routes())
         .layer(middleware::from_fn(only_get))
         .route("/metrics", any(metrics))
 }
@@ -80,24 +78,9 @@ pub fn for_probes_of(router: Router, hosts: &AllowedValues) -> Router {
 async fn fallback(State(http): State<Http>, request: Request) -> Response {
     match http.gateway {
         Some(gateway) if Gateway::has(request.uri().path()) => gateway.answer(request).await,
+        Some(_) if request.uri().path() == "/v3" => redirect(&request, "/v3/"),
         _ => not_found(),
     }
-}
-
-async fn livez(State(http): State<Http>, request: Request) -> Response {
-    Checks::LIVE.answer(&http, None, request.uri().query()).await
-}
-
-async fn livez_one(State(http): State<Http>, Path(name): Path<String>, request: Request) -> Response {
-    Checks::LIVE.answer(&http, Some(&name), request.uri().query()).await
-}
-
-async fn readyz(State(http): State<Http>, request: Request) -> Response {
-    Checks::READY.answer(&http, None, request.uri().query()).await
-}
-
-async fn readyz_one(State(http): State<Http>, Path(name): Path<String>, request: Request) -> Response {
-    Checks::READY.answer(&http, Some(&name), request.uri().query()).await
 }
 
 async fn version_answer() -> Response {
@@ -121,7 +104,7 @@ async fn clean_path(mut request: Request, next: Next) -> Response {
     if clean == path || request.method() == Method::CONNECT {
         if path.contains('%') {
             let Some(path) = unescaped(path) else {
-                return refuse(StatusCode::BAD_REQUEST, "400 Bad Request");
+                return plain(StatusCode::BAD_REQUEST, "400 Bad Request");
             };
             if let Ok(uri) = with_query(&path, request.uri()).parse() {
                 *request.uri_mut() = uri;
@@ -129,7 +112,12 @@ async fn clean_path(mut request: Request, next: Next) -> Response {
         }
         return next.run(request).await;
     }
-    let place = with_query(&clean, request.uri());
+    redirect(&request, &clean)
+}
+
+/// Sends a request to another path, as Go does.
+fn redirect(request: &Request, path: &str) -> Response {
+    let place = with_query(path, request.uri());
     let Ok(location) = HeaderValue::try_from(&place) else { return not_found() };
     let mut redirect = Response::new(Body::empty());
     if matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -187,7 +175,7 @@ async fn only_get(request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
         return next.run(request).await;
     }
-    let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     refusal
 }

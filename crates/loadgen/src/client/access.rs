@@ -6,22 +6,17 @@
 //! * Neither key nor token is printed.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio_rustls::{TlsConnector, rustls};
+
+use certificates::{CertificatePair, FileError, PemFile, Verifier, system_roots, with_p521};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::sign::SingleCertAndKey;
+use tokio_rustls::rustls::{self, ClientConfig};
 
 /// The request header in which etcd expects the token.
 pub(crate) const TOKEN: &str = "token";
-
-/// The usual files of the system's root certificates.
-const SYSTEM_ROOTS: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Which server certificates are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +47,8 @@ pub enum Offer {
 /// Why access could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("read {path}: {reason}")]
-    File { path: PathBuf, reason: String },
-    #[error("no root certificates in the usual places; name a file with --cacert")]
-    NoSystemRoots,
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("set up TLS")]
     Tls(#[source] rustls::Error),
 }
@@ -68,31 +61,25 @@ pub struct ClientAccess {
 }
 
 impl ClientAccess {
-    /// Reads the files. An error names the file.
+    /// Reads the files. An error names the file. Certificates are judged as the server judges them.
     pub fn new(trust: &Trust, identity: Option<&ClientIdentity>, offer: Offer) -> Result<Self, Error> {
-        let provider = Arc::new(ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-        let builder = builder.map_err(Error::Tls)?;
-        let builder = match trust {
-            Trust::Anyone => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate { provider })),
-            Trust::System | Trust::Roots(_) => {
-                let roots = Arc::new(roots(trust)?);
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-                let verifier =
-                    verifier.map_err(|error| Error::Tls(rustls::Error::General(error.to_string())))?;
-                builder.with_webpki_verifier(verifier)
-            }
+        let provider = Arc::new(with_p521(ring::default_provider()));
+        let roots = match trust {
+            Trust::System => Some(system_roots()?),
+            Trust::Roots(path) => Some(PemFile::read(path)?.roots()?),
+            Trust::Anyone => None,
         };
+        let verifier = Verifier::new(roots, provider.signature_verification_algorithms);
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(Error::Tls)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let config = match identity {
             None => builder.with_no_client_auth(),
             Some(ClientIdentity { certificate, private_key }) => {
-                let chain = certificates(certificate)?;
-                let key = PrivateKeyDer::from_pem_file(private_key)
-                    .map_err(|error| Error::File { path: private_key.clone(), reason: error.to_string() })?;
-                builder.with_client_auth_cert(chain, key).map_err(Error::Tls)?
+                let pair = CertificatePair::read(certificate, private_key)?.certified(&provider)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair)))
             }
         };
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), token: OnceLock::new(), offer })
@@ -126,73 +113,13 @@ impl fmt::Debug for ClientAccess {
     }
 }
 
-fn roots(trust: &Trust) -> Result<RootCertStore, Error> {
-    let path = match trust {
-        Trust::Roots(path) => path.clone(),
-        Trust::System | Trust::Anyone => {
-            let found = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists());
-            found.ok_or(Error::NoSystemRoots)?
-        }
-    };
-    let mut store = RootCertStore::empty();
-    // A system's bundle may contain certificates that rustls cannot parse.
-    let (added, _) = store.add_parsable_certificates(certificates(&path)?);
-    if added == 0 {
-        return Err(Error::File { path, reason: "no certificate in it can be used as a root".into() });
-    }
-    Ok(store)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let fail = |reason: String| Error::File { path: path.into(), reason };
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| fail(error.to_string()))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| fail(error.to_string()))?;
-    if found.is_empty() { Err(fail("there is no certificate in it".into())) } else { Ok(found) }
-}
-
-/// Accepts every certificate, also one that rustls cannot read. A signature by it would prove nothing.
-#[derive(Debug)]
-struct AcceptAnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::server::{NoClientAuth, danger::ClientCertVerifier};
+    use tokio_rustls::rustls::version::{TLS12, TLS13};
+    use tokio_rustls::rustls::{ClientConnection, ServerConfig, ServerConnection};
+
     use super::*;
 
     #[test]
@@ -203,12 +130,88 @@ mod tests {
         let refused = |trust: &Trust| ClientAccess::new(trust, None, Offer::Tls).unwrap_err().to_string();
         assert_eq!(
             refused(&Trust::Roots(empty.clone())),
-            format!("read {}: there is no certificate in it", empty.display())
+            format!(
+                "{}: it is no PEM: a CERTIFICATE begins with -----BEGIN CERTIFICATE-----",
+                empty.display()
+            )
         );
         let missing = refused(&Trust::Roots("/nonexistent.pem".into()));
-        assert!(missing.starts_with("read /nonexistent.pem: "), "{missing}");
+        assert!(missing.starts_with("open /nonexistent.pem: "), "{missing}");
         let identity = ClientIdentity { certificate: empty.clone(), private_key: empty };
         assert!(ClientAccess::new(&Trust::Anyone, Some(&identity), Offer::Tls).is_err());
+    }
+
+    /// What etcd was asked about certificates; `crates/transport` replays all of it.
+    const RECORDED: &str = include_str!("../../../transport/src/tls/setup/etcd.tsv");
+
+    fn pem(label: &str, ders: &str) -> String {
+        let block = |text: &str| format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
+        ders.split(',').map(block).collect()
+    }
+
+    /// Whether the handshake ends, in memory.
+    fn shake(client: &Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<(), rustls::Error> {
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let mut client = ClientConnection::new(client.clone(), name).unwrap();
+        let mut server = ServerConnection::new(server).unwrap();
+        while client.wants_write() || server.wants_write() {
+            let (mut of_client, mut of_server) = (Vec::new(), Vec::new());
+            client.write_tls(&mut of_client).unwrap();
+            server.write_tls(&mut of_server).unwrap();
+            server.read_tls(&mut &of_client[..]).unwrap();
+            server.process_new_packets()?;
+            client.read_tls(&mut &of_server[..]).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn certificates_are_judged_and_shown_as_by_etcds_client() {
+        let dir = tempfile::tempdir().unwrap();
+        let provider = Arc::new(with_p521(ring::default_provider()));
+        for (role, name, trusts_any, wanted) in [
+            ("server", "address", false, true),
+            ("server", "key P-521", false, true),
+            ("server", "self-signed CA:TRUE, trusted", false, true),
+            ("server", "expired", false, false),
+            // It can name no address.
+            ("server", "version 1", false, false),
+            ("server", "version 1", true, true),
+            ("client", "version 1", true, true),
+            ("client", "version 1 of a root of version 1", true, true),
+            ("client", "self-signed version 1, trusted", true, true),
+            ("client", "key P-521", true, true),
+        ] {
+            let mut lines = RECORDED.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+            let line = lines.find(|line| line[..2] == [role, name]).unwrap();
+            let files = [("CERTIFICATE", line[3]), ("CERTIFICATE", line[4]), ("PRIVATE KEY", line[5])];
+            let [roots, certificate, private_key] = files.map(|(label, ders)| {
+                let path = dir.path().join(ders[ders.len() / 2..][..9].replace('/', "_"));
+                std::fs::write(&path, pem(label, ders)).unwrap();
+                path
+            });
+            let pair = CertificatePair::read(&certificate, &private_key).unwrap();
+            let shown = Arc::new(SingleCertAndKey::from(pair.certified(&provider).unwrap()));
+            let identity = ClientIdentity { certificate, private_key };
+            let identity = (role == "client").then_some(&identity);
+            let trust = if trusts_any { Trust::Anyone } else { Trust::Roots(roots.clone()) };
+            let access = ClientAccess::new(&trust, identity, Offer::Tls).unwrap();
+            for version in [&TLS12, &TLS13] {
+                let server = ServerConfig::builder_with_provider(provider.clone());
+                let server = server.with_protocol_versions(&[version]).unwrap();
+                let judge: Arc<dyn ClientCertVerifier> = match identity {
+                    None => Arc::new(NoClientAuth),
+                    Some(_) => {
+                        let roots = PemFile::read(&roots).unwrap().roots().unwrap();
+                        Arc::new(Verifier::new(Some(roots), provider.signature_verification_algorithms))
+                    }
+                };
+                let server = server.with_client_cert_verifier(judge).with_cert_resolver(shown.clone());
+                let ended = shake(access.connector().config(), Arc::new(server));
+                assert_eq!(ended.is_ok(), wanted, "{role}: {name}, {version:?}: {ended:?}");
+            }
+        }
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{statfs, statvfs};
 
+use certificates::date;
 use config::{Scheme, Settings, Url, Urls};
 use process::descriptors;
 use process::log::{LogOutput, LogSettings};
-use transport::tls::date;
 
 /// Numbers of file systems, as `statfs` has them.
 const TMPFS: u64 = 0x0102_1994;

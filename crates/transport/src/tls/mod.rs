@@ -15,7 +15,6 @@
 //!
 //! Does not know what is spoken inside TLS.
 
-mod certificates; // whether they are genuine
 mod setup; // files, configurations, checks
 
 mod handshakes; // how many are in flight
@@ -28,7 +27,6 @@ mod resolver; // addresses of names
 mod ports; // both ports of a member
 
 pub use acceptor::{Acceptor, Stream};
-pub use certificates::date;
 pub use dialer::Dialer;
 pub use ports::{HandshakeThreads, Port, ShownAddress, Tls, check_files};
 pub use refusals::broken;

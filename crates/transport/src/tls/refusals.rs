@@ -8,8 +8,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, OtherError};
 
-use super::certificates::date;
 use super::setup::PortKind;
+use certificates::date;
 use process::log::Pace;
 
 /// A handshake that failed.

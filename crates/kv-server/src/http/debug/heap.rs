@@ -10,19 +10,19 @@ use axum::response::Response;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
-use super::super::handler::refuse;
+use super::super::handler::plain;
 use super::format::{self, ShownProfile};
 use super::profile::answered;
 
 /// The profile of now.
 pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, shown: ShownProfile) -> Response {
     let Ok(_permit) = one_at_a_time.try_acquire() else {
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "a heap profile is being made already");
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "a heap profile is being made already");
     };
     let made = tokio::task::spawn_blocking(move || made(shown)).await;
     match made.map_err(|error| error.to_string()).and_then(|made| made) {
         Ok(profile) => answered(profile, "heap"),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error),
     }
 }
 

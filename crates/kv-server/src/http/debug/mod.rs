@@ -16,7 +16,7 @@ use http::StatusCode;
 use tokio::sync::Semaphore;
 
 use self::format::ShownProfile;
-use super::handler::{Http, refuse, response};
+use super::handler::{Http, plain, response};
 
 /// What a member shows by `/debug/pprof/`.
 const INDEX: &str = "/debug/pprof/\n\n\
@@ -44,7 +44,7 @@ pub(super) fn routes(enable_pprof: bool) -> Router<Http> {
         .route("/debug/pprof/profile", any(profile))
         .route("/debug/pprof/heap", heap(ShownProfile::InUse))
         .route("/debug/pprof/allocs", heap(ShownProfile::Allocated))
-        .route("/debug/pprof/{profile}", any(|| async { refuse(StatusCode::NOT_IMPLEMENTED, NO_GO) }))
+        .route("/debug/pprof/{profile}", any(|| async { plain(StatusCode::NOT_IMPLEMENTED, NO_GO) }))
 }
 
 fn text(text: &str) -> Response {

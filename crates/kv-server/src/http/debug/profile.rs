@@ -17,7 +17,7 @@ use http::{HeaderValue, StatusCode};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use tokio::sync::Semaphore;
 
-use super::super::handler::{query_values, refuse};
+use super::super::handler::{plain, query_values};
 use super::format;
 
 /// Samples per second of processor time, as Go takes them; not quite, so that they do not fall into step with
@@ -33,18 +33,18 @@ const NOT_WALKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, request: Request) -> Response {
     let seconds = match seconds(request.uri().query()) {
         Ok(seconds) => seconds,
-        Err(reason) => return refuse(StatusCode::BAD_REQUEST, &reason),
+        Err(reason) => return plain(StatusCode::BAD_REQUEST, &reason),
     };
     let Ok(_permit) = one_at_a_time.try_acquire() else {
         let reason = "Could not enable CPU profiling: cpu profiling already in use";
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, reason);
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, reason);
     };
     tracing::info!(seconds, "taking a CPU profile");
     match take(Duration::from_secs(seconds)).await {
         Ok(profile) => answered(profile, "profile"),
         Err(error) => {
             let reason = format!("Could not enable CPU profiling: {error}");
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, &reason)
+            plain(StatusCode::INTERNAL_SERVER_ERROR, &reason)
         }
     }
 }

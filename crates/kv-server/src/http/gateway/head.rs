@@ -48,7 +48,7 @@ pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, Strin
         match nanoseconds(text) {
             None => return Err(format!("invalid grpc-timeout: {text}")),
             Some(0) => {} // No deadline, for grpc-gateway.
-            Some(_) => drop(metadata.insert(TIMEOUT, timeout.clone())),
+            Some(length) => drop(metadata.insert(TIMEOUT, in_grpcs_form(length))),
         }
     }
     Ok(request)
@@ -71,12 +71,22 @@ fn is_free(key: &str) -> bool {
         )
 }
 
-/// Digits and a unit of gRPC's; what is too much stands as the largest number.
-fn nanoseconds(text: &str) -> Option<u64> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+/// A number and a unit of gRPC's. grpc-gateway takes a sign, and more digits than gRPC.
+fn nanoseconds(text: &str) -> Option<i128> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = deadline::unit_nanoseconds(unit)?;
-    (!digits.starts_with('+')).then_some(())?;
-    Some(digits.parse::<u64>().ok()?.saturating_mul(unit))
+    Some(i128::from(number.parse::<i64>().ok()?) * i128::from(unit))
+}
+
+/// A length of time in at most eight digits. What is over is over after a nanosecond.
+fn in_grpcs_form(nanoseconds: i128) -> HeaderValue {
+    let length = nanoseconds.max(1).unsigned_abs();
+    let units = ["n", "u", "m", "S", "M", "H"].into_iter();
+    let sizes =
+        units.filter_map(|unit| Some((unit, length.div_ceil(deadline::unit_nanoseconds(unit)?.into()))));
+    let fitting = sizes.into_iter().find(|(_, number)| *number < 100_000_000);
+    let (unit, number) = fitting.unwrap_or(("H", 99_999_999));
+    HeaderValue::try_from(format!("{number}{unit}")).expect("digits and a letter")
 }
 
 #[cfg(test)]
@@ -116,19 +126,25 @@ mod tests {
     #[test]
     fn a_timeout_is_passed_on_dropped_or_refused() {
         for (text, wanted) in [
-            ("1S", Ok(true)),
-            ("0n", Ok(false)),
+            ("1n", Ok(Some("1n"))),
+            ("2S", Ok(Some("2000000u"))),
+            ("+2S", Ok(Some("2000000u"))),
+            ("-1S", Ok(Some("1n"))),
+            ("123456789S", Ok(Some("2057614M"))),
+            ("9223372036854775807H", Ok(Some("99999999H"))),
+            ("0n", Ok(None)),
+            ("9223372036854775808n", Err("invalid grpc-timeout: 9223372036854775808n")),
             ("x", Err("invalid grpc-timeout: x")),
             ("", Err("invalid grpc-timeout: ")),
-            ("+1S", Err("invalid grpc-timeout: +1S")),
             ("1", Err("invalid grpc-timeout: 1")),
         ] {
             let headers = HeaderMap::from_iter([(
                 HeaderName::from_static(TIMEOUT),
                 HeaderValue::from_str(text).unwrap(),
             )]);
-            let made = head("/a/b", &headers).map(|request| request.headers().contains_key(TIMEOUT));
-            assert_eq!(made, wanted.map_err(str::to_owned), "{text}");
+            let made = head("/a/b", &headers).map(|request| request.headers().get(TIMEOUT).cloned());
+            let wanted = wanted.map(|text| text.map(HeaderValue::from_static)).map_err(str::to_owned);
+            assert_eq!(made, wanted, "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
-use crate::tls::certificates::{self, Certificate, CertificateRefusal};
+use certificates::{Certificate, CertificateRefusal};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.

@@ -1,47 +1,12 @@
-//! The files that TLS of a port is made of, as bytes and as certificates.
-//!
-//! Two readings are compared byte by byte: a file that was replaced, renamed over or reached by another
-//! symbolic link counts as changed, and one that was only touched does not.
+//! The files that TLS of a port is made of.
 
-use std::collections::HashSet;
-use std::fs::File;
 use std::io;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rustix::fs::OFlags;
 use tokio_rustls::rustls;
-use tokio_rustls::rustls::crypto::CryptoProvider;
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
-use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
-use crate::tls::certificates::{Certificate, Roots};
+use certificates::{CertificatePair, FileError, PemFile};
 use config::{KeyPair, PortTls};
-
-/// The usual files of the system's authorities.
-const SYSTEM_ROOTS: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-/// A bundle of the system has some 300 KiB, a large revocation list some megabytes. A larger file is refused:
-/// it is read again every few seconds.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// One file as it was read.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Bytes {
-    path: PathBuf,
-    bytes: Vec<u8>,
-}
-
-/// A certificate and its key.
-#[derive(Clone, PartialEq, Eq)]
-pub struct CertificatePair {
-    certificate: Bytes,
-    key: Bytes,
-}
 
 /// All files of one port.
 #[derive(Clone, PartialEq, Eq)]
@@ -49,14 +14,15 @@ pub struct Contents {
     pub shown: Option<CertificatePair>,
     pub own: Option<CertificatePair>,
     /// None if none was named.
-    pub authorities: Option<Bytes>,
-    pub revoked: Option<Bytes>,
+    pub authorities: Option<PemFile>,
+    pub revoked: Option<PemFile>,
 }
 
 impl Contents {
     pub fn read(port: &PortTls) -> Result<Contents, TlsError> {
-        let pair = |pair: &Option<KeyPair>| pair.as_ref().map(CertificatePair::read).transpose();
-        let file = |path: &Option<PathBuf>| path.as_deref().map(Bytes::read).transpose();
+        let read = |pair: &KeyPair| CertificatePair::read(&pair.certificate, &pair.key);
+        let pair = |pair: &Option<KeyPair>| pair.as_ref().map(read).transpose();
+        let file = |path: &Option<PathBuf>| path.as_deref().map(PemFile::read).transpose();
         Ok(Contents {
             shown: pair(&port.shown)?,
             own: pair(&port.own)?,
@@ -69,221 +35,28 @@ impl Contents {
 impl Contents {
     /// Files of certificates, each with when the first of them ends, in seconds since 1970.
     pub fn ends(&self) -> Vec<(&Path, i64)> {
-        self.pairs().chain(&self.authorities).filter_map(Bytes::end).collect()
+        self.pairs().chain(&self.authorities).filter_map(PemFile::end).collect()
     }
 
     /// The same without authorities.
     pub fn ends_of_pairs(&self) -> Vec<(&Path, i64)> {
-        self.pairs().filter_map(Bytes::end).collect()
+        self.pairs().filter_map(PemFile::end).collect()
     }
 
-    fn pairs(&self) -> impl Iterator<Item = &Bytes> {
+    fn pairs(&self) -> impl Iterator<Item = &PemFile> {
         self.shown.iter().chain(&self.own).map(|pair| &pair.certificate)
     }
-}
-
-impl CertificatePair {
-    fn read(pair: &KeyPair) -> Result<CertificatePair, TlsError> {
-        Ok(CertificatePair { certificate: Bytes::read(&pair.certificate)?, key: Bytes::read(&pair.key)? })
-    }
-
-    /// The chain and the key that belongs to it.
-    pub fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-        let chain = self.certificate.certificates()?;
-        let key = self.key.private_key(provider)?;
-        let own = Certificate::parse(&chain[0])
-            .map_err(|refusal| self.certificate.unusable(refusal.to_string()))?;
-        if key.public_key().is_some_and(|public| *public != *own.key_info()) {
-            let certificate = self.certificate.path.display();
-            return Err(self.key.unusable(format!(
-                "this private key does not belong to the certificate in {certificate} (tls: private key does \
-                 not match public key): give the two files that were made together"
-            )));
-        }
-        Ok(CertifiedKey::new(chain, key))
-    }
-}
-
-impl Bytes {
-    /// A regular file alone: a pipe would be waited for, and a device may have no end.
-    fn read(path: &Path) -> Result<Bytes, TlsError> {
-        let failed = |error| TlsError::Open { path: path.to_owned(), error };
-        let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
-        let at_once = OFlags::NONBLOCK.bits().cast_signed();
-        let file = File::options().read(true).custom_flags(at_once).open(path).map_err(failed)?;
-        let kind = file.metadata().map_err(failed)?;
-        if !kind.is_file() {
-            let what = if kind.is_dir() { "a directory" } else { "no regular file" };
-            return Err(unusable(format!("it is {what}; give the path of a file in PEM")));
-        }
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(unusable(format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
-        }
-        Ok(Bytes { path: path.to_owned(), bytes })
-    }
-
-    fn unusable(&self, reason: String) -> TlsError {
-        TlsError::Unusable { path: self.path.clone(), reason }
-    }
-
-    fn end(&self) -> Option<(&Path, i64)> {
-        let certificates = self.certificates().ok()?;
-        let ends = certificates.iter().filter_map(|der| Some(Certificate::parse(der).ok()?.end()));
-        Some((&self.path, ends.min()?))
-    }
-
-    /// At least one.
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        self.labelled("CERTIFICATE", &self.bytes)
-    }
-
-    fn labelled(&self, wanted: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found.map_err(|error| self.unusable(format!("its PEM is damaged: {error}")))?;
-        if found.is_empty() { Err(self.unusable(self.lacks(wanted, "x509"))) } else { Ok(found) }
-    }
-
-    fn private_key(&self, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, TlsError> {
-        let text = String::from_utf8_lossy(&self.bytes);
-        let path = self.path.display();
-        if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
-            return Err(self.unusable(format!(
-                "the private key is encrypted, and no flag gives its password: decrypt it with `openssl pkey \
-                 -in {path} -out NEW`"
-            )));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
-            pem::Error::NoItemsFound => self.unusable(self.lacks("PRIVATE KEY", "pkey")),
-            error => self.unusable(format!("its PEM is damaged: {error}")),
-        })?;
-        provider.key_provider.load_private_key(key).map_err(|_| {
-            let usable = "RSA of 2048 to 8192 bits, P-256, P-384, P-521 and Ed25519";
-            self.unusable(format!(
-                "this private key is damaged or of a kind that cannot be used: usable are {usable}"
-            ))
-        })
-    }
-
-    /// Why a file without the wanted block is none of its kind, and what to do.
-    fn lacks(&self, wanted: &str, program: &str) -> String {
-        let (text, path) = (String::from_utf8_lossy(&self.bytes), self.path.display());
-        let label = |line: &str| Some(line.strip_prefix("-----BEGIN ")?.split_once("-----")?.0.to_owned());
-        let labels: Vec<String> = text.lines().filter_map(label).collect();
-        let is_key = |label: &String| label.ends_with("PRIVATE KEY");
-        if self.bytes.is_empty() {
-            format!("the file is empty; it must contain a {wanted} in PEM")
-        } else if self.bytes.starts_with(&[0x30]) {
-            format!("it is DER, not PEM: convert it with `openssl {program} -inform DER -in {path} -out NEW`")
-        } else if wanted == "CERTIFICATE" && labels.iter().any(is_key) {
-            "there is a private key in it and no certificate: are the files of certificate and key swapped?"
-                .to_owned()
-        } else if wanted == "PRIVATE KEY" && labels.iter().any(|label| label == "CERTIFICATE") {
-            "there is a certificate in it and no private key: are the files of certificate and key swapped?"
-                .to_owned()
-        } else if labels.is_empty() {
-            format!("it is no PEM: a {wanted} begins with -----BEGIN {wanted}-----")
-        } else {
-            format!(
-                "there is no {wanted} in it, but {}: convert it with `openssl {program} -in {path} -out NEW`",
-                labels.join(", ")
-            )
-        }
-    }
-
-    /// Every certificate must be usable: an operator who names an authority relies on it. OpenSSL's other
-    /// labels of certificates are accepted, as in etcd.
-    pub fn roots(&self) -> Result<Roots, TlsError> {
-        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
-        for label in ["X509 CERTIFICATE", "TRUSTED CERTIFICATE"] {
-            for edge in ["BEGIN", "END"] {
-                text = text
-                    .replace(&format!("-----{edge} {label}-----"), &format!("-----{edge} CERTIFICATE-----"));
-            }
-        }
-        let mut roots = Roots::default();
-        for certificate in self.labelled("CERTIFICATE", text.as_bytes())? {
-            roots.add(certificate).map_err(|refusal| self.unusable(refusal.to_string()))?;
-        }
-        Ok(roots)
-    }
-
-    /// Serial numbers in all lists of the file, which is PEM, or one list in DER, as etcd takes them. Whose
-    /// list it is, and whether it is still valid, is not looked at, as in etcd.
-    pub fn revoked(&self) -> Result<HashSet<Vec<u8>>, TlsError> {
-        let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&self.bytes).collect();
-        let lists = match pem {
-            Ok(lists) if !lists.is_empty() => lists,
-            Ok(_) | Err(_) => vec![CertificateRevocationListDer::from(self.bytes.clone())],
-        };
-        let mut serials = HashSet::new();
-        for list in &lists {
-            let (_, list) = CertificateRevocationList::from_der(list)
-                .map_err(|_| self.unusable("there is no list of revoked certificates in it".to_owned()))?;
-            serials.extend(list.iter_revoked_certificates().map(|revoked| revoked.serial().to_bytes_be()));
-        }
-        Ok(serials)
-    }
-}
-
-/// The authorities that the system trusts.
-pub fn system_roots() -> Result<Roots, TlsError> {
-    let path = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
-    let mut roots = Roots::default();
-    for certificate in Bytes::read(path.ok_or(TlsError::NoSystemRoots)?)?.certificates()? {
-        // A bundle of the system may hold certificates that cannot be read.
-        let _unreadable = roots.add(certificate);
-    }
-    if roots.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(roots) }
 }
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("open {}: {error}{}", path.display(), hint(error))]
-    Open { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{}: {reason}", path.display())]
-    Unusable { path: PathBuf, reason: String },
-    #[error("no file of trusted authorities was given, and the system has none in the usual places")]
-    NoSystemRoots,
     #[error("set up TLS")]
     Rustls(#[from] rustls::Error),
     #[error("make a self-signed certificate")]
     SelfSigned(#[from] rcgen::Error),
-}
-
-/// What to do about a file that cannot be read.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => " (check the path)",
-        io::ErrorKind::PermissionDenied => {
-            " (kv-server's user may not: change the owner or mode of the file or its directories)"
-        }
-        _ => "",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-    use super::*;
-
-    #[test]
-    fn what_is_no_file_is_refused_at_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let pipe = directory.path().join("pipe");
-        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        for path in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
-            let refused = Bytes::read(path).err().unwrap().to_string();
-            assert!(refused.contains("give the path of a file"), "{refused}");
-        }
-        let (target, link) = (directory.path().join("a"), directory.path().join("b"));
-        std::fs::write(&target, "text").unwrap();
-        std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert_eq!(Bytes::read(&link).ok().unwrap().bytes, b"text");
-    }
 }

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use super::checks::Checks;
 use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
-use crate::tls::certificates::date;
+use certificates::date;
 use config::PortTls;
 use process::log::causes;
 use process::shutdown::Stop;

@@ -9,8 +9,8 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 
 use super::checks::Checks;
-use super::contents::{Contents, TlsError, system_roots};
-use crate::tls::certificates::{Roots, Verifier, with_p521};
+use super::contents::{Contents, TlsError};
+use certificates::{FileError, Roots, Verifier, system_roots, with_p521};
 use config::PortTls;
 
 /// What a connection of one port needs, all made from one reading of the files.
@@ -79,7 +79,7 @@ fn versions(port: &PortTls) -> Vec<&'static SupportedProtocolVersion> {
     given.into_iter().filter(|(is_on, _)| *is_on).map(|(_, version)| version).collect()
 }
 
-fn roots(contents: &Contents) -> Result<Roots, TlsError> {
+fn roots(contents: &Contents) -> Result<Roots, FileError> {
     contents.authorities.as_ref().map_or_else(system_roots, |file| file.roots())
 }
 

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{
 
 use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
-use crate::tls::certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
+use certificates::{Certificate, Roots, Verifier, is_valid_for, with_p521};
 use config::{KeyPair, PortTls};
 use process::log::causes;
 
@@ -313,7 +313,7 @@ fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
             "there is no CERTIFICATE in it, but TRUSTED CERTIFICATE: convert it",
         ),
         ("own.key", public.as_bytes(), "there is no PRIVATE KEY in it, but PUBLIC KEY"),
-        ("own.pem", &good.as_bytes()[..200], "its PEM is damaged: "),
+        ("own.pem", &good.as_bytes()[..200], "its PEM is damaged: it ends before -----END CERTIFICATE-----"),
         (
             "own.key",
             encrypted.as_bytes(),
@@ -337,6 +337,11 @@ fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
         let path = directory.path().join(name).display().to_string();
         assert!(said.starts_with(&path) && said.contains(wanted), "{name} {wanted}: {said}");
     }
+    // Another label than that of its form.
+    write(directory.path(), "own.pem", &good);
+    write(directory.path(), "own.key", &key.replace(" PRIVATE", " EC PRIVATE"));
+    let port = PortTls { shown: Some(own.clone()), ..PortTls::default() };
+    assert!(load(&port, PortKind::Clients).is_ok());
     std::fs::remove_file(&own.key).unwrap();
     let port = PortTls { shown: Some(own.clone()), ..PortTls::default() };
     let said = causes(&load(&port, PortKind::Clients).err().unwrap());
