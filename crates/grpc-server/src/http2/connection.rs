@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::account::{Account, CallerTotals};
 use super::grpc::{TIMEOUT, is_call};
-use super::meter::MeteredIo;
+use super::meter::Meter;
 use super::methods::HotMethods;
 use super::open::{OpenCall, OpenCalls};
 use super::relay::{self, GrpcService};
@@ -34,9 +34,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// One read of a busy connection: some 150 calls of 100 bytes, or one frame of a large request.
 const READ_BYTES: usize = 16 << 10;
-/// Streams that the client resets, or that are reset for what it sent, in a second. `meter` lets so many
-/// pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the second
-/// ends.
+/// Streams that the client resets, or that are reset for what it sent, in a second. The tokens of `http2` let
+/// so many pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the
+/// second ends.
 const RESETS_MAX: u32 = 20_000;
 /// Time in which a client has to take the answers that wait for it, or [`UNSENT_PROGRESS_MAX`] bytes.
 const UNSENT_WITHIN: Duration = Duration::from_secs(60);
@@ -96,8 +96,9 @@ where
     S: GrpcService,
 {
     let shared = ConnectionShared::new(limits, totals, stop);
-    let io = MeteredIo::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
-    let mut connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
+    let meter = Meter::new(limits.ping_spacing_min);
+    let mut connection =
+        WireDriver::new(io, state_machine_limits(limits), meter, Arc::clone(&shared.account));
     async move {
         if Box::pin(handshake(&mut connection, &shared)).await {
             serve_calls(&mut connection, &methods, &shared).await;
@@ -106,7 +107,7 @@ where
 }
 
 async fn serve_calls<I, H, T, S>(
-    connection: &mut WireDriver<MeteredIo<I>>,
+    connection: &mut WireDriver<I>,
     methods: &Methods<H, T, S>,
     shared: &ConnectionShared,
 ) where
@@ -287,7 +288,7 @@ fn poll_look_again(
 }
 
 /// Whether the preface is complete. False if it is not in time, or if the member stops.
-async fn handshake<I>(connection: &mut WireDriver<MeteredIo<I>>, shared: &ConnectionShared) -> bool
+async fn handshake<I>(connection: &mut WireDriver<I>, shared: &ConnectionShared) -> bool
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -307,10 +308,9 @@ fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
         header_block_bytes_max: HEADER_BYTES_MAX,
         read_bytes: READ_BYTES,
         varying_field: TIMEOUT,
-        // `account` bounds what waits to be sent, and `meter` the frames that carry no request.
+        // `account` bounds what waits to be sent.
         stream_unsent_bytes_max: usize::MAX,
         connection_unsent_bytes_max: usize::MAX,
-        control_frames_max: u32::MAX,
         resets_max: RESETS_MAX,
         ..::http2::Limits::default()
     }
@@ -372,12 +372,7 @@ impl UnsentProgress {
 
 /// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
 /// socket: answers leave here.
-async fn turn<I>(
-    connection: &mut WireDriver<MeteredIo<I>>,
-    account: &Account,
-    room: bool,
-    calls: usize,
-) -> Turn
+async fn turn<I>(connection: &mut WireDriver<I>, account: &Account, room: bool, calls: usize) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -463,7 +458,7 @@ mod tests {
     /// A connection with its client, which asks whether that is there.
     struct Asking {
         client: DuplexStream,
-        connection: WireDriver<MeteredIo<DuplexStream>>,
+        connection: WireDriver<DuplexStream>,
         account: Arc<Account>,
         keepalive: Keepalive,
     }
@@ -478,8 +473,8 @@ mod tests {
             let (ours, mut client) = duplex(4096);
             client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
             let account = Arc::new(Account::new(Arc::default()));
-            let io = MeteredIo::new(ours, Duration::ZERO, Arc::clone(&account.seen));
-            let connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&account));
+            let meter = Meter::new(Duration::ZERO);
+            let connection = WireDriver::new(ours, state_machine_limits(limits), meter, Arc::clone(&account));
             let mut asking = Asking { client, connection, account, keepalive: Keepalive::new(limits) };
             assert!(!asking.ends_within(Duration::from_millis(1)).await);
             asking.pings();

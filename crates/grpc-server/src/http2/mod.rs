@@ -18,14 +18,14 @@
 //! * A connection has at most [`ConnectionLimits::streams_max`] streams. Each holds at most one request of
 //!   [`ConnectionLimits::message_bytes_max`]; what their messages and answers hold together is bounded in
 //!   `account`.
-//! * Floods of frames that ask for no answer are slowed down in `meter`.
+//! * Floods of frames that ask for no answer are slowed down by `http2` and `meter`.
 //! * A call whose client reset it ends at once: it is dropped while it waits.
 //! * When the connection breaks, its hot calls are dropped with it. A proposal that was already made stays
 //!   made: the client sees a broken call, as with any other server.
 //!
 //! Knows nothing of what a method means; [`HotMethods`] does.
 
-mod meter; // the socket, with its frames counted
+mod meter; // when a connection is read
 
 mod wire; // the state machine of a connection, its socket, and handles for streams
 
