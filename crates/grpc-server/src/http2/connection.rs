@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use ::http2::ErrorCode;
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -17,7 +19,6 @@ use super::account::{Account, CallerTotals};
 use super::grpc::{TIMEOUT, is_call};
 use super::meter::Meter;
 use super::methods::HotMethods;
-use super::open::{OpenCall, OpenCalls};
 use super::relay::{self, GrpcService};
 use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
 use super::streaming::{self, StreamMethods};
@@ -441,6 +442,87 @@ impl Keepalive {
             }
             self.alarm.as_mut().reset(self.deadline);
         }
+    }
+}
+
+pin_project! {
+    /// A hot call among the open ones. It ends when its client resets it. It could leave its waker with its
+    /// stream, which costs a lock and an entry each time the call waits. So the waker stays here, and the
+    /// connection wakes all of its calls when a stream was reset, which is rare. Each then asks about its own
+    /// stream.
+    struct OpenCall<F> {
+        #[pin]
+        work: F,
+        // Set while it waits.
+        waker: Option<Waker>,
+    }
+}
+
+impl<F> OpenCall<F> {
+    pub(super) fn new(work: F) -> OpenCall<F> {
+        OpenCall { work, waker: None }
+    }
+
+    fn wake(self: Pin<&mut Self>) {
+        if let Some(waker) = self.project().waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Open calls of one kind. An empty `FuturesUnordered` allocates room for one future, so it is created with
+/// the first call and dropped when the connection is idle.
+struct OpenCalls<F>(Option<FuturesUnordered<F>>);
+
+impl<F: Future> OpenCalls<F> {
+    pub(super) fn none() -> OpenCalls<F> {
+        OpenCalls(None)
+    }
+
+    pub(super) fn push(&mut self, future: F) {
+        self.0.get_or_insert_default().push(future);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, FuturesUnordered::len)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The output of one of them; None if there are none.
+    pub(super) async fn next(&mut self) -> Option<F::Output> {
+        self.0.as_mut()?.next().await
+    }
+
+    /// Frees the memory of an empty set.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.0 = None;
+        }
+    }
+}
+
+impl<F> OpenCalls<OpenCall<F>> {
+    /// Has all calls polled again.
+    fn wake_all(&mut self) {
+        if let Some(calls) = &mut self.0 {
+            Pin::new(calls).iter_pin_mut().for_each(OpenCall::wake);
+        }
+    }
+}
+
+impl<F: Future> Future for OpenCall<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.work.poll(context);
+        if polled.is_pending() && !this.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *this.waker = Some(context.waker().clone());
+        }
+        polled
     }
 }
 

@@ -293,8 +293,8 @@ mod tests {
         let seen = ReaderFlags::default();
         let five_seconds = Duration::from_secs(5);
         let smallest_answer = 58;
-        // SETTINGS that are read before each ping, what is written before it, and whether each ping but the first is a
-        // strike. Answers of pings leave two by two.
+        // SETTINGS that are read before each ping, what is written before it, and whether each ping but the
+        // first is a strike. Answers of pings leave two by two.
         let cases: [(u32, [usize; 2], bool); 6] = [
             (0, [0, 0], true),
             (0, [17, 17], true),

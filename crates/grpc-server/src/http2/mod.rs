@@ -34,14 +34,12 @@ mod shared; // limits, and what calls share
 
 mod grpc; // prefix, headers and trailers
 mod methods; // how a hot call is found and answered
-mod sending; // one message out, in its time
 
 mod long; // one message out, made as it is sent
 mod unary; // one message in, one message out
 
 mod streaming; // messages in, messages out
 
-mod open; // a hot call that can be woken for its reset
 mod relay; // the calls that other services answer
 
 mod connection; // the task of a connection

@@ -25,7 +25,6 @@ use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_WITHIN;
 use super::local::RequestSource;
-use super::observer::MessageObserver;
 
 /// Reads the requests of one stream.
 pub struct Requests {
@@ -176,6 +175,14 @@ impl Requests {
             }
         }
     }
+}
+
+/// Counts the messages of a call.
+pub trait MessageObserver: Send + Sync + 'static {
+    /// A message came in.
+    fn received(&self, bytes: usize);
+    /// Some of the bytes of messages were sent, and so many messages began in them.
+    fn sent(&self, messages: usize, bytes: usize);
 }
 
 #[cfg(test)]
