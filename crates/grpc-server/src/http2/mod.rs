@@ -50,6 +50,4 @@ pub use grpc::is_call;
 pub use methods::{HotAnswer, HotMethods, LongAnswer, NoHot, Part, SendNow};
 pub use relay::GrpcService;
 pub use shared::{ConnectionLimits, ConnectionShared};
-pub use streaming::{
-    AnswerReader, MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods, serve_stream,
-};
+pub use streaming::{AnswerReader, NoStreams, Replies, Requests, StreamGone, StreamMethods, serve_stream};

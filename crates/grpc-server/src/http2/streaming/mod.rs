@@ -20,7 +20,7 @@ mod requests; // messages in
 mod serve; // one call
 
 pub use local::AnswerReader;
-pub use requests::{MessageObserver, Requests};
+pub use requests::Requests;
 pub(super) use serve::serve;
 pub use serve::{NoStreams, Replies, StreamGone, StreamMethods, serve_stream};
 

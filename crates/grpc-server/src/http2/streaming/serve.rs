@@ -10,6 +10,7 @@ use ::http2::{EndOfBody, ErrorCode};
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
+use telemetry::metrics::MessageCounter;
 use tonic::Status;
 
 use super::super::account::{Account, Room, counted};
@@ -17,7 +18,7 @@ use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status
 use super::super::shared::ConnectionShared;
 use super::super::wire::{BodyReader, StreamWriter};
 use super::local::{AnswerSink, RequestSource, StreamEnds};
-use super::requests::{MessageObserver, RequestStream, Requests};
+use super::requests::{RequestStream, Requests};
 
 /// The methods whose calls are streams in both directions.
 pub trait StreamMethods: Clone + Send + 'static {
@@ -111,7 +112,7 @@ pub struct StreamGone;
 pub struct Replies {
     outgoing: Arc<Mutex<Outgoing>>,
     account: Arc<Account>,
-    observer: Option<Arc<dyn MessageObserver>>,
+    counter: Option<MessageCounter>,
 }
 
 /// The sending half of a stream. Shared by the method and by what ends its call; never contended,
@@ -184,12 +185,12 @@ impl Outgoing {
 
 impl Replies {
     pub(super) fn new(outgoing: &Arc<Mutex<Outgoing>>, account: &Arc<Account>) -> Replies {
-        Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account), observer: None }
+        Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account), counter: None }
     }
 
     /// Has messages counted from now on.
-    pub fn observed_by(&mut self, observer: Arc<dyn MessageObserver>) {
-        self.observer = Some(observer);
+    pub fn counted_by(&mut self, counter: MessageCounter) {
+        self.counter = Some(counter);
     }
 
     /// Waits until the client takes bytes, the process may hold more of them, and others had their turn.
@@ -214,8 +215,8 @@ impl Replies {
             let (messages, bytes) = outgoing.borders.pass(&part);
             outgoing.send(counted(&self.account, part))?;
             drop(outgoing);
-            if let Some(observer) = &self.observer {
-                observer.sent(messages, bytes);
+            if let Some(counter) = &self.counter {
+                counter.sent(messages, bytes);
             }
         }
         Ok(())
