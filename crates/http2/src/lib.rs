@@ -30,8 +30,8 @@ mod stream; // the streams of a connection
 mod connection; // the state machine
 
 pub use connection::{
-    Connection, EndOfBody, Event, Memory, PeerWait, ProcessResult, ResetOrigin, SendResult, StreamEnded,
-    StreamId, Wait,
+    Connection, EndOfBody, Event, FrameWork, Memory, PeerWait, ProcessResult, ResetOrigin, SendResult,
+    StreamEnded, StreamId, Wait,
 };
 pub use error::ErrorCode;
 pub use head::{Field, Head};

@@ -46,13 +46,18 @@ pub struct Limits {
     /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a small
     /// block may be a large list. Past it the call returns and the owner serves other connections first.
     pub round_bytes_max: usize,
+    /// Tokens for frames that carry no request: 4 for PING and RST_STREAM, 32 for SETTINGS, 1 for others,
+    /// those of closed streams, and DATA below 64 bytes without END_STREAM. 16 written bytes earn one. A
+    /// connection without tokens is not handled until it has some again. At first: 2,000 resets before the
+    /// first answer.
+    pub control_tokens_at_start: u32,
+    /// At most: 20,000 resets, which are 2,000 callers with deadlines of 200 ms while the process stands
+    /// still for 2 s.
+    pub control_tokens_max: u32,
     /// Length of an interval for the next three.
     pub interval_ticks: Tick,
-    /// Frames in an interval that carry no request and earn no work: PING, SETTINGS, PRIORITY,
-    /// WINDOW_UPDATE, GOAWAY, unknown ones, those of closed streams, and DATA below 64 bytes without
-    /// END_STREAM that is not the first of its request. Past it the connection is not handled until the
-    /// interval ends: a flood is slowed down, and an honest client waits at most an interval.
-    pub control_frames_max: u32,
+    /// Tokens that an interval earns: 1,000 resets or pings, a hundredth of a processor.
+    pub control_tokens_per_interval: u32,
     /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
     /// have cost the work of a call. The same happens.
     pub resets_max: u32,
@@ -92,8 +97,10 @@ impl Default for Limits {
             output_bytes_max: 256 << 10,
             read_bytes: 64 << 10,
             round_bytes_max: 512 << 10,
+            control_tokens_at_start: 8_000,
+            control_tokens_max: 80_000,
             interval_ticks: 1000,
-            control_frames_max: 20_000,
+            control_tokens_per_interval: 4_000,
             resets_max: 2_000,
             window_changes_max: 100_000,
             reset_streams_remembered: 1024,
@@ -114,7 +121,7 @@ impl Limits {
         self.connection_window_bytes = self.connection_window_bytes.clamp(65_535, window_max);
         self.interval_ticks = self.interval_ticks.max(1);
         self.read_bytes = self.read_bytes.max(1024);
-        self.control_frames_max = self.control_frames_max.max(1);
+        self.control_tokens_per_interval = self.control_tokens_per_interval.max(1);
         self.resets_max = self.resets_max.max(1);
         self.window_changes_max = self.window_changes_max.max(1);
         self.stream_unsent_bytes_max = self.stream_unsent_bytes_max.max(1);

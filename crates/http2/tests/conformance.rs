@@ -3,8 +3,8 @@
 use crate::common::*;
 use bytes::Bytes;
 use http2::{
-    Connection, EndOfBody, ErrorCode, Event, HeaderBlock, Limits, ProcessResult, ResetOrigin, SendResult,
-    StreamId,
+    Connection, EndOfBody, ErrorCode, Event, FrameWork, HeaderBlock, Limits, ProcessResult, ResetOrigin,
+    SendResult, StreamId,
 };
 
 /// What the frames of a case led to.
@@ -771,22 +771,10 @@ fn equal_blocks_are_decoded_again_when_the_table_has_changed() {
 
 /// The connection is slowed down, not closed, and goes on when the interval ends.
 #[test]
-fn floods_pause_the_connection_until_the_interval_ends() {
-    let limits =
-        Limits { control_frames_max: 10, resets_max: 2, interval_ticks: 100, streams_max: 50, ..limits() };
+fn resets_pause_the_connection_until_the_interval_ends() {
+    let limits = Limits { resets_max: 2, interval_ticks: 100, streams_max: 50, ..limits() };
     let reset = |stream| [post(stream), frame(RST_STREAM, 0, stream, &[0; 4])].concat();
-    let pings = frame(PING, 0, 0, &[0; 8]).repeat(30);
     for (name, flood, pauses) in [
-        ("pings", pings, vec![100, 200, 300]),
-        ("drops of a body", [post(1), frame(DATA, 0, 1, b"x").repeat(30)].concat(), vec![100, 200, 300]),
-        (
-            "messages whose ends come apart",
-            (1..60)
-                .step_by(2)
-                .flat_map(|id| [post(id), frame(DATA, 0, id, b"x"), frame(DATA, 1, id, b"")].concat())
-                .collect(),
-            vec![],
-        ),
         ("resets", [reset(1), reset(3), reset(5)].concat(), vec![100]),
         (
             "malformed requests",
@@ -804,6 +792,95 @@ fn floods_pause_the_connection_until_the_interval_ends() {
         }
         assert_eq!(connection.process(now), ProcessResult::NeedBytes, "{name}");
     }
+}
+
+#[test]
+fn requests_are_free_and_frames_without_an_answer_are_not() {
+    let work = |bytes: &[u8]| {
+        let mut connection = open(Limits::default());
+        connection.receive(&post(1));
+        connection.process(0);
+        connection.take_work();
+        connection.receive(bytes);
+        assert_eq!(connection.process(0), ProcessResult::NeedBytes);
+        connection.take_work()
+    };
+    let cases: [(&str, Vec<u8>, u32, u32); 11] = [
+        ("a request", get(3), 0, 0),
+        ("the end of a body", frame(DATA, END_STREAM, 1, b""), 0, 0),
+        ("a large part", frame(DATA, 0, 1, &[0; 900]), 0, 0),
+        ("a part", frame(DATA, 0, 1, &[0; 100]), 0, 1),
+        ("a tiny part", frame(DATA, 0, 1, b"drops"), 1, 1),
+        ("a reset", frame(RST_STREAM, 0, 1, &[0; 4]), 4, 0),
+        ("a ping", frame(PING, 0, 0, &[0; 8]), 4, 0),
+        ("settings", frame(SETTINGS, 0, 0, &[]), 32, 0),
+        ("a window update", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 1, 0),
+        (
+            "a continuation",
+            [frame(HEADERS, 1, 3, &block(&POST)), frame(CONTINUATION, 4, 3, b"")].concat(),
+            1,
+            0,
+        ),
+        ("an unknown frame", frame(200, 0, 0, b""), 1, 0),
+    ];
+    for (name, bytes, tokens, small_data) in cases {
+        let FrameWork { tokens: cost, small_data: small, pings, settings } = work(&bytes);
+        assert_eq!((cost, small), (tokens, small_data), "{name}");
+        assert_eq!((pings, settings), (u32::from(name == "a ping"), u32::from(name == "settings")), "{name}");
+    }
+}
+
+#[test]
+fn a_flood_is_handled_at_a_bounded_rate_and_answered_requests_at_any() {
+    const READ: usize = 4096;
+    // Bytes that are handled within a second, with an endless supply.
+    let handled = |flood: Vec<u8>, tokens: usize| {
+        let mut connection = open(Limits::default());
+        let (mut now, mut bytes) = (0, 0);
+        while now < 1000 {
+            connection.receive(&flood.repeat(READ / flood.len()));
+            bytes += READ / flood.len() * flood.len();
+            now = match connection.process(now) {
+                ProcessResult::NeedBytes => now,
+                ProcessResult::Paused { until } => until,
+                other => panic!("{other:?}"),
+            };
+            connection.written(connection.output().len());
+        }
+        // What a connection starts with, a second's worth, and what was read and answered.
+        let frames = bytes / flood.len();
+        assert!(frames * tokens <= 2 * (8_000 + 4_000 + READ / flood.len() * tokens), "{frames} frames");
+    };
+    handled(frame(PING, 0, 0, &[0; 8]), 4);
+    handled(frame(SETTINGS, 0, 0, &[]), 32);
+    handled(frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 1);
+    let mut connection = open(Limits::default());
+    let (head, end) = (HeaderBlock::new([(":status", "200")]), HeaderBlock::new([("grpc-status", "0")]));
+    for id in (1..20_000).step_by(2) {
+        let window = frame(WINDOW_UPDATE, 0, 0, &20u32.to_be_bytes());
+        let body = [frame(DATA, 0, id, b"x"), frame(DATA, END_STREAM, id, b"")].concat();
+        connection.receive(&[post(id), body, window].concat());
+        assert_eq!(connection.process(0), ProcessResult::NeedBytes, "answers pay");
+        let stream = first_stream(&mut connection);
+        connection.answer(stream, &head, &[0; 20], &end).unwrap();
+        take_output(&mut connection);
+    }
+}
+
+#[test]
+fn headers_are_open_until_their_last_byte() {
+    let mut connection = open(limits());
+    let mut is_open_after = |bytes: &[u8]| {
+        connection.receive(bytes);
+        connection.process(0);
+        connection.is_in_headers()
+    };
+    let whole = get(1);
+    assert!(is_open_after(&whole[..11]));
+    assert!(!is_open_after(&whole[11..]));
+    assert!(is_open_after(&frame(HEADERS, 0, 3, &block(&POST))), "a CONTINUATION must follow");
+    assert!(!is_open_after(&frame(CONTINUATION, END_HEADERS, 3, &[])));
+    assert!(!is_open_after(&frame(DATA, 0, 3, &[0; 4])[..10]), "a body has a separate deadline");
 }
 
 #[test]
@@ -864,7 +941,7 @@ fn strings_and_heads_of_header_blocks_are_not_kept_while_a_connection_is_idle() 
 /// The connection's window is used up, so that nothing leaves the queue at its front.
 #[test]
 fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {
-    let limits = Limits { resets_max: u32::MAX, control_frames_max: u32::MAX, ..limits() };
+    let limits = Limits { resets_max: u32::MAX, control_tokens_at_start: 1 << 20, ..limits() };
     let mut connection = open(limits);
     let first =
         answering(&mut connection, &[frame(SETTINGS, 0, 0, &setting(4, 1 << 20)), get(1)].concat())[0];

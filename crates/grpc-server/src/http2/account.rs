@@ -151,7 +151,7 @@ pub struct Account {
     room: Notify,
     /// Calls that wait for `room`.
     waiting: AtomicUsize,
-    pub(super) seen: Arc<ReaderFlags>,
+    pub(super) seen: ReaderFlags,
 }
 
 impl Account {
@@ -166,7 +166,7 @@ impl Account {
             has_waiting: AtomicBool::new(false),
             room: Notify::new(),
             waiting: AtomicUsize::new(0),
-            seen: Arc::default(),
+            seen: ReaderFlags::default(),
         }
     }
 

@@ -4,21 +4,22 @@ use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use ::http2::ErrorCode;
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use http::Method;
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::account::{Account, CallerTotals};
 use super::grpc::{TIMEOUT, is_call};
-use super::meter::MeteredIo;
+use super::meter::Meter;
 use super::methods::HotMethods;
-use super::open::{OpenCall, OpenCalls};
 use super::relay::{self, GrpcService};
 use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
 use super::streaming::{self, StreamMethods};
@@ -35,9 +36,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// One read of a busy connection: some 150 calls of 100 bytes, or one frame of a large request.
 const READ_BYTES: usize = 16 << 10;
-/// Streams that the client resets, or that are reset for what it sent, in a second. `meter` lets so many
-/// pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the second
-/// ends.
+/// Streams that the client resets, or that are reset for what it sent, in a second. The tokens of `http2` let
+/// so many pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the
+/// second ends.
 const RESETS_MAX: u32 = 20_000;
 /// Time in which a client has to take the answers that wait for it, or [`UNSENT_PROGRESS_MAX`] bytes.
 const UNSENT_WITHIN: Duration = Duration::from_secs(60);
@@ -97,8 +98,9 @@ where
     S: GrpcService,
 {
     let shared = ConnectionShared::new(limits, totals, stop);
-    let io = MeteredIo::new(io, limits.ping_spacing_min, Arc::clone(&shared.account.seen));
-    let mut connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&shared.account));
+    let meter = Meter::new(limits.ping_spacing_min);
+    let mut connection =
+        WireDriver::new(io, state_machine_limits(limits), meter, Arc::clone(&shared.account));
     async move {
         if Box::pin(handshake(&mut connection, &shared)).await {
             serve_calls(&mut connection, &methods, &shared).await;
@@ -107,7 +109,7 @@ where
 }
 
 async fn serve_calls<I, H, T, S>(
-    connection: &mut WireDriver<MeteredIo<I>>,
+    connection: &mut WireDriver<I>,
     methods: &Methods<H, T, S>,
     shared: &ConnectionShared,
 ) where
@@ -288,7 +290,7 @@ fn poll_look_again(
 }
 
 /// Whether the preface is complete. False if it is not in time, or if the member stops.
-async fn handshake<I>(connection: &mut WireDriver<MeteredIo<I>>, shared: &ConnectionShared) -> bool
+async fn handshake<I>(connection: &mut WireDriver<I>, shared: &ConnectionShared) -> bool
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -308,10 +310,9 @@ fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
         header_block_bytes_max: HEADER_BYTES_MAX,
         read_bytes: READ_BYTES,
         varying_field: TIMEOUT,
-        // `account` bounds what waits to be sent, and `meter` the frames that carry no request.
+        // `account` bounds what waits to be sent.
         stream_unsent_bytes_max: usize::MAX,
         connection_unsent_bytes_max: usize::MAX,
-        control_frames_max: u32::MAX,
         resets_max: RESETS_MAX,
         ..::http2::Limits::default()
     }
@@ -373,12 +374,7 @@ impl UnsentProgress {
 
 /// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
 /// socket: answers leave here.
-async fn turn<I>(
-    connection: &mut WireDriver<MeteredIo<I>>,
-    account: &Account,
-    room: bool,
-    calls: usize,
-) -> Turn
+async fn turn<I>(connection: &mut WireDriver<I>, account: &Account, room: bool, calls: usize) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -450,6 +446,87 @@ impl Keepalive {
     }
 }
 
+pin_project! {
+    /// A hot call among the open ones. It ends when its client resets it. It could leave its waker with its
+    /// stream, which costs a lock and an entry each time the call waits. So the waker stays here, and the
+    /// connection wakes all of its calls when a stream was reset, which is rare. Each then asks about its own
+    /// stream.
+    struct OpenCall<F> {
+        #[pin]
+        work: F,
+        // Set while it waits.
+        waker: Option<Waker>,
+    }
+}
+
+impl<F> OpenCall<F> {
+    pub(super) fn new(work: F) -> OpenCall<F> {
+        OpenCall { work, waker: None }
+    }
+
+    fn wake(self: Pin<&mut Self>) {
+        if let Some(waker) = self.project().waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Open calls of one kind. An empty `FuturesUnordered` allocates room for one future, so it is created with
+/// the first call and dropped when the connection is idle.
+struct OpenCalls<F>(Option<FuturesUnordered<F>>);
+
+impl<F: Future> OpenCalls<F> {
+    pub(super) fn none() -> OpenCalls<F> {
+        OpenCalls(None)
+    }
+
+    pub(super) fn push(&mut self, future: F) {
+        self.0.get_or_insert_default().push(future);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, FuturesUnordered::len)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The output of one of them; None if there are none.
+    pub(super) async fn next(&mut self) -> Option<F::Output> {
+        self.0.as_mut()?.next().await
+    }
+
+    /// Frees the memory of an empty set.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.0 = None;
+        }
+    }
+}
+
+impl<F> OpenCalls<OpenCall<F>> {
+    /// Has all calls polled again.
+    fn wake_all(&mut self) {
+        if let Some(calls) = &mut self.0 {
+            Pin::new(calls).iter_pin_mut().for_each(OpenCall::wake);
+        }
+    }
+}
+
+impl<F: Future> Future for OpenCall<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.work.poll(context);
+        if polled.is_pending() && !this.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *this.waker = Some(context.waker().clone());
+        }
+        polled
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -464,7 +541,7 @@ mod tests {
     /// A connection with its client, which asks whether that is there.
     struct Asking {
         client: DuplexStream,
-        connection: WireDriver<MeteredIo<DuplexStream>>,
+        connection: WireDriver<DuplexStream>,
         account: Arc<Account>,
         keepalive: Keepalive,
     }
@@ -479,8 +556,8 @@ mod tests {
             let (ours, mut client) = duplex(4096);
             client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
             let account = Arc::new(Account::new(Arc::default()));
-            let io = MeteredIo::new(ours, Duration::ZERO, Arc::clone(&account.seen));
-            let connection = WireDriver::new(io, state_machine_limits(limits), Arc::clone(&account));
+            let meter = Meter::new(Duration::ZERO);
+            let connection = WireDriver::new(ours, state_machine_limits(limits), meter, Arc::clone(&account));
             let mut asking = Asking { client, connection, account, keepalive: Keepalive::new(limits) };
             assert!(!asking.ends_within(Duration::from_millis(1)).await);
             asking.pings();

@@ -1,12 +1,22 @@
-//! gRPC over HTTP/2: the prefix of a message, headers and trailers.
+//! gRPC over HTTP/2: the prefix of a message, headers and trailers, and one message sent no faster than its
+//! client takes it.
+//!
+//! Memory of an answer is admitted until the answer was sent. A client that reads a little now and then would
+//! hold it without end. So each answer has a time to be sent in, by its size, which is shorter while unsent
+//! answers are short of memory.
 
-use std::sync::LazyLock;
+use std::future::poll_fn;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use ::http2::{EndOfBody, HeaderBlock, StreamEnded};
+use ::http2::{EndOfBody, ErrorCode, HeaderBlock, StreamEnded};
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
+use super::account::{Account, counted};
 use super::wire::{StreamWriter, response_block, trailers_block};
 
 pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
@@ -49,4 +59,106 @@ pub(super) fn send_status_after_headers(
     status: Status,
 ) -> Result<(), StreamEnded> {
     writer.send_trailers(&trailers_block(status.into_http::<()>().headers()))
+}
+
+/// A message of this size may wait even if the client's window is closed: not worth waiting for.
+pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// Time to send a message: `grace`, and what it takes at `bytes_per_second`.
+struct Speed {
+    grace: Duration,
+    bytes_per_second: u64,
+}
+
+/// The slowest links that etcd's clients are used on.
+const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
+/// The largest answer of some 60 MiB has 25 s: others wait 30 s for the memory of answers.
+const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
+/// How often the time is looked at while the client takes nothing.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Speed {
+    fn allows(&self, bytes: usize) -> Duration {
+        self.grace + Duration::from_secs(bytes as u64 / self.bytes_per_second)
+    }
+}
+
+/// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
+pub(super) async fn send_data(
+    writer: &mut StreamWriter,
+    data: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
+    let (began, bytes) = (Instant::now(), data.len());
+    let mut data = counted(account, data);
+    while !data.is_empty() {
+        let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
+        if began.elapsed() > speed.allows(bytes) {
+            writer.send_reset(ErrorCode::CANCEL);
+            return Err(StreamEnded);
+        }
+        let wanted = data.len();
+        if let Ok(granted) = timeout(LOOK_AGAIN, poll_fn(|context| writer.poll_room(wanted, context))).await {
+            writer.send_data(data.split_to(granted?), EndOfBody::More)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use h2::Reason;
+    use tokio::io::duplex;
+    use tokio::time::sleep;
+
+    use super::super::wire::testing::first_stream;
+    use super::*;
+
+    /// What the client sees of an answer that it reads by so many bytes a second.
+    async fn sent_to(
+        bytes: usize,
+        bytes_per_second: usize,
+        unsent_elsewhere: usize,
+    ) -> Result<Duration, Reason> {
+        let (ours, theirs) = duplex(1 << 20);
+        let account = Arc::new(Account::new(Arc::default()));
+        let elsewhere = Arc::new(Account::new(account.totals()));
+        let _elsewhere = counted(&elsewhere, vec![0; unsent_elsewhere].into());
+        tokio::spawn(async move {
+            let mut writer = first_stream(ours).await;
+            writer.send_head(&HEADERS, EndOfBody::More).unwrap();
+            if send_data(&mut writer, vec![0; bytes].into(), &account).await.is_ok() {
+                writer.send_data(Bytes::new(), EndOfBody::Stream).unwrap();
+            }
+            assert_eq!(account.unsent(), 0, "an answer that was given up holds no memory");
+        });
+        let (client, connection) = h2::client::handshake(theirs).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::get("http://localhost/").body(()).unwrap();
+        let (response, _) = client.ready().await.unwrap().send_request(request, true).unwrap();
+        let (began, mut body) = (Instant::now(), response.await.unwrap().into_body());
+        while let Some(data) = body.data().await {
+            let data = data.map_err(|error| error.reason().unwrap())?;
+            sleep(Duration::from_millis(data.len() as u64 * 1000 / bytes_per_second as u64)).await;
+            body.flow_control().release_capacity(data.len()).unwrap();
+        }
+        Ok(began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_gets_its_answer_unless_others_are_short_of_memory() {
+        let slow = sent_to(8 << 20, 80 << 10, 0).await.unwrap();
+        assert!(slow > Duration::from_secs(100), "{slow:?}");
+        assert_eq!(sent_to(8 << 20, 20 << 10, 0).await, Err(Reason::CANCEL));
+        assert_eq!(sent_to(8 << 20, 80 << 10, 80 << 20).await, Err(Reason::CANCEL));
+        let fast = sent_to(8 << 20, 8 << 20, 80 << 20).await.unwrap();
+        assert!(fast < Duration::from_secs(2), "{fast:?}");
+    }
+
+    #[test]
+    fn the_time_of_an_answer_goes_by_its_size_and_by_the_memory_there_is() {
+        assert_eq!(PACE.allows(0), Duration::from_secs(60));
+        assert_eq!(PACE.allows(32 << 20), Duration::from_secs(60 + 512));
+        assert_eq!(PACE_IF_SHORT.allows(60 << 20), Duration::from_secs(25));
+    }
 }

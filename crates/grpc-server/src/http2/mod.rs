@@ -18,14 +18,14 @@
 //! * A connection has at most [`ConnectionLimits::streams_max`] streams. Each holds at most one request of
 //!   [`ConnectionLimits::message_bytes_max`]; what their messages and answers hold together is bounded in
 //!   `account`.
-//! * Floods of frames that ask for no answer are slowed down in `meter`.
+//! * Floods of frames that ask for no answer are slowed down by `http2` and `meter`.
 //! * A call whose client reset it ends at once: it is dropped while it waits.
 //! * When the connection breaks, its hot calls are dropped with it. A proposal that was already made stays
 //!   made: the client sees a broken call, as with any other server.
 //!
 //! Knows nothing of what a method means; [`HotMethods`] does.
 
-mod meter; // the socket, with its frames counted
+mod meter; // when a connection is read
 
 mod wire; // the state machine of a connection, its socket, and handles for streams
 
@@ -34,14 +34,12 @@ mod shared; // limits, and what calls share
 
 mod grpc; // prefix, headers and trailers
 mod methods; // how a hot call is found and answered
-mod sending; // one message out, in its time
 
 mod long; // one message out, made as it is sent
 mod unary; // one message in, one message out
 
 mod streaming; // messages in, messages out
 
-mod open; // a hot call that can be woken for its reset
 mod relay; // the calls that other services answer
 
 mod connection; // the task of a connection
@@ -52,6 +50,4 @@ pub use grpc::is_call;
 pub use methods::{HotAnswer, HotMethods, LongAnswer, NoHot, Part, SendNow};
 pub use relay::GrpcService;
 pub use shared::{ConnectionLimits, ConnectionShared};
-pub use streaming::{
-    AnswerReader, MessageObserver, NoStreams, Replies, Requests, StreamGone, StreamMethods, serve_stream,
-};
+pub use streaming::{AnswerReader, NoStreams, Replies, Requests, StreamGone, StreamMethods, serve_stream};

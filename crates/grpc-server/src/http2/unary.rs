@@ -18,9 +18,9 @@ use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
 use super::grpc::{self, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_status};
+use super::grpc::{AT_ONCE_BYTES_MAX, send_data};
 use super::long;
 use super::methods::{HotAnswer, HotMethods};
-use super::sending::{AT_ONCE_BYTES_MAX, send_data};
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
 
@@ -131,7 +131,7 @@ async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
 }
 
 /// What the call comes to, or nothing if its client reset it. The connection has it polled when there was a
-/// reset ([`super::open`]); until then this costs nothing.
+/// reset ([`super::connection`]); until then this costs nothing.
 ///
 /// The call is polled even if its client takes no answers: it may hold a place at a gate, which others wait
 /// for.

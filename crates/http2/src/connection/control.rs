@@ -16,7 +16,6 @@ impl Connection {
         if header.stream != 0 {
             return Err(protocol("SETTINGS on a stream"));
         }
-        self.count_control();
         if header.has(flags::ACK) {
             if !payload.is_empty() {
                 return Err(frame_size("SETTINGS with ACK has a payload"));
@@ -61,7 +60,6 @@ impl Connection {
             return Err(protocol("PING on a stream"));
         }
         let payload: [u8; 8] = payload.try_into().map_err(|_| frame_size("PING has no eight bytes"))?;
-        self.count_control();
         if !header.has(flags::ACK) {
             // One waits at most.
             self.send_pong();
@@ -89,8 +87,6 @@ impl Connection {
             self.resets.count(self.now);
             let code = ErrorCode(code);
             self.events.push_back(Event::Reset { stream: StreamId(id), code, origin: ResetOrigin::Peer });
-        } else {
-            self.count_control();
         }
         Ok(())
     }
@@ -101,7 +97,6 @@ impl Connection {
         if id == 0 {
             return Err(protocol("PRIORITY without a stream"));
         }
-        self.count_control();
         match strip_priority(payload) {
             Some((priority, [])) if priority.dependency != id => Ok(()),
             // RST_STREAM must not be sent for a stream that is idle.
@@ -119,7 +114,6 @@ impl Connection {
         let Some(code) = payload.get(4..).and_then(word) else {
             return Err(frame_size("GOAWAY has no eight bytes"));
         };
-        self.count_control();
         self.events.push_back(Event::GoAway { code: ErrorCode(code) });
         Ok(())
     }

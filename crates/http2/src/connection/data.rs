@@ -5,14 +5,12 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::event::{Event, StreamId};
+use super::flood::CHEAP_TOKENS;
 use super::state::{Connection, ConnectionPhase};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::flow::Overflow;
 use crate::frame::{self, FrameHeader, Padding, flags, strip_padding, word};
 use crate::stream::CloseReason;
-
-/// DATA below this that ends nothing costs as much to handle as a full frame.
-const SMALL_DATA_BYTES: usize = 64;
 
 impl Connection {
     pub(super) fn on_data(
@@ -64,7 +62,7 @@ impl Connection {
         end: bool,
     ) -> Result<(), Option<ErrorCode>> {
         let Some(stream) = self.streams.get(id) else {
-            self.controls.count(self.now);
+            self.budget.charge(CHEAP_TOKENS);
             return Err(match self.streams.closed(id) {
                 CloseReason::Reset => None,
                 CloseReason::Ended | CloseReason::Unknown => Some(ErrorCode::STREAM_CLOSED),
@@ -84,11 +82,6 @@ impl Connection {
             stream.content_left = Some(left);
         }
         stream.remote_ended = end;
-        // Many clients send a message and its end apart, so the first frame of a request is free.
-        let small = !end && data < SMALL_DATA_BYTES;
-        if std::mem::replace(&mut stream.data_seen, true) && small {
-            self.controls.count(self.now);
-        }
         Ok(())
     }
 
@@ -142,7 +135,6 @@ impl Connection {
             return Err(frame_size("WINDOW_UPDATE has no four bytes"));
         };
         let increment = i64::from(increment & 0x7fff_ffff);
-        self.count_control();
         if id == 0 {
             if increment == 0 {
                 return Err(protocol("WINDOW_UPDATE of 0"));

@@ -61,7 +61,7 @@ pub enum ProcessResult {
     More,
     /// The output buffer is full: write it first.
     OutputFull,
-    /// Too many control frames or resets: call again at this tick.
+    /// Too many frames without a request, or resets: call again at this tick.
     Paused { until: Tick },
     /// A connection error was sent. Write the output and close the socket.
     Failed { code: ErrorCode, reason: &'static str },

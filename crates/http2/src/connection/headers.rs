@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::event::{Event, StreamId};
+use super::flood::CHEAP_TOKENS;
 use super::state::{Connection, DrainPhase, PartialBlock};
 use crate::error::{ErrorCode, Violation, frame_size, protocol};
 use crate::frame::{FrameHeader, Padding, flags, strip_padding, strip_priority};
@@ -103,7 +104,7 @@ impl Connection {
         }
         match self.streams.closed(id) {
             CloseReason::Reset => {
-                self.count_control();
+                self.budget.charge(CHEAP_TOKENS);
                 self.skip_block(block)
             }
             CloseReason::Ended => {
@@ -119,7 +120,7 @@ impl Connection {
         if let DrainPhase::Final { .. } = self.drain {
             // The client learns from GOAWAY that it was not served. What follows on the stream is ignored as
             // well.
-            self.count_control();
+            self.budget.charge(CHEAP_TOKENS);
             self.streams.remember_reset(id);
             return self.skip_block(block);
         }

@@ -12,6 +12,7 @@
 
 mod cache; // decoded heads by the bytes of their blocks
 mod event; // what the owner gets
+mod flood; // what frames cost
 
 mod control; // the other frames
 mod data; // DATA and WINDOW_UPDATE
@@ -23,6 +24,7 @@ mod state; // everything a connection knows
 mod waits; // what the connection waits for, and what it holds
 
 pub use event::{Event, ProcessResult, ResetOrigin, StreamId};
+pub use flood::FrameWork;
 pub use send::{EndOfBody, SendResult, StreamEnded};
 pub use state::Connection;
 pub use waits::{Memory, PeerWait, Wait};

@@ -9,6 +9,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::event::ProcessResult;
+use super::flood::FrameWork;
 use super::state::{Connection, ConnectionPhase};
 use crate::error::{Violation, frame_size, protocol};
 use crate::frame::{FrameHeader, FrameKind, HEADER_BYTES, flags};
@@ -67,7 +68,10 @@ impl Connection {
                 drop(mem::take(&mut frames));
                 at = 0;
                 match self.whole_frames() {
-                    Ok(whole) if whole.is_empty() => break ProcessResult::NeedBytes,
+                    Ok(whole) if whole.is_empty() => match self.budget.paused_until(self.now) {
+                        Some(until) => break ProcessResult::Paused { until },
+                        None => break ProcessResult::NeedBytes,
+                    },
                     Ok(whole) => frames = whole,
                     Err(violation) => {
                         self.violated(violation);
@@ -81,6 +85,7 @@ impl Connection {
             at = payload.end;
             work += HEADER_BYTES + header.length;
             handled = true;
+            self.budget.count(header);
             if let Err(violation) = self.handle(header, &frames, payload) {
                 self.violated(violation);
             }
@@ -94,6 +99,11 @@ impl Connection {
         progress
     }
 
+    /// What was handled since this was last called, for an owner that shares its time among connections.
+    pub fn take_work(&mut self) -> FrameWork {
+        self.budget.take_work()
+    }
+
     /// Why no further frame is handled now.
     fn stop(&mut self, work: usize) -> Option<ProcessResult> {
         if let ConnectionPhase::Failed(code, reason) = self.phase {
@@ -103,7 +113,7 @@ impl Connection {
             return Some(ProcessResult::OutputFull);
         }
         let now = self.now;
-        let rates = [&mut self.controls, &mut self.resets, &mut self.window_changes];
+        let rates = [&mut self.resets, &mut self.window_changes];
         if let Some(until) = rates.into_iter().find_map(|rate| rate.paused_until(now)) {
             return Some(ProcessResult::Paused { until });
         }
@@ -168,10 +178,7 @@ impl Connection {
             FrameKind::Priority => self.on_priority(header, payload),
             FrameKind::GoAway => self.on_goaway(header, payload),
             FrameKind::PushPromise => Err(protocol("a client sent PUSH_PROMISE")),
-            FrameKind::Unknown => {
-                self.count_control();
-                Ok(())
-            }
+            FrameKind::Unknown => Ok(()),
         }
     }
 

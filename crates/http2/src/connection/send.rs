@@ -241,6 +241,7 @@ impl Connection {
     /// events.
     pub fn written(&mut self, bytes: usize) {
         self.output.written(bytes);
+        self.budget.note_written(bytes);
         self.output_since = self.now;
         self.pump();
     }

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::cache::BlockCache;
 use super::event::{Event, ResetOrigin, StreamId};
+use super::flood::TokenBudget;
 use crate::error::{ErrorCode, Violation};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame;
@@ -81,7 +82,7 @@ pub struct Connection {
     pub(super) shape: Shape,
     pub(super) block: Option<PartialBlock>,
     pub(super) receive: ReceiveWindow,
-    pub(super) controls: Rate,
+    pub(super) budget: TokenBudget,
     pub(super) resets: Rate,
     pub(super) window_changes: Rate,
 
@@ -149,7 +150,7 @@ impl Connection {
             shape: Shape::default(),
             block: None,
             receive: ReceiveWindow::new(limits.connection_window_bytes),
-            controls: Rate::new(limits.control_frames_max, limits.interval_ticks),
+            budget: TokenBudget::new(&limits, now),
             resets: Rate::new(limits.resets_max, limits.interval_ticks),
             window_changes: Rate::new(limits.window_changes_max, limits.interval_ticks),
             peer: PeerSettings::default(),
@@ -199,11 +200,6 @@ impl Connection {
     /// A stream that was never opened: one of the server's numbers, or one that is still to come.
     pub(super) fn is_idle(&self, id: u32) -> bool {
         id.is_multiple_of(2) || id > self.last_stream
-    }
-
-    /// A frame that carries no request and earns no work.
-    pub(super) fn count_control(&mut self) {
-        self.controls.count(self.now);
     }
 
     /// Ends a stream, or the connection.

@@ -2,6 +2,7 @@
 
 use super::event::StreamId;
 use super::state::{Connection, ConnectionPhase, READ_ROOM_MIN};
+use crate::frame::{FrameHeader, FrameKind};
 use crate::hpack::Shape;
 use crate::limits::Tick;
 use crate::stream::{Local, StreamState};
@@ -70,6 +71,13 @@ impl Connection {
     /// ([`Connection::tick`]): an owner before them may have forgotten its stream.
     pub fn has_waiting_owners(&self) -> bool {
         ![&self.window_wanted, &self.small_wanted, &self.room_wanted].iter().all(|queue| queue.is_empty())
+    }
+
+    /// Whether the headers of a request have begun and not ended.
+    pub fn is_in_headers(&self) -> bool {
+        let is_of_block =
+            |header: FrameHeader| matches!(header.kind, FrameKind::Headers | FrameKind::Continuation);
+        self.block.is_some() || FrameHeader::read(&self.input).is_some_and(is_of_block)
     }
 
     pub fn memory(&self) -> Memory {

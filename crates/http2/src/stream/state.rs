@@ -74,8 +74,6 @@ pub(crate) struct StreamState {
     pub(crate) answered: bool,
     pub(crate) receive: ReceiveWindow,
     pub(crate) send: SendWindow,
-    /// A DATA frame has come.
-    pub(crate) data_seen: bool,
     /// Body bytes that `content-length` still announces.
     pub(crate) content_left: Option<u64>,
     pub(crate) pending: Pending,
@@ -92,7 +90,6 @@ impl StreamState {
             answered: false,
             receive: ReceiveWindow::new(receive),
             send: SendWindow::new(send),
-            data_seen: false,
             content_left: None,
             pending: Pending {
                 chunks: VecDeque::new(),

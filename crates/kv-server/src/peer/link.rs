@@ -1,4 +1,5 @@
-//! Keeps one stream to one peer open, on one lane.
+//! Keeps one stream to one peer open, on one lane. What waits for it is bounded in bytes, and taken in
+//! batches.
 //!
 //! ```text
 //!   dial ──▶ open stream ──▶ batches, until it breaks ──┐
@@ -11,11 +12,12 @@
 //!
 //! The urgent lane also probes: round-trip time, and whether the other side is who we think it is.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{self, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use api::peer::peer_client::PeerClient;
@@ -23,23 +25,23 @@ use api::peer::{
     Hello, MembersRequest, MembersResponse, MessageBatch, PeerMember, ProbeRequest, ProbeResponse,
 };
 use base::Addresses;
+use bytes::Bytes;
+use data_dir::bootstrap::RunningCluster;
+use data_dir::{FirstMember, Identity};
 use parking_lot::Mutex;
+use process::shutdown::Stop;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::Lane;
 use state_machine::CommandLevel;
+use telemetry::metrics::{PeerLink, To};
 use tokio::sync::{Notify, watch};
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
-
-use super::context::{Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
-use super::inbox::Inbox;
-use super::queue::LaneQueue;
-use data_dir::bootstrap::RunningCluster;
-use data_dir::{FirstMember, Identity};
-use process::shutdown::Stop;
-use telemetry::metrics::{PeerLink, To};
 use transport::tls::Dialer;
+
+use super::context::{BATCH_BYTES_MAX, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
+use super::inbox::Inbox;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -326,10 +328,7 @@ struct Batches {
 impl Stream for Batches {
     type Item = MessageBatch;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> Poll<Option<MessageBatch>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Option<MessageBatch>> {
         if let Some(hello) = self.hello.take() {
             return Poll::Ready(Some(MessageBatch { hello: Some(hello), ..MessageBatch::default() }));
         }
@@ -446,6 +445,76 @@ impl Backoff {
     }
 }
 
+/// Messages in the order in which they were sent. One side pushes from any thread, one task takes.
+#[derive(Debug)]
+pub struct LaneQueue {
+    state: Mutex<LaneState>,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct LaneState {
+    messages: VecDeque<Bytes>,
+    bytes: usize,
+    taker: Option<Waker>,
+}
+
+/// Whether a message was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushResult {
+    Queued,
+    Full,
+}
+
+impl LaneQueue {
+    /// A queue of at most `bytes_max`; a single larger message passes when nothing else waits.
+    pub fn new(bytes_max: usize) -> LaneQueue {
+        LaneQueue { state: Mutex::default(), bytes_max }
+    }
+
+    pub fn push(&self, message: Bytes) -> PushResult {
+        let mut state = self.state.lock();
+        if !state.messages.is_empty() && state.bytes + message.len() > self.bytes_max {
+            return PushResult::Full;
+        }
+        state.bytes += message.len();
+        state.messages.push_back(message);
+        let taker = state.taker.take();
+        drop(state);
+        if let Some(taker) = taker {
+            taker.wake();
+        }
+        PushResult::Queued
+    }
+
+    /// Everything that waits, up to a batch; at least one message.
+    pub fn poll_batch(&self, context: &mut task::Context<'_>) -> Poll<Vec<Bytes>> {
+        let mut state = self.state.lock();
+        if state.messages.is_empty() {
+            state.taker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let mut batch = Vec::with_capacity(state.messages.len());
+        let mut bytes = 0;
+        while let Some(message) = state.messages.front() {
+            if !batch.is_empty() && bytes + message.len() > BATCH_BYTES_MAX {
+                break;
+            }
+            bytes += message.len();
+            batch.extend(state.messages.pop_front());
+        }
+        state.bytes -= bytes;
+        Poll::Ready(batch)
+    }
+
+    /// Forgets what waits, and says how much that was.
+    pub fn clear(&self) -> usize {
+        let mut state = self.state.lock();
+        state.bytes = 0;
+        state.messages.drain(..).count()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -457,5 +526,51 @@ mod tests {
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         backoff.reset();
         assert_eq!(backoff.pause(0.0).as_millis(), 10);
+    }
+
+    fn take(queue: &LaneQueue) -> Option<Vec<usize>> {
+        match queue.poll_batch(&mut task::Context::from_waker(Waker::noop())) {
+            Poll::Ready(batch) => Some(batch.iter().map(Bytes::len).collect()),
+            Poll::Pending => None,
+        }
+    }
+
+    fn message(bytes: usize) -> Bytes {
+        Bytes::from(vec![0; bytes])
+    }
+
+    #[test]
+    fn what_waits_leaves_together_and_in_order() {
+        let queue = LaneQueue::new(100);
+        assert_eq!(take(&queue), None);
+        for bytes in [1, 2, 3] {
+            assert_eq!(queue.push(message(bytes)), PushResult::Queued);
+        }
+        assert_eq!(take(&queue), Some(vec![1, 2, 3]));
+        assert_eq!(take(&queue), None);
+    }
+
+    #[test]
+    fn a_batch_ends_before_it_grows_too_large() {
+        let queue = LaneQueue::new(usize::MAX);
+        for bytes in [BATCH_BYTES_MAX - 1, 1, 1, 2 * BATCH_BYTES_MAX, 1] {
+            queue.push(message(bytes));
+        }
+        assert_eq!(take(&queue), Some(vec![BATCH_BYTES_MAX - 1, 1]));
+        assert_eq!(take(&queue), Some(vec![1]));
+        assert_eq!(take(&queue), Some(vec![2 * BATCH_BYTES_MAX]));
+        assert_eq!(take(&queue), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_but_never_for_a_lone_message() {
+        let queue = LaneQueue::new(10);
+        assert_eq!(queue.push(message(20)), PushResult::Queued);
+        assert_eq!(queue.push(message(1)), PushResult::Full);
+        assert_eq!(queue.clear(), 1);
+        assert_eq!(queue.push(message(10)), PushResult::Queued);
+        assert_eq!(queue.push(message(0)), PushResult::Queued);
+        assert_eq!(take(&queue), Some(vec![10, 0]));
+        assert_eq!(queue.push(message(10)), PushResult::Queued);
     }
 }

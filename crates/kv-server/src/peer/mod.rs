@@ -17,8 +17,7 @@
 mod context; // the members, and bounds of messages
 mod inbox; // Raft, as peers reach it
 
-mod link; // keeps one stream open
-mod queue; // what waits to be sent
+mod link; // keeps one stream open; what waits to be sent on it
 
 mod questions; // what members ask each other
 

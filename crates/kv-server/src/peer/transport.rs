@@ -19,8 +19,8 @@ use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
+use super::link::{LaneQueue, PushResult};
 use super::questions::{self, hashes};
-use super::queue::{LaneQueue, PushResult};
 use super::sending::Senders;
 use crate::member::{
     AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Checkpoints, Figures,

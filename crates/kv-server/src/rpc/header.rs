@@ -1,13 +1,14 @@
-//! ResponseHeader: who answers, at which revision and term.
+//! What an answer begins with: gRPC's frame, and ResponseHeader: who answers, at which revision and term.
 //!
 //! The state machine knows the revision only; ids and term are this member's and are filled in here. Cluster
 //! answers carry no revision, and Defragment, MoveLeader and Snapshot carry no header at all.
 
 use api::etcdserverpb::ResponseHeader;
-use api::grpc::PREFIX_BYTES;
-
+use api::grpc::{self, PREFIX_BYTES};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
+use tonic::Status;
 
 use crate::member::Member;
 
@@ -47,6 +48,20 @@ pub fn revision_in(framed: &[u8]) -> Option<i64> {
     (header.revision != 0).then_some(header.revision)
 }
 
+/// gRPC's frame: not compressed, the length in four bytes, the message.
+pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
+    let bytes = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + bytes);
+    frame.put_slice(&prefix(bytes)?);
+    message.encode(&mut frame).expect("the buffer was made for this message");
+    Ok(frame.freeze())
+}
+
+/// The frame's first five bytes, for a message of `bytes`.
+pub fn prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
+    grpc::prefix(bytes).ok_or_else(|| grpc_errors::too_large_to_send(bytes))
+}
+
 fn identify(member: &Member, header: &mut ResponseHeader) {
     header.cluster_id = member.ids.cluster;
     header.member_id = member.ids.member;
@@ -67,5 +82,13 @@ mod tests {
         for cut in 0..framed.len() {
             assert_eq!(revision_in(&framed[..cut]), None, "{cut} bytes");
         }
+    }
+
+    #[test]
+    fn a_frame_carries_its_length() {
+        let header = Some(ResponseHeader { revision: 2, ..ResponseHeader::default() });
+        let frame = framed(&PutResponse { header, prev_kv: None }).unwrap();
+        assert_eq!(&frame[..], b"\0\0\0\0\x04\x0a\x02\x18\x02");
+        assert_eq!(&framed(&PutResponse::default()).unwrap()[..], b"\0\0\0\0\0");
     }
 }

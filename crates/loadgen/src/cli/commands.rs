@@ -5,7 +5,7 @@ use super::flags::sending::{Reporting, Sending};
 use super::flags::steps::StepFlags;
 use super::flags::{Cli, Command, Global, PutFlags};
 use super::outputs::check_json;
-use super::plans::aim::aimed;
+use super::plans::aimed;
 use super::plans::coordination;
 use super::refusal::{ExitReason, of_flags};
 use super::single::{self, Wants};

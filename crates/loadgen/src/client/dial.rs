@@ -1,13 +1,21 @@
 //! Connections to an endpoint: plain TCP or TLS, for HTTP/2 and HTTP/1.1.
 
-use crate::client::endpoint::Endpoint;
-use crate::stats::progress::WorkerCounters;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::io::{InspectReader, InspectWriter};
+
+use crate::client::endpoint::Endpoint;
+use crate::stats::progress::WorkerCounters;
 
 /// ALPN names; a server that offers several protocols selects by them.
 pub const HTTP1: &[u8] = b"http/1.1";
@@ -36,4 +44,41 @@ pub fn counted(stream: DialedStream, counters: Arc<WorkerCounters>) -> DialedStr
     let received = counters.clone();
     let stream = InspectReader::new(stream, move |bytes: &[u8]| received.add_received(bytes.len()));
     Box::new(InspectWriter::new(stream, move |bytes: &[u8]| counters.add_sent(bytes.len())))
+}
+
+/// A metrics page is some hundred kilobytes; a longer reply is from something else.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// One connection, with one request at a time.
+pub struct Http1(SendRequest<Full<Bytes>>);
+
+/// A reply read to its end.
+pub struct Http1Reply {
+    pub status: StatusCode,
+    pub body: Bytes,
+}
+
+impl Http1 {
+    pub async fn open(stream: DialedStream) -> io::Result<Self> {
+        let mut builder = Builder::new();
+        let opened = builder.title_case_headers(true).handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = opened.map_err(io::Error::other)?;
+        // It ends when the sender is dropped, and its errors are those of the request that it carries.
+        tokio::spawn(connection);
+        Ok(Self(sender))
+    }
+
+    /// Sends a request when the connection is ready, and reads the reply. After an error, this value is of no
+    /// more use.
+    pub async fn call(&mut self, request: Request<Full<Bytes>>) -> io::Result<Http1Reply> {
+        self.0.ready().await.map_err(io::Error::other)?;
+        let (head, body) = self.0.send_request(request).await.map_err(io::Error::other)?.into_parts();
+        let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(io::Error::other)?;
+        Ok(Http1Reply { status: head.status, body: body.to_bytes() })
+    }
+
+    /// Waits until the connection takes another request; false if it does not, or not within `timeout`.
+    pub async fn is_reusable(&mut self, timeout: Duration) -> bool {
+        matches!(tokio::time::timeout(timeout, self.0.ready()).await, Ok(Ok(())))
+    }
 }

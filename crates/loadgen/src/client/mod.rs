@@ -4,7 +4,6 @@ pub mod access; // TLS and tokens
 pub mod endpoint; // addresses
 
 pub mod dial; // plain TCP or TLS
-pub mod http1; // HTTP/1.1 for the JSON gateway and /metrics
 pub mod link; // one HTTP/2 connection, re-dialled
 
 pub mod call; // one call in flight

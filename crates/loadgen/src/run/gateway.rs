@@ -3,9 +3,9 @@
 //! One connection per caller with one request at a time, as in the tools of the published measurements.
 
 use crate::client::dial;
+use crate::client::dial::{Http1, Http1Reply};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::{CallFailure, Code};
-use crate::client::http1::{Http1, Http1Reply};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::{Control, WorkerCounters};
 use crate::workload::frame::PREFIX_BYTES;

@@ -2,8 +2,8 @@
 
 use super::counters::{Error, ServerCounters};
 use crate::client::dial;
+use crate::client::dial::Http1;
 use crate::client::endpoint::Endpoint;
-use crate::client::http1::Http1;
 use http::header::HOST;
 use http::{Request, StatusCode};
 use http_body_util::Full;

@@ -8,14 +8,12 @@ mod counters; // what both sources provide
 mod foreign; // what other programs use
 pub mod machine; // the machine that a report names
 mod metrics; // counters over HTTP
-mod procfs; // counters of the kernel
 pub mod with_parent; // programs that end with this one
 
-pub use counters::Error;
 use counters::ServerCounters;
+pub use counters::{Error, machine_cpu_seconds, usage};
 pub use foreign::ForeignCpu;
 pub use metrics::{ServerMetrics, server_metrics};
-pub use procfs::{machine_cpu_seconds, usage};
 
 use crate::client::endpoint::Endpoint;
 use serde::Serialize;
@@ -63,7 +61,7 @@ pub async fn read(probes: &[Probe]) -> Result<CounterReading, Error> {
     let mut counters = Vec::with_capacity(probes.len());
     for probe in probes {
         counters.push(match probe {
-            Probe::Process { pid, .. } => procfs::counters(*pid)?,
+            Probe::Process { pid, .. } => counters::counters(*pid)?,
             Probe::Metrics(endpoint) => metrics::counters(endpoint).await?,
         });
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::decoded::DecodedBlock;
 use super::files::BlockLocation;
+use super::records::DecodedBlock;
 use super::sealed::Block;
 use crate::error::Result;
 

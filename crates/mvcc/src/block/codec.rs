@@ -15,7 +15,7 @@
 use base::lz4;
 use bytes::{BufMut, Bytes};
 
-use super::decoded::DecodedBlock;
+use super::records::DecodedBlock;
 use crate::cursor::Cursor;
 use crate::types::Revision;
 
@@ -210,8 +210,8 @@ fn take_revision(cursor: &mut Cursor<'_>) -> Revision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::builder::OpenBlock;
-    use crate::block::record::{Record, RecordBody};
+    use crate::block::records::OpenBlock;
+    use crate::block::records::{Record, RecordBody};
 
     fn block(value: &[u8]) -> DecodedBlock {
         let mut block = OpenBlock::default();

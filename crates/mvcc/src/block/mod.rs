@@ -7,10 +7,7 @@
 //! * Records of a block ascend in revision, and so do blocks.
 //! * A sealed block never changes. Compaction writes new blocks.
 
-mod record; // one change of one key
-
-mod builder; // the block that the writer fills
-mod decoded; // a sealed block in memory
+mod records; // records in memory, sealed and not
 
 pub(crate) mod codec; // the stored form of a block
 mod dead_list; // superseded records of a block
@@ -20,12 +17,10 @@ mod cache; // decoded blocks for readers
 mod sealed; // a sealed block, in memory or in a file
 mod table; // which block holds a revision
 
-pub(crate) use builder::OpenBlock;
 pub(crate) use cache::BlockCache;
 pub(crate) use codec::BlockIdentity;
 pub(crate) use dead_list::DeadList;
-pub(crate) use decoded::DecodedBlock;
 pub(crate) use files::{BlockFiles, BlockLocation, HEADER_BYTES, check_header_bytes};
-pub(crate) use record::{Record, RecordBody};
+pub(crate) use records::{DecodedBlock, OpenBlock, Record, RecordBody};
 pub(crate) use sealed::{Block, BlockSource, live_records};
 pub(crate) use table::BlockTable;

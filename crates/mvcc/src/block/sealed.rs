@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::codec::{self, BlockIdentity};
 use super::dead_list::DeadList;
-use super::decoded::DecodedBlock;
 use super::files::BlockLocation;
+use super::records::DecodedBlock;
 use crate::error::{Error, Result};
 
 /// A sealed block.

@@ -150,9 +150,9 @@ impl BlockTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::builder::OpenBlock;
     use crate::block::dead_list::DeadList;
-    use crate::block::record::{Record, RecordBody};
+    use crate::block::records::OpenBlock;
+    use crate::block::records::{Record, RecordBody};
 
     fn block(mains: Range<i64>) -> Arc<Block> {
         let mut open = OpenBlock::default();

@@ -4,9 +4,8 @@
 
 mod history; // the revisions of one key
 
-mod leaf; // a packed run of keys
 mod stats; // memory that the index takes
-mod tree; // all keys in order
+mod tree; // all keys in order, in leaves
 mod walk; // bounded walks over keys
 
 mod leased; // live keys that have a lease

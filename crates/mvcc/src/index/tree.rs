@@ -11,12 +11,34 @@
 //!
 //! A million keys of eight bytes make some 4000 to 8000 leaves and take some 45 MB. A lookup takes two binary
 //! searches of about a dozen steps each. The first is over the fence keys, in one B-tree.
+//!
+//! # A leaf
+//!
+//! A leaf: a packed run of adjacent keys. The index grows, splits, counts and prunes by leaves.
+//!
+//!   bytes      │apple│banana│cherry│          keys end to end
+//!   ends       │5    │11    │17    │          where each key ends
+//!   histories  │ …   │ …    │ …    │
+//!   live         2                           keys whose newest record is a put
+//!
+//! * Keys ascend strictly. The three columns have one entry per key.
+//! * `live` is the number of live histories, so counting a whole leaf is free.
+//! * A key longer than `LONE_KEY_BYTES` has a separate leaf. Such a *lone* leaf stores no key bytes: its
+//!   fence key in the tree is the key, so a long key is in memory once. Methods that read keys take the fence
+//!   key for that.
+//! * No record of its keys is newer than `newest`. Removing keys or records need not lower it.
+//!
+//! An 8-byte key with one record takes 36 bytes. Columns grow in small steps. Their capacity exceeds the
+//! content by at most an eighth once a leaf holds 32 keys.
+//!
+//! A leaf splits in the middle, or at its end when keys arrive in ascending order. Those keys fill their
+//! leaves.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::history::{KeyHistory, Visible};
-use super::leaf::{LONE_KEY_BYTES, Leaf, LeafFill};
 use super::stats::{HistoryShape, IndexStats};
 use crate::range::KeyRange;
 use crate::types::Revision;
@@ -320,236 +342,281 @@ fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Unbounded, Bound::Included(key))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ops::ControlFlow;
+/// Keys per leaf at most. 256: a split every 128 inserts, a search of eight steps, an insert that moves 6 KiB
+/// at worst.
+const KEYS_MAX: usize = 256;
+/// Key bytes per leaf at most, so that long keys do not make inserts slow.
+const KEY_BYTES_MAX: usize = 32 << 10;
+/// A longer key has a separate leaf. The leaf, its fence key's allocation and its node in the tree take some
+/// 250 bytes, an eighth of such a key. Fence keys of other leaves are at most this long.
+const LONE_KEY_BYTES: usize = 2 << 10;
+/// Entries by which a column grows, at least and at most: small leaves stay small, large ones grow every 32
+/// inserts.
+const GROWTH: (usize, usize) = (2, 32);
 
-    use bytes::Bytes;
+/// Columns instead of a vector of pairs: a search reads only keys and ends, and keys need no allocation of
+/// their own.
+#[derive(Default, Debug)]
+pub(super) struct Leaf {
+    bytes: Vec<u8>,
+    /// Empty in a lone leaf.
+    ends: Vec<u32>,
+    histories: Vec<KeyHistory>,
+    live: u32,
+    /// Histories with more than one record. If there are none, there is nothing to prune.
+    many: u32,
+    newest: i64,
+}
 
-    use crate::index::walk::IndexWalk;
+/// How full a leaf is, or several that are to be merged. A lone leaf counts as full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeafFill {
+    keys: usize,
+    key_bytes: usize,
+}
 
-    fn key(number: usize) -> Vec<u8> {
-        format!("key{number:05}").into_bytes()
-    }
-
-    /// Inserts keys in an order that is neither ascending nor random: every `step`-th, wrapping around.
-    fn index(keys: usize, step: usize) -> Index {
-        let mut index = Index::new();
-        for number in 0..keys {
-            index.put(&key(number * step % keys), Revision::first_of(number as i64 + 2), false);
-        }
-        index
-    }
-
-    fn range(from: usize, to: usize) -> KeyRange {
-        KeyRange::new(Bytes::from(key(from)), Bytes::from(key(to)))
-    }
-
-    fn delete(index: &mut Index, number: usize, main: i64) {
-        let one = KeyRange::one(Bytes::from(key(number)));
-        let mut deleted = 0;
-        let walk = index.delete_live(&one, Revision::first_of(main), &mut 1000, |_, _| {
-            deleted += 1;
-            true
-        });
-        assert_eq!((walk, deleted), (IndexWalk::Done, 1));
-    }
-
-    fn live_keys(index: &Index, range: &KeyRange) -> Vec<Vec<u8>> {
-        let mut keys = Vec::new();
-        let walk = index.visit_at::<()>(range, i64::MAX, &mut usize::MAX.clone(), |key, _| {
-            keys.push(key.to_vec());
-            ControlFlow::Continue(())
-        });
-        assert_eq!(walk, IndexWalk::Done);
-        keys
-    }
-
-    /// Checks the invariants: leaves ascend, fence keys are lower bounds, and the counts are right.
-    fn check(index: &Index) {
-        let (mut last, mut stats): (Option<Vec<u8>>, _) = (None, IndexStats::default());
-        assert!(index.leaves.contains_key(&b""[..]), "the first leaf never goes");
-        for (fence, leaf) in &index.leaves {
-            assert!(leaf.is_lone() || fence.len() <= LONE_KEY_BYTES, "a long name");
-            assert!(last.as_deref() < Some(fence) || fence.is_empty(), "a name that is no lower bound");
-            for position in 0..leaf.len() {
-                let key = leaf.key(fence, position);
-                assert!(key >= fence.as_ref() && last.as_deref() < Some(key));
-                last = Some(key.to_vec());
-                let history = leaf.history(position);
-                stats.add_key(key.len(), history);
-                stats.records += history.records() as u64 - 1;
-            }
-            let histories = || (0..leaf.len()).map(|position| leaf.history(position));
-            assert_eq!(leaf.live(), histories().filter(|history| history.is_live()).count());
-            assert_eq!(leaf.has_history(), histories().any(|history| history.is_many()));
-        }
-        assert_eq!(index.stats, stats, "what was counted is what is there");
-    }
-
-    #[test]
-    fn every_key_is_found_in_any_order_of_arrival() {
-        for step in [1, 7, 1999] {
-            let index = index(2000, step);
-            check(&index);
-            for number in 0..2000 {
-                assert!(index.get(&key(number)).is_some(), "step {step}, key {number}");
-            }
-            assert!(index.get(b"absent").is_none() && index.get(b"").is_none());
-            assert_eq!(live_keys(&index, &KeyRange::all()), (0..2000).map(key).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn keys_that_arrive_in_order_fill_their_leaves() {
-        assert_eq!(index(2560, 1).leaves.len(), 10);
-    }
-
-    #[test]
-    fn sorted_changes_are_restored_into_an_empty_index_and_between_other_keys() {
-        let mut index = Index::new();
-        for (begin, step, version) in [(1, 3, 1), (0, 1, 2), (0, 7, 3)] {
-            let keys: Vec<_> = (begin..3000).step_by(step).map(key).collect();
-            let put = |main| Visible { revision: Revision::first_of(main), create: 2, version: 1 };
-            let follow = |history: &mut KeyHistory, main| {
-                let newest = history.newest().expect("nothing was deleted");
-                let put = Visible { create: 2, version: newest.version + 1, ..put(main) };
-                history.push_put(put);
-                Ok::<_, ()>(())
-            };
-            let changes = keys.iter().map(|key| (key.as_slice(), 10 * version));
-            index.restore(changes, |main| KeyHistory::with_put(put(main)), follow).unwrap();
-            check(&index);
-        }
-        for (number, version) in [(0, 2), (1, 2), (2, 1), (7, 3), (14, 2), (2999, 1)] {
-            let newest = index.get(&key(number)).unwrap().newest().unwrap();
-            assert_eq!(newest.version, version, "{number}");
-        }
-        assert_eq!(index.count_live(&KeyRange::all()), 3000);
-    }
-
-    #[test]
-    fn counting_by_leaves_equals_counting_by_keys() {
-        let mut index = index(1500, 7);
-        for number in (0..1500).step_by(3) {
-            delete(&mut index, number, 5000 + number as i64);
-        }
-        check(&index);
-        for (from, to) in [(0, 1500), (1, 2), (255, 257), (100, 1400), (700, 700), (900, 100), (1499, 9999)] {
-            let range = range(from, to);
-            assert_eq!(index.count_live(&range), live_keys(&index, &range).len(), "{from} to {to}");
-        }
-        assert_eq!(index.count_live(&KeyRange::all()), 1000);
-        assert_eq!(index.count_live(&KeyRange::one(Bytes::from(key(1)))), 1);
-        assert_eq!(index.count_live(&KeyRange::one(Bytes::from(key(3)))), 0);
-    }
-
-    #[test]
-    fn pruning_in_steps_of_any_size_drops_the_same() {
-        let build = || {
-            let mut index = index(1000, 3);
-            for number in 0..1000 {
-                let revision = Revision::first_of(2000 + number as i64);
-                if number % 50 == 0 {
-                    index.put(&key(number), revision, false);
-                } else {
-                    delete(&mut index, number, revision.main);
-                }
-            }
-            index
-        };
-        let mut all = Vec::new();
-        assert_eq!(build().prune(b"", 4000, usize::MAX, |revision| all.push(revision)), NextLeaf::End);
-        all.sort();
-        for keys_max in [1, 100, 300] {
-            let (mut index, mut dropped, mut from, mut steps) = (build(), Vec::new(), Box::from(&b""[..]), 0);
-            while let NextLeaf::From(next) =
-                index.prune(&from, 4000, keys_max, |revision| dropped.push(revision))
-            {
-                from = next;
-                steps += 1;
-                check(&index);
-            }
-            dropped.sort();
-            assert_eq!((dropped, index.count_live(&KeyRange::all())), (all.clone(), 20));
-            assert!(steps > 1, "{keys_max} keys at a time took {steps} steps");
-            check(&index);
-        }
-    }
-
-    #[test]
-    fn leaves_that_shrink_are_merged() {
-        let mut index = index(5000, 1);
-        for number in (0..5000).filter(|number| number % 100 != 0) {
-            delete(&mut index, number, 6000 + number as i64);
-        }
-        index.prune(b"", 20_000, usize::MAX, drop);
-        check(&index);
-        assert_eq!(live_keys(&index, &KeyRange::all()).len(), 50);
-        assert_eq!(index.leaves.len(), 1);
-        index.put(b"key00050", Revision::first_of(30_000), false);
-        check(&index);
-    }
-
-    /// Keys of zeros that differ at their ends, of 100 KiB and of a few bytes, in several orders of arrival.
-    #[test]
-    fn a_long_key_is_in_memory_once() {
-        const LONG: usize = 100 << 10;
-        let long = |number: usize| {
-            let mut key = vec![0; LONG];
-            key[LONG - 8..].copy_from_slice(&number.to_be_bytes());
-            key
-        };
-        for (step, restored) in [(1, false), (7, false), (99, false), (1, true)] {
-            let mut index = Index::new();
-            let mut keys: Vec<_> = (0..100).map(|number| long(number * step % 100)).collect();
-            keys.extend((0..100).map(|number| {
-                let mut key = long(number * step % 100);
-                key.truncate(LONG - number % 90);
-                key
-            }));
-            keys.extend((0..100).map(|number| vec![0; number * step % 100 + 1]));
-            if restored {
-                keys.sort();
-                keys.dedup();
-                let put = Visible { revision: Revision::first_of(2), create: 2, version: 1 };
-                let changes = keys.iter().map(|key| (key.as_slice(), ()));
-                index.restore(changes, |()| KeyHistory::with_put(put), |_, ()| Err(())).unwrap();
-            } else {
-                for (number, key) in keys.iter().enumerate() {
-                    index.put(key, Revision::first_of(number as i64 + 2), false);
-                }
-            }
-            check(&index);
-            let fences: usize = index.leaves.keys().map(|fence| fence.len()).sum();
-            let (columns, stats) =
-                (index.leaves.values().map(Leaf::reserved_bytes).sum::<usize>(), index.stats);
-            // Before lone leaves: twice and more, as fence key, as key, and as reserved room.
-            assert!(
-                fences + columns < stats.key_bytes as usize * 102 / 100,
-                "{fences} + {columns} of {stats:?}"
-            );
-            for key in &keys {
-                assert!(index.get(key).is_some());
-            }
-            for (number, key) in keys.iter().enumerate() {
-                if index.get(key).unwrap().is_live() {
-                    index.delete(key, Revision::first_of(1000 + number as i64));
-                }
-            }
-            check(&index);
-            index.prune(b"", 5000, 40, drop);
-            check(&index);
-            index.prune(b"", 5000, usize::MAX, drop);
-            check(&index);
-            assert_eq!((index.leaves.len(), index.stats), (1, IndexStats::default()));
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "only a key that is there")]
-    fn deleting_an_unknown_key_is_our_bug() {
-        Index::new().delete(b"a", Revision::first_of(2));
+impl LeafFill {
+    /// The sum, if it is at most half of what a leaf may hold.
+    pub fn merged_with(self, upper: LeafFill) -> Option<LeafFill> {
+        let sum = LeafFill { keys: self.keys + upper.keys, key_bytes: self.key_bytes + upper.key_bytes };
+        (sum.keys <= KEYS_MAX / 2 && sum.key_bytes <= KEY_BYTES_MAX / 2).then_some(sum)
     }
 }
+
+impl Leaf {
+    /// A leaf for one long key, which is its fence key.
+    pub fn lone(history: KeyHistory) -> Self {
+        let (live, many) = (u32::from(history.is_live()), u32::from(history.is_many()));
+        let newest = history.last_revision().main;
+        Leaf { histories: vec![history], live, many, newest, ..Leaf::default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.histories.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.histories.is_empty()
+    }
+
+    /// Whether its only key is its fence key.
+    pub fn is_lone(&self) -> bool {
+        self.ends.len() < self.histories.len()
+    }
+
+    /// Keys whose newest record is a put.
+    pub fn live(&self) -> usize {
+        self.live as usize
+    }
+
+    /// An upper bound for the main revision of its newest record. At that revision and later ones the leaf
+    /// has not changed.
+    pub fn newest(&self) -> i64 {
+        self.newest
+    }
+
+    /// The key at a position below `len`.
+    pub fn key<'a>(&'a self, fence: &'a [u8], position: usize) -> &'a [u8] {
+        if self.is_lone() { fence } else { self.own_key(position) }
+    }
+
+    /// As `key`, for a leaf that is not lone.
+    fn own_key(&self, position: usize) -> &[u8] {
+        &self.bytes[self.start(position)..self.ends[position] as usize]
+    }
+
+    pub fn history(&self, position: usize) -> &KeyHistory {
+        &self.histories[position]
+    }
+
+    /// Position of `key`, or the position to insert it at.
+    pub fn search(&self, fence: &[u8], key: &[u8]) -> Result<usize, usize> {
+        if self.is_lone() {
+            // No key of this leaf is less than its fence key.
+            return if fence == key { Ok(0) } else { Err(usize::from(fence < key)) };
+        }
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.own_key(middle).cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// As `search`, for keys in ascending order: most of them belong at the end.
+    pub fn search_from_last(&self, fence: &[u8], key: &[u8]) -> Result<usize, usize> {
+        match self.len().checked_sub(1).map(|last| self.key(fence, last).cmp(key)) {
+            None | Some(Ordering::Less) => Err(self.len()),
+            Some(Ordering::Equal) => Ok(self.len() - 1),
+            Some(Ordering::Greater) => self.search(fence, key),
+        }
+    }
+
+    /// Changes one history and updates the counts.
+    pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut KeyHistory) -> T) -> T {
+        debug_assert!(self.live() <= self.len(), "more live keys than keys");
+        let history = &mut self.histories[position];
+        let (was_live, was_many) = (history.is_live(), history.is_many());
+        let result = change(history);
+        self.newest = self.newest.max(history.last_revision().main);
+        self.live = self.live + u32::from(history.is_live()) - u32::from(was_live);
+        self.many = self.many + u32::from(history.is_many()) - u32::from(was_many);
+        result
+    }
+
+    /// Inserts a key at the position that `search` returned. The leaf must have room. All later keys move: at
+    /// most 256 keys of 24 bytes of history, eight of key and four of end, 9 KiB, in less than a microsecond.
+    pub fn insert(&mut self, position: usize, key: &[u8], history: KeyHistory) {
+        debug_assert!(!self.is_lone() && key.len() <= LONE_KEY_BYTES, "a long key has a leaf to itself");
+        debug_assert!(position == 0 || self.own_key(position - 1) < key, "keys of a leaf ascend");
+        debug_assert!(position == self.len() || self.own_key(position) > key, "keys of a leaf ascend");
+        assert!(self.len() < KEYS_MAX, "a leaf that should have been split");
+        let (start, old_bytes) = (self.start(position), self.bytes.len());
+        grow(&mut self.bytes, key.len(), key.len());
+        self.bytes.resize(old_bytes + key.len(), 0);
+        // All later key bytes move up.
+        self.bytes.copy_within(start..old_bytes, start + key.len());
+        self.bytes[start..start + key.len()].copy_from_slice(key);
+        for end in &mut self.ends[position..] {
+            *end += key.len() as u32;
+        }
+        grow(&mut self.ends, 1, 1);
+        self.ends.insert(position, (start + key.len()) as u32);
+        self.live += u32::from(history.is_live());
+        self.many += u32::from(history.is_many());
+        self.newest = self.newest.max(history.last_revision().main);
+        grow(&mut self.histories, 1, 1);
+        self.histories.insert(position, history);
+    }
+
+    /// Whether another key of `key_bytes` would make it too large.
+    pub fn must_split(&self, key_bytes: usize) -> bool {
+        self.len() == KEYS_MAX || (self.bytes.len() + key_bytes > KEY_BYTES_MAX && self.len() > 1)
+    }
+
+    /// Releases the unused capacity of the columns.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.histories.shrink_to_fit();
+    }
+
+    /// Splits the leaf before `position` and returns the upper part.
+    pub fn split_off(&mut self, position: usize) -> Leaf {
+        assert!(position < self.len() && !self.is_lone(), "a split leaves an upper leaf that holds keys");
+        let cut = self.start(position);
+        let mut upper = Leaf {
+            bytes: self.bytes.split_off(cut),
+            ends: self.ends.split_off(position),
+            histories: self.histories.split_off(position),
+            live: 0,
+            many: 0,
+            newest: self.newest,
+        };
+        for end in &mut upper.ends {
+            *end -= cut as u32;
+        }
+        // Only one half is counted; the other is the difference.
+        upper.count();
+        self.live -= upper.live;
+        self.many -= upper.many;
+        self.shrink();
+        upper
+    }
+
+    /// How full it is.
+    pub fn fill(&self) -> LeafFill {
+        if self.is_lone() {
+            return LeafFill { keys: KEYS_MAX, key_bytes: KEY_BYTES_MAX };
+        }
+        LeafFill { keys: self.len(), key_bytes: self.bytes.len() }
+    }
+
+    /// Appends a leaf whose keys all come after this one's.
+    pub fn append(&mut self, mut upper: Leaf) {
+        if upper.is_empty() {
+            return;
+        }
+        assert!(!self.is_lone() && !upper.is_lone(), "a long key has a leaf to itself");
+        assert!(self.is_empty() || self.own_key(self.len() - 1) < upper.own_key(0), "leaves overlap");
+        let base = self.bytes.len() as u32;
+        self.bytes.reserve_exact(upper.bytes.len());
+        self.bytes.append(&mut upper.bytes);
+        self.ends.reserve_exact(upper.ends.len());
+        self.ends.extend(upper.ends.iter().map(|end| end + base));
+        self.histories.reserve_exact(upper.histories.len());
+        self.histories.append(&mut upper.histories);
+        self.live += upper.live;
+        self.many += upper.many;
+        self.newest = self.newest.max(upper.newest);
+    }
+
+    /// Whether any of its histories has more than one record.
+    pub fn has_history(&self) -> bool {
+        self.many > 0
+    }
+
+    /// Keeps the histories for which `keep` returns true. `keep` may change them, and also gets the key's
+    /// length.
+    pub fn retain(&mut self, fence: &[u8], mut keep: impl FnMut(usize, &mut KeyHistory) -> bool) {
+        if self.is_lone() {
+            self.histories.retain_mut(|history| keep(fence.len(), history));
+            return self.count();
+        }
+        let (mut kept, mut kept_bytes, mut start) = (0, 0, 0);
+        for position in 0..self.len() {
+            let end = self.ends[position] as usize;
+            if keep(end - start, &mut self.histories[position]) {
+                // Kept keys only move left, so unread bytes are not overwritten.
+                self.bytes.copy_within(start..end, kept_bytes);
+                kept_bytes += end - start;
+                self.ends[kept] = kept_bytes as u32;
+                self.histories.swap(kept, position);
+                kept += 1;
+            }
+            start = end;
+        }
+        let is_shorter = kept < self.len();
+        self.bytes.truncate(kept_bytes);
+        self.ends.truncate(kept);
+        self.histories.truncate(kept);
+        if is_shorter {
+            self.shrink();
+        }
+        self.count();
+        assert!(self.ends.len() == self.histories.len(), "columns of a leaf differ");
+    }
+
+    /// Bytes that the columns reserve.
+    #[cfg(test)]
+    pub fn reserved_bytes(&self) -> usize {
+        let histories = self.histories.capacity() * size_of::<KeyHistory>();
+        self.bytes.capacity() + self.ends.capacity() * size_of::<u32>() + histories
+    }
+
+    /// Recounts live histories and those with more than one record.
+    fn count(&mut self) {
+        self.live = self.histories.iter().filter(|history| history.is_live()).count() as u32;
+        self.many = self.histories.iter().filter(|history| history.is_many()).count() as u32;
+    }
+
+    fn start(&self, position: usize) -> usize {
+        if position == 0 { 0 } else { self.ends[position - 1] as usize }
+    }
+}
+
+/// Reserves room in a column for `extra` items, `unit` of them per key: an eighth of its length, within
+/// bounds.
+fn grow<T>(column: &mut Vec<T>, extra: usize, unit: usize) {
+    if column.capacity() - column.len() < extra {
+        let (least, most) = (GROWTH.0 * unit, GROWTH.1 * unit);
+        column.reserve_exact((column.len() / 8).clamp(least, most.max(least)).max(extra));
+    }
+}
+
+#[cfg(test)]
+mod tests;

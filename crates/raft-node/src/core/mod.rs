@@ -39,17 +39,15 @@ mod inquiry; // when a member with an empty log may vote
 
 mod state; // what the core knows
 
-mod apply_queue; // committed entries on their way to the machine
 mod membership; // changes of who takes part
 
 mod hold; // members whose log was empty at their start
 mod notices; // commit indexes that need no answer
 mod read_index; // read index requests of followers
-mod ready; // what raft-rs wants sent, synced, applied
 mod snapshots; // offers, installs, trimming
 mod ticks; // ticks, elections, stalled disks
 
-mod turn; // events in, effects out
+mod turn; // events in, effects out; ready; what is committed
 
 mod conversation; // any sequence of messages, for fuzzers
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::driver::LocalJob;
-use super::replies::{Completion, ProposeReply, ReadReply, ReplySender};
+use super::queue::{Completion, ProposeReply, ReadReply, ReplySender};
 use super::shared::RuntimeShared;
 use crate::node::{Applier, StepResult};
 use crate::{Fatal, ProposeError, StateMachine};
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
     use crate::node::ApplyJob;
-    use crate::runtime::entrance::Occupancy;
-    use crate::runtime::replies::{PendingReply, replies};
+    use crate::runtime::queue::Occupancy;
+    use crate::runtime::queue::{PendingReply, replies};
     use crate::wire::{Batch, BatchBuilder, BatchId};
     use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, RaftLimits};
 

@@ -38,8 +38,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
+use super::queue::{Completion, ProposeReply, ReadReply, ReplySender};
 use super::queue::{InputQueue, QueueStatus};
-use super::replies::{Completion, ProposeReply, ReadReply, ReplySender};
 use super::shared::{Input, RuntimeShared};
 use crate::core::Event;
 use crate::log::PersistJob;

@@ -8,15 +8,15 @@
 //! | `checkpointed`, `report_…`, `reseed` | nothing | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
-//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `entrance.rs`.
+//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `queue.rs`.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::entrance::RequestOrigin;
-use super::replies::PendingReply;
+use super::queue::PendingReply;
+use super::queue::RequestOrigin;
 use super::shared::{Input, RuntimeShared, Status};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};

@@ -1,8 +1,6 @@
 //! Threads, tasks, clocks and queues around a node.
 
-mod entrance; // who and what may wait
-mod queue; // to the driver and to the threads
-mod replies; // answers to those who wait
+mod queue; // what waits: who may, inputs, answers
 mod shared; // what threads and handles share
 
 mod driver; // the loop around a node
@@ -14,8 +12,7 @@ mod handle; // propose, read, receive, status
 mod start; // brings a member up from its log
 
 pub use driver::Driver;
-pub use entrance::{Entrance, Permit, RequestOrigin};
 pub use handle::Handle;
-pub use replies::Pump;
+pub use queue::{Entrance, Permit, Pump, RequestOrigin};
 pub use shared::Status;
 pub use start::{Log, StartedMember, Threads, start};

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::entrance::Entrance;
+use super::queue::Entrance;
 use super::queue::InputQueue;
-use super::replies::{ProposeReply, ReadReply};
+use super::queue::{ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;

@@ -54,10 +54,10 @@ fn any_txn() -> impl Strategy<Value = TxnRequest> {
 /// If prost accepts the bytes, the decoder does, with the same result.
 fn agrees_with_prost(bytes: &Bytes) {
     if let Ok(theirs) = TxnRequest::decode(bytes.clone()) {
-        assert_eq!(txn(bytes.clone(), usize::MAX).expect("prost takes it"), theirs);
+        assert_eq!(decode_txn(bytes.clone(), usize::MAX).expect("prost takes it"), theirs);
     }
     if let Ok(Command { kind: Some(kind), caller }) = Command::decode(bytes.clone()) {
-        assert_eq!(command(bytes.clone()).expect("prost takes it"), (kind, caller));
+        assert_eq!(decode_with_caller(bytes).expect("prost takes it"), (kind, caller));
     }
 }
 
@@ -100,7 +100,9 @@ proptest! {
 fn nesting_ends_at_its_limit_for_the_service_and_for_apply_alike() {
     for (levels, taken) in [(1, true), (TXN_LEVELS_MAX, true), (TXN_LEVELS_MAX + 1, false), (9000, false)] {
         let bytes = nested_txn(levels);
-        for decoded in [txn(bytes.clone(), 128).map(drop), command(field(3, &bytes)).map(drop)] {
+        for decoded in
+            [decode_txn(bytes.clone(), 128).map(drop), decode_with_caller(&field(3, &bytes)).map(drop)]
+        {
             assert_eq!(decoded.is_ok(), taken, "{levels} levels");
             assert!(taken || matches!(decoded, Err(DecodeError::TooDeep)), "{levels} levels");
         }
@@ -130,18 +132,18 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
         (field(2, &of(b"\x28\x00", 1 << 20)), false),
         (of(b"\x28\x00", 1 << 20), false),
     ] {
-        let decoded = txn(bytes.clone(), OPS_MAX);
+        let decoded = decode_txn(bytes.clone(), OPS_MAX);
         assert_eq!(decoded.is_ok(), taken, "{} bytes", bytes.len());
         assert!(taken || matches!(decoded, Err(DecodeError::TooMany)), "{} bytes", bytes.len());
         // Entries of a log stay readable.
-        assert!(command(field(3, &bytes)).is_ok(), "{} bytes", bytes.len());
+        assert!(decode_with_caller(&field(3, &bytes)).is_ok(), "{} bytes", bytes.len());
     }
 }
 
 #[test]
 fn keys_and_values_are_slices_of_the_message() {
     let bytes = nested_txn(3);
-    let decoded = txn(bytes.clone(), 128).unwrap();
+    let decoded = decode_txn(bytes.clone(), 128).unwrap();
     let mut inner = &decoded;
     let key = loop {
         match inner.success[0].request.as_ref().unwrap() {
@@ -158,7 +160,7 @@ fn keys_and_values_are_slices_of_the_message() {
 #[expect(clippy::disallowed_methods, reason = "a thread with a small stack; it decides no order of commands")]
 fn the_deepest_transaction_fits_into_half_of_a_stack() {
     let walk = || {
-        let request = txn(nested_txn(TXN_LEVELS_MAX - 1), 128).unwrap();
+        let request = decode_txn(nested_txn(TXN_LEVELS_MAX - 1), 128).unwrap();
         assert_eq!(validate::txn(&request, 128), Ok(()));
         assert!(validate::txn_cost(&request) > 0);
         assert_eq!(request.clone(), request);

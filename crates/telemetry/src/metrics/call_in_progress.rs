@@ -52,6 +52,29 @@ impl Drop for CallInProgress {
     }
 }
 
+/// Counts the messages of one stream.
+#[derive(Clone)]
+pub struct MessageCounter {
+    metrics: Arc<Metrics>,
+    method: Method,
+}
+
+impl MessageCounter {
+    pub fn new(metrics: &Arc<Metrics>, method: Method) -> MessageCounter {
+        MessageCounter { metrics: Arc::clone(metrics), method }
+    }
+
+    /// A message came in.
+    pub fn received(&self, bytes: usize) {
+        self.metrics.calls.received(self.method, bytes);
+    }
+
+    /// Some of the bytes of messages were sent, and so many messages began in them.
+    pub fn sent(&self, messages: usize, bytes: usize) {
+        self.metrics.calls.sent_many(self.method, messages, bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ mod slow_calls; // calls that take long, and where
 mod exposition; // the text that Prometheus reads
 mod process; // the process, as the operating system counts it
 
-pub use call_in_progress::CallInProgress;
+pub use call_in_progress::{CallInProgress, MessageCounter};
 pub use calls::{CallCounts, SlowCall};
 pub use counters::{AuditMetrics, Metrics};
 pub use declare::{From, PeerLink, Reason, To, UnderWay, show};

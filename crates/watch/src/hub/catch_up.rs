@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use mvcc::{Change, Changes, Error, Result};
 
-use super::batch::{Copying, EventSpan, GroupBatch, GroupEvents, Match};
+use super::live::{Copying, EventSpan, GroupBatch, GroupEvents, Match};
 use super::outbox::{BodySpan, Events};
 use super::state::{Hub, WatcherState};
 

@@ -28,9 +28,8 @@ mod sending; // into outboxes and out of them
 
 mod parts; // revisions that are sent in parts
 
-mod batch; // events are matched and encoded
 mod catch_up; // history for lagging watchers
-mod live; // new events for live watchers
+mod live; // new events for live watchers, matched and encoded
 mod progress; // progress notifications
 
 mod requests; // create, cancel, progress

@@ -17,7 +17,7 @@
 use bytes::Bytes;
 use mvcc::{Change, Error, Result, Revision};
 
-use super::batch::{LargeMatch, PAIR_BYTES};
+use super::live::{LargeMatch, PAIR_BYTES};
 use super::outbox::{Large, LargeStage};
 use super::state::Hub;
 use crate::types::StreamId;

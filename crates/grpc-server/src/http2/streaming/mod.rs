@@ -15,19 +15,14 @@
 //! * Nothing is sent before the client's window has room for it. A client that does not read costs
 //!   what [`StreamMethods::serve`] holds, and no unsent bytes.
 
-mod observer; // messages counted
-
 mod local; // messages that do not come by HTTP/2
-mod replies; // messages out
 mod requests; // messages in
 mod serve; // one call
 
 pub use local::AnswerReader;
-pub use observer::MessageObserver;
-pub use replies::{Replies, StreamGone};
 pub use requests::Requests;
 pub(super) use serve::serve;
-pub use serve::{NoStreams, StreamMethods, serve_stream};
+pub use serve::{NoStreams, Replies, StreamGone, StreamMethods, serve_stream};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use telemetry::metrics::MessageCounter;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -25,14 +26,13 @@ use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_WITHIN;
 use super::local::RequestSource;
-use super::observer::MessageObserver;
 
 /// Reads the requests of one stream.
 pub struct Requests {
     incoming: Arc<Mutex<RequestStream>>,
     /// Runs while a message is incomplete.
     deadline: Option<Pin<Box<Sleep>>>,
-    observer: Option<Arc<dyn MessageObserver>>,
+    counter: Option<MessageCounter>,
 }
 
 /// The receiving half of a stream. Shared by the method and by what serves its call; never
@@ -133,12 +133,12 @@ impl RequestStream {
 
 impl Requests {
     pub(super) fn new(incoming: &Arc<Mutex<RequestStream>>) -> Requests {
-        Requests { incoming: Arc::clone(incoming), deadline: None, observer: None }
+        Requests { incoming: Arc::clone(incoming), deadline: None, counter: None }
     }
 
     /// Has messages counted from now on.
-    pub fn observed_by(&mut self, observer: Arc<dyn MessageObserver>) {
-        self.observer = Some(observer);
+    pub fn counted_by(&mut self, counter: MessageCounter) {
+        self.counter = Some(counter);
     }
 
     /// The next message with its prefix, or None after the last. To be awaited again after a cancelled wait:
@@ -156,8 +156,8 @@ impl Requests {
         match taken {
             Ok(Some(message)) => {
                 self.deadline = None;
-                if let Some(observer) = &self.observer {
-                    observer.received(message.len() - PREFIX_BYTES);
+                if let Some(counter) = &self.counter {
+                    counter.received(message.len() - PREFIX_BYTES);
                 }
                 return Poll::Ready(Some(Ok(message)));
             }

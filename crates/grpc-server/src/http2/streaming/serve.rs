@@ -3,15 +3,21 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use ::http2::{EndOfBody, ErrorCode};
+use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
+use telemetry::metrics::MessageCounter;
 use tonic::Status;
 
+use super::super::account::{Account, Room, counted};
+use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
 use super::super::shared::ConnectionShared;
 use super::super::wire::{BodyReader, StreamWriter};
 use super::local::{AnswerSink, RequestSource, StreamEnds};
-use super::replies::{Outgoing, Replies};
 use super::requests::{RequestStream, Requests};
 
 /// The methods whose calls are streams in both directions.
@@ -95,5 +101,189 @@ impl StreamMethods for NoStreams {
 
     async fn serve(&self, call: Infallible, _requests: Requests, _replies: Replies) -> Status {
         match call {}
+    }
+}
+
+/// The client reset the stream, or the connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamGone;
+
+/// Sends the answers of one stream. The headers leave with the first.
+pub struct Replies {
+    outgoing: Arc<Mutex<Outgoing>>,
+    account: Arc<Account>,
+    counter: Option<MessageCounter>,
+}
+
+/// The sending half of a stream. Shared by the method and by what ends its call; never contended,
+/// since both run in one task.
+pub(super) struct Outgoing {
+    sink: AnswerSink,
+    /// The headers were sent.
+    is_open: bool,
+    borders: Borders,
+}
+
+impl Outgoing {
+    pub(super) fn new(sink: AnswerSink) -> Arc<Mutex<Outgoing>> {
+        Arc::new(Mutex::new(Outgoing { sink, is_open: false, borders: Borders::default() }))
+    }
+
+    fn opened(&mut self) -> Result<&mut AnswerSink, StreamGone> {
+        if !self.is_open {
+            if let AnswerSink::Wire(writer) = &mut self.sink {
+                writer.send_head(&HEADERS, EndOfBody::More).map_err(|_| StreamGone)?;
+            }
+            self.is_open = true;
+        }
+        Ok(&mut self.sink)
+    }
+
+    /// How many of `wanted` bytes the client takes.
+    fn poll_room(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<Result<usize, StreamGone>> {
+        match self.opened()? {
+            AnswerSink::Wire(writer) => writer.poll_room(wanted, context).map_err(|_| StreamGone),
+            AnswerSink::Local(writer) => writer.poll_room(wanted, context).map(Ok),
+        }
+    }
+
+    /// Ready when the client has reset the stream or the connection is broken.
+    pub(super) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.sink {
+            AnswerSink::Wire(writer) => writer.poll_reset(context),
+            AnswerSink::Local(_) => Poll::Pending, // Its caller drops the call.
+        }
+    }
+
+    fn send(&mut self, part: Bytes) -> Result<(), StreamGone> {
+        match self.opened()? {
+            AnswerSink::Wire(writer) => writer.send_data(part, EndOfBody::More).map_err(|_| StreamGone),
+            AnswerSink::Local(writer) => {
+                writer.send(part);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the call. Inside a message no status can follow, so the stream is reset; clients read
+    /// REFUSED_STREAM as UNAVAILABLE.
+    pub(super) fn end(&mut self, status: Status) {
+        let writer = match &mut self.sink {
+            AnswerSink::Wire(writer) => writer,
+            AnswerSink::Local(writer) => return writer.end(status),
+        };
+        // A failure to send means that the client is gone; there is no one to report it to.
+        if !self.is_open {
+            let _client_is_gone = send_status(writer, status);
+        } else if self.borders.is_inside() {
+            writer.send_reset(ErrorCode::REFUSED_STREAM);
+        } else {
+            let _client_is_gone = send_status_after_headers(writer, status);
+        }
+    }
+}
+
+impl Replies {
+    pub(super) fn new(outgoing: &Arc<Mutex<Outgoing>>, account: &Arc<Account>) -> Replies {
+        Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account), counter: None }
+    }
+
+    /// Has messages counted from now on.
+    pub fn counted_by(&mut self, counter: MessageCounter) {
+        self.counter = Some(counter);
+    }
+
+    /// Waits until the client takes bytes, the process may hold more of them, and others had their turn.
+    /// Returns how many it takes, at most `wanted`.
+    pub async fn room(&mut self, wanted: usize) -> Result<usize, StreamGone> {
+        Room(&self.account).wait_for_others().await;
+        while self.account.is_turn_used() {
+            tokio::task::yield_now().await;
+        }
+        poll_fn(|context| self.outgoing.lock().poll_room(wanted, context)).await
+    }
+
+    /// Sends bytes of messages, each with its prefix, as the client takes them. They may be cut anywhere.
+    ///
+    /// Not to be cancelled unless the call ends: what was not sent is lost.
+    pub async fn send(&mut self, mut data: Bytes) -> Result<(), StreamGone> {
+        while !data.is_empty() {
+            let granted = self.room(data.len()).await?;
+            let part = data.split_to(granted);
+            self.account.note_sent_in_turn(part.len());
+            let mut outgoing = self.outgoing.lock();
+            let (messages, bytes) = outgoing.borders.pass(&part);
+            outgoing.send(counted(&self.account, part))?;
+            drop(outgoing);
+            if let Some(counter) = &self.counter {
+                counter.sent(messages, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds the borders of messages in bytes that go past.
+#[derive(Default)]
+struct Borders {
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix that are known, if it is incomplete.
+    known: usize,
+    /// Bytes that are left of the message.
+    left: usize,
+}
+
+impl Borders {
+    /// Whether the last message is incomplete.
+    fn is_inside(&self) -> bool {
+        self.known > 0 || self.left > 0
+    }
+
+    /// Messages that begin in `bytes`, and how many of the bytes belong to messages rather than to prefixes.
+    fn pass(&mut self, mut bytes: &[u8]) -> (usize, usize) {
+        let (mut begun, mut payload) = (0, 0);
+        while !bytes.is_empty() {
+            let (taken, rest) = bytes.split_at(self.left.min(bytes.len()));
+            self.left -= taken.len();
+            payload += taken.len();
+            let (prefix, rest) = rest.split_at((PREFIX_BYTES - self.known).min(rest.len()));
+            if self.left > 0 || prefix.is_empty() {
+                return (begun, payload);
+            }
+            self.prefix[self.known..][..prefix.len()].copy_from_slice(prefix);
+            self.known += prefix.len();
+            if let Some(prefix) = Prefix::of(&self.prefix[..self.known]) {
+                (self.known, self.left) = (0, prefix.message_bytes);
+                begun += 1;
+            }
+            bytes = rest;
+        }
+        (begun, payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_however_they_are_cut() {
+        let messages: Vec<u8> = [0u8, 1, 100, 0, 7]
+            .iter()
+            .flat_map(|length| [vec![0, 0, 0, 0, *length], vec![9; usize::from(*length)]].concat())
+            .collect();
+        for step in 1..=messages.len() {
+            let mut borders = Borders::default();
+            let passed = messages.chunks(step).map(|part| borders.pass(part));
+            let (begun, payload) = passed.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+            assert_eq!((begun, payload, borders.is_inside()), (5, 108, false), "by {step}");
+            for end in [3, 6, 12, 100] {
+                let mut cut = Borders::default();
+                for part in messages[..end].chunks(step) {
+                    cut.pass(part);
+                }
+                assert!(cut.is_inside(), "{end} bytes by {step}");
+            }
+        }
     }
 }

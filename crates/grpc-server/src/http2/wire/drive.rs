@@ -8,11 +8,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::http2::{Limits, ProcessResult, Tick};
+use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::super::account::Account;
+use super::super::meter::Meter;
 use super::state::{BegunRequest, Wire, WireState};
+use crate::socket::Ends;
 
 /// A connection that has read and written nothing for so long gives back memory that it does not need.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -48,6 +51,7 @@ pub(crate) struct WireDriver<I> {
     io: I,
     wire: Arc<Wire>,
     account: Arc<Account>,
+    meter: Meter,
     output_bytes_max: usize,
     started: Instant,
     progress: ProcessResult,
@@ -78,13 +82,14 @@ enum DriveStep {
     Closed,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> WireDriver<I> {
-    pub(crate) fn new(io: I, limits: Limits, account: Arc<Account>) -> WireDriver<I> {
+impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
+    pub(crate) fn new(io: I, limits: Limits, meter: Meter, account: Arc<Account>) -> WireDriver<I> {
         WireDriver {
             io,
             output_bytes_max: limits.output_bytes_max,
             wire: Wire::new(limits),
             account,
+            meter,
             started: Instant::now(),
             progress: ProcessResult::NeedBytes,
             needs_flush: false,
@@ -183,6 +188,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> WireDriver<I> {
 
     fn process(&mut self, state: &mut WireState) {
         self.progress = state.connection.process(self.now());
+        self.meter.note_read(state.connection.take_work(), &self.account.seen);
         self.wire.hand_out(state);
     }
 
@@ -210,7 +216,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> WireDriver<I> {
             self.needs_flush = true;
             match ready!(Pin::new(&mut self.io).poll_write(context, state.connection.output()))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                bytes => state.connection.written(bytes),
+                bytes => {
+                    state.connection.written(bytes);
+                    self.meter.note_written(bytes, &self.account.seen);
+                }
             }
             self.note_busy();
             // There may be room for answers that waited.
@@ -242,24 +251,36 @@ impl<I: AsyncRead + AsyncWrite + Unpin> WireDriver<I> {
     }
 
     fn poll_read(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.read_in_turn >= TURN_READ_BYTES {
-            self.read_in_turn = 0;
+        if self.read_in_turn >= TURN_READ_BYTES || self.meter.is_turn_over() {
+            self.end_turn();
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let seen = &self.account.seen;
+        ready!(self.meter.poll_waiting(seen, || self.io.has_ended(), context))?;
         state.keep_begun();
         let read = match state.connection.has_read_buffer() {
-            true => pin!(self.io.read_buf(state.connection.read_buffer())).poll(context),
+            true => {
+                let mut buffer = state.connection.read_buffer().limit(self.meter.read_bytes_max());
+                pin!(self.io.read_buf(&mut buffer)).poll(context)
+            }
             false => self.poll_first_read(state, context),
         };
         let Poll::Ready(bytes) = read else {
-            self.read_in_turn = 0;
+            self.end_turn();
+            self.meter.check_headers(state.connection.is_in_headers(), context)?;
             return Poll::Pending;
         };
         let bytes = bytes?;
+        self.account.seen.note_read();
         self.read_in_turn += bytes;
         self.note_busy();
         Poll::Ready(Ok(bytes))
+    }
+
+    fn end_turn(&mut self) {
+        self.read_in_turn = 0;
+        self.meter.end_turn();
     }
 
     /// Reads without a buffer of the connection, which gets one when something has come.
@@ -416,7 +437,8 @@ mod tests {
     ) -> (DuplexStream, WireDriver<DuplexStream>, super::super::StreamWriter) {
         let (ours, mut client) = duplex(room);
         client.write_all(&hello_and_a_request()).await.unwrap();
-        let mut connection = WireDriver::new(ours, limits, Arc::new(Account::new(Arc::default())));
+        let mut connection =
+            WireDriver::new(ours, limits, Meter::new(Duration::ZERO), Arc::new(Account::new(Arc::default())));
         let Turn::Call(begun) = std::future::poll_fn(|context| connection.poll_turn(true, context)).await
         else {
             panic!("a request was sent");
@@ -523,8 +545,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_connection_answers_a_ping_and_becomes_idle_when_its_pause_ends() {
         const PRIORITY: [u8; 14] = *b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10";
-        let (mut client, mut connection, _writer) =
-            called_within(Limits { control_frames_max: 10, ..Limits::default() }).await;
+        let limits =
+            Limits { control_tokens_at_start: 32, control_tokens_per_interval: 10, ..Limits::default() };
+        let (mut client, mut connection, _writer) = called_within(limits).await;
         client.write_all(&[&PING[..], &PRIORITY.repeat(10)].concat()).await.unwrap();
         run_for(&mut connection, Duration::from_millis(100)).await;
         assert!(matches!(connection.progress, ProcessResult::Paused { .. }));
@@ -535,6 +558,12 @@ mod tests {
 
     /// A socket that takes no end.
     struct NeverShut(DuplexStream);
+
+    impl Ends for NeverShut {
+        fn has_ended(&self) -> bool {
+            false
+        }
+    }
 
     impl AsyncRead for NeverShut {
         fn poll_read(
@@ -569,7 +598,8 @@ mod tests {
         let (ours, mut client) = duplex(4096);
         client.write_all(b"no preface of HTTP/2, however long").await.unwrap();
         let account = Arc::new(Account::new(Arc::default()));
-        let mut connection = WireDriver::new(NeverShut(ours), Limits::default(), account);
+        let mut connection =
+            WireDriver::new(NeverShut(ours), Limits::default(), Meter::new(Duration::ZERO), account);
         let began = Instant::now();
         let opened = std::future::poll_fn(|context| connection.poll_open(context));
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), opened).await, Ok(false));

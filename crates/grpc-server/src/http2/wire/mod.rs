@@ -16,23 +16,18 @@
 //!
 //! Knows nothing of gRPC.
 
-mod bodies; // bytes of a body that wait to be read
 mod heads; // heads as the services expect them
 
 mod state; // what the lock guards
 
-mod reader; // the half that reads a request
-mod writer; // the half that answers
-
-mod begin; // both halves of a request
+mod stream; // both halves of a request
 
 mod drive; // the socket
 
 pub(super) use drive::{Turn, WireDriver};
 pub(super) use heads::{RequestHead, response_block, trailers_block};
-pub(super) use reader::BodyReader;
 pub(super) use state::{BegunRequest, Wire};
-pub(super) use writer::StreamWriter;
+pub(super) use stream::{BodyReader, StreamWriter};
 
 #[cfg(test)]
 pub(super) mod testing; // a connection for tests

@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::DuplexStream;
 
 use super::super::account::Account;
+use super::super::meter::Meter;
 use super::{BodyReader, StreamWriter, Turn, WireDriver};
 
 /// The half that answers the first request that comes on `io`. The connection goes on in a separate task.
@@ -29,7 +31,7 @@ async fn counted_call(io: DuplexStream, account: Arc<Account>) -> (BodyReader, S
         connection_unsent_bytes_max: usize::MAX,
         ..::http2::Limits::default()
     };
-    let mut connection = WireDriver::new(io, limits, account);
+    let mut connection = WireDriver::new(io, limits, Meter::new(Duration::ZERO), account);
     let wire = Arc::clone(connection.wire());
     let begun = loop {
         match poll_fn(|context| connection.poll_turn(true, context)).await {

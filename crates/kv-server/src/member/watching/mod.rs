@@ -13,18 +13,14 @@
 //! * Nothing is dropped when the mailbox is full: the stream's future waits, and reads no further request.
 //! * A review of permissions takes no place of its stream's requests, which a client that does not read
 //!   keeps.
-//! * At most [`outbox::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or
+//! * At most [`stream::HANDED_BYTES_MAX`] bytes of a stream are outside of the hub and not encoded yet, or
 //!   one parcel. The rest stays within the hub's bounds. The hub counts large parcels until they are sent; a
 //!   stream that holds one for long is ended if others wait.
 //! * History and previous values are read on the hub's thread, never by Raft's driver.
 //!
 //! Does not check permissions, and does not know HTTP/2.
 
-mod waker; // ends the thread's sleep
-
-mod outbox; // one stream, between the hub and its future
-
-mod stream; // what a stream's future holds
+mod stream; // a stream, between the hub's thread and its future
 
 mod review; // watchers looked at again
 mod run; // the thread

@@ -11,10 +11,10 @@ use raft_node::Fatal;
 use tokio::sync::mpsc;
 use watch::{HeldBytes, Hub, StreamId, WatchLimits};
 
-use super::outbox::Outbox;
 use super::review::Review;
+use super::stream::Outbox;
+use super::stream::Until;
 use super::stream::{Content, MAILBOX_MAX, Mail, StreamShared, WatchRequest, Watching};
-use super::waker::Until;
 use admission::ClientId;
 use auth::Caller;
 use mvcc::Store;

@@ -9,7 +9,7 @@ use testkit::process::PATIENCE;
 use tokio::time::timeout;
 use watch::{CreateRequest, Encoder, Parcel, WatchLimits};
 
-use super::outbox::{HANDED_BYTES_MAX, REQUESTS_MAX};
+use super::stream::{HANDED_BYTES_MAX, REQUESTS_MAX};
 use super::*;
 use admission::ClientId;
 use auth::Caller;

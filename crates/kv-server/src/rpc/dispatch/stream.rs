@@ -2,8 +2,6 @@
 //!
 //! A stream with `hasleader: true` ends when this member has known no leader for three election timeouts.
 
-use std::sync::Arc;
-
 use api::{Error, Method};
 use http::HeaderMap;
 use tonic::Status;
@@ -11,9 +9,9 @@ use tonic::Status;
 use super::super::metadata::KnownFields;
 use super::super::{guard, lease, watch};
 use super::{Call, Dispatcher};
-use grpc_server::http2::{MessageObserver, Replies, Requests, StreamMethods};
+use grpc_server::http2::{Replies, Requests, StreamMethods};
 use grpc_server::methods::{self, Serving, StreamMethod};
-use telemetry::metrics::Metrics;
+use telemetry::metrics::MessageCounter;
 
 /// A call, before its first message.
 #[derive(Debug)]
@@ -43,9 +41,9 @@ impl StreamMethods for Dispatcher {
         mut replies: Replies,
     ) -> Status {
         let mut counted = self.count(&call);
-        let messages = Arc::new(Messages { metrics: Arc::clone(&self.shared.metrics), method: call.method });
-        requests.observed_by(Arc::clone(&messages) as Arc<dyn MessageObserver>);
-        replies.observed_by(messages);
+        let messages = MessageCounter::new(&self.shared.metrics, call.method);
+        requests.counted_by(messages.clone());
+        replies.counted_by(messages);
         let answering = self.stream(which, &call, refusal, requests, replies);
         let status = answering.await.unwrap_or_else(|status| status);
         counted.end(status.code());
@@ -91,21 +89,5 @@ impl Dispatcher {
             }
         };
         self.guarded(call, work).await
-    }
-}
-
-/// Counts the messages of one call.
-struct Messages {
-    metrics: Arc<Metrics>,
-    method: Method,
-}
-
-impl MessageObserver for Messages {
-    fn received(&self, bytes: usize) {
-        self.metrics.calls.received(self.method, bytes);
-    }
-
-    fn sent(&self, messages: usize, bytes: usize) {
-        self.metrics.calls.sent_many(self.method, messages, bytes);
     }
 }

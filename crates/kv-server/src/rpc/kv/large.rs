@@ -24,7 +24,6 @@ use state_machine::{Failure, LargeRange};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::prefix;
 use crate::member::Member;
 use crate::rpc::{deadline, header};
 use admission::{Caller, blocking};
@@ -152,7 +151,7 @@ impl LargeMessage {
         header::fill(member, &mut header);
         let (fields, after) = (range.before(header), Bytes::from(range.after()));
         let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
-        let prefix = prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let prefix = header::prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let before = Bytes::from([&prefix, &fields[..]].concat());
         let open = OpenMessages::new(&member.metrics, range.files());
         Ok(LargeMessage { before, range, after, places, _open: open })

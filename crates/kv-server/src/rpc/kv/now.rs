@@ -11,7 +11,6 @@ use prost::Message;
 use state_machine::{get, is_get, validate};
 
 use super::methods::check_range;
-use super::prefix;
 use crate::member::Member;
 use crate::rpc::guard::Asker;
 use crate::rpc::header;
@@ -67,6 +66,6 @@ fn frame_of(
         return None;
     }
     frame.clear();
-    frame.extend_from_slice(&prefix(bytes).ok()?);
+    frame.extend_from_slice(&header::prefix(bytes).ok()?);
     response.encode(frame).ok()
 }

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::super::guard::Asker;
 use super::super::header;
-use super::super::kv::framed;
+use super::super::header::framed;
 use crate::audit::AuditSubject;
 use crate::member::{LeaseError, LeaseService, Member, PendingRenewal};
 use auth::CallerError;

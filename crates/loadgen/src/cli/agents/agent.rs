@@ -3,12 +3,11 @@
 //! * Only commands that measure one load are executed. Their output flags have no effect here.
 //! * A controller that ends its connection ends the run.
 
-use super::apart;
 use crate::agents::{AgentLine, AgentOrder, AgentPlace, AgentReply};
 use crate::cli::flags::sending::{AgentFlags, Sending};
 use crate::cli::flags::{Cli, Command, Global};
 use crate::cli::measure::written;
-use crate::cli::plans::{self, aim, coordination};
+use crate::cli::plans::{self, coordination};
 use crate::cli::progress::{INTERRUPTED, interrupted};
 use crate::cli::refusal::ExitReason;
 use crate::cli::terminal::note;
@@ -18,8 +17,11 @@ use crate::output::text::chain;
 use crate::run::results::Measurement;
 use crate::run::{ActiveRun, LoadPlan, PreparedRun};
 use crate::server::machine;
+use crate::workload::Workload;
 use crate::workload::kubernetes::Kubernetes;
+use bytes::Bytes;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -189,7 +191,7 @@ async fn planned(
     global.json = Some("-".into());
     global.agents.clear();
     let (plan, cluster) = plan_of(&cli.global, &cli.command, place).await?;
-    let plan = if cli.global.target_leader { aim::aimed(&cli.global, plan).await?.0 } else { plan };
+    let plan = if cli.global.target_leader { plans::aimed(&cli.global, plan).await?.0 } else { plan };
     Ok((plan, cluster))
 }
 
@@ -211,7 +213,7 @@ async fn plan_of(
         Command::LeaseKeepalive(flags) => {
             coordination::lease_keepalive(global, &global.endpoints, flags).await
         }
-        Command::Watch(flags) => coordination::watch(global, flags).and_then(apart::watched),
+        Command::Watch(flags) => coordination::watch(global, flags).and_then(with_separate_keys),
         Command::WatchLatency(flags) => coordination::watch_latency(global, flags),
         Command::WatchGet(flags) => coordination::watch_get(global, flags).await,
         Command::Kubernetes(flags) => {
@@ -238,6 +240,28 @@ pub fn check(command: &Command) -> Result<(), String> {
         return Err("--rates, --find-max-rate and --warm-up are not offered with --agents".into());
     }
     Ok(())
+}
+
+/// Bytes of a key that belong to the agent.
+const OWN_BYTES: usize = 8;
+/// The number of a key has ten bytes at most.
+const KEY_BYTES_MIN: usize = OWN_BYTES + 10;
+
+/// The plan of `watch` with keys of this agent alone: its watchers must not receive the events of another one.
+fn with_separate_keys(mut plan: LoadPlan) -> Result<LoadPlan, String> {
+    let own: [u8; OWN_BYTES] = rand::random();
+    let Some(watching) = &mut plan.watching else { return Ok(plan) };
+    let key = |key: &Bytes| {
+        let kept = key.len().checked_sub(OWN_BYTES).filter(|_| key.len() >= KEY_BYTES_MIN);
+        let reason = format!("--key-size: {KEY_BYTES_MIN} at least with --agents, which have separate keys");
+        kept.map(|kept| Bytes::from([&key[..kept], &own].concat())).ok_or(reason)
+    };
+    let keys: Arc<[Bytes]> = watching.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?.into();
+    watching.keys = keys.clone();
+    if let Workload::PutKeys { keys: written, .. } = &mut plan.workload {
+        *written = keys;
+    }
+    Ok(plan)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Flags to plans. Combinations that make no sense are refused.
 
-pub mod aim; // members, and which of them get requests
 pub mod coordination; // watchers, leases and transactions
 pub mod kubernetes; // API servers
 pub mod row; // rows of reports
@@ -8,6 +7,7 @@ pub mod shown; // --dry-run
 
 use super::flags::sending::{Sending, Writing};
 use super::flags::{Global, PutFlags, RangeFlags, RefusedFlags, TxnPutFlags};
+use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::run::recorder::FailedCalls;
 use crate::run::schedule::RunPace;
@@ -25,6 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE_KEYS: i64 = 10_000;
 /// Far below the length limit of a gRPC message (4 GiB).
 const REQUEST_BYTES_MAX: usize = 1 << 30;
+
+/// Surveys the cluster, and selects the endpoints of a plan.
+pub async fn aimed(global: &Global, mut plan: LoadPlan) -> Result<(LoadPlan, admin::ClusterView), String> {
+    let cluster = admin::cluster(&plan.endpoints).await.map_err(|error| error.to_string())?;
+    if global.target_leader {
+        let leader = cluster.leader().map_err(|error| error.to_string())?;
+        if plan.can_follow_leader() {
+            plan.endpoints = cluster.endpoints();
+            plan.target = EndpointTarget::Leader;
+        } else {
+            plan.endpoints = vec![leader.clone()];
+        }
+    }
+    Ok((plan, cluster))
+}
 
 /// The plan of a run over `endpoints`, or the reason for a refusal.
 pub fn plan(

@@ -1,8 +1,8 @@
 //! Clients: each sends one operation after the other, through every member in turn, and reports beginning and
 //! outcome to the checker.
 
-use super::messages::{CheckerMessage, Messages};
 use super::names::{KeyNames, value};
+use super::{CheckerMessage, Messages};
 use crate::client::admin::Channel;
 use crate::run::schedule::Schedule;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};

@@ -4,8 +4,8 @@
 //!   open for a while: to resume is part of what is checked.
 //! * Progress is requested regularly, so that operations are compared soon while nothing changes.
 
-use super::messages::{CheckerMessage, Messages};
 use super::names::KeyNames;
+use super::{CheckerMessage, Messages};
 use crate::client::admin::Channel;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;

@@ -2,8 +2,8 @@
 //! events from far back; and compactions, if they are wanted.
 
 use super::client::{ClientShared, OLD_MAX};
-use super::messages::{CheckerMessage, LeaderSeen};
 use super::names::KeyNames;
+use super::{CheckerMessage, LeaderSeen};
 use crate::client::admin::Channel;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;

@@ -1,3 +1,5 @@
+//! The encoded form of events and responses.
+//!
 //! Makes gRPC frames of a stream's parcels, on the thread that sends them.
 //!
 //!   frame = 0u8 (not compressed) │ length u32, big endian │ WatchResponse
@@ -8,14 +10,27 @@
 //!   them.
 //!
 //! A response to one watcher costs some 35 bytes besides its body.
+//!
+//! # Events
+//!
+//! `mvccpb.Event`, as the field `events` of a response.
+//!
+//! One copy of key and value, from the block into the shared body. No message is built in between.
+//!
+//! # Parcels
+//!
+//! What one stream has to send: responses that share everything but their watch id. Bytes that count in sums
+//! until their last slice is dropped.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use api::grpc::{self, PREFIX_BYTES};
+use base::varint::put_varint;
 use bytes::Bytes;
-
-use super::event::{EVENTS, counted_bytes, number_bytes, put_bytes, put_counted, put_number, varint_bytes};
-use super::parcel::{MessagePart, Parcel, ParcelContent};
+use mvcc::{Change, KeyValue, KeyValueRef};
 
 /// Bodies up to this size are copied: cheaper than a separate piece for the socket.
 const COPIED_MAX: usize = 4 << 10;
@@ -296,4 +311,271 @@ fn event_bytes(body: &[u8]) -> usize {
         }
     }
     1 + varint_bytes(length) + length as usize
+}
+
+/// Field of `WatchResponse`.
+const EVENTS: u8 = 11;
+/// Fields of `Event`.
+const TYPE: u8 = 1;
+const KV: u8 = 2;
+const PREV_KV: u8 = 3;
+const DELETE: u64 = 1;
+
+/// Appends an event with its tag and length.
+pub(crate) fn put_event(out: &mut Vec<u8>, change: &Change<'_>, previous: Option<&KeyValue>) {
+    let (kind, kv) = match change {
+        Change::Put { kv, .. } => (0, *kv),
+        Change::Delete { revision, key } => {
+            let mod_revision = revision.main;
+            (DELETE, KeyValueRef { key, value: b"", create_revision: 0, mod_revision, version: 0, lease: 0 })
+        }
+    };
+    let previous = previous.map(|kv| KeyValueRef {
+        key: &kv.key,
+        value: &kv.value,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        lease: kv.lease,
+    });
+    let previous_bytes = previous.as_ref().map(kv_bytes);
+    let bytes = number_bytes(kind) + counted_bytes(kv_bytes(&kv)) + previous_bytes.map_or(0, counted_bytes);
+    out.reserve(counted_bytes(bytes));
+    put_counted(out, EVENTS, bytes);
+    put_number(out, TYPE, kind);
+    put_kv(out, KV, &kv);
+    if let Some(previous) = &previous {
+        put_kv(out, PREV_KV, previous);
+    }
+}
+
+fn kv_bytes(kv: &KeyValueRef<'_>) -> usize {
+    bytes_bytes(kv.key)
+        + number_bytes(kv.create_revision as u64)
+        + number_bytes(kv.mod_revision as u64)
+        + number_bytes(kv.version as u64)
+        + bytes_bytes(kv.value)
+        + number_bytes(kv.lease as u64)
+}
+
+/// `mvccpb.KeyValue`.
+fn put_kv(out: &mut Vec<u8>, field: u8, kv: &KeyValueRef<'_>) {
+    put_counted(out, field, kv_bytes(kv));
+    put_bytes(out, 1, kv.key);
+    put_number(out, 2, kv.create_revision as u64);
+    put_number(out, 3, kv.mod_revision as u64);
+    put_number(out, 4, kv.version as u64);
+    put_bytes(out, 5, kv.value);
+    put_number(out, 6, kv.lease as u64);
+}
+
+pub(super) use base::varint::varint_bytes;
+
+// Protobuf fields that are written by hand. Values of 0 are left out, as in proto3.
+
+/// Wire type of varints.
+const VARINT: u8 = 0;
+/// Wire type of bytes, strings and messages.
+const COUNTED: u8 = 2;
+
+/// Bytes of a number with its tag.
+fn number_bytes(value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + varint_bytes(value) }
+}
+
+/// A number. Negative values of int64 are passed as their two's complement.
+fn put_number(out: &mut Vec<u8>, field: u8, value: u64) {
+    if value != 0 {
+        out.push(field << 3 | VARINT);
+        put_varint(out, value);
+    }
+}
+
+/// Bytes of a counted field with its tag.
+fn counted_bytes(bytes: usize) -> usize {
+    1 + varint_bytes(bytes as u64) + bytes
+}
+
+/// Tag and length of a counted field. Its bytes must follow.
+fn put_counted(out: &mut Vec<u8>, field: u8, bytes: usize) {
+    out.push(field << 3 | COUNTED);
+    put_varint(out, bytes as u64);
+}
+
+/// Bytes of a bytes or string field; empty ones are left out.
+fn bytes_bytes(bytes: &[u8]) -> usize {
+    if bytes.is_empty() { 0 } else { counted_bytes(bytes.len()) }
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_counted(out, field, bytes.len());
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// One or more responses of one stream. An [`Encoder`] makes bytes of it.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// Revision of the header.
+    pub(crate) revision: i64,
+    pub(crate) content: ParcelContent,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ParcelContent {
+    Created {
+        watch_id: i64,
+    },
+    /// A create request that was refused.
+    Refused {
+        reason: Box<str>,
+    },
+    /// `compact_revision` is 0 if the client asked for it.
+    Canceled {
+        watch_id: i64,
+        compact_revision: i64,
+    },
+    /// Canceled by the owner, which shares the reason between watchers.
+    Revoked {
+        watch_id: i64,
+        reason: Arc<str>,
+    },
+    Progress {
+        watch_id: i64,
+    },
+    /// The same events for each of the watchers.
+    Events {
+        watch_ids: Box<[i64]>,
+        body: Bytes,
+        may_fragment: bool,
+    },
+    /// A part of a large revision.
+    Part {
+        watch_id: i64,
+        part: MessagePart,
+        body: Bytes,
+    },
+}
+
+/// Large bytes of a parcel that a stream was handed.
+#[derive(Clone, Debug)]
+pub struct HeldBytes(Weak<ByteCount<[Arc<AtomicUsize>; 2]>>);
+
+impl HeldBytes {
+    /// Whether the stream has dropped them all.
+    pub fn is_dropped(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+/// How a part of a large revision is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MessagePart {
+    /// The first bytes of a message whose events are so many bytes.
+    First { total: u32 },
+    /// More bytes of that message.
+    Next,
+    /// A response.
+    Fragment { is_last: bool },
+    /// The rest was compacted: the stream has to end.
+    Broken,
+}
+
+impl Parcel {
+    /// Bytes of its events.
+    pub(crate) fn body_bytes(&self) -> usize {
+        match &self.content {
+            ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. } => body.len(),
+            ParcelContent::Created { .. }
+            | ParcelContent::Refused { .. }
+            | ParcelContent::Canceled { .. }
+            | ParcelContent::Revoked { .. }
+            | ParcelContent::Progress { .. } => 0,
+        }
+    }
+
+    /// Has its events counted in these sums until they are dropped. `None` if it has none.
+    pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<HeldBytes> {
+        let (ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. }) = &mut self.content
+        else {
+            return None;
+        };
+        let count = Arc::new(ByteCount::new(body.len(), sums));
+        let noticed = HeldBytes(Arc::downgrade(&count));
+        *body = counted(std::mem::take(body), count);
+        Some(noticed)
+    }
+
+    /// Bytes that it holds in memory, a body that is shared included.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.content {
+                ParcelContent::Events { watch_ids, body, .. } => 8 * watch_ids.len() + body.len(),
+                ParcelContent::Part { body, .. } => body.len(),
+                ParcelContent::Refused { reason } => reason.len(),
+                ParcelContent::Revoked { .. } => 0,
+                ParcelContent::Created { .. }
+                | ParcelContent::Canceled { .. }
+                | ParcelContent::Progress { .. } => 0,
+            }
+    }
+}
+
+/// A part of each of some sums, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ByteCount<S: AsRef<[Arc<AtomicUsize>]>> {
+    bytes: usize,
+    sums: S,
+}
+
+impl<S: AsRef<[Arc<AtomicUsize>]>> ByteCount<S> {
+    pub fn new(bytes: usize, sums: S) -> ByteCount<S> {
+        for sum in sums.as_ref() {
+            sum.fetch_add(bytes, Relaxed);
+        }
+        ByteCount { bytes, sums }
+    }
+}
+
+impl<S: AsRef<[Arc<AtomicUsize>]>> Drop for ByteCount<S> {
+    fn drop(&mut self) {
+        for sum in self.sums.as_ref() {
+            sum.fetch_sub(self.bytes, Relaxed);
+        }
+    }
+}
+
+struct CountedBytes<B, C> {
+    bytes: B,
+    _count: C,
+}
+
+impl<B: AsRef<[u8]>, C> AsRef<[u8]> for CountedBytes<B, C> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+/// The same bytes, which keep `count` until their last slice is dropped.
+pub(crate) fn counted<B, C>(bytes: B, count: C) -> Bytes
+where
+    B: AsRef<[u8]> + Send + 'static,
+    C: Send + 'static,
+{
+    Bytes::from_owner(CountedBytes { bytes, _count: count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_varint_takes_as_many_bytes_as_are_counted() {
+        for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            assert_eq!(out.len(), varint_bytes(value), "{value}");
+        }
+    }
 }
