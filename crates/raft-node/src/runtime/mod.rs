@@ -5,6 +5,7 @@ mod queue; // to the driver and to the threads
 mod replies; // answers to those who wait
 mod shared; // what threads and handles share
 
+mod alarm; // wakes the driver for a tick
 mod driver; // the loop around a node
 
 mod applying; // by whom committed entries are applied
