@@ -1,7 +1,7 @@
 //! Wakes the driver for its next tick, by a timer of the kernel.
 //!
-//! tokio's own timer wakes the runtime twice for what is further away than 64 ms: once to sort it into a finer
-//! slot. A member without clients was woken so more often than by ticks and heartbeats together.
+//! tokio's own timer wakes the runtime twice for what is further away than 64 ms: once to sort it into a
+//! finer slot. A member without clients was woken by that more often than by its ticks.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -31,8 +31,8 @@ const FLUSH_KEY: [u8; 2] = [OWN, b'f'];
 /// An update takes milliseconds. After this time `flush` checks whether its writes have failed.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
-/// A thread of sled empties segments so often, and syncs the file each time. What must be durable is flushed and
-/// synced here (`persist`).
+/// A thread of sled empties segments so often, and syncs the file each time. What must be durable is flushed
+/// and synced here.
 const EMPTY_SEGMENTS_EVERY: Duration = Duration::from_secs(10);
 /// How often and how long to wait for sled's lock: three seconds in all. Then another process has it.
 const LOCK_ATTEMPTS: usize = 300;
