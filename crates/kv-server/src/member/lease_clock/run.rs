@@ -89,7 +89,7 @@ impl LeaderTerm {
         let due_after = due.map(|ms| Duration::from_millis(ms).saturating_sub(LEASE_TURN));
         let granted = poll_fn(|context| leases.table.poll_granted(context));
         match due_after {
-            Some(pause) => drop(timeout(pause, granted).await),
+            Some(pause) => timeout(pause, granted).await.unwrap_or(()),
             None => granted.await,
         }
     }
