@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::Error;
 use http::header::AUTHORIZATION;
@@ -92,8 +92,8 @@ pub struct Auth {
     certificates_name_users: bool,
     /// Announces changes of users and roles, if watchers are to be looked at again after them.
     pub changes: Option<Receiver<()>>,
-    /// Seconds since the start, from 1; advanced by [`expire`].
-    tick: AtomicU64,
+    /// When the process started, or the test.
+    began: Instant,
     token_ttl: Duration,
     /// Distinguishes the sessions of two members in one process.
     number: u64,
@@ -127,12 +127,17 @@ impl Auth {
             tokens,
             certificates_name_users: settings.certificates_name_users,
             changes: settings.rechecks_watchers.then(|| changes_of(&table)),
-            tick: AtomicU64::new(1),
+            began: Instant::now(),
             token_ttl: settings.token_ttl,
             number,
             hashes: RandomState::new(),
             table,
         }
+    }
+
+    /// Seconds since the start, from 1.
+    fn seconds(&self) -> u64 {
+        self.began.elapsed().as_secs() + 1
     }
 
     /// Whether permissions are checked.
@@ -274,7 +279,7 @@ impl Auth {
         if session.is_void() {
             return Err(Error::InvalidAuthToken);
         }
-        session.touch(self.tick.load(Ordering::Relaxed));
+        session.touch(self.seconds());
         let grants = session.grants(&self.table);
         Ok(Caller::User { session: Arc::clone(session), revision: grants.revision(), grants })
     }
@@ -300,18 +305,15 @@ fn changes_of(table: &AuthTable) -> Receiver<()> {
 
 /// Voids tokens that were not used for their time to live, until the member stops.
 pub async fn expire(auth: Arc<Auth>, stop: Stop) {
-    let mut seconds = tokio::time::interval(Duration::from_secs(1));
-    seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Burst);
     // A sweep looks at every token, which takes some milliseconds for the most there may be.
-    let sweep_every = (auth.token_ttl.as_secs() / 20).clamp(1, 15);
+    let sweep_every = Duration::from_secs((auth.token_ttl.as_secs() / 20).clamp(1, 15));
     loop {
         tokio::select! {
-            _ = seconds.tick() => {}
+            () = tokio::time::sleep(sweep_every) => {}
             () = stop.stopped() => return,
         }
-        let tick = auth.tick.fetch_add(1, Ordering::Relaxed) + 1;
-        if tick.is_multiple_of(sweep_every) && auth.table.tokens() > 0 {
-            auth.table.sweep(tick, auth.token_ttl.as_secs());
+        if auth.table.tokens() > 0 {
+            auth.table.sweep(auth.seconds(), auth.token_ttl.as_secs());
         }
     }
 }

@@ -132,3 +132,38 @@ async fn a_member_with_an_empty_disk_does_not_come_back_as_itself() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("has already been bootstrapped"), "{said}");
 }
+
+/// Heartbeats come ten times in a second, and sled's seven threads look for work once each. Everything else that
+/// is done at intervals is seldom.
+#[test]
+fn a_member_without_clients_is_seldom_woken() {
+    const LONGEST: Duration = Duration::from_secs(10);
+    const WAKE_UPS_MAX: u64 = 300;
+    let cluster = Cluster::started(3);
+    let wake_ups = || -> Vec<u64> {
+        let of = |member: &common::Member| woken(member.running().pid());
+        cluster.members.iter().map(of).collect()
+    };
+    // The first seconds are those of an election and of links that are tried.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = wake_ups();
+        std::thread::sleep(LONGEST);
+        let counts: Vec<u64> = wake_ups().iter().zip(before).map(|(now, before)| now - before).collect();
+        if counts.iter().all(|count| *count <= WAKE_UPS_MAX) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{counts:?} wake-ups in ten seconds");
+    }
+}
+
+/// How often a process has waited for something, all threads together.
+fn woken(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    threads.map(|thread| of(thread.unwrap())).sum()
+}

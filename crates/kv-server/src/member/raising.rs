@@ -13,7 +13,7 @@ use std::time::Duration;
 use api::etcdserverpb::Member as MemberEntry;
 use state_machine::command::{self, Kind};
 use state_machine::{CommandLevel, Lineage, level};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
 use super::handle::{Member, ProposeError};
 use super::roster::{AnnouncedMembers, Reach};
@@ -22,6 +22,8 @@ use process::shutdown::Stop;
 
 /// Between two looks. Members announce their level at each connect, and every five seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The same, when the level is the highest that this member knows.
+const LOOK_IF_HIGHEST_EVERY: Duration = Duration::from_secs(5);
 /// A member that lags this long applies a second raise after the first one, to no effect.
 const AGAIN_AFTER: Duration = Duration::from_secs(15);
 
@@ -37,14 +39,18 @@ pub(crate) fn start(member: &Arc<Member>, stop: &Stop) {
 }
 
 async fn look_at_intervals(member: &Member) -> Infallible {
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut lagging_since = None;
+    let mut leader = member.raft.leader_known();
     loop {
-        looks.tick().await;
+        // Nothing can be raised beyond what this member knows: then only those that lag are looked for.
+        let is_highest = member.level.get() >= CommandLevel::OWN && lagging_since.is_none();
+        sleep(if is_highest { LOOK_IF_HIGHEST_EVERY } else { LOOK_EVERY }).await;
         if member.status().leader != Some(member.ids.member) {
             lagging_since = None;
-            continue;
+            let leads = |leader: &Option<u64>| *leader == Some(member.ids.member);
+            if leader.wait_for(leads).await.is_err() {
+                std::future::pending::<()>().await; // The member stops.
+            }
         }
         // A list that cannot be read ends the member where it is read to apply.
         let Ok(members) = member.members() else { continue };

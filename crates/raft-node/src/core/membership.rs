@@ -38,11 +38,11 @@ use crate::{Fatal, LogIndex, Membership, NodeId, Progress, Role, StoreState};
 /// time.
 const CHANGES_WAITING_MAX: usize = 16;
 
-/// What a member reports of its state holds for so many election timeouts. It reports with each heartbeat.
+/// What a member reports of its state holds for so many election timeouts. It reports with each answer.
 const REPORTED_TIMEOUTS: u32 = 3;
 
 /// Messages that carry such a report.
-fn may_report(message: &Message) -> bool {
+pub(super) fn may_report(message: &Message) -> bool {
     match message.msg_type {
         MessageType::MsgAppendResponse => !message.reject,
         kind => kind == MessageType::MsgHeartbeatResponse,

@@ -46,7 +46,9 @@ impl Core {
         }
         match self.role() {
             Role::Leader => {
-                self.raw.tick();
+                self.marking_notices(|core| {
+                    core.raw.tick();
+                });
                 self.hand_over_if_storeless();
                 self.end_office_of_a_stranger();
             }

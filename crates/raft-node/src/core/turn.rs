@@ -254,7 +254,7 @@ impl Core {
                     "leadership is not taken: this member waits for its disk, state or membership"
                 );
             }
-            MessageType::MsgAppend => self.receive_append(message),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat => self.receive_notice(message),
             MessageType::MsgAppendResponse => {
                 self.marking_notices(|core| core.step(|raw| raw.step(message)));
             }

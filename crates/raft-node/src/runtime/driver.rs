@@ -28,16 +28,17 @@
 //! * A driver or a thread that fails or panics takes the member down through [`RuntimeShared::fail`], once.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::time::Sleep;
 
+use super::alarm::Alarm;
 use super::queue::{Completion, ProposeReply, ReadReply, ReplySender};
 use super::queue::{InputQueue, QueueStatus};
 use super::shared::{Input, RuntimeShared};
@@ -86,10 +87,15 @@ impl TickClock {
 
     /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks
     /// is forgotten: it was this member that stood still, not its leader.
-    pub fn due(&mut self, now: Instant) -> (u32, Duration) {
+    ///
+    /// `hears`: a follower has just heard a member. Then half a tick early is due as well, so that each
+    /// heartbeat brings a tick, wherever between two ticks it comes. When nothing is heard, ticks come no
+    /// earlier.
+    pub fn due(&mut self, now: Instant, hears: bool) -> (u32, Duration) {
         let late = now.saturating_duration_since(self.next);
+        let until = if hears { now + self.tick / 2 } else { now };
         let mut ticks = 0;
-        while self.next <= now && ticks < TICKS_PER_TURN {
+        while self.next <= until && ticks < TICKS_PER_TURN {
             self.next += self.tick;
             ticks += 1;
         }
@@ -172,6 +178,8 @@ pub struct Driver<O> {
     leader: Option<NodeId>,
     /// Another member leads.
     follows: bool,
+    /// A member was heard since the last turn.
+    hears: bool,
 }
 
 impl<O: Send + 'static> Driver<O> {
@@ -181,11 +189,11 @@ impl<O: Send + 'static> Driver<O> {
         clock: TickClock,
         transfer_ticks: u32,
     ) -> Self {
-        let (transfers, leader, follows) = (Vec::new(), None, false);
-        Driver { node, outlets, clock, transfer_ticks, transfers, leader, follows }
+        let (transfers, leader, follows, hears) = (Vec::new(), None, false, false);
+        Driver { node, outlets, clock, transfer_ticks, transfers, leader, follows, hears }
     }
 
-    /// Runs until the member stops or fails. The runtime needs its timer.
+    /// Runs until the member stops or fails. The runtime must be able to wait for sockets.
     pub async fn run(self) {
         let shared = self.outlets.shared.clone();
         let mut driving = pin!(self.drive());
@@ -221,10 +229,11 @@ impl<O: Send + 'static> Driver<O> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before the first input.
         let mut deferral = Deferral::default();
-        let mut alarm = pin!(tokio::time::sleep_until(self.clock.next.into()));
+        let no_timer = |error| Fatal::new(format!("the timer of the driver's ticks: {error}"));
+        let mut alarm = Alarm::new().map_err(no_timer)?;
         loop {
             if !again {
-                self.woken(alarm.as_mut()).await;
+                self.woken(&mut alarm).await.map_err(no_timer)?;
             }
             let waiting = self.outlets.shared.inbox.len();
             if again || deferral.is_due(waiting) {
@@ -275,16 +284,13 @@ impl<O: Send + 'static> Driver<O> {
 
     /// Returns when there is something in the inbox, or the next tick is due. A follower's ticks come with
     /// the heartbeats of its leader: its clock wakes it only half a tick after one was due.
-    async fn woken(&mut self, mut alarm: Pin<&mut Sleep>) {
-        let next = self.clock.wake_at(self.follows).into();
-        if alarm.deadline() != next {
-            alarm.as_mut().reset(next);
-        }
-        poll_fn(|context| {
-            let filled = self.outlets.shared.inbox.poll_filled(context);
-            if filled.is_ready() { filled } else { alarm.as_mut().poll(context) }
+    async fn woken(&mut self, alarm: &mut Alarm) -> io::Result<()> {
+        alarm.set(self.clock.wake_at(self.follows))?;
+        poll_fn(|context| match self.outlets.shared.inbox.poll_filled(context) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => alarm.poll(context),
         })
-        .await;
+        .await
     }
 
     /// Sorts one input. Nothing is decided here: the node collects, and the turn decides.
@@ -292,6 +298,7 @@ impl<O: Send + 'static> Driver<O> {
         match input {
             Input::Event(event) => {
                 if let Event::Message { bytes, .. } = &event {
+                    self.hears = true;
                     self.outlets.shared.entrance.took(bytes);
                 }
                 self.node.handle(event)?;
@@ -318,7 +325,8 @@ impl<O: Send + 'static> Driver<O> {
 
     /// Delivers the ticks that are due.
     fn tick(&mut self) -> Result<(), Fatal> {
-        let (ticks, late) = self.clock.due(Instant::now());
+        let hears = self.follows && std::mem::take(&mut self.hears);
+        let (ticks, late) = self.clock.due(Instant::now(), hears);
         if late > self.clock.tick {
             self.outlets.shared.observer.tick_late(late);
         }
@@ -399,6 +407,7 @@ impl<O: Send + 'static> Driver<O> {
         self.outlets.shared.waits_for_sync.store(self.node.waits_for_sync(), Ordering::SeqCst);
         self.follows = gauges.leader.is_some() && gauges.role == Role::Follower;
         if gauges.leader != self.leader {
+            self.outlets.shared.leader_known.send_replace(gauges.leader);
             tracing::debug!(leader = gauges.leader, term = gauges.term.0, "leader changed");
             self.leader = gauges.leader;
             self.outlets.shared.observer.leader_changed(gauges.leader);

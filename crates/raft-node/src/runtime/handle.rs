@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::queue::PendingReply;
 use super::queue::RequestOrigin;
@@ -93,6 +93,11 @@ impl<O: Send + 'static> Handle<O> {
     /// The gauges, without disturbing the driver.
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// The leader that this member knows, for those who wait until it is another one.
+    pub fn leader_known(&self) -> watch::Receiver<Option<NodeId>> {
+        self.shared.leader_known.subscribe()
     }
 
     /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when

@@ -3,6 +3,7 @@
 mod queue; // what waits: who may, inputs, answers
 mod shared; // what threads and handles share
 
+mod alarm; // wakes the driver for a tick
 mod driver; // the loop around a node
 
 mod applying; // by whom committed entries are applied

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::queue::Entrance;
 use super::queue::InputQueue;
@@ -101,6 +101,8 @@ pub(super) struct RuntimeShared<O> {
     commit: AtomicU64,
     last_index: AtomicU64,
     is_unconfirmed: AtomicBool,
+    /// The leader, for those who wait for another one. Written after the gauges.
+    pub leader_known: watch::Sender<Option<NodeId>>,
 }
 
 impl<O> RuntimeShared<O> {
@@ -129,6 +131,7 @@ impl<O> RuntimeShared<O> {
             commit: AtomicU64::new(0),
             last_index: AtomicU64::new(0),
             is_unconfirmed: AtomicBool::new(false),
+            leader_known: watch::Sender::new(None),
         }
     }
 

@@ -232,7 +232,7 @@ pub fn boot<F: Fs>(config: Config, log: Log<F>, wires: &Wires) -> Running {
     tokio::spawn(pump.run());
     // Not on the test's runtime: a test may block its only thread.
     std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         runtime.expect("a runtime").block_on(driver.run());
     });
     wires.handles.lock().unwrap().insert(id, handle.clone());

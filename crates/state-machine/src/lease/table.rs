@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use base::LogIndex;
 use parking_lot::RwLock;
@@ -63,6 +64,8 @@ struct LeaseContents {
     newest_grant: LogIndex,
     /// Leases granted since the owner of a queue last took them; `None` while there is no such queue.
     granted: Option<Vec<i64>>,
+    /// Whom the next one of them wakes.
+    waits_for_grant: Option<Waker>,
     /// Leases granted and revoked since the start of this process; not part of the replicated state.
     totals: (u64, u64),
 }
@@ -100,6 +103,16 @@ impl LeaseTable {
     /// call and the listed leases together are all leases.
     pub fn list_granted(&self) {
         self.0.write().granted = Some(Vec::new());
+    }
+
+    /// Ready when leases are listed; otherwise the next grant wakes the caller.
+    pub fn poll_granted(&self, context: &Context<'_>) -> Poll<()> {
+        let mut contents = self.0.write();
+        if contents.granted.as_ref().is_some_and(|granted| !granted.is_empty()) {
+            return Poll::Ready(());
+        }
+        contents.waits_for_grant = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// Ends the listing.
@@ -141,13 +154,16 @@ impl LeaseTable {
         let is_new = contents.leases.insert(id, lease).is_none();
         contents.newest_grant = contents.newest_grant.max(lease.granted);
         contents.totals.0 += u64::from(is_new);
-        if is_new && let Some(granted) = &mut contents.granted {
-            granted.push(id);
-        }
         match lease.deadline {
             None => contents.unrecorded.insert(id),
             Some(_) => contents.unrecorded.remove(&id),
         };
+        if is_new && let Some(granted) = &mut contents.granted {
+            granted.push(id);
+            let waker = contents.waits_for_grant.take();
+            drop(contents);
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
     pub(crate) fn remove(&self, id: i64) {
@@ -158,7 +174,7 @@ impl LeaseTable {
         contents.totals.1 += 1;
     }
 
-    pub(super) fn set_clock(&self, clock: i64) {
+    pub(crate) fn set_clock(&self, clock: i64) {
         self.0.write().clock = clock;
     }
 
@@ -169,7 +185,8 @@ impl LeaseTable {
         let unrecorded = unrecorded.map(|(id, _)| *id).collect();
         let mut contents = self.0.write();
         let (totals, granted) = (contents.totals, contents.granted.take());
-        let new = LeaseContents { leases, unrecorded, clock, newest_grant, granted, totals };
+        let waits_for_grant = contents.waits_for_grant.take();
+        let new = LeaseContents { leases, unrecorded, clock, newest_grant, granted, waits_for_grant, totals };
         let old = std::mem::replace(&mut *contents, new);
         drop(contents);
         // A million leases are dropped without the lock.

@@ -117,6 +117,14 @@ impl ExpiryQueue {
         }
     }
 
+    /// When the next turn has something to do, if nothing is granted meanwhile. `None`: never.
+    pub fn next_at(&self) -> Option<i64> {
+        if self.scan != Scan::Done {
+            return Some(i64::MIN);
+        }
+        self.buckets.first_key_value().map(|(bucket, _)| *bucket * BUCKET_MS)
+    }
+
     fn next_bucket_is_due(&self, now: i64) -> bool {
         self.buckets.first_key_value().is_some_and(|(bucket, _)| *bucket * BUCKET_MS <= now)
     }

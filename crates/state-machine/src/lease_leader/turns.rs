@@ -16,8 +16,8 @@ pub const LEASES_PER_COMMAND: usize = 256;
 
 /// The clock is recorded this often while there are leases: a member that was restarted has it after that.
 const CLOCK_EVERY_MS: i64 = 1_000;
-/// Leases of the scan, and due ones, in a turn: some 2 ms. When more are due the next turn follows at once.
-const LEASES_PER_TURN: usize = 8_192;
+/// Leases of the scan, and due ones, in a turn. When more are due the next turn follows at once.
+const LEASES_PER_TURN: usize = 4 * LEASES_PER_COMMAND;
 /// Leases without a deadline in one record.
 const RECORDED_MAX: usize = LEASES_PER_COMMAND * 16;
 /// Before a lease whose revoke failed is looked at again; etcd waits three seconds.
@@ -58,6 +58,16 @@ impl LeaderTurns {
         TurnWork { record, expired: due.expired, has_more: due.has_more }
     }
 
+    /// The lease clock at which the next turn has work, if nothing is granted and no command ends before.
+    /// `None`: only then.
+    pub fn next_at(&self, table: &LeaseTable) -> Option<i64> {
+        let record = (!table.is_empty() && !self.is_recording).then(|| match self.has_recorded {
+            true => table.clock().saturating_add(CLOCK_EVERY_MS),
+            false => i64::MIN,
+        });
+        record.into_iter().chain(self.queue.next_at()).min()
+    }
+
     /// Leases that were granted since, or none of them if only the clock is due.
     fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Chosen> {
         if self.is_recording {
@@ -95,5 +105,45 @@ impl LeaderTurns {
     /// It is not known which command has ended: everything is looked at again.
     pub fn restart(&mut self) {
         (self.queue, self.is_recording) = (ExpiryQueue::new(), false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Lease;
+
+    /// A lease without a deadline is handed out whenever no record is under way: a failed one is repeated.
+    #[test]
+    fn between_the_times_that_a_leader_names_its_turns_have_no_work() {
+        let table = LeaseTable::default();
+        let mut turns = LeaderTurns::new(&table);
+        assert_eq!(turns.next_at(&table), Some(i64::MIN), "the leases that exist are to be queued");
+        assert_eq!((turns.turn(0, &table), turns.next_at(&table)), (TurnWork::default(), None));
+        let (mut now, mut times, mut expired) = (5_000, 0, 0);
+        for (id, ttl) in [(1, 2), (2, 5)] {
+            table.set(id, Lease { ttl, deadline: None, granted: base::LogIndex(1) });
+        }
+        while !table.is_empty() {
+            let work = turns.turn(now, &table);
+            for id in work.record.map(|_| table.unrecorded(9)).into_iter().flatten() {
+                let ttl = table.get(id).unwrap().ttl;
+                table.set(id, Lease { ttl, deadline: Some(now + ttl * 1000), granted: base::LogIndex(0) });
+            }
+            if turns.is_recording {
+                table.set_clock(now);
+                turns.recorded();
+            }
+            work.expired.iter().for_each(|id| table.remove(*id));
+            expired += work.expired.len();
+            let next = turns.next_at(&table).unwrap_or(now);
+            for time in (now + 1..next).step_by(7) {
+                assert_eq!(turns.turn(time, &table), TurnWork::default(), "at {time}, before {next}");
+            }
+            (now, times) = (next, times + 1);
+        }
+        assert_eq!(expired, 2);
+        assert!(times < 16, "{times} turns in six seconds");
+        assert_eq!(turns.next_at(&table), None);
     }
 }

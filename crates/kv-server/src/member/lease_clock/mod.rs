@@ -3,7 +3,7 @@
 //! ```text
 //!   client ─▶ LeaseService::renew ─▶ batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
 //!                                           └─ another one does ──▶ LeaderLink ─▶ its LeaderLeases
-//!   every 100 ms, on the leader: unrecorded leases ─▶ LeaseRenew     ExpiryQueue ─▶ LeaseExpire
+//!   when there is work, on the leader: unrecorded leases ─▶ LeaseRenew   ExpiryQueue ─▶ LeaseExpire
 //! ```
 //!
 //! * The lease clock of a member is never ahead of that of the leader whose command it applied last

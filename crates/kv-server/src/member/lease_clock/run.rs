@@ -1,5 +1,6 @@
 //! The leader's turns: records grants, records the clock, revokes what is expired.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,45 +8,54 @@ use prometheus_client::metrics::counter::Counter;
 use raft_node::{RequestOrigin, Term};
 use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::LeaseError;
 use super::leader::LeaderLeases;
 use process::shutdown::Stop;
 
-/// Commands under way. When there are so many, the turn waits for one of them. Two: while one is applied, the
-/// next one is synced. With eight, puts waited twice as long, and 100,000 leases were gone after 1.0 s, not 1.9
-/// (two cores with a load of ten).
-const COMMANDS_MAX: usize = 2;
+/// Between two commands that expire leases, as long as the one before took, and at least this. Puts have their
+/// turns meanwhile: 100,000 leases that are due at once are gone after some seconds. etcd revokes a thousand in
+/// a second.
+const EXPIRE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Between two looks of a member that does not lead whether it does. A new leader begins its turns this much
-/// late. With [`LEASE_TURN`] an idle follower was woken by them as often as by the ticks of Raft.
-const FOLLOWER_TURN: Duration = Duration::from_millis(500);
-
-/// What a command was for.
-enum CommandEnd {
-    Recorded(Result<(), LeaseError>),
-    Expired { ids: Vec<i64>, result: Result<(), LeaseError> },
-}
+/// Before a leader that could not begin its turns tries again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// One term of a leader.
 struct LeaderTerm {
     term: Term,
     turns: LeaderTurns,
-    commands: JoinSet<CommandEnd>,
+    /// The record under way, if there is one.
+    recording: JoinSet<Result<(), LeaseError>>,
 }
 
 /// Runs until `stop`. Counts expired leases.
 pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
     let mut term: Option<LeaderTerm> = None;
+    let mut leader = leases.raft.leader_known();
     loop {
         let running = async {
-            sleep(if term.is_some() { LEASE_TURN } else { FOLLOWER_TURN }).await;
+            match &term {
+                Some(term) => {
+                    tokio::select! {
+                        () = term.has_work(&leases) => {}
+                        _ = leader.changed() => {}
+                    }
+                    sleep(LEASE_TURN).await;
+                }
+                None => {
+                    let leads = |leader: &Option<u64>| *leader == Some(leases.member);
+                    if leader.wait_for(leads).await.is_err() {
+                        std::future::pending::<()>().await; // The member stops.
+                    }
+                }
+            }
             match leases.leading(RequestOrigin::Member).await {
                 Ok(led) => {
                     if term.as_ref().is_none_or(|term| term.term != led) {
                         let turns = LeaderTurns::new(&leases.table);
-                        term = Some(LeaderTerm { term: led, turns, commands: JoinSet::new() });
+                        term = Some(LeaderTerm { term: led, turns, recording: JoinSet::new() });
                     }
                     if let Some(term) = &mut term {
                         term.work(&leases, &expired).await;
@@ -55,6 +65,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
                 Err(_) => {
                     leases.table.unlist_granted();
                     term = None;
+                    sleep(RETRY_AFTER).await;
                 }
             }
         };
@@ -66,25 +77,50 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
 }
 
 impl LeaderTerm {
+    /// Waits until a lease was granted, or a turn is due after [`LEASE_TURN`]. A member without leases is not
+    /// woken.
+    async fn has_work(&self, leases: &LeaderLeases) {
+        let due = match (leases.read_clock(self.term), self.turns.next_at(&leases.table)) {
+            _ if !self.recording.is_empty() => return,
+            (Err(_), _) => return, // The term is over.
+            (Ok(_), None) => None,
+            (Ok((_, now)), Some(next)) => u64::try_from(next.saturating_sub(now).max(0)).ok(),
+        };
+        let due_after = due.map(|ms| Duration::from_millis(ms).saturating_sub(LEASE_TURN));
+        let granted = poll_fn(|context| leases.table.poll_granted(context));
+        match due_after {
+            Some(pause) => timeout(pause, granted).await.unwrap_or(()),
+            None => granted.await,
+        }
+    }
+
     /// One turn, or several while more is due.
     async fn work(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter) {
         loop {
-            while let Some(done) = self.commands.try_join_next() {
-                self.note(leases, done.ok());
+            while let Some(done) = self.recording.try_join_next() {
+                match done {
+                    Err(_panic) => self.turns.restart(),
+                    Ok(result) => {
+                        self.turns.recorded();
+                        if let Err(error) = result {
+                            tracing::debug!(%error, "leases were not recorded; trying again");
+                        }
+                    }
+                }
             }
             // Otherwise the term is over.
             let Ok((_, now)) = leases.read_clock(self.term) else { return };
             let work = self.turns.turn(now, &leases.table);
             if let Some(chosen) = work.record {
                 let (leases, term) = (Arc::clone(leases), self.term);
-                self.commands.spawn(async move { CommandEnd::Recorded(leases.record(term, chosen).await) });
+                self.recording.spawn(async move { leases.record(term, chosen).await });
             }
             for ids in work.expired.chunks(LEASES_PER_COMMAND) {
-                while self.commands.len() >= COMMANDS_MAX {
-                    let done = self.commands.join_next().await;
-                    self.note(leases, done.and_then(Result::ok));
+                let began = Instant::now();
+                self.expire(leases, expired, ids).await;
+                if ids.len() == LEASES_PER_COMMAND {
+                    sleep(began.elapsed().max(EXPIRE_PAUSE)).await;
                 }
-                self.expire(leases, expired, ids.to_vec());
             }
             if !work.has_more {
                 return;
@@ -93,31 +129,16 @@ impl LeaderTerm {
         }
     }
 
-    fn expire(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter, ids: Vec<i64>) {
-        let (leases, term, expired) = (Arc::clone(leases), self.term, expired.clone());
-        self.commands.spawn(async move {
-            let result = leases.expire(term, ids.clone()).await;
-            expired.inc_by(*result.as_ref().unwrap_or(&0) as u64);
-            CommandEnd::Expired { ids, result: result.map(drop) }
-        });
-    }
-
-    /// A command has ended.
-    fn note(&mut self, leases: &LeaderLeases, done: Option<CommandEnd>) {
-        match done {
-            // A task that panicked.
-            None => self.turns.restart(),
-            Some(CommandEnd::Recorded(result)) => {
-                self.turns.recorded();
-                if let Err(error) = result {
-                    tracing::debug!(%error, "leases were not recorded; trying again");
-                }
+    async fn expire(&mut self, leases: &LeaderLeases, expired: &Counter, ids: &[i64]) {
+        match leases.expire(self.term, ids.to_vec()).await {
+            Ok(count) => {
+                expired.inc_by(count as u64);
+                self.turns.expired(ids, &leases.table);
             }
-            Some(CommandEnd::Expired { ids, result: Ok(()) }) => self.turns.expired(&ids, &leases.table),
-            Some(CommandEnd::Expired { ids, result: Err(error) }) => {
+            Err(error) => {
                 tracing::debug!(%error, leases = ids.len(), "leases were not revoked; trying again");
                 if let Ok((_, now)) = leases.read_clock(self.term) {
-                    self.turns.not_expired(&ids, now);
+                    self.turns.not_expired(ids, now);
                 }
             }
         }

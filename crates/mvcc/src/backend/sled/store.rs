@@ -31,6 +31,9 @@ const FLUSH_KEY: [u8; 2] = [OWN, b'f'];
 /// An update takes milliseconds. After this time `flush` checks whether its writes have failed.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
+/// A thread of sled empties segments so often, and syncs the file each time. What must be durable is flushed
+/// and synced here.
+const EMPTY_SEGMENTS_EVERY: Duration = Duration::from_secs(10);
 /// How often and how long to wait for sled's lock: three seconds in all. Then another process has it.
 const LOCK_ATTEMPTS: usize = 300;
 /// Short, because the owner is usually a thread of sled that is about to end.
@@ -286,6 +289,7 @@ fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
 )]
 fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES);
+    let config = config.flush_every_ms(Some(EMPTY_SEGMENTS_EVERY.as_millis() as u64));
     let mut attempts_left = LOCK_ATTEMPTS;
     loop {
         attempts_left -= 1;

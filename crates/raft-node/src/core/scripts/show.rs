@@ -78,9 +78,12 @@ pub(super) fn message(message: &Message) -> String {
     let term = if *term == 0 { String::new() } else { format!(" t{term}") };
     let at = position(LogPosition::new(*index, *log_term));
     let name = || message.entries[0].data.escape_ascii().to_string();
+    let unanswered = match msg_type {
+        MsgAppend | MsgHeartbeat if message.reject_hint == NOT_ANSWERED => " unanswered",
+        _ => "",
+    };
     let details = match msg_type {
         MsgAppend => {
-            let unanswered = if message.reject_hint == NOT_ANSWERED { " unanswered" } else { "" };
             format!(" after {at} [{}] commit {commit}{unanswered}", entries(&message.entries))
         }
         MsgAppendResponse if message.request_snapshot != 0 => {
@@ -91,7 +94,7 @@ pub(super) fn message(message: &Message) -> String {
             format!(" rejects {index}, has {hint}")
         }
         MsgAppendResponse => format!(" {index}"),
-        MsgHeartbeat => format!(" commit {commit}{}", context(message)),
+        MsgHeartbeat => format!(" commit {commit}{}{unanswered}", context(message)),
         MsgHeartbeatResponse => context(message),
         MsgRequestVote | MsgRequestPreVote => {
             let of_two = if message.reject_hint == OTHER_OF_TWO { " of two" } else { "" };

@@ -6,7 +6,7 @@ const TICK: Duration = Duration::from_millis(100);
 fn ticks_at(tenths: &[u32]) -> Vec<u32> {
     let start = Instant::now();
     let mut clock = TickClock::new(TICK, start);
-    tenths.iter().map(|tenth| clock.due(start + TICK * *tenth / 10).0).collect()
+    tenths.iter().map(|tenth| clock.due(start + TICK * *tenth / 10, false).0).collect()
 }
 
 #[test]
@@ -33,16 +33,35 @@ fn a_follower_is_woken_for_a_tick_after_the_heartbeat_that_comes_with_it() {
     assert_eq!(clock.wake_at(false) - start, TICK);
     assert_eq!(clock.wake_at(true) - start, TICK * 3 / 2);
     // Ticks that come so late keep their rhythm.
-    assert_eq!([1, 2, 3].map(|ticks| clock.due(start + TICK * ticks + TICK / 2).0), [1, 1, 1]);
+    assert_eq!([1, 2, 3].map(|ticks| clock.due(start + TICK * ticks + TICK / 2, false).0), [1, 1, 1]);
     assert_eq!(clock.wake_at(false) - start, TICK * 4);
+}
+
+/// Where between two ticks of the follower the heartbeats come, in tenths.
+#[test]
+fn each_heartbeat_brings_a_tick_and_no_alarm_rings_between_two() {
+    for phase in 0..10 {
+        let start = Instant::now();
+        let mut clock = TickClock::new(TICK, start);
+        let heartbeat = |count: u32| start + TICK * count + TICK * phase / 10;
+        clock.due(heartbeat(1), true);
+        for count in 2..20 {
+            assert!(clock.wake_at(true) >= heartbeat(count), "phase {phase}: woken before heartbeat {count}");
+            assert_eq!(clock.due(heartbeat(count), true).0, 1, "phase {phase}");
+        }
+        // When the leader is silent, ticks come as if none had been early.
+        let next = clock.next;
+        assert_eq!((next - start).as_nanos() % TICK.as_nanos(), 0);
+        assert_eq!(clock.wake_at(true), next + TICK / 2);
+    }
 }
 
 #[test]
 fn lateness_is_told() {
     let start = Instant::now();
     let mut clock = TickClock::new(TICK, start);
-    assert_eq!(clock.due(start + TICK).1, Duration::ZERO);
-    assert_eq!(clock.due(start + TICK * 5).1, TICK * 3);
+    assert_eq!(clock.due(start + TICK, false).1, Duration::ZERO);
+    assert_eq!(clock.due(start + TICK * 5, false).1, TICK * 3);
 }
 
 #[test]
