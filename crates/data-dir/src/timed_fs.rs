@@ -87,6 +87,8 @@ impl File for TimedFile {
         self.metrics.disk.wal_sync_seconds.observe(took.as_secs_f64());
         let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.metrics.sync_slowest_us.fetch_max(microseconds, Ordering::Relaxed);
+        self.metrics.syncs.fetch_add(1, Ordering::Relaxed);
+        self.metrics.syncs_us.fetch_add(microseconds, Ordering::Relaxed);
         Ok(())
     }
 

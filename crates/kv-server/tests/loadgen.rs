@@ -34,10 +34,10 @@ async fn api_servers_receive_every_event_of_a_kubernetes_cluster() {
     cluster.leader().await;
     let kubernetes = Kubernetes::new(5, 40, 2, "registry/".into(), 7);
     let load = plan(&cluster, Workload::Kubernetes(kubernetes.load_phase()), kubernetes.objects());
-    assert_eq!(counts(load).await, (50, 0));
+    assert_eq!(counts(load).await, (51, 0));
     kubernetes.begin_counting();
     let used = measure(plan(&cluster, Workload::Kubernetes(kubernetes.clone()), 600)).await;
-    assert_eq!((used.tally.succeeded_len(), used.parts.len()), (600, 7));
+    assert_eq!((used.tally.succeeded_len(), used.parts.len()), (600, 12));
     let (expected, received) = kubernetes.events();
     assert!(expected > 600, "two API servers, and most operations write: {expected}");
     assert_eq!(received, expected);

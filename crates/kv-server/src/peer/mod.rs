@@ -24,6 +24,7 @@ mod questions; // what members ask each other
 mod introduction; // addresses that the list does not hold, or no longer
 
 mod confirming; // of this member, if its log was empty
+mod pacing; // how fast
 mod sending; // whole stores
 mod transport; // what Raft sends through
 

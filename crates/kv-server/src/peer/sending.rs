@@ -9,8 +9,8 @@
 //! * A stream has a separate thread and connection: no request waits for a block to be read, and no message
 //!   for a chunk.
 //! * What is in memory is a chunk here, and a window of the connection.
-//! * It is paced: the members' logs share disks and wires with it, and a write must not wait for the catch-up
-//!   of another member.
+//! * It is paced by the syncs of the log (`pacing`): the members' logs share disks and wires with it, and a
+//!   write must not wait for the catch-up of another member.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,12 +29,13 @@ use tokio_stream::Stream;
 use super::context::Context;
 use super::inbox::Inbox;
 use super::link::{dial_with, reason_of};
+use super::pacing::{Pace, SyncTotals};
 use crate::member::Checkpoints;
 use process::log::causes;
 use process::runtime::yield_to_others;
 use process::shutdown::{self, Stop, Stopper};
 use raft_node::SnapshotOutcome;
-use telemetry::metrics::{To, UnderWay};
+use telemetry::metrics::{Metrics, To, UnderWay};
 
 /// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them
 /// slower.
@@ -42,11 +43,8 @@ const STREAMS_MAX: usize = 2;
 /// A block or two, half a millisecond of a gigabit wire: what is done with it at both ends is over before a
 /// put would notice.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes in flight to one peer; twice a round trip of 10 ms at full pace.
+/// Bytes in flight to one peer: 100 MiB per second where a round trip takes 10 ms.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// A gigabyte in two minutes. Faster, the follower's writes crowd the syncs of logs on the same disk (see
-/// docs/decisions).
-const BYTES_PER_SECOND: u64 = 8 << 20;
 /// A peer that takes nothing for so long, though its connection is open, is given up. The last wait is for
 /// its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
@@ -178,7 +176,8 @@ impl SnapshotSend {
         let message = (self.message)(applied);
         let began = Instant::now();
         let progress = Arc::new(FollowerProgress::default());
-        let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress)));
+        let metrics = Arc::clone(&self.context.metrics);
+        let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress), metrics));
         let ended = tokio::select! {
             ended = streaming => ended.map(drop).map_err(|status| reason_of(&status)),
             () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
@@ -230,25 +229,30 @@ fn parts(
     hello: Hello,
     message: Bytes,
     progress: Arc<FollowerProgress>,
+    metrics: Arc<Metrics>,
 ) -> impl Stream<Item = SnapshotPart> + Send + 'static {
     let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new() };
-    let chunks =
-        stream::unfold((export, Instant::now(), progress), |(mut export, due, progress)| async move {
-            tokio::time::sleep_until(due.into()).await;
-            let chunk = match export.next(CHUNK_BYTES) {
-                Ok(chunk) => chunk?,
-                Err(error) => {
-                    *progress.error.lock() = Some(error);
-                    return None;
-                }
-            };
-            progress.chunks.fetch_add(1, Ordering::Relaxed);
-            // From the time it was due, not from now: a moment's delay is made good. But not one of many
-            // chunks, which would come as a burst.
-            let pause = Duration::from_secs_f64(chunk.len() as f64 / BYTES_PER_SECOND as f64);
-            let due = due.max(Instant::now().checked_sub(4 * pause).unwrap_or(due)) + pause;
-            let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };
-            Some((part, (export, due, progress)))
-        });
+    let pace = Pace::new(Instant::now(), sync_totals(&metrics));
+    let from = (export, pace, progress, metrics);
+    let chunks = stream::unfold(from, |(mut export, mut pace, progress, metrics)| async move {
+        tokio::time::sleep_until(pace.due().into()).await;
+        let chunk = match export.next(CHUNK_BYTES) {
+            Ok(chunk) => chunk?,
+            Err(error) => {
+                *progress.error.lock() = Some(error);
+                return None;
+            }
+        };
+        progress.chunks.fetch_add(1, Ordering::Relaxed);
+        pace.sent(chunk.len(), Instant::now(), sync_totals(&metrics));
+        let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };
+        Some((part, (export, pace, progress, metrics)))
+    });
     stream::StreamExt::chain(stream::iter([first]), chunks)
+}
+
+fn sync_totals(metrics: &Metrics) -> SyncTotals {
+    let [syncs, microseconds] =
+        [&metrics.syncs, &metrics.syncs_us].map(|total| total.load(Ordering::Relaxed));
+    SyncTotals { syncs, took: Duration::from_micros(microseconds) }
 }

@@ -99,7 +99,8 @@ impl RefusalLines {
 /// A stream that gives nothing for this long is ended. A sender waits for a block of its disk, and for this
 /// member's.
 const PART_WITHIN: Duration = Duration::from_secs(60);
-/// What a stream must deliver on average once [`SLOW_FOR`] is over: a hundredth of what a sender gives.
+/// What a stream must deliver on average once [`SLOW_FOR`] is over: a hundredth of what a sender gives at
+/// least.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Long enough for a sender's turn, and for a small store at any pace.
 const SLOW_FOR: Duration = Duration::from_secs(120);

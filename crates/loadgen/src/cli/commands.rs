@@ -117,6 +117,9 @@ async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode
     let code = load(global, &flags.sending, plan, std::future::pending()).await?;
     let (expected, received) = cluster.events();
     measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
+    if cluster.listed() > 0 {
+        note(&format!("{} watchers listed their resource again after a compaction", cluster.listed()));
+    }
     if received >= expected {
         return Ok(code);
     }

@@ -1,18 +1,14 @@
 //! What Kubernetes' API servers ask of the store, for a cluster of so many nodes.
 //!
 //! * Objects are keys below `PREFIX/RESOURCE/NAMESPACE/NAME`, as the API server's `etcd3` storage has them:
-//!   leases of nodes, nodes, pods, events.
+//!   leases of nodes, nodes, pods, slices of endpoints, events.
 //! * A write is a transaction on the condition that the object is of the revision that is known; if not, the
 //!   transaction returns the object, and the write is tried again on it.
-//! * Events are put with a lease, which so many of them share.
-//! * Lists are read in pages, all at the revision of the first.
+//! * How often follows from the nodes and the pods that are replaced ([`Kubernetes::rates`]). The oldest pod
+//!   is deleted, a new one has a new name. Nodes renew their leases in turn.
+//! * Time is that of the cluster: so many operations are a second of it. At its rate the two are one.
 //!
-//! Numbers that are published (Kubernetes documentation, "Considerations for large clusters", "Leases",
-//! "Node status"; flags of kube-apiserver): at most 5,000 nodes and 150,000 pods, so 30 pods per node; a node
-//! renews its lease every 10 s and reports its status every 5 minutes; pages of 500; events last an hour,
-//! 1,000 of them share a lease. Sizes of objects and the churn of pods are assumptions.
-//!
-//! Must not depend on connections or time.
+//! Where the numbers come from: `docs/loadgen/kubernetes.md`. Must not depend on connections or time.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
@@ -24,50 +20,76 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// The names of [`KubernetesOperation`]s, in their order.
-pub const OPERATIONS: [&str; 7] = [
+pub const OPERATIONS: [&str; 12] = [
     "Renew node lease",
-    "Update pod",
     "Update node",
-    "Create or delete pod",
+    "Create pod",
+    "Update pod",
+    "Delete pod",
+    "Update endpoint slice",
     "Create event",
     "Get pod",
-    "List pods",
+    "List pods by pages",
+    "List pods by stream",
+    "Start API server",
+    "Compact",
 ];
 /// client-go's pages.
-pub const PAGE: i64 = 500;
+const PAGE: i64 = 500;
+/// Those of an API server that fills its cache.
+pub const CACHE_PAGE: i64 = 10_000;
 pub const PODS_PER_NODE: u64 = 30;
+/// Pods replaced per second and node: 500 per second on 100,000 nodes.
+pub const CHURN_PER_NODE: f64 = 0.005;
 /// kube-apiserver's `--event-ttl`.
 pub const EVENT_SECONDS: i64 = 3600;
 /// kube-apiserver's `--lease-max-object-count`.
 pub const EVENTS_PER_LEASE: u64 = 1000;
 /// Resources that each API server watches here.
-pub const RESOURCES: [&str; 4] = ["leases", "minions", "pods", "events"];
+pub const RESOURCES: [&str; 5] = ["leases", "minions", "pods", "endpointslices", "events"];
 
-/// Operations of each kind per second and node, times 3,000: a lease every 10 s, a status every 300 s. A pod
-/// of 30 is replaced each 5 minutes, with four updates and ten events each time.
-const SHARES: [u32; OPERATIONS.len()] = [300, 1200, 10, 600, 3000, 600, 1];
+/// `--max-endpoints-per-slice` of kube-controller-manager.
+const ENDPOINTS_PER_SLICE: u64 = 100;
+/// Writes and reads for each pod that is replaced.
+const UPDATES_PER_POD: f64 = 4.0;
+const EVENTS_PER_POD: f64 = 8.0;
+const READS_PER_POD: f64 = 2.0;
+/// Seconds of the cluster between two of a kind; each API server compacts.
+const LISTS_APART: f64 = 300.0;
+const STARTS_APART: f64 = 600.0;
+const COMPACTIONS_APART: f64 = 300.0;
+/// What a watcher has received that listed its resource again: everything.
+const LISTED: u64 = 1 << 62;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubernetesOperation {
     RenewLease,
-    UpdatePod,
     UpdateNode,
-    /// Whichever of both its state allows.
-    CreateOrDeletePod,
+    CreatePod,
+    UpdatePod,
+    DeletePod,
+    UpdateSlice,
     CreateEvent,
     GetPod,
-    ListPods,
+    PageThroughPods,
+    StreamPods,
+    StartApiServer,
+    Compact,
 }
 
-const ALL: [KubernetesOperation; OPERATIONS.len()] = [
-    KubernetesOperation::RenewLease,
-    KubernetesOperation::UpdatePod,
-    KubernetesOperation::UpdateNode,
-    KubernetesOperation::CreateOrDeletePod,
-    KubernetesOperation::CreateEvent,
-    KubernetesOperation::GetPod,
-    KubernetesOperation::ListPods,
+use KubernetesOperation as Op;
+
+/// Those whose rates are known, in the order of [`Kubernetes::rates`]; the others come at their moments.
+const DRAWN: [Op; 8] = [
+    Op::RenewLease,
+    Op::UpdateNode,
+    Op::CreatePod,
+    Op::UpdatePod,
+    Op::DeletePod,
+    Op::UpdateSlice,
+    Op::CreateEvent,
+    Op::GetPod,
 ];
 
 /// See the module's head.
@@ -75,6 +97,8 @@ const ALL: [KubernetesOperation; OPERATIONS.len()] = [
 pub struct Kubernetes {
     pub nodes: u64,
     pub pods: u64,
+    /// Pods that are replaced per second.
+    pub churn: f64,
     /// API servers, each of which watches every resource.
     pub api_servers: usize,
     pub prefix: Bytes,
@@ -87,14 +111,22 @@ pub struct Kubernetes {
 /// What all callers know.
 #[derive(Debug)]
 struct ObjectStates {
-    /// Mod revisions; 0: the object does not exist, as far as is known.
+    /// Mod revisions; 0: the object does not exist, as far as is known. A pod's is at its number, modulo.
     leases: Vec<AtomicI64>,
     nodes: Vec<AtomicI64>,
     pods: Vec<AtomicI64>,
+    slices: Vec<AtomicI64>,
+    renewals: AtomicU64,
     events: AtomicU64,
-    /// Acknowledged writes, each of which every API server's watcher of the resource receives.
-    written: AtomicU64,
-    received: AtomicU64,
+    /// Numbers of pods that exist: from, to.
+    pods_deleted: AtomicU64,
+    pods_created: AtomicU64,
+    /// By resource: acknowledged writes, each of which every API server's watcher of it receives.
+    written: [AtomicU64; RESOURCES.len()],
+    /// By API server and resource.
+    received: Vec<AtomicU64>,
+    /// What each API server knows of compactions: how many there were, and the revision for its next one.
+    compactors: Vec<(AtomicI64, AtomicI64)>,
 }
 
 /// An object that may be written.
@@ -104,26 +136,40 @@ pub struct Object {
     number: u64,
 }
 
+/// In the order of [`RESOURCES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectKind {
     Lease,
     Node,
     Pod,
+    Slice,
     Event,
+}
+
+/// How an object changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing, if it exists.
+    Create(Bytes),
+    /// Nothing, if it does not exist.
+    Update(Bytes),
+    Delete,
 }
 
 /// One operation with what it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KubernetesStep {
-    /// Writes the value.
-    Write(Object, Bytes),
-    /// Writes the value if the object does not exist, and deletes it if it does.
-    Toggle(Object, Bytes),
-    /// A new event, with a lease.
+    Write(Object, Change),
+    /// A new one, with a lease.
     Event(Object, Bytes),
     Get(RangeRequest),
     /// The first page.
     List(RangeRequest),
+    Stream(RangeRequest),
+    /// Lists every resource and watches it from there.
+    StartApiServer,
+    /// By the API server of this number.
+    Compact(usize),
 }
 
 impl Kubernetes {
@@ -132,12 +178,19 @@ impl Kubernetes {
         let state = ObjectStates {
             leases: unknown(nodes),
             nodes: unknown(nodes),
-            pods: unknown(pods),
+            // Some are created before as many are deleted.
+            pods: unknown(pods + pods.clamp(64, 1 << 16)),
+            slices: unknown(pods.div_ceil(ENDPOINTS_PER_SLICE)),
+            renewals: AtomicU64::new(0),
             events: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            received: AtomicU64::new(0),
+            pods_deleted: AtomicU64::new(0),
+            pods_created: AtomicU64::new(pods),
+            written: Default::default(),
+            received: (0..api_servers * RESOURCES.len()).map(|_| AtomicU64::new(0)).collect(),
+            compactors: (0..api_servers.max(1)).map(|_| Default::default()).collect(),
         };
-        Self { nodes, pods, api_servers, prefix, seed, loading: false, state: Arc::new(state) }
+        let churn = nodes as f64 * CHURN_PER_NODE;
+        Self { nodes, pods, churn, api_servers, prefix, seed, loading: false, state: Arc::new(state) }
     }
 
     /// Creates all objects, as many operations as [`Self::objects`] says, without watchers.
@@ -146,63 +199,127 @@ impl Kubernetes {
     }
 
     pub fn objects(&self) -> u64 {
-        2 * self.nodes + self.pods
+        2 * self.nodes + self.pods + self.state.slices.len() as u64
     }
 
-    /// Objects that are known to exist.
-    pub fn existing(&self) -> u64 {
-        let ObjectStates { leases, nodes, pods, .. } = &*self.state;
-        let all = leases.iter().chain(nodes).chain(pods);
-        all.filter(|revision| revision.load(Relaxed) > 0).count() as u64
+    /// Of each operation of [`DRAWN`], per second of the cluster.
+    fn rates(&self) -> [f64; DRAWN.len()] {
+        let (nodes, churn) = (self.nodes as f64, self.churn);
+        // Every 10 s; every 5 minutes, and where something changed.
+        let (renewals, statuses) = (nodes / 10.0, nodes / 300.0 + nodes / 1000.0);
+        let [updates, events, reads] =
+            [UPDATES_PER_POD, EVENTS_PER_POD, READS_PER_POD].map(|each| each * churn);
+        [renewals, statuses, churn, updates, churn, churn, events, reads]
     }
 
-    pub fn operation(&self, position: u64) -> KubernetesOperation {
-        choose(&mut SmallRng::seed_from_u64(self.seed ^ position))
+    /// Operations per second of the cluster.
+    pub fn rate(&self) -> f64 {
+        self.rates().iter().sum()
+    }
+
+    /// Whether one of the operations that are so many seconds apart is at a position; which one of them.
+    fn nth(&self, position: u64, seconds_apart: f64, first_after: f64) -> Option<u64> {
+        let apart = ((self.rate() * seconds_apart) as u64).max(20);
+        let after = position.checked_sub((apart as f64 * first_after) as u64)?;
+        after.is_multiple_of(apart).then_some(after / apart)
+    }
+
+    pub fn operation(&self, position: u64) -> Op {
+        let rare = [
+            (LISTS_APART, 0.25, Op::PageThroughPods),
+            (LISTS_APART, 0.75, Op::StreamPods),
+            (STARTS_APART, 0.3, Op::StartApiServer),
+        ];
+        let is_here = |&&(apart, first, _): &&(f64, f64, Op)| self.nth(position, apart, first).is_some();
+        if let Some((.., operation)) = rare.iter().find(is_here) {
+            return *operation;
+        }
+        if self.compactor(position).is_some() {
+            return Op::Compact;
+        }
+        // Multiples of the golden ratio are spread so evenly that as many pods are created as deleted.
+        let drawn = (self.seed.wrapping_add(position)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut rest = drawn as f64 / 2_f64.powi(64) * self.rate();
+        for (operation, rate) in DRAWN.into_iter().zip(self.rates()) {
+            if rest < rate {
+                return operation;
+            }
+            rest -= rate;
+        }
+        // By rounding.
+        Op::RenewLease
+    }
+
+    fn random(&self, position: u64) -> SmallRng {
+        SmallRng::seed_from_u64(self.seed ^ position)
+    }
+
+    /// The API server that compacts at a position.
+    fn compactor(&self, position: u64) -> Option<usize> {
+        let servers = self.state.compactors.len();
+        let nth = self.nth(position, COMPACTIONS_APART / servers as f64, 1.0)?;
+        Some((nth % servers as u64) as usize)
     }
 
     pub fn step(&self, position: u64) -> KubernetesStep {
-        let mut random = SmallRng::seed_from_u64(self.seed ^ position);
+        let mut random = self.random(position);
         if self.loading {
+            let [from_pods, from_slices] = [2 * self.nodes, 2 * self.nodes + self.pods];
             let (kind, number) = match position {
                 at if at < self.nodes => (ObjectKind::Lease, at),
-                at if at < 2 * self.nodes => (ObjectKind::Node, at - self.nodes),
-                at => (ObjectKind::Pod, at - 2 * self.nodes),
+                at if at < from_pods => (ObjectKind::Node, at - self.nodes),
+                at if at < from_slices => (ObjectKind::Pod, at - from_pods),
+                at => (ObjectKind::Slice, at - from_slices),
             };
-            return KubernetesStep::Write(Object { kind, number }, value(kind, &mut random));
+            return KubernetesStep::Write(Object { kind, number }, Change::Create(value(kind, &mut random)));
         }
-        let operation = choose(&mut random);
-        let mut any = |kind, count| (Object { kind, number: random.random_range(0..count) }, kind);
+        let state = &*self.state;
+        let operation = self.operation(position);
+        let mut update = |kind, number| {
+            KubernetesStep::Write(Object { kind, number }, Change::Update(value(kind, &mut random)))
+        };
         match operation {
-            KubernetesOperation::RenewLease
-            | KubernetesOperation::UpdatePod
-            | KubernetesOperation::UpdateNode => {
-                let (object, kind) = match operation {
-                    KubernetesOperation::RenewLease => any(ObjectKind::Lease, self.nodes),
-                    KubernetesOperation::UpdateNode => any(ObjectKind::Node, self.nodes),
-                    _ => any(ObjectKind::Pod, self.pods),
-                };
-                KubernetesStep::Write(object, value(kind, &mut random))
+            Op::RenewLease => update(ObjectKind::Lease, state.renewals.fetch_add(1, Relaxed) % self.nodes),
+            Op::UpdateNode => update(ObjectKind::Node, position % self.nodes),
+            Op::UpdateSlice => update(ObjectKind::Slice, position % state.slices.len() as u64),
+            Op::UpdatePod => update(ObjectKind::Pod, self.pod(position).number),
+            Op::CreatePod => {
+                let number = state.pods_created.fetch_add(1, Relaxed);
+                let value = value(ObjectKind::Pod, &mut random);
+                KubernetesStep::Write(Object { kind: ObjectKind::Pod, number }, Change::Create(value))
             }
-            KubernetesOperation::CreateOrDeletePod => {
-                let (object, kind) = any(ObjectKind::Pod, self.pods);
-                KubernetesStep::Toggle(object, value(kind, &mut random))
+            Op::DeletePod => {
+                let number = state.pods_deleted.fetch_add(1, Relaxed);
+                KubernetesStep::Write(Object { kind: ObjectKind::Pod, number }, Change::Delete)
             }
-            KubernetesOperation::CreateEvent => {
-                let number = self.state.events.fetch_add(1, Relaxed);
-                KubernetesStep::Event(
-                    Object { kind: ObjectKind::Event, number },
-                    value(ObjectKind::Event, &mut random),
-                )
+            Op::CreateEvent => {
+                let number = state.events.fetch_add(1, Relaxed);
+                let value = value(ObjectKind::Event, &mut random);
+                KubernetesStep::Event(Object { kind: ObjectKind::Event, number }, value)
             }
-            KubernetesOperation::GetPod => {
-                let (object, _) = any(ObjectKind::Pod, self.pods);
-                KubernetesStep::Get(RangeRequest { key: self.key(object), ..Default::default() })
+            Op::GetPod => {
+                KubernetesStep::Get(RangeRequest { key: self.key(self.pod(position)), ..Default::default() })
             }
-            KubernetesOperation::ListPods => {
-                let (key, range_end) = self.resource("pods");
-                KubernetesStep::List(RangeRequest { key, range_end, limit: PAGE, ..Default::default() })
-            }
+            Op::PageThroughPods => KubernetesStep::List(self.list("pods", PAGE)),
+            Op::StreamPods => KubernetesStep::Stream(self.list("pods", 0)),
+            Op::StartApiServer => KubernetesStep::StartApiServer,
+            Op::Compact => KubernetesStep::Compact(self.compactor(position).unwrap_or(0)),
         }
+    }
+
+    /// One of the pods that exist, none of the oldest and newest, which come and go meanwhile.
+    fn pod(&self, position: u64) -> Object {
+        let [from, to] =
+            [&self.state.pods_deleted, &self.state.pods_created].map(|number| number.load(Relaxed));
+        let edge = (to.saturating_sub(from) / 4).min(512);
+        let number = self.random(!position).random_range(from + edge..(to - edge).max(from + edge + 1));
+        Object { kind: ObjectKind::Pod, number }
+    }
+
+    /// The first page of a resource.
+    pub fn list(&self, resource: &str, limit: i64) -> RangeRequest {
+        let (key, range_end) = self.resource(resource);
+        RangeRequest { key, range_end, limit, ..Default::default() }
     }
 
     /// The mod revision of an object, as far as is known; 0 if it does not exist.
@@ -220,23 +337,39 @@ impl Kubernetes {
     /// A write was acknowledged: the object is at this revision now, 0 if it was deleted.
     pub fn wrote(&self, object: Object, revision: i64) {
         self.found(object, revision);
-        self.state.written.fetch_add(1, Relaxed);
+        self.state.written[object.kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// Events that watchers should receive, and those that they received.
+    /// Events that watchers should receive, and those of them that they received.
     pub fn events(&self) -> (u64, u64) {
         let ObjectStates { written, received, .. } = &*self.state;
-        (written.load(Relaxed) * self.api_servers as u64, received.load(Relaxed))
+        let written = written.iter().map(|written| written.load(Relaxed)).cycle();
+        let each = received.iter().zip(written).map(|(received, written)| {
+            let received = received.load(Relaxed);
+            (written, received.min(written))
+        });
+        each.fold((0, 0), |(expected, all), (written, received)| (expected + written, all + received))
     }
 
-    pub fn received(&self, events: u64) {
-        self.state.received.fetch_add(events, Relaxed);
+    /// The watcher of a resource, by its place, at an API server received events.
+    pub fn received(&self, api_server: usize, resource: usize, events: u64) {
+        self.state.received[api_server * RESOURCES.len() + resource].fetch_add(events, Relaxed);
+    }
+
+    /// It read the resource instead, because its next events were compacted.
+    pub fn listed_again(&self, api_server: usize, resource: usize) {
+        self.state.received[api_server * RESOURCES.len() + resource].store(LISTED, Relaxed);
+    }
+
+    /// Watchers that did.
+    pub fn listed(&self) -> usize {
+        self.state.received.iter().filter(|received| received.load(Relaxed) >= LISTED).count()
     }
 
     /// Forgets the writes of the load phase, which no watcher saw.
     pub fn begin_counting(&self) {
-        self.state.written.store(0, Relaxed);
-        self.state.received.store(0, Relaxed);
+        let ObjectStates { written, received, .. } = &*self.state;
+        written.iter().chain(received).for_each(|count| count.store(0, Relaxed));
     }
 
     /// The first key of a resource, and the first after all of them.
@@ -245,74 +378,89 @@ impl Kubernetes {
         (bound(b"/"), bound(b"0"))
     }
 
-    /// Puts, on the condition that the object is of a revision; returns it if it is not.
-    pub fn put(&self, object: Object, revision: i64, value: Bytes, lease: i64) -> TxnRequest {
-        let put = PutRequest { key: self.key(object), value, lease, ..Default::default() };
-        self.conditional(object, revision, Request::RequestPut(put))
-    }
-
-    /// Deletes, on the same condition.
-    pub fn delete(&self, object: Object, revision: i64) -> TxnRequest {
-        let delete = DeleteRangeRequest { key: self.key(object), ..Default::default() };
-        self.conditional(object, revision, Request::RequestDeleteRange(delete))
-    }
-
-    fn conditional(&self, object: Object, revision: i64, write: Request) -> TxnRequest {
-        let op = |request| RequestOp { request: Some(request) };
+    /// Makes a change, on the condition that the object is of a revision; returns it if it is not.
+    pub fn transaction(&self, object: Object, revision: i64, change: Change, lease: i64) -> TxnRequest {
         let key = self.key(object);
-        let compare = Compare {
-            result: CompareResult::Equal.into(),
-            target: CompareTarget::Mod.into(),
-            key: key.clone(),
-            target_union: Some(TargetUnion::ModRevision(revision)),
-            ..Default::default()
+        // Of no object that is to exist the revision is known.
+        let known = if revision == 0 && !matches!(change, Change::Create(_)) { -1 } else { revision };
+        let write = match change {
+            Change::Create(value) | Change::Update(value) => {
+                Request::RequestPut(PutRequest { key: key.clone(), value, lease, ..Default::default() })
+            }
+            Change::Delete => {
+                Request::RequestDeleteRange(DeleteRangeRequest { key: key.clone(), ..Default::default() })
+            }
         };
-        let read = RangeRequest { key, ..Default::default() };
-        TxnRequest {
-            compare: vec![compare],
-            success: vec![op(write)],
-            failure: vec![op(Request::RequestRange(read))],
-        }
+        conditional(key, CompareTarget::Mod, TargetUnion::ModRevision(known), write)
+    }
+
+    /// What an API server asks before it compacts, as all of them do by one key: `compact_rev_key` counts the
+    /// compactions. The revision is that of its last attempt, 0 if it is the first.
+    pub fn compaction(&self, api_server: usize) -> (TxnRequest, i64) {
+        let (count, revision) = &self.state.compactors[api_server];
+        let (count, revision) = (count.load(Relaxed), revision.load(Relaxed));
+        let (key, value) = (Bytes::from_static(b"compact_rev_key"), revision.to_string().into());
+        let put = Request::RequestPut(PutRequest { key: key.clone(), value, ..Default::default() });
+        (conditional(key, CompareTarget::Version, TargetUnion::Version(count), put), revision)
+    }
+
+    /// Its answer: the key's version, or one more than was known, and the revision of the store.
+    pub fn compactor_learns(&self, api_server: usize, count: Option<i64>, revision: i64) {
+        let (known, next) = &self.state.compactors[api_server];
+        known.store(count.unwrap_or(known.load(Relaxed) + 1), Relaxed);
+        next.store(revision, Relaxed);
     }
 
     fn key(&self, Object { kind, number }: Object) -> Bytes {
         let name = match kind {
-            ObjectKind::Lease => format!("leases/kube-node-lease/node-{number:05}"),
-            ObjectKind::Node => format!("minions/node-{number:05}"),
-            ObjectKind::Pod => format!("pods/namespace-{:03}/pod-{number:06}", number % 100),
+            ObjectKind::Lease => format!("leases/kube-node-lease/node-{number:06}"),
+            ObjectKind::Node => format!("minions/node-{number:06}"),
+            ObjectKind::Pod => format!("pods/namespace-{:03}/pod-{number:012x}", number % 100),
+            ObjectKind::Slice => {
+                format!("endpointslices/namespace-{:03}/service-{number:06}", number % 100)
+            }
             ObjectKind::Event => format!("events/namespace-{:03}/pod-{number:012x}", number % 100),
         };
         [&self.prefix[..], name.as_bytes()].concat().into()
     }
 
     fn slot(&self, Object { kind, number }: Object) -> Option<&AtomicI64> {
-        let ObjectStates { leases, nodes, pods, .. } = &*self.state;
+        let ObjectStates { leases, nodes, pods, slices, .. } = &*self.state;
         match kind {
             ObjectKind::Lease => leases.get(number as usize),
             ObjectKind::Node => nodes.get(number as usize),
-            ObjectKind::Pod => pods.get(number as usize),
+            ObjectKind::Pod => pods.get(number as usize % pods.len()),
+            ObjectKind::Slice => slices.get(number as usize),
             ObjectKind::Event => None,
         }
     }
 }
 
-fn choose(random: &mut SmallRng) -> KubernetesOperation {
-    let mut rest = random.random_range(0..SHARES.iter().sum::<u32>());
-    for (operation, share) in ALL.into_iter().zip(SHARES) {
-        if rest < share {
-            return operation;
-        }
-        rest -= share;
+/// Writes if the key is as named, and reads it if not.
+fn conditional(key: Bytes, target: CompareTarget, named: TargetUnion, write: Request) -> TxnRequest {
+    let op = |request| RequestOp { request: Some(request) };
+    let compare = Compare {
+        result: CompareResult::Equal.into(),
+        target: target.into(),
+        key: key.clone(),
+        target_union: Some(named),
+        ..Default::default()
+    };
+    let read = RangeRequest { key, ..Default::default() };
+    TxnRequest {
+        compare: vec![compare],
+        success: vec![op(write)],
+        failure: vec![op(Request::RequestRange(read))],
     }
-    unreachable!("the rest is below the sum of all shares")
 }
 
-/// Random bytes: objects are protobuf and compress less than text.
+/// Random bytes, the worst case for what compresses.
 fn value(kind: ObjectKind, random: &mut SmallRng) -> Bytes {
     let bytes = match kind {
-        ObjectKind::Lease => 350,
-        ObjectKind::Node => 8 << 10,
-        ObjectKind::Pod => 4 << 10,
+        ObjectKind::Lease => 550,
+        ObjectKind::Node => 15_000,
+        ObjectKind::Pod => 4096,
+        ObjectKind::Slice => 10_000,
         ObjectKind::Event => 700,
     };
     let mut value = vec![0; bytes];
@@ -335,57 +483,100 @@ mod tests {
         let load = cluster.load_phase();
         let mut keys = HashSet::new();
         for position in 0..load.objects() {
-            let KubernetesStep::Write(object, value) = load.step(position) else { panic!("{position}") };
+            let KubernetesStep::Write(object, Change::Create(value)) = load.step(position) else {
+                panic!("{position}")
+            };
             assert!(keys.insert(load.key(object)) && !value.is_empty());
             assert_eq!(load.revision(object), 0);
             load.wrote(object, position as i64 + 1);
+            assert_eq!(cluster.revision(object), position as i64 + 1);
         }
-        assert_eq!((keys.len(), cluster.existing(), cluster.objects()), (64, 64, 64));
+        assert_eq!((keys.len(), cluster.objects()), (65, 65));
+        assert!(cluster.events().0 > 0);
         cluster.begin_counting();
         assert_eq!(cluster.events(), (0, 0));
     }
 
     #[test]
-    fn operations_have_their_shares_and_their_kind() {
-        let cluster = cluster();
+    fn rates_follow_from_nodes_and_churn() {
+        let rates = |cluster: &Kubernetes| cluster.rates().map(|rate| rate.round() as u64);
+        let mut large = Kubernetes::new(100_000, 100, 3, "k/".into(), 7);
+        assert_eq!(rates(&large), [10_000, 433, 500, 2000, 500, 500, 4000, 1000]);
+        assert_eq!(large.rate().round(), 18_933.0);
+        large.churn = 10.0;
+        assert_eq!(rates(&large), [10_000, 433, 10, 40, 10, 10, 80, 20]);
+    }
+
+    #[test]
+    fn operations_have_their_rates_and_their_kind() {
+        let cluster = Kubernetes::new(30, 1000, 3, "k/".into(), 7);
+        // Two hours of the cluster.
+        let positions = (cluster.rate() * 7200.0) as u64;
         let mut counts = [0_u32; OPERATIONS.len()];
-        for position in 0..50_000 {
+        for position in 0..positions {
             let operation = cluster.operation(position);
             counts[operation as usize] += 1;
-            let fits = match (operation, cluster.step(position)) {
-                (KubernetesOperation::RenewLease, KubernetesStep::Write(object, _)) => {
-                    object.kind == ObjectKind::Lease
-                }
-                (KubernetesOperation::UpdateNode, KubernetesStep::Write(object, _)) => {
-                    object.kind == ObjectKind::Node
-                }
-                (KubernetesOperation::UpdatePod, KubernetesStep::Write(object, _)) => {
-                    object.kind == ObjectKind::Pod
-                }
-                (KubernetesOperation::CreateOrDeletePod, KubernetesStep::Toggle(object, _)) => {
-                    object.kind == ObjectKind::Pod
-                }
-                (KubernetesOperation::CreateEvent, KubernetesStep::Event(object, _)) => {
-                    object.kind == ObjectKind::Event
-                }
-                (KubernetesOperation::GetPod, KubernetesStep::Get(range)) => range.range_end.is_empty(),
-                (KubernetesOperation::ListPods, KubernetesStep::List(range)) => range.limit == PAGE,
-                _ => false,
+            let kind = match cluster.step(position) {
+                KubernetesStep::Write(object, _) => Some(object.kind),
+                _ => None,
             };
-            assert!(fits, "{operation:?}");
+            let expected = match operation {
+                Op::RenewLease => Some(ObjectKind::Lease),
+                Op::UpdateNode => Some(ObjectKind::Node),
+                Op::CreatePod | Op::UpdatePod | Op::DeletePod => Some(ObjectKind::Pod),
+                Op::UpdateSlice => Some(ObjectKind::Slice),
+                _ => None,
+            };
+            assert_eq!(kind, expected, "{operation:?}");
         }
-        let all: u32 = SHARES.iter().sum();
-        for (count, share) in counts.into_iter().zip(SHARES) {
-            let expected = f64::from(share) / f64::from(all) * 50_000.0;
-            assert!((f64::from(count) - expected).abs() < 5.0 * expected.sqrt() + 1.0, "{counts:?}");
+        for (count, rate) in counts.into_iter().zip(cluster.rates()) {
+            let expected = rate * 7200.0;
+            assert!((f64::from(count) - expected).abs() < 0.005 * expected + 10.0, "{counts:?}");
         }
+        // Every five minutes both lists and each of three API servers' compaction; every ten a start.
+        assert_eq!(counts[DRAWN.len()..][..3], [24, 24, 12]);
+        assert!((69..=72).contains(&counts[Op::Compact as usize]), "{counts:?}");
+    }
+
+    #[test]
+    fn every_node_renews_its_lease_in_turn() {
+        let cluster = cluster();
+        let leases = (0..2000).filter_map(|position| match cluster.step(position) {
+            KubernetesStep::Write(Object { kind: ObjectKind::Lease, number }, _) => Some(number),
+            _ => None,
+        });
+        let leases: Vec<_> = leases.collect();
+        assert!(leases.len() > 100 && leases.chunks_exact(2).all(|pair| pair == [0, 1]), "{leases:?}");
+    }
+
+    #[test]
+    fn pods_that_are_read_or_updated_are_among_those_that_exist() {
+        let cluster = cluster();
+        let mut names = HashSet::new();
+        for position in 0..20_000 {
+            let KubernetesStep::Write(object @ Object { kind: ObjectKind::Pod, number }, change) =
+                cluster.step(position)
+            else {
+                continue;
+            };
+            let ObjectStates { pods_deleted, pods_created, .. } = &*cluster.state;
+            let (from, to) = (pods_deleted.load(Relaxed), pods_created.load(Relaxed));
+            match change {
+                Change::Create(_) => assert!(names.insert(cluster.key(object)), "a new name"),
+                Change::Update(_) => assert!((from..to).contains(&number), "{from} {number} {to}"),
+                Change::Delete => assert_eq!(number + 1, from),
+            }
+        }
+        assert!(names.len() > 400);
     }
 
     #[test]
     fn keys_lie_within_the_range_of_their_resource() {
         let cluster = cluster();
-        let kinds = [ObjectKind::Lease, ObjectKind::Node, ObjectKind::Pod, ObjectKind::Event];
-        for (kind, resource) in kinds.into_iter().zip(RESOURCES) {
+        let all =
+            [ObjectKind::Lease, ObjectKind::Node, ObjectKind::Pod, ObjectKind::Slice, ObjectKind::Event];
+        for (kind, resource) in all.into_iter().zip(RESOURCES) {
+            assert_eq!(RESOURCES[kind as usize], resource);
             let key = cluster.key(Object { kind, number: 1 });
             let (first, end) = cluster.resource(resource);
             assert!(first < key && key < end, "{key:?}");
@@ -396,12 +587,47 @@ mod tests {
     fn a_write_names_the_revision_that_it_replaces() {
         let cluster = cluster();
         let object = Object { kind: ObjectKind::Pod, number: 3 };
+        let named = |change| {
+            let txn = cluster.transaction(object, cluster.revision(object), change, 5);
+            txn.compare[0].target_union.clone()
+        };
+        let absent = [Change::Create("v".into()), Change::Update("v".into()), Change::Delete].map(named);
+        assert_eq!(absent, [0, -1, -1].map(|revision| Some(TargetUnion::ModRevision(revision))));
         cluster.wrote(object, 9);
-        let txn = cluster.put(object, cluster.revision(object), "v".into(), 5);
-        assert_eq!(txn.compare[0].target_union, Some(TargetUnion::ModRevision(9)));
+        assert_eq!(named(Change::Delete), Some(TargetUnion::ModRevision(9)));
+        let txn = cluster.transaction(object, 9, Change::Update("v".into()), 5);
         let Some(Request::RequestPut(put)) = &txn.success[0].request else { panic!() };
         assert_eq!((put.lease, &put.key), (5, &txn.compare[0].key));
         cluster.wrote(object, 0);
         assert_eq!((cluster.revision(object), cluster.events()), (0, (6, 0)));
+    }
+
+    #[test]
+    fn a_watcher_that_listed_again_has_missed_nothing() {
+        let cluster = cluster();
+        (1..=4).for_each(|revision| cluster.wrote(Object { kind: ObjectKind::Pod, number: 1 }, revision));
+        let pods = ObjectKind::Pod as usize;
+        cluster.received(0, pods, 4);
+        cluster.received(1, pods, 3);
+        cluster.received(2, 0, 9);
+        assert_eq!((cluster.events(), cluster.listed()), ((12, 7), 0));
+        cluster.listed_again(2, pods);
+        cluster.received(2, pods, 1);
+        assert_eq!((cluster.events(), cluster.listed()), ((12, 11), 1));
+    }
+
+    #[test]
+    fn an_api_server_compacts_to_the_revision_of_its_last_attempt() {
+        let cluster = cluster();
+        let asked = |server| {
+            let (txn, revision) = cluster.compaction(server);
+            (txn.compare[0].target_union.clone(), revision)
+        };
+        let expected = |count, revision| (Some(TargetUnion::Version(count)), revision);
+        assert_eq!(asked(0), expected(0, 0));
+        cluster.compactor_learns(0, None, 40);
+        // Another one lost, and learns the count.
+        cluster.compactor_learns(1, Some(1), 45);
+        assert_eq!([asked(0), asked(1), asked(2)], [expected(1, 40), expected(1, 45), expected(0, 0)]);
     }
 }

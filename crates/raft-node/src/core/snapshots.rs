@@ -48,7 +48,7 @@ const HOLD_TIMEOUTS: u32 = 10;
 const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
 
 /// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot,
-/// whose stream takes the place of the one under way. At its pace of 8 MiB per second, a stream of 17
+/// whose stream takes the place of the one under way. At the slowest pace, 8 MiB per second, a stream of 17
 /// minutes: a leader that writes faster than that for so long would not be caught up with anyway.
 const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
 

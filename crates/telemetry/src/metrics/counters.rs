@@ -32,6 +32,9 @@ pub struct Metrics {
     pub traces: Traces,
     /// The slowest sync of the log since this was last read, in microseconds.
     pub sync_slowest_us: AtomicU64,
+    /// All syncs of the log, and what they took in microseconds.
+    pub syncs: AtomicU64,
+    pub syncs_us: AtomicU64,
     /// The last round trip to each member that was linked.
     pub round_trips: Mutex<HashMap<u64, Duration>>,
 }

@@ -13,6 +13,9 @@ pub struct KubernetesFlags {
     /// Pods of the cluster (default: 30 for each node)
     #[arg(long)]
     pub pods: Option<u64>,
+    /// Pods that are replaced per second (default: 0.005 for each node, 500 for 100,000)
+    #[arg(long)]
+    pub churn: Option<f64>,
     /// API servers, each of which watches every resource
     #[arg(long, default_value_t = 3)]
     pub api_servers: usize,

@@ -8,10 +8,10 @@ use crate::run::schedule::RunPace;
 use crate::workload::Workload;
 use crate::workload::kubernetes::{Kubernetes, PODS_PER_NODE};
 
-/// What Kubernetes supports.
-const NODES_MAX: u64 = 5000;
-/// As many again as it supports: 4 KiB each.
-const PODS_MAX: u64 = 300_000;
+/// Names have six digits.
+const NODES_MAX: u64 = 1_000_000;
+/// Eight bytes are kept of each: 256 MB.
+const PODS_MAX: u64 = 32_000_000;
 
 /// The cluster of the flags, whose objects are created first, and the plan of the measurement.
 pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, LoadPlan), String> {
@@ -27,7 +27,11 @@ pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, Loa
         return Err("--rates and --find-max-rate are not offered for kubernetes: give one --rate".into());
     }
     let prefix = format!("{prefix}{:016x}/", rand::random::<u64>());
-    let cluster = Kubernetes::new(*nodes, pods, *api_servers, prefix.into(), rand::random());
+    let mut cluster = Kubernetes::new(*nodes, pods, *api_servers, prefix.into(), rand::random());
+    cluster.churn = flags.churn.unwrap_or(cluster.churn);
+    if !(cluster.churn >= 0.0 && cluster.churn.is_finite()) {
+        return Err(format!("--churn={}: expected 0 or more", cluster.churn));
+    }
     let workload = Workload::Kubernetes(cluster.clone());
     let plan = plans::plan(global, global.endpoints.clone(), workload, sending)?;
     Ok((cluster, plan))

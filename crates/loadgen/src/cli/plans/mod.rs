@@ -54,7 +54,13 @@ pub fn plan(
     if let Some(stages) = sending.stages {
         return planned(global, endpoints, workload, stages.total(), RunPace::Stages(stages));
     }
-    let pace = pace("--rate", sending.rate, sending.open_loop)?;
+    let pace = match &workload {
+        // An open loop without a rate has that of the cluster.
+        Workload::Kubernetes(cluster) if sending.open_loop && sending.rate == 0 => {
+            RunPace::Open((cluster.rate() * 10.0).round() / 10.0)
+        }
+        _ => pace("--rate", sending.rate, sending.open_loop)?,
+    };
     if sending.duration.is_zero() {
         return planned(global, endpoints, workload, sending.total, pace);
     }

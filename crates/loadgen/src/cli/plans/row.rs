@@ -3,6 +3,7 @@
 use crate::run;
 use crate::run::results::Measurement;
 use crate::run::schedule::RunPace;
+use crate::workload::kubernetes::Kubernetes;
 use crate::workload::stm::KEY_BYTES;
 use crate::workload::{Workload, Writes};
 use bench_report::metric::Middle;
@@ -54,8 +55,10 @@ pub fn how(load: &run::LoadPlan) -> String {
             format!("{pace}; {:.0} % ranges, the others puts", read_share * 100.0)
         }
         Workload::Kubernetes(cluster) => {
-            let [nodes, pods] = [cluster.nodes, cluster.pods];
-            format!("{pace}; {nodes} nodes, {pods} pods, {} API servers", cluster.api_servers)
+            let Kubernetes { nodes, pods, churn, api_servers, .. } = cluster;
+            format!(
+                "{pace}; {nodes} nodes, {pods} pods, {churn} replaced per second, {api_servers} API servers"
+            )
         }
         _ => pace,
     }

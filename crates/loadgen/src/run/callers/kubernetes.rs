@@ -10,7 +10,7 @@ use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::WorkerCounters;
 use crate::workload::kubernetes::{
-    EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, PAGE, RESOURCES,
+    CACHE_PAGE, Change, EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, RESOURCES,
 };
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -18,9 +18,10 @@ use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
-    LeaseGrantRequest, RangeRequest, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchRequest, WatchResponse,
 };
-use bytes::Bytes;
+use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Streaming;
@@ -51,7 +52,9 @@ struct Reflector {
     place: usize,
     channel: Channel,
     counters: Arc<WorkerCounters>,
-    resource: &'static str,
+    api_server: usize,
+    /// Its place.
+    resource: usize,
     /// It has received everything before this revision; 0: it begins with what is written next.
     next: i64,
 }
@@ -66,10 +69,17 @@ pub async fn watch(
     let endpoints: Arc<[Endpoint]> = endpoints.into();
     for place in api_servers {
         let channel = opened(&endpoints[place % endpoints.len()], counters).await?;
-        for resource in RESOURCES {
-            let (cluster, endpoints) = (cluster.clone(), endpoints.clone());
-            let (channel, counters) = (channel.clone(), counters.clone());
-            let mut reflector = Reflector { cluster, endpoints, place, channel, counters, resource, next: 0 };
+        for resource in 0..RESOURCES.len() {
+            let mut reflector = Reflector {
+                cluster: cluster.clone(),
+                endpoints: endpoints.clone(),
+                place,
+                channel: channel.clone(),
+                counters: counters.clone(),
+                api_server: place,
+                resource,
+                next: 0,
+            };
             // Created before the first write.
             let mut responses = reflector.open().await?;
             tokio::spawn(async move {
@@ -87,26 +97,37 @@ async fn opened(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> Result<C
     admin::channel(endpoint, None, Some(counters.clone())).await.map_err(|error| error.to_string())
 }
 
+/// Watches a resource from a revision on, 0: from now. Returns the revision of the store as well.
+async fn open(
+    channel: Channel,
+    cluster: &Kubernetes,
+    resource: &str,
+    start_revision: i64,
+) -> Result<(Streaming<WatchResponse>, i64), tonic::Status> {
+    let (key, range_end) = cluster.resource(resource);
+    let create = WatchCreateRequest {
+        key,
+        range_end,
+        start_revision,
+        prev_kv: true,
+        progress_notify: true,
+        ..Default::default()
+    };
+    let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+    // The stream of requests stays open.
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+    let mut responses = client.watch(requests).await?.into_inner();
+    let created = responses.message().await?;
+    Ok((responses, created.and_then(|created| created.header).map_or(0, |header| header.revision)))
+}
+
 impl Reflector {
     async fn open(&mut self) -> Result<Streaming<WatchResponse>, String> {
-        let (key, range_end) = self.cluster.resource(self.resource);
-        let create = WatchCreateRequest {
-            key,
-            range_end,
-            start_revision: self.next,
-            prev_kv: true,
-            progress_notify: true,
-            ..Default::default()
-        };
-        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
-        // The stream of requests stays open.
-        let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
-        let opened = client.watch(requests).await;
-        let mut responses = opened.map_err(|status| status.to_string())?.into_inner();
-        let created = responses.message().await.map_err(|status| status.to_string())?;
+        let opened = open(self.channel.clone(), &self.cluster, RESOURCES[self.resource], self.next).await;
+        let (responses, revision) = opened.map_err(|status| status.to_string())?;
         if self.next == 0 {
-            self.next = created.and_then(|created| created.header).map_or(0, |header| header.revision + 1);
+            self.next = revision + 1;
         }
         Ok(responses)
     }
@@ -117,7 +138,7 @@ impl Reflector {
             if response.compact_revision > 0 {
                 return self.list().await;
             }
-            self.cluster.received(response.events.len() as u64);
+            self.cluster.received(self.api_server, self.resource, response.events.len() as u64);
             let event = response.events.last().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
             let progress = response.header.filter(|_| response.events.is_empty() && !response.created);
             let received = event.or(progress.map(|header| header.revision)).unwrap_or(0);
@@ -142,10 +163,10 @@ impl Reflector {
     /// Reads the resource, of which events are gone, and goes on from there. If that fails, it is tried again
     /// after the next stream.
     async fn list(&mut self) {
-        let (key, range_end) = self.cluster.resource(self.resource);
-        let range = RangeRequest { key, range_end, limit: PAGE, ..Default::default() };
+        let range = self.cluster.list(RESOURCES[self.resource], CACHE_PAGE);
         if let Ok((_, revision)) = list(&mut kv(self.channel.clone()), range).await {
             self.next = revision + 1;
+            self.cluster.listed_again(self.api_server, self.resource);
         }
     }
 }
@@ -155,21 +176,19 @@ impl CallerTask for KubernetesCaller {
         let channel = self.members.next();
         let mut client = kv(channel.clone());
         match self.cluster.step(position) {
-            KubernetesStep::Write(object, value) => {
-                self.write(&mut client, object, 0, |_| Some(value.clone())).await
-            }
-            KubernetesStep::Toggle(object, value) => {
-                self.write(&mut client, object, 0, |revision| (revision == 0).then(|| value.clone())).await
-            }
+            KubernetesStep::Write(object, change) => self.write(&mut client, object, 0, change).await,
             KubernetesStep::Event(object, value) => {
                 let lease = self.lease(channel).await?;
-                self.write(&mut client, object, lease, |_| Some(value.clone())).await
+                self.write(&mut client, object, lease, Change::Create(value)).await
             }
             KubernetesStep::Get(range) => {
                 let answer = client.range(range).await?;
                 Ok(AnsweredCall::of(answer.get_ref(), 0))
             }
             KubernetesStep::List(range) => list(&mut client, range).await.map(|(answered, _)| answered),
+            KubernetesStep::Stream(range) => stream(&mut client, range).await,
+            KubernetesStep::StartApiServer => self.start_api_server(channel).await,
+            KubernetesStep::Compact(api_server) => self.compact(&mut client, api_server).await,
         }
     }
 
@@ -198,35 +217,59 @@ impl KubernetesCaller {
         Self { cluster: cluster.clone(), members, lease: None }
     }
 
-    /// Puts what `value` is for the object's revision, or deletes the object, until nothing has changed it in
-    /// between.
+    /// Makes a change, until nothing else has changed the object in between, or until there is nothing to do.
     async fn write(
         &self,
         client: &mut KvClient<Channel>,
         object: Object,
         lease: i64,
-        value: impl Fn(i64) -> Option<Bytes>,
+        change: Change,
     ) -> Result<AnsweredCall, CallFailure> {
         let mut revision = self.cluster.revision(object);
         for retries in 0..ATTEMPTS_MAX {
-            let wanted = value(revision);
-            let txn = match wanted.clone() {
-                Some(value) => self.cluster.put(object, revision, value, lease),
-                None => self.cluster.delete(object, revision),
-            };
+            let txn = self.cluster.transaction(object, revision, change.clone(), lease);
             let answer = transact(client, txn).await?;
             if answer.succeeded {
                 let header = answer.header.map_or(0, |header| header.revision);
-                self.cluster.wrote(object, if wanted.is_some() { header } else { 0 });
+                self.cluster.wrote(object, if change == Change::Delete { 0 } else { header });
                 return Ok(AnsweredCall::of(&answer, retries));
             }
-            revision = match answer.responses.first().and_then(|op| op.response.as_ref()) {
-                Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
-                _ => return Err(CallFailure::protocol("a transaction answers a range with something else")),
-            };
+            revision = read(&answer)?.kvs.first().map_or(0, |kv| kv.mod_revision);
             self.cluster.found(object, revision);
+            if matches!(change, Change::Create(_)) == (revision > 0) {
+                return Ok(AnsweredCall::of(&answer, retries));
+            }
         }
         Err(CallFailure::new(Code::UNKNOWN, format!("{ATTEMPTS_MAX} attempts met another write")))
+    }
+
+    /// What an API server does before it serves: it fills the cache of each resource, and watches it.
+    async fn start_api_server(&self, channel: Channel) -> Result<AnsweredCall, CallFailure> {
+        let mut all = AnsweredCall::default();
+        for resource in RESOURCES {
+            let range = self.cluster.list(resource, CACHE_PAGE);
+            let (listed, revision) = list(&mut kv(channel.clone()), range).await?;
+            all.body_bytes += listed.body_bytes;
+            open(channel.clone(), &self.cluster, resource, revision + 1).await?;
+        }
+        Ok(all)
+    }
+
+    /// As an API server does every five minutes: of all of them the first one compacts.
+    async fn compact(
+        &self,
+        client: &mut KvClient<Channel>,
+        api_server: usize,
+    ) -> Result<AnsweredCall, CallFailure> {
+        let (txn, revision) = self.cluster.compaction(api_server);
+        let answer = transact(client, txn).await?;
+        let lost = if answer.succeeded { None } else { Some(read(&answer)?) };
+        let count = lost.map(|key| key.kvs.first().map_or(0, |kv| kv.version));
+        self.cluster.compactor_learns(api_server, count, answer.header.map_or(0, |header| header.revision));
+        if answer.succeeded && revision > 0 {
+            client.compact(CompactionRequest { revision, physical: false }).await?;
+        }
+        Ok(AnsweredCall::of(&answer, 0))
     }
 
     /// A lease for one more event.
@@ -245,4 +288,22 @@ impl KubernetesCaller {
 
 async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<TxnResponse, CallFailure> {
     client.txn(txn).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
+}
+
+/// What a transaction read instead of writing.
+fn read(answer: &TxnResponse) -> Result<&RangeResponse, CallFailure> {
+    match answer.responses.first().and_then(|op| op.response.as_ref()) {
+        Some(Response::ResponseRange(range)) => Ok(range),
+        _ => Err(CallFailure::protocol("a transaction answers a range with something else")),
+    }
+}
+
+/// Reads a range as a stream to its end, and keeps nothing of it.
+async fn stream(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<AnsweredCall, CallFailure> {
+    let mut parts = client.range_stream(range).await?.into_inner();
+    let mut all = AnsweredCall::default();
+    while let Some(part) = parts.message().await? {
+        all.body_bytes += part.encoded_len() as u64;
+    }
+    Ok(all)
 }
