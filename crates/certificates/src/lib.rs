@@ -30,4 +30,4 @@ pub use chain::Roots;
 pub use curve::with_p521;
 pub use files::{CertificatePair, FileError, PemFile, system_roots};
 pub use names::is_valid_for;
-pub use verifier::Verifier;
+pub use verifier::{ChainCheck, Verifier};

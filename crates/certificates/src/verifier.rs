@@ -1,5 +1,7 @@
 //! What rustls asks of certificates, on both sides.
 
+use std::error::Error as StdError;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,12 @@ use super::certificate::{Certificate, CertificateRefusal};
 use super::chain::{Purpose, Roots};
 use super::names::is_valid_for;
 
+/// What is asked of certificates beyond their chain. A refusal ends the handshake with an alert; after it, the
+/// other side would just see its connection end.
+pub trait ChainCheck: Debug + Send + Sync {
+    fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn StdError + Send + Sync>>;
+}
+
 /// Judges the certificates of one port's clients, or of the servers that a member dials.
 #[derive(Debug)]
 pub struct Verifier {
@@ -25,6 +33,7 @@ pub struct Verifier {
     /// Names of the roots, which clients choose their certificate by.
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
+    also: Option<Arc<dyn ChainCheck>>,
 }
 
 impl Verifier {
@@ -34,7 +43,11 @@ impl Verifier {
             Some(DistinguishedName::in_sequence(&inside.content))
         };
         let hints = roots.iter().flat_map(Roots::subjects).filter_map(hint).collect();
-        Verifier { roots, hints, algorithms }
+        Verifier { roots, hints, algorithms, also: None }
+    }
+
+    pub fn with_check(self, also: Arc<dyn ChainCheck>) -> Verifier {
+        Verifier { also: Some(also), ..self }
     }
 
     fn check(
@@ -46,11 +59,15 @@ impl Verifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let Some(roots) = &self.roots else { return Ok(()) };
+        let chain: Vec<_> = std::iter::once(leaf).chain(others).cloned().collect();
         let leaf = Certificate::parse(leaf).map_err(to_rustls)?;
         let others = others.iter().map(|der| Certificate::parse(der)).collect::<Result<Vec<_>, _>>();
         let others = others.map_err(to_rustls)?;
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         roots.check(&leaf, &others, purpose, now, self.algorithms.all).map_err(to_rustls)?;
+        if let Some(also) = &self.also {
+            also.check(&chain).map_err(|refusal| CertificateError::Other(OtherError(refusal)))?;
+        }
         match name {
             Some(name) if !is_valid_for(&leaf, &name.to_str()) => {
                 let presented = leaf.names().unwrap_or_default().iter().map(ToString::to_string).collect();

@@ -209,6 +209,8 @@ fn leadership_moves_on_request_and_proposals_wait_meanwhile() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     assert_eq!(cluster.members[&1].node.most_caught_up(), Some(2));
+    cluster.member(1).node.handle(Event::Unreachable { peer: 2 }).unwrap();
+    assert_eq!(cluster.members[&1].node.most_caught_up(), Some(3), "its last answer is as recent");
     cluster.member(1).node.handle(Event::TransferLeader { to: 3 }).unwrap();
     cluster.offer(1, "during");
     cluster.offer(2, "forwarded");

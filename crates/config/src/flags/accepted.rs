@@ -118,8 +118,8 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag(
         "max-snapshots",
         Kind::Unsigned,
-        "the store has one checkpoint, which is updated in place; --max-snapshots is deprecated in 3.6 and will be \
-         decommissioned in 3.8",
+        "the store has one checkpoint, which is updated in place; --max-snapshots is deprecated in 3.6 and \
+         will be decommissioned in 3.8",
     ),
     flag("max-wals", Kind::Unsigned, "log segments are deleted once a checkpoint covers them"),
     flag("memory-mlock", Kind::Switch, "the store maps no file into memory; disable swap instead"),
@@ -130,7 +130,7 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag(
         "v2-deprecation",
         Kind::OneOf(&["write-only", "write-only-drop-data", "gone"]),
-        "there is no store of etcd's API version 2; --v2-deprecation is deprecated and scheduled for removal in \
-         v3.8. The default value is enforced, ignoring user input",
+        "there is no store of etcd's API version 2; --v2-deprecation is deprecated and scheduled for removal \
+         in v3.8. The default value is enforced, ignoring user input",
     ),
 ];

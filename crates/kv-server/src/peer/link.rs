@@ -14,8 +14,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{self, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -28,6 +27,8 @@ use base::Addresses;
 use bytes::Bytes;
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use process::shutdown::Stop;
 use prometheus_client::metrics::counter::Counter;
@@ -50,6 +51,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 /// And given up without one.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
+/// Another reason why the same link is broken is logged so long after the last one.
+const SAID_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Between two measurements of the round trip; etcd's figure.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// How long a member with an empty directory or log waits for an answer of a peer.
@@ -72,8 +75,8 @@ pub struct Link {
     queue: Arc<LaneQueue>,
     inbox: Arc<dyn Inbox>,
     active_since: ActiveSince,
-    /// What was last said about this link, so that it is said once.
-    said: Option<String>,
+    /// What was last said about this link, and when, so that it is said once.
+    said: Option<(String, Instant)>,
 }
 
 /// Since when a peer has answered probes without a break.
@@ -227,10 +230,12 @@ impl Link {
                 LinkEnd::Moved => return,
             }
         };
-        if self.route.lane == Lane::Urgent && self.said.as_ref() != Some(reason) && is_noted {
+        // One event can come with several texts in turn.
+        let is_new = |(said, at): &(String, Instant)| said != reason && at.elapsed() > SAID_AGAIN_AFTER;
+        if self.route.lane == Lane::Urgent && self.said.as_ref().is_none_or(is_new) && is_noted {
             let peer = format!("{:x}", self.route.to);
             tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
-            self.said = Some(reason.clone());
+            self.said = Some((reason.clone(), Instant::now()));
         }
     }
 
@@ -398,23 +403,19 @@ pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) ->
 /// prevented by `confirming`.
 pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Option<u64> {
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
-    let mut asking: Vec<Pin<Box<dyn Future<Output = Option<u64>> + Send + '_>>> = Vec::new();
-    for member in others {
-        asking.push(Box::pin(async move {
+    let asking: FuturesUnordered<_> = others
+        .map(|member| async move {
             let mut client = dial(dialer, member.peer_urls.first()?).await.ok()?;
             let known = client.members(MembersRequest {}).await.ok()?.into_inner();
             let published = |known: &api::peer::PeerMember| {
                 known.id == identity.member_id && !known.client_urls.is_empty()
             };
             known.members.iter().any(published).then_some(member.id)
-        }));
-    }
-    for answer in asking {
-        if let Ok(Some(peer)) = tokio::time::timeout(ASK_WITHIN, answer).await {
-            return Some(peer);
-        }
-    }
-    None
+        })
+        .collect();
+    // All at once: on a first start, each takes the connection and serves it only when this member does too.
+    let remembering = pin!(asking.filter_map(std::future::ready));
+    tokio::time::timeout(ASK_WITHIN, remembering.into_future()).await.ok()?.0
 }
 
 /// A peer that restarts is back within a second; dialling it more often has no use.

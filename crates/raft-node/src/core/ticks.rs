@@ -18,7 +18,7 @@
 //! * Counted in ticks of a job's own waiting: a busy disk that finishes one job after another is no stalled
 //!   disk.
 
-use raft::{CAMPAIGN_PRE_ELECTION, INVALID_ID, StateRole};
+use raft::{CAMPAIGN_PRE_ELECTION, INVALID_ID, Progress, ProgressState, StateRole};
 
 /// A member whose store is lost stands for election when it has known no leader for this many election
 /// timeouts. A member that has its state is elected within three; if none was, the entries that this one
@@ -146,14 +146,16 @@ impl Core {
     }
 
     /// The other voter whose log is furthest, as far as this leader knows. None that asked for the state
-    /// lately: it would not take over.
+    /// lately: it would not take over. One to which messages were lost is the last choice: it was active
+    /// lately, and is perhaps gone.
     pub fn most_caught_up(&self) -> Option<NodeId> {
         let this = self.raw.raft.id;
         let may_lead = |id: &NodeId| *id != this && self.voters().contains(id) && !self.lacks_its_store(*id);
         let progress = self.raw.raft.prs().iter().filter(|(id, _)| may_lead(id));
         // Of equals the lowest id, so that the choice does not depend on the order of a hash map.
+        let is_reached = |p: &Progress| p.recent_active && p.state == ProgressState::Replicate;
         progress
-            .max_by_key(|(id, p)| (p.recent_active, p.matched, std::cmp::Reverse(**id)))
+            .max_by_key(|(id, p)| (is_reached(p), p.recent_active, p.matched, std::cmp::Reverse(**id)))
             .map(|(id, _)| *id)
     }
 

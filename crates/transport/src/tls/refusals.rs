@@ -110,8 +110,8 @@ fn alert_reason(alert: AlertDescription) -> String {
         | CertificateUnknown
         | UnknownCA
         | UnsupportedCertificate => format!(
-            "the other side does not accept the certificate that this member shows ({said}): does it trust the \
-             authority, and does the certificate have the name that it dials?"
+            "the other side does not accept the certificate that this member shows ({said}): does it trust \
+             the authority, and does the certificate have the name that it dials?"
         ),
         CertificateRequired => format!("the other side requires a certificate ({said})"),
         _ => format!("the other side ended the handshake ({said})"),
@@ -166,19 +166,20 @@ mod tests {
     struct Transport(#[source] io::Error);
 
     #[test]
-    fn a_broken_connection_is_told_in_one_way_and_without_structures() {
+    fn a_broken_connection_has_one_text_without_structures() {
         let alert = io::Error::other(Error::AlertReceived(AlertDescription::BadCertificate));
-        let refused = "the other side does not accept the certificate that this member shows (remote error: tls: bad \
-                       certificate): does it trust the authority, and does the certificate have the name that it dials?";
+        let refused = "the other side does not accept the certificate that this member shows (remote error: \
+                       tls: bad certificate): does it trust the authority, and does the certificate have the \
+                       name that it dials?";
         let closed = "the other side closed the connection";
-        for (error, told) in [
+        for (error, text) in [
             (alert, refused),
             (io::Error::other("no route"), "no route"),
             (io::Error::new(io::ErrorKind::UnexpectedEof, "see https://docs.rs"), closed),
             (io::ErrorKind::ConnectionReset.into(), closed),
             (io::Error::new(io::ErrorKind::BrokenPipe, "stream closed because of a broken pipe"), closed),
         ] {
-            assert_eq!(broken(&Transport(error)), told);
+            assert_eq!(broken(&Transport(error)), text);
         }
     }
 }

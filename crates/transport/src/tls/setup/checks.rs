@@ -1,16 +1,19 @@
 //! What is asked of a certificate beyond its chain: names, the address that it is used from, revocation.
 //!
-//! Every connection is checked, one that resumes a session too: such a handshake verifies no chain.
+//! Every connection is checked, one that resumes a session too: such a handshake verifies no chain. Names and
+//! serials are checked within the handshake as well, which ends with an alert then.
 
 use std::collections::HashSet;
+use std::error::Error;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
-use certificates::{Certificate, CertificateRefusal};
+use certificates::{Certificate, CertificateRefusal, ChainCheck};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -41,10 +44,10 @@ pub enum CheckRefusal {
     #[error("transport: certificate serial {0} revoked")]
     Revoked(String),
     #[error(
-        "the certificate is not for the address that it is used from (tls: {address:?} does not match any of \
-         DNSNames {names:?}): see --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
+        "the certificate is not for the address that it is used from ({0}): see \
+         --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
     )]
-    Address { address: String, names: Vec<String> },
+    Address(String),
 }
 
 impl Checks {
@@ -107,6 +110,12 @@ impl Checks {
     }
 }
 
+impl ChainCheck for Checks {
+    fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn Error + Send + Sync>> {
+        self.check_chain(chain).map_err(|refusal| Arc::new(refusal) as _)
+    }
+}
+
 /// The common name of a certificate; empty if it has none.
 pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     parsed(der).ok().map(|certificate| name_of(&certificate).to_owned())
@@ -126,19 +135,26 @@ fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
     Certificate::parse(der).is_ok_and(|certificate| certificates::is_valid_for(&certificate, name))
 }
 
+/// An address of a certificate; of another length than addresses have, its bytes.
+fn shown(bytes: &[u8]) -> String {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+    address.map_or_else(|_| format!("{bytes:?}"), |address| address.to_string())
+}
+
 /// Alternative names of a certificate, as far as etcd compares them with an address.
 struct Names {
-    has_addresses: bool,
+    addresses: Vec<String>,
     dns: Vec<String>,
 }
 
 impl Names {
     fn of(certificate: &X509Certificate<'_>) -> Names {
-        let mut names = Names { has_addresses: false, dns: Vec::new() };
+        let mut names = Names { addresses: Vec::new(), dns: Vec::new() };
         let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
         for name in &extension.value.general_names {
             match name {
-                GeneralName::IPAddress(_) => names.has_addresses = true,
+                GeneralName::IPAddress(bytes) => names.addresses.push(shown(bytes)),
                 GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                 _ => {}
             }
@@ -154,12 +170,18 @@ impl Names {
         remote: IpAddr,
         lookups: &Lookups,
     ) -> Result<(), CheckRefusal> {
-        let is_free = !self.has_addresses && self.dns.is_empty();
-        let by_address = self.has_addresses && is_valid_for(der, &remote.to_string());
+        let is_free = self.addresses.is_empty() && self.dns.is_empty();
+        let by_address = !self.addresses.is_empty() && is_valid_for(der, &remote.to_string());
         if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
             return Ok(());
         }
-        let names = self.dns.iter().take(SHOWN_NAMES_MAX).cloned().collect();
-        Err(CheckRefusal::Address { address: remote.to_string(), names })
+        // In the words of etcd, which is Go's error where the certificate has addresses alone.
+        let some = |names: &[String]| names.iter().take(SHOWN_NAMES_MAX).cloned().collect::<Vec<_>>();
+        let reason = if self.dns.is_empty() {
+            format!("x509: certificate is valid for {}, not {remote}", some(&self.addresses).join(", "))
+        } else {
+            format!("tls: {:?} does not match any of DNSNames {:?}", remote.to_string(), some(&self.dns))
+        };
+        Err(CheckRefusal::Address(reason))
     }
 }

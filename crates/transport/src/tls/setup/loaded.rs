@@ -54,11 +54,12 @@ impl LoadedFiles {
         let provider = Arc::new(provider(port));
         let revoked = contents.revoked.as_ref().map(|list| list.revoked()).transpose()?.unwrap_or_default();
         // An own pair is checked even where it is not used.
-        let client = client(port, used, contents, &provider)?;
+        let checks = Arc::new(Checks::new(port, revoked));
+        let client = client(port, used, contents, &provider, &checks)?;
         Ok(LoadedFiles {
-            server: server(port, used, contents, &provider)?,
+            server: server(port, used, contents, &provider, &checks)?,
             client: if used == PortKind::Peers { client } else { None },
-            checks: Arc::new(Checks::new(port, revoked)),
+            checks,
             certificate_end: contents.ends_of_pairs().into_iter().map(|(_, end)| end).min(),
         })
     }
@@ -88,10 +89,12 @@ fn server(
     used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
+    checks: &Arc<Checks>,
 ) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let Some(shown) = &contents.shown else { return Ok(None) };
     let verifier: Arc<dyn ClientCertVerifier> = if port.requires_certificate {
-        Arc::new(Verifier::new(Some(roots(contents)?), provider.signature_verification_algorithms))
+        let of_chains = Verifier::new(Some(roots(contents)?), provider.signature_verification_algorithms);
+        Arc::new(of_chains.with_check(Arc::clone(checks) as _))
     } else {
         Arc::new(NoClientAuth)
     };
@@ -111,6 +114,7 @@ fn client(
     used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
+    checks: &Arc<Checks>,
 ) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     if used == PortKind::Clients && contents.own.is_none() {
         return Ok(None);
@@ -118,6 +122,7 @@ fn client(
     let accepts_any = port.is_self_signed || used == PortKind::Clients;
     let roots = if accepts_any { None } else { Some(roots(contents)?) };
     let verifier = Verifier::new(roots, provider.signature_verification_algorithms);
+    let verifier = if accepts_any { verifier } else { verifier.with_check(Arc::clone(checks) as _) };
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&versions(port))?
         .dangerous()
