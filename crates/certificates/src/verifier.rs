@@ -19,8 +19,8 @@ use super::certificate::{Certificate, CertificateRefusal};
 use super::chain::{Purpose, Roots};
 use super::names::is_valid_for;
 
-/// What is asked of certificates beyond their chain. A refusal ends the handshake with an alert; after it, the
-/// other side would just see its connection end.
+/// What is asked of certificates beyond their chain. A refusal ends the handshake with an alert; after it,
+/// the other side would just see its connection end.
 pub trait ChainCheck: Debug + Send + Sync {
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn StdError + Send + Sync>>;
 }
