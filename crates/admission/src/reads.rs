@@ -11,7 +11,8 @@
 //!   turns, and runs on a blocking thread under a meter. Memory is taken from the gate before it is
 //!   allocated: the meter asks for more when a read outgrows what it entered with. If there is no room, the
 //!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
-//! * A read that alone needs more than the whole budget is refused, with the limit in its text.
+//! * A read that alone needs more than the whole budget is refused, with the limit in its text. One that can
+//!   go on in another form ends before it takes so much.
 //! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
 //!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
@@ -191,6 +192,24 @@ impl Admission {
         estimate: u64,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
     ) -> Result<(T, Pass), Status> {
+        let answered = self.read_up_to(self.answers.weight_max(), client, estimate, read).await?;
+        answered.ok_or_else(|| self.too_large())
+    }
+
+    /// The refusal of an answer that needs more than one may hold.
+    pub fn too_large(&self) -> Status {
+        grpc_errors::answer_too_large(self.answers.weight_max())
+    }
+
+    /// As `read`. None if it needs more than `bytes_max`: then it holds nothing any more.
+    pub async fn read_up_to<T: Send + 'static>(
+        &self,
+        bytes_max: u64,
+        client: ClientId,
+        estimate: u64,
+        read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
+    ) -> Result<Option<(T, Pass)>, Status> {
+        let bytes_max = bytes_max.min(self.answers.weight_max());
         let read = Arc::new(read);
         let mut wanted = estimate.clamp(STEP_BYTES, ESTIMATE_MAX);
         loop {
@@ -199,19 +218,17 @@ impl Admission {
             let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
             let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
             let caller = Caller::default();
-            let (meter, read) = (Allowance::new(memory, &caller), Arc::clone(&read));
+            let (meter, read) = (Allowance::new(memory, bytes_max, &caller), Arc::clone(&read));
             let done = blocking(move || {
                 let _turn = turn;
                 let answer = read(&meter);
                 (answer, meter.wanted.get(), meter.memory.into_inner())
             });
             match timed(Stage::Read, done).await? {
-                (Ok(answer), _, memory) => return Ok((answer, memory)),
+                (Ok(answer), _, memory) => return Ok(Some((answer, memory))),
+                (Err(Failure::Interrupted), more, _) if more > bytes_max => return Ok(None),
                 (Err(Failure::Interrupted), more, memory) => {
-                    if more > self.answers.weight_max() {
-                        return Err(grpc_errors::answer_too_large(self.answers.weight_max()));
-                    }
-                    wanted = more.max(2 * memory.weight());
+                    wanted = more.max(2 * memory.weight()).min(bytes_max);
                 }
                 (Err(failure), ..) => return Err(grpc_errors::read(failure)),
             }
@@ -301,6 +318,7 @@ impl Meter for CallerGone {
 /// Memory of one read on a blocking thread.
 struct Allowance {
     memory: RefCell<Pass>,
+    bytes_max: u64,
     used: Cell<u64>,
     /// The most that was ever needed.
     wanted: Cell<u64>,
@@ -308,9 +326,9 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn new(memory: Pass, caller: &Caller) -> Self {
+    fn new(memory: Pass, bytes_max: u64, caller: &Caller) -> Self {
         let (used, wanted) = (Cell::new(0), Cell::new(0));
-        Allowance { memory: RefCell::new(memory), used, wanted, gone: caller.gone() }
+        Allowance { memory: RefCell::new(memory), bytes_max, used, wanted, gone: caller.gone() }
     }
 }
 
@@ -322,10 +340,8 @@ impl Meter for Allowance {
         self.wanted.set(self.wanted.get().max(used));
         let mut memory = self.memory.borrow_mut();
         let more = used.saturating_sub(memory.weight());
-        if more == 0 || memory.try_grow(more.max(STEP_BYTES)) || memory.try_grow(more) {
-            return Ok(());
-        }
-        Err(Error::Interrupted)
+        let mut has_grown = || memory.try_grow(more.max(STEP_BYTES)) || memory.try_grow(more);
+        if used <= self.bytes_max && (more == 0 || has_grown()) { Ok(()) } else { Err(Error::Interrupted) }
     }
 
     fn held(&self) -> u64 {

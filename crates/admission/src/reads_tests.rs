@@ -50,6 +50,20 @@ async fn a_read_beyond_the_whole_budget_is_refused_with_its_limit() {
 }
 
 #[tokio::test]
+async fn a_read_that_outgrows_its_bound_ends_with_nothing_held() {
+    let admission = admission();
+    for estimate in [0, 20 << 20] {
+        for steps in [9, 10] {
+            let read = move |meter: &dyn Meter| hold(meter, steps);
+            let answered = admission.read_up_to(9 << 20, CLIENT, estimate, read).await.unwrap();
+            assert_eq!(answered.is_some(), steps == 9, "{steps} MiB, estimated as {estimate}");
+            drop(answered);
+            assert_eq!((admission.answers.gauges(), admission.turns.gauges()), ((0, 0), (0, 0)));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_read_that_cannot_grow_begins_again_with_more() {
     let admission = admission();
     let attempts = Arc::new(AtomicU32::new(0));

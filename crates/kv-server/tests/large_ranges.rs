@@ -4,12 +4,14 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, put};
+use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use prost::Message;
 use tokio::time::timeout;
+use tonic::Code;
 
 /// A window and a half.
 const KEYS: usize = 50;
@@ -119,6 +121,43 @@ async fn a_large_range_is_byte_for_byte_what_small_ones_give() {
             let message = Call::begin(member, &request).await.message().await;
             assert!(message == wanted.encode_to_vec(), "revision {revision}, limit {limit}");
         }
+    }
+}
+
+/// Small records pull the mean down by which an answer is taken for one that can be held whole.
+#[tokio::test]
+async fn a_page_that_proves_too_large_to_be_held_is_sent_as_a_large_range() {
+    const MORE: usize = 30;
+    const SMALL: usize = 512;
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    for number in 0..SMALL {
+        member.put(&format!("small{number:03}"), "").await;
+    }
+    fill(member).await;
+    let value = "v".repeat(VALUE_BYTES);
+    for number in 0..MORE {
+        member.put(&format!("l{number:03}"), &value).await;
+    }
+    let page = RangeRequest { limit: (KEYS + MORE) as i64, ..everything() };
+    let mut wanted = in_pieces(member, 0).await;
+    assert_eq!(wanted.count, (KEYS + MORE + SMALL) as i64);
+    wanted.more = true;
+    wanted.kvs.truncate(KEYS + MORE);
+    let revision = wanted.header.as_ref().expect("every answer has a header").revision;
+    for (serializable, revision) in [(false, 0), (true, 0), (false, revision)] {
+        let request = RangeRequest { serializable, revision, ..page.clone() };
+        let message = Call::begin(member, &request).await.message().await;
+        assert!(message == wanted.encode_to_vec(), "serializable {serializable}, revision {revision}");
+    }
+    // These have to be in memory as a whole.
+    let descending = RangeRequest { sort_order: SortOrder::Descend as i32, ..everything() };
+    let filtered = RangeRequest { min_mod_revision: 1, ..page };
+    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    for request in [descending, filtered] {
+        let refused = kv.range(request).await.map(drop).expect_err("more than one answer may hold");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("(134217728 bytes)"), "{refused}");
     }
 }
 

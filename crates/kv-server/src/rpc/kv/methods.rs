@@ -24,6 +24,7 @@
 //! ```
 //!
 //! A wrong estimate costs time, not memory: a read in the calling task ends at its bound, and goes to a thread.
+//! One on a thread that proves to be large ends at its bound too, and is sent as it is made, if it can be.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -165,9 +166,9 @@ pub async fn range(
 ) -> Result<CountedAnswer<RangeResponse>, Status> {
     let caller = admit_range(member, asker, &request).await?;
     let width = width(member, &request);
-    let answered = read_range(member, asker, request, width).await?;
+    let answered = read_range(member, asker, &request, width, u64::MAX).await?;
     check_unchanged(member, &caller)?;
-    Ok(answered)
+    answered.ok_or_else(|| member.admission.too_large())
 }
 
 /// What a range is answered with where a large answer can be sent as it is made.
@@ -186,18 +187,23 @@ pub async fn range_or_large(
 ) -> Result<RangedRequest, Status> {
     let caller = admit_range(member, asker, &request).await?;
     room.wait().await;
-    match width(member, &request) {
-        Width::Large { keys } => {
-            let answer =
-                LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
-            Ok(RangedRequest::Large(Box::new(answer)))
-        }
+    let keys = match width(member, &request) {
+        Width::Large { keys } => keys,
         width => {
-            let answered = read_range(member, asker, request, width).await?;
-            check_unchanged(member, &caller)?;
-            Ok(RangedRequest::Whole(answered))
+            let in_parts = LargeRange::serves(&request);
+            let bytes_max = if in_parts { HELD_BYTES_MAX } else { u64::MAX };
+            if let Some(answered) = read_range(member, asker, &request, width, bytes_max).await? {
+                check_unchanged(member, &caller)?;
+                return Ok(RangedRequest::Whole(answered));
+            }
+            if !in_parts {
+                return Err(member.admission.too_large());
+            }
+            keys_given(&request, count(member, &request))
         }
-    }
+    };
+    let answer = LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
+    Ok(RangedRequest::Large(Box::new(answer)))
 }
 
 /// What comes before the store is looked at.
@@ -230,42 +236,47 @@ fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
     caller.check_unchanged(member.auth.table.revision()).map_err(grpc_errors::refused)
 }
 
+/// None if it has to hold more than `bytes_max`, or than any answer may.
 async fn read_range(
     member: &Arc<Member>,
     asker: &Asker,
-    request: RangeRequest,
+    request: &RangeRequest,
     width: Width,
-) -> Result<CountedAnswer<RangeResponse>, Status> {
+    bytes_max: u64,
+) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
+    let wide = |estimate| Box::pin(read_wide(member, asker, request, bytes_max, estimate));
+    let small = |response| Some(CountedAnswer::small(response));
     let mut answered = match width {
-        Width::One if is_get(&request) => {
+        Width::One if is_get(request) => {
             let mut response = RangeResponse::default();
-            get(&member.store, &request, &mut response).map_err(grpc_errors::read)?;
-            CountedAnswer::small(response)
+            get(&member.store, request, &mut response).map_err(grpc_errors::read)?;
+            small(response)
         }
-        Width::One => CountedAnswer::small(
-            state_machine::range(&member.store, &request, &()).map_err(grpc_errors::read)?,
-        ),
-        Width::Narrow => match state_machine::range(&member.store, &request, &Small::default()) {
-            Err(Failure::Interrupted) => Box::pin(read_wide(member, asker, request, 2 * SMALL_BYTES)).await?,
-            answer => CountedAnswer::small(answer.map_err(grpc_errors::read)?),
+        Width::One => small(state_machine::range(&member.store, request, &()).map_err(grpc_errors::read)?),
+        Width::Narrow => match state_machine::range(&member.store, request, &Small::default()) {
+            Err(Failure::Interrupted) => wide(2 * SMALL_BYTES).await?,
+            answer => small(answer.map_err(grpc_errors::read)?),
         },
-        Width::Wide { bytes } => Box::pin(read_wide(member, asker, request, bytes)).await?,
-        Width::Large { .. } => Box::pin(read_wide(member, asker, request, WHOLE_BYTES_MAX)).await?,
+        Width::Wide { bytes } => wide(bytes).await?,
+        Width::Large { .. } => wide(WHOLE_BYTES_MAX).await?,
     };
-    header::fill(member, &mut answered.response.header);
+    if let Some(answered) = &mut answered {
+        header::fill(member, &mut answered.response.header);
+    }
     Ok(answered)
 }
 
 async fn read_wide(
     member: &Arc<Member>,
     asker: &Asker,
-    request: RangeRequest,
+    request: &RangeRequest,
+    bytes_max: u64,
     estimate: u64,
-) -> Result<CountedAnswer<RangeResponse>, Status> {
-    let store = member.store.clone();
+) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
+    let (store, request) = (member.store.clone(), request.clone());
     let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
-    let (response, memory) = member.admission.read(asker.client, estimate, read).await?;
-    Ok(CountedAnswer { response, memory: Some(memory) })
+    let answered = member.admission.read_up_to(bytes_max, asker.client, estimate, read).await?;
+    Ok(answered.map(|(response, memory)| CountedAnswer { response, memory: Some(memory) }))
 }
 
 pub async fn compact(
@@ -459,6 +470,8 @@ const COLD_KEYS_IN_TASK_MAX: i64 = 32;
 /// An answer of about so much is made as a whole, 60,000 keys with values of 256 bytes: it is read once, a
 /// large one twice or more.
 const WHOLE_BYTES_MAX: u64 = 32 << 20;
+/// What it holds then: pairs, and their encoded form.
+const HELD_BYTES_MAX: u64 = 2 * WHOLE_BYTES_MAX;
 
 /// How much a range touches, estimated without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -520,16 +533,20 @@ fn width(member: &Member, request: &RangeRequest) -> Width {
         return Width::Narrow;
     }
     let keys = count(member, request);
-    let wanted = if request.limit > 0 { keys.min(request.limit) } else { keys };
-    let pair_bytes = member.store.record_bytes() + PAIR_BYTES;
-    let bytes = wanted.unsigned_abs().saturating_mul(pair_bytes);
+    let given = keys_given(request, keys);
+    let bytes = given.saturating_mul(member.store.record_bytes() + PAIR_BYTES);
     if bytes > WHOLE_BYTES_MAX && LargeRange::serves(request) {
-        Width::Large { keys: wanted.unsigned_abs() }
+        Width::Large { keys: given }
     } else if is_quick(member, keys_of_range(request, || keys)) {
         Width::Narrow
     } else {
         Width::Wide { bytes }
     }
+}
+
+/// How many of the keys that are there an answer has, if none is left out.
+fn keys_given(request: &RangeRequest, there: i64) -> u64 {
+    if request.limit > 0 { there.min(request.limit) } else { there }.unsigned_abs()
 }
 
 /// True if the request alone says that it touches few keys.
