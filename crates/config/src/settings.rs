@@ -231,7 +231,8 @@ impl Settings {
         let advertise_peer_urls = flags.initial_advertise_peer_urls.clone();
         let listen_client_urls = flags.listen_client_urls.clone();
         let listen_peer_urls = flags.listen_peer_urls.clone();
-        let cluster = initial_cluster(flags, &name, &advertise_peer_urls);
+        let discovery = Discovery::from_flags(flags)?;
+        let cluster = initial_cluster(flags, &name, &advertise_peer_urls, discovery.is_some());
         let dials_https = cluster.contains("=https:") || cluster.contains("=unixs:");
         let listen_client_http_urls = flags.listen.listen_client_http_urls.clone().unwrap_or_default();
         let listen_metrics_urls = flags.listen.listen_metrics_urls.clone().unwrap_or_default();
@@ -257,7 +258,7 @@ impl Settings {
                 state: flags.initial_cluster_state,
                 token: flags.initial_cluster_token.clone(),
             },
-            discovery: Discovery::from_flags(flags)?,
+            discovery,
             force_new_cluster: flags.force_new_cluster,
             reconfiguration: Reconfiguration {
                 is_strict: flags.strict_reconfig_check,
@@ -377,10 +378,11 @@ fn given(path: &Option<String>) -> Option<PathBuf> {
     path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Without flags about the cluster, a member is alone in its cluster.
-fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls) -> String {
+/// Without flags about the cluster, a member is alone in its cluster. With discovery it begins so.
+fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls, is_discovered: bool) -> String {
     let alone = |url: &Url| format!("{name}={url}");
-    flags.initial_cluster.clone().unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
+    let named = flags.initial_cluster.clone().filter(|_| !is_discovered);
+    named.unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
 }
 
 fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
@@ -513,6 +515,8 @@ mod tests {
             (settings.data_dir, settings.initial.cluster),
             ("default.kv-server".into(), String::new())
         );
+        let line = "--discovery-token t --discovery-endpoints http://a:1 --initial-cluster=";
+        assert_eq!(self::settings(line).unwrap().initial.cluster, "default=http://localhost:2380");
     }
 
     #[test]

@@ -218,6 +218,7 @@ async fn garbage_on_both_ports_harms_nobody() {
 
 #[test]
 fn the_same_command_three_times_makes_a_cluster() {
+    let _ports = common::default_ports();
     // The ports of a local cluster are fixed; another program on them is no fault of the server.
     if TcpListener::bind("127.0.0.1:2379").is_err() || TcpListener::bind("127.0.0.1:22379").is_err() {
         eprintln!("left out: the ports of a local cluster are in use");

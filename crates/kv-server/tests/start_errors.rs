@@ -134,6 +134,7 @@ fn mistakes() -> (PathBuf, String, Vec<(String, String)>) {
 
 #[test]
 fn a_usual_mistake_ends_with_what_to_change() {
+    let _ports = common::default_ports();
     let (path, head, mistakes) = mistakes();
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port().to_string();
@@ -166,6 +167,7 @@ fn a_start_that_etcd_refuses_is_refused_in_its_words() {
         let text: String = cases.iter().map(block).collect();
         std::fs::write(path(), format!("{head}\n\n{}\n", text.trim_end())).unwrap();
     }
+    let _ports = common::default_ports();
     let mut wrong = Vec::new();
     for case in &cases {
         let (code, said) = started(Path::new(common::SERVER), &case.start);

@@ -7,10 +7,11 @@
 //! 2. A counter gives each port out once per process. Processes begin at different places.
 //! 3. An exclusive `flock` on a file per port keeps other test processes away until this process ends. The
 //!    kernel releases it, however the process ends.
-//! 4. The port is bound once, so that a port of a program that takes no locks is skipped.
+//! 4. The port is dialled once, so that one on which a program without locks listens is skipped. It is not bound:
+//!    a program that another thread starts meanwhile would hold the socket until it has begun.
 
 use std::fs::{DirBuilder, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ pub fn ports(count: usize) -> Vec<u16> {
 
 /// The locked file of a port, unless the port is taken.
 fn lease(port: u16) -> Option<File> {
-    lock(port).filter(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+    lock(port).filter(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err())
 }
 
 /// The lock file of a port, unless another process holds it. It is never removed: its lock is what counts.
@@ -98,6 +99,8 @@ fn ephemeral_ports() -> Range<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]

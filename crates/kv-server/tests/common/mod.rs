@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::cluster_client::ClusterClient;
@@ -23,6 +24,12 @@ pub const READY: &str = "ready to serve client requests";
 
 /// The server that was built for this test.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
+
+/// To be held while a member may listen on the ports that it has without flags: a process has them once.
+pub fn default_ports() -> MutexGuard<'static, ()> {
+    static HELD: Mutex<()> = Mutex::new(());
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Starts the binary without the rest of this process's environment.
 pub fn start(arguments: &[&str]) -> Process {
