@@ -30,7 +30,7 @@ fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
 fn no_promise_is_broken_whatever_happens() {
     let seeds = match std::env::var("STORY_SEEDS") {
         Ok(seeds) => 1..=seeds.parse().unwrap(),
-        Err(_) => 26..=50,
+        Err(_) => 41..=60,
     };
     assert_eq!(first_breach(seeds), None);
 }
@@ -38,7 +38,8 @@ fn no_promise_is_broken_whatever_happens() {
 #[test]
 fn stories_reach_what_they_are_told_for() {
     let mut all = RunReport::new(0);
-    for seed in 1..=25 {
+    // One run in ten has a write to another place.
+    for seed in 1..=40 {
         all.merge(&play(plan(seed, members(seed)), None).unwrap());
     }
     let rare = [
