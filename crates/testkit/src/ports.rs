@@ -7,8 +7,8 @@
 //! 2. A counter gives each port out once per process. Processes begin at different places.
 //! 3. An exclusive `flock` on a file per port keeps other test processes away until this process ends. The
 //!    kernel releases it, however the process ends.
-//! 4. The port is dialled once, so that one on which a program without locks listens is skipped. It is not bound:
-//!    a program that another thread starts meanwhile would hold the socket until it has begun.
+//! 4. The port is dialled once, so that one on which a program without locks listens is skipped. It is not
+//!    bound: a program that another thread starts meanwhile would hold the socket until it has begun.
 
 use std::fs::{DirBuilder, File};
 use std::net::{Ipv4Addr, TcpStream};
