@@ -24,8 +24,7 @@ use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Account, Body as Counted, RelayedCall};
-use super::grpc::send_data;
-use super::grpc::send_status_after_headers;
+use super::grpc::{send_data, send_status_after_headers};
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{BodyReader, RequestHead, StreamWriter, response_block, trailers_block};

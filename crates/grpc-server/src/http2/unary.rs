@@ -17,8 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
-use super::grpc::{self, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_status};
-use super::grpc::{AT_ONCE_BYTES_MAX, send_data};
+use super::grpc::{self, AT_ONCE_BYTES_MAX, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_data, send_status};
 use super::long;
 use super::methods::{HotAnswer, HotMethods};
 use super::shared::{ConnectionShared, stopped_for_requests};

@@ -18,8 +18,9 @@ use tokio::sync::{Notify, watch};
 use super::context::Context;
 use super::inbox::Inbox;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
-use super::link::{ASK_WITHIN, ActiveSince, Link, Route, answer_of, answers_as, dial, running_cluster};
-use super::link::{LaneQueue, PushResult};
+use super::link::{
+    ASK_WITHIN, ActiveSince, LaneQueue, Link, PushResult, Route, answer_of, answers_as, dial, running_cluster,
+};
 use super::questions::{self, hashes};
 use super::sending::Senders;
 use crate::member::{

@@ -11,8 +11,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::history::{KeyHistory, Visible};
-use super::tree::Leaf;
-use super::tree::{Index, counted};
+use super::tree::{Index, Leaf, counted};
 use crate::range::KeyRange;
 use crate::types::Revision;
 

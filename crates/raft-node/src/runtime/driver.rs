@@ -39,8 +39,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::alarm::Alarm;
-use super::queue::{Completion, ProposeReply, ReadReply, ReplySender};
-use super::queue::{InputQueue, QueueStatus};
+use super::queue::{Completion, InputQueue, ProposeReply, QueueStatus, ReadReply, ReplySender};
 use super::shared::{Input, RuntimeShared};
 use crate::core::Event;
 use crate::log::PersistJob;

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
 
-use super::queue::PendingReply;
-use super::queue::RequestOrigin;
+use super::queue::{PendingReply, RequestOrigin};
 use super::shared::{Input, RuntimeShared, Status};
 use crate::core::Event;
 use crate::core::{Confirmation, PeerState};

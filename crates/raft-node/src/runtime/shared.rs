@@ -18,9 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
-use super::queue::Entrance;
-use super::queue::InputQueue;
-use super::queue::{ProposeReply, ReadReply};
+use super::queue::{Entrance, InputQueue, ProposeReply, ReadReply};
 use crate::core::Event;
 use crate::core::PeerState;
 use crate::node::Gauges;

@@ -11,8 +11,7 @@ use wal::{Fs, Recovery, Wal};
 
 use super::applying::Applying;
 use super::driver::{Driver, Outlets, TickClock};
-use super::queue::InputQueue;
-use super::queue::{Pump, replies};
+use super::queue::{InputQueue, Pump, replies};
 use super::shared::RuntimeShared;
 use super::threads::{run_apply, run_log};
 use crate::core::CoreSetup;

@@ -15,8 +15,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint};
 
 use super::acceptor::Stream;
-use super::refusals::broken;
-use super::refusals::reason;
+use super::refusals::{broken, reason};
 use super::resolver::{Origin, Resolver};
 use super::setup::{Live, TlsError};
 use crate::wire::Wire;

@@ -80,18 +80,15 @@ impl LeaderTerm {
     /// Waits until a lease was granted, or a turn is due after [`LEASE_TURN`]. A member without leases is not
     /// woken.
     async fn has_work(&self, leases: &LeaderLeases) {
-        let due = match (leases.read_clock(self.term), self.turns.next_at(&leases.table)) {
-            _ if !self.recording.is_empty() => return,
-            (Err(_), _) => return, // The term is over.
-            (Ok(_), None) => None,
-            (Ok((_, now)), Some(next)) => u64::try_from(next.saturating_sub(now).max(0)).ok(),
-        };
-        let due_after = due.map(|ms| Duration::from_millis(ms).saturating_sub(LEASE_TURN));
-        let granted = poll_fn(|context| leases.table.poll_granted(context));
-        match due_after {
-            Some(pause) => timeout(pause, granted).await.unwrap_or(()),
-            None => granted.await,
+        if !self.recording.is_empty() {
+            return;
         }
+        // Otherwise the term is over.
+        let Ok((_, now)) = leases.read_clock(self.term) else { return };
+        let granted = poll_fn(|context| leases.table.poll_granted(context));
+        let Some(next) = self.turns.next_at(&leases.table) else { return granted.await };
+        let due_after = Duration::from_millis(next.saturating_sub(now).max(0).unsigned_abs());
+        timeout(due_after.saturating_sub(LEASE_TURN), granted).await.unwrap_or(());
     }
 
     /// One turn, or several while more is due.

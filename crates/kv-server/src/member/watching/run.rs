@@ -12,9 +12,7 @@ use tokio::sync::mpsc;
 use watch::{HeldBytes, Hub, StreamId, WatchLimits};
 
 use super::review::Review;
-use super::stream::Outbox;
-use super::stream::Until;
-use super::stream::{Content, MAILBOX_MAX, Mail, StreamShared, WatchRequest, Watching};
+use super::stream::{Content, MAILBOX_MAX, Mail, Outbox, StreamShared, Until, WatchRequest, Watching};
 use admission::ClientId;
 use auth::Caller;
 use mvcc::Store;
