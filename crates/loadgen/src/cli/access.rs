@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(outcome(line), Err(reason.into()), "{line}");
         }
         let missing = outcome("put --cacert=/nonexistent.pem").unwrap_err();
-        assert!(missing.starts_with("read /nonexistent.pem: "), "{missing}");
+        assert!(missing.starts_with("open /nonexistent.pem: "), "{missing}");
     }
 
     #[test]
