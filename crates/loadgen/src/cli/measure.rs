@@ -10,7 +10,9 @@ use super::terminal::{first_error, note, print};
 use super::{access, plans, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
-use crate::compare::{self, ComparisonPlan, ComparisonStep, Monitor, Program, Subject, SubjectOrigin};
+use crate::compare::{
+    self, COMPARED_SECONDS_MIN, ComparisonPlan, ComparisonStep, Monitor, Program, Subject, SubjectOrigin,
+};
 use crate::run::ActiveRun;
 use bench_report::compose;
 use bench_report::model::{Report, RowSpec};
@@ -93,6 +95,10 @@ fn plan(
     if row_seconds.is_nan() || row_seconds < 0.0 {
         return Err(format!("--row-seconds={row_seconds} is no time"));
     }
+    let round_seconds = flags.round_seconds.unwrap_or(COMPARED_SECONDS_MIN * flags.scale.min(1.0));
+    if round_seconds.is_nan() || round_seconds < 0.0 {
+        return Err(format!("--round-seconds={round_seconds} is no time"));
+    }
     Ok(ComparisonPlan {
         title: flags.title.clone().unwrap_or(title),
         subjects,
@@ -101,6 +107,7 @@ fn plan(
         rounds: flags.rounds,
         scale: flags.scale,
         row_seconds: (row_seconds > 0.0).then_some(row_seconds),
+        round_seconds,
         data_dir: flags.data_dir.clone(),
         wal_dir: flags.wal_dir.clone(),
         media: flags.media.clone(),

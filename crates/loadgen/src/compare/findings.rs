@@ -15,7 +15,7 @@ const RATE_MIN: f64 = 0.95;
 /// In a shorter run, connections that are new and caches that are empty decide.
 const RUN_SECONDS_MIN: f64 = 1.0;
 /// Of a row that is compared.
-const COMPARED_SECONDS_MIN: f64 = 3.0;
+pub const COMPARED_SECONDS_MIN: f64 = 3.0;
 /// With fewer requests for each client, the first burst of all clients is most of the run.
 const REQUESTS_EACH_MIN: f64 = 5.0;
 /// Of the machine's processors, used by programs that are no part of the comparison.

@@ -9,6 +9,7 @@
 //! * Every process of a comparison is a child of this one and ends with it. No other process is touched.
 //! * Errors and lost writes of either side are part of the result.
 //! * A row that fails is reported, and the next one is measured: a comparison of hours runs unattended.
+//! * A row that is over too soon is begun again with more requests, the same number for both sides.
 //! * A row has a budget of seconds. The row says what the budget cut: requests of a run, rounds, warm-up
 //!   runs.
 
@@ -30,6 +31,7 @@ pub mod steps; // one load at several rates
 
 pub use cluster::Program;
 pub use find_rate::Slo;
+pub use findings::COMPARED_SECONDS_MIN;
 pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
@@ -132,7 +134,9 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
 /// was interrupted in, and without those that failed.
 pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, String> {
     let of_side = |side: &Side| (side.name.clone(), side.version_text.clone(), side.source.clone());
-    let of_report = |report: &Report| (report.format, report.commit.clone(), report.machine.host.clone());
+    let of_report = |report: &Report| {
+        (report.format, report.commit.clone(), report.machine.host.clone(), report.setup.scale)
+    };
     let sides = |report: &Report| report.sides.iter().map(of_side).collect::<Vec<_>>();
     if of_report(&earlier) != of_report(report) || sides(&earlier) != sides(report) {
         return Err("the file has figures of other programs or of another machine".into());
@@ -186,9 +190,10 @@ pub async fn run(
             let result = empty_result(&row, report.sides.len());
             report.suites.last_mut().expect("pushed above").rows.push(result);
             match known {
-                Some((place, sides)) => {
+                Some((place, measured)) => {
                     let result = report.last_row();
-                    result.sides = sides;
+                    result.spec = RowSpec { sweep: result.spec.sweep.take(), ..measured.spec };
+                    result.sides = measured.sides;
                     result.copied(place);
                 }
                 None => {
@@ -211,22 +216,24 @@ pub async fn run(
 }
 
 fn is_same(measured: &RowResult, row: &SuiteRow) -> bool {
-    measured.id == row.id && measured.spec == row.spec
+    measured.id == row.id && is_measured_as(&measured.spec, &row.spec)
 }
 
 /// The result of a row that sent the same, if there is one.
-fn measured_before(
-    report: &Report,
-    medium: Option<&str>,
-    spec: &RowSpec,
-) -> Option<(String, Vec<SideResult>)> {
-    let same =
-        |other: &RowSpec| RowSpec { sweep: None, ..other.clone() } == RowSpec { sweep: None, ..spec.clone() };
+/// Whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
+fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
+    let RowSpec { total, keys, warm_up_total, .. } = *planned;
+    RowSpec { total, keys, warm_up_total, ..measured.clone() } == *planned
+}
+
+fn measured_before(report: &Report, medium: Option<&str>, spec: &RowSpec) -> Option<(String, RowResult)> {
     let suites = report.suites.iter().filter(|suite| suite.medium.as_deref() == medium);
     let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
     let mut measured = rows.filter(|(_, row)| row.sides.iter().all(|side| side.median.is_some()));
-    let (suite, row) = measured.find(|(_, row)| same(&row.spec))?;
-    Some((format!("{}/{}", suite.id, row.id), row.sides.clone()))
+    let planned = RowSpec { sweep: None, ..spec.clone() };
+    let (suite, row) =
+        measured.find(|(_, row)| is_measured_as(&RowSpec { sweep: None, ..row.spec.clone() }, &planned))?;
+    Some((format!("{}/{}", suite.id, row.id), row.clone()))
 }
 
 fn empty_result(row: &SuiteRow, sides: usize) -> RowResult {

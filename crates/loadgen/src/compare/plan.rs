@@ -23,6 +23,8 @@ pub struct ComparisonPlan {
     pub scale: f64,
     /// Measured time of a row, all sides and rounds together.
     pub row_seconds: Option<f64>,
+    /// A row whose rounds are shorter gets more requests.
+    pub round_seconds: f64,
     /// New clusters keep their files below it and remove them.
     pub data_dir: PathBuf,
     /// Their logs, if elsewhere.
@@ -91,6 +93,7 @@ impl ComparisonPlan {
             rounds: None,
             scale: 1.0,
             row_seconds: None,
+            round_seconds: 0.0,
             data_dir: PathBuf::new(),
             wal_dir: None,
             media: Vec::new(),

@@ -11,8 +11,9 @@ use crate::client::endpoint::Endpoint;
 use crate::output::text::chain;
 use crate::run;
 use crate::run::gateway;
+use crate::run::results::Measurement;
 use crate::run::schedule::RunPace;
-use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowTarget};
+use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowSpec, RowTarget};
 use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
@@ -36,6 +37,10 @@ const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
 const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
 /// Where the members of a row without a disk keep their files.
 const RAM_DISK: &str = "/dev/shm";
+/// A row that is lengthened shall not prove too short again.
+const LONGER_BY: f64 = 1.2;
+/// In one step.
+const LONGER_AT_MOST: f64 = 50.0;
 /// The warm-up may use this fraction of a row's budget.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -106,8 +111,15 @@ pub async fn measure(
     monitor: &mut dyn Monitor,
     step: ComparisonStep<'_>,
 ) {
-    let mut rounds =
-        Rounds { plan, row, report, monitor, step, runners: Vec::new(), findings: Findings::default() };
+    let mut rounds = Rounds {
+        plan,
+        row: row.clone(),
+        report,
+        monitor,
+        step,
+        runners: Vec::new(),
+        findings: Findings::default(),
+    };
     let result = rounds.measure(without_gateway).await;
     let Rounds { report, monitor, findings, .. } = rounds;
     let result_row = report.last_row();
@@ -128,7 +140,7 @@ pub async fn measure(
 /// A row while it is measured.
 struct Rounds<'a> {
     plan: &'a ComparisonPlan,
-    row: &'a SuiteRow,
+    row: SuiteRow,
     /// Its last row is the result.
     report: &'a mut Report,
     monitor: &'a mut dyn Monitor,
@@ -141,7 +153,7 @@ impl Rounds<'_> {
     async fn measure(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
         self.start(without_gateway).await?;
         for runner in &mut self.runners {
-            runner.prepare(self.plan, self.row).await?;
+            runner.prepare(self.plan, &self.row).await?;
         }
         let mut budget = Budget::new(self.plan.row_seconds);
         self.warm_up(&mut budget).await?;
@@ -231,18 +243,31 @@ impl Rounds<'_> {
         let Self { plan, row, report, monitor, step, runners, findings } = self;
         let (sides, rounds) = (runners.len(), row.spec.rounds);
         let mut longest = Duration::ZERO;
-        for round in 1..=rounds {
+        let mut round = 1;
+        while round <= rounds {
             if round > 1 && !budget.has(longest) {
                 let text = format!("{} of {rounds} rounds: the row's budget was used up.", round - 1);
                 report.last_row().notices.push(Notice::remark(text));
                 break;
             }
             let begin = Instant::now();
+            let mut costs = Vec::with_capacity(sides);
             for (turn, runner) in runners.iter_mut().enumerate() {
                 monitor.step(&ComparisonStep { side: &runner.name, round, rounds, ..*step });
                 let share = budget.share((rounds - round + 1) * sides - turn);
                 let cost = runner.run(plan, row, row.spec.total, share, *monitor).await?;
                 budget.used += cost.measurement.wall;
+                costs.push(cost);
+            }
+            if let Some(total) = longer_total(&costs, row, plan.round_seconds).filter(|_| round == 1) {
+                runners.iter_mut().zip(&costs).for_each(|(runner, cost)| runner.note_written(cost));
+                row.lengthen(total);
+                let result = report.last_row();
+                (result.spec.total, result.spec.keys) = (row.spec.total, row.spec.keys);
+                result.command = row.command();
+                continue;
+            }
+            for (runner, cost) in runners.iter_mut().zip(costs) {
                 let found = findings::of(&cost);
                 findings.add(runner.index, &found);
                 let mut measured = cost.round(runner.side.rest_resident_bytes);
@@ -257,6 +282,13 @@ impl Rounds<'_> {
                 side.curve = curve(&runner.latencies);
                 side.service_curve = runner.service_differs.then(|| curve(&runner.services));
             }
+            round += 1;
+        }
+        let RowSpec { total, total_published, .. } = row.spec;
+        if row.is_lengthened {
+            let text =
+                format!("{total} requests a round instead of {total_published}, which were over too soon.");
+            report.last_row().notices.push(Notice::remark(text));
         }
         Ok(())
     }
@@ -298,7 +330,7 @@ impl Rounds<'_> {
 
     async fn read_back(&mut self) -> Result<(), Error> {
         for runner in self.runners.iter().filter(|_| self.row.is_read_back()) {
-            let checked = read_back::check(&runner.side, self.row, &runner.prepared, &runner.written).await;
+            let checked = read_back::check(&runner.side, &self.row, &runner.prepared, &runner.written).await;
             let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
             let result = self.report.last_row();
             if !checked.is_good() {
@@ -311,6 +343,21 @@ impl Rounds<'_> {
         }
         Ok(())
     }
+}
+
+/// More requests for a row whose fastest side needs less than so many seconds for its own.
+fn longer_total(costs: &[Cost], row: &SuiteRow, seconds_min: f64) -> Option<u64> {
+    let is_fit = |cost: &Cost| {
+        let Measurement { events, capped, partial, .. } = &cost.measurement;
+        !events && !capped && partial.is_none() && cost.measurement.failed_len() == 0
+    };
+    let seconds = costs.iter().map(|cost| cost.measurement.wall.as_secs_f64()).fold(f64::INFINITY, f64::min);
+    if seconds >= seconds_min || costs.is_empty() || !costs.iter().all(is_fit) {
+        return None;
+    }
+    // The first requests of a run are slower than the rest, so a very short run promises too little.
+    let factor = (LONGER_BY * seconds_min / seconds).clamp(LONGER_BY, LONGER_AT_MOST);
+    Some((row.spec.total as f64 * factor).ceil() as u64)
 }
 
 impl Runner {
@@ -461,5 +508,25 @@ mod tests {
         let budget = Budget::new(None);
         assert_eq!(budget.share(3), None);
         assert!(budget.has(Duration::from_secs(1 << 20)));
+    }
+
+    #[test]
+    fn a_row_that_is_over_too_soon_gets_more_requests() {
+        let core = bench_report::suite::find(&["core".into()]).unwrap();
+        let mut row = core[0].rows[0].scaled(1.0, None);
+        row.spec.total = 1000;
+        let run = |seconds: f64| Measurement { wall: Duration::from_secs_f64(seconds), ..Measurement::default() };
+        let capped = || Measurement { capped: true, ..run(1.0) };
+        for (sides, longer) in [
+            (vec![run(3.0), run(9.0)], None),
+            (vec![run(4.0), run(1.0)], Some(3600)),
+            (vec![run(2.99), run(3.0)], Some(1205)),
+            (vec![run(0.001), run(0.001)], Some(50_000)),
+            (vec![run(1.0), capped()], None),
+        ] {
+            let costs: Vec<_> = sides.into_iter().map(|side| Cost::of_run(side, None)).collect();
+            assert_eq!(longer_total(&costs, &row, 3.0), longer);
+            assert_eq!(longer_total(&costs, &row, 0.0), None);
+        }
     }
 }

@@ -50,7 +50,7 @@ pub fn brief(text: &str) -> String {
 }
 
 /// Flags of a command's own that `--help` leaves to `--help-all`.
-const LAST: &str = "title csv markdown media wal-dir dry-run row-seconds prefix resume";
+const LAST: &str = "title csv markdown media wal-dir dry-run row-seconds round-seconds prefix resume";
 
 /// Whether `--help` leaves a flag to `--help-all`.
 pub fn is_rare(arg: &clap::Arg) -> bool {

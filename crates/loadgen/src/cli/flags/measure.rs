@@ -28,6 +28,10 @@ pub struct MeasureFlags {
     /// times the scale)
     #[arg(long, value_name = "SECONDS")]
     pub row_seconds: Option<f64>,
+    /// The least that a round may last: a row that is over sooner is begun again with more requests (0: as
+    /// many as published; default: 3, and less with a scale below 1)
+    #[arg(long, value_name = "SECONDS")]
+    pub round_seconds: Option<f64>,
     /// Where fresh clusters keep their files; a directory on a real disk, or the writes mean nothing
     #[arg(long, visible_alias = "dir", default_value = ".")]
     pub data_dir: PathBuf,
