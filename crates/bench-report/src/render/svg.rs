@@ -81,16 +81,11 @@ impl PlotAxes {
 
     fn series(&self, series: &Series) -> Markup {
         let shown = thinned(&series.points);
-        let mut path = String::new();
-        for (index, point) in shown.iter().enumerate() {
-            let command = if index == 0 { 'M' } else { 'L' };
-            let (left, top) = (self.left(point.x), self.top(point.y));
-            write!(path, "{command}{left:.1} {top:.1}").expect("a String grows");
-        }
+        let points: Vec<_> = shown.iter().map(|point| (self.left(point.x), self.top(point.y))).collect();
         html! {
             g class=(class(series)) {
                 title { (series.name) }
-                path.line d=(path) {}
+                path.line d=(line(&points)) {}
                 @if series.stroke.is_marked() || shown.len() == 1 {
                     @for point in &shown { (self.marker(series, point)) }
                 }
@@ -108,6 +103,25 @@ impl PlotAxes {
             (mark(series.owner, left, top, &words))
         }
     }
+}
+
+/// The path of a line: a page has thousands of points, so each is said by its distance from the one before, in
+/// tenths of a unit, and level parts by their ends.
+fn line(points: &[(f64, f64)]) -> String {
+    let tenths: Vec<_> =
+        points.iter().map(|(x, y)| ((x * 10.0).round() as i64, (y * 10.0).round() as i64)).collect();
+    let is_within = |at: usize| {
+        tenths.get(at.wrapping_sub(1)..at + 2).is_some_and(|near| near.iter().all(|(_, y)| *y == near[0].1))
+    };
+    let corners = (0..tenths.len()).filter(|at| !is_within(*at)).map(|at| tenths[at]);
+    let (mut path, mut last) = (String::new(), None);
+    for (x, y) in corners {
+        let (command, from) = last.map_or(('M', (0, 0)), |last| ('l', last));
+        let (right, down) = ((x - from.0) as f64 / 10.0, (y - from.1) as f64 / 10.0);
+        write!(path, "{command}{right} {down}").expect("a String grows");
+        last = Some((x, y));
+    }
+    path
 }
 
 fn text(class: &str, left: f64, baseline: f64, words: &str) -> Markup {
@@ -190,6 +204,13 @@ mod tests {
             let svg = draw(&lines(points, Stroke::Plain), "f").into_string();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
+    }
+
+    #[test]
+    fn a_line_is_said_by_distances_and_level_parts_by_their_ends() {
+        let points = [(50.0, 187.04), (52.5, 84.6), (60.0, 84.6), (70.0, 84.6), (80.01, 84.6), (81.0, 90.0)];
+        assert_eq!(line(&points), "M50 187l2.5 -102.4l27.5 0l1 5.4");
+        assert_eq!(line(&points[..1]), "M50 187");
     }
 
     #[test]

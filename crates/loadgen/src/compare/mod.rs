@@ -222,7 +222,9 @@ fn is_same(measured: &RowResult, row: &SuiteRow) -> bool {
 /// The result of a row that sent the same, if there is one.
 /// Whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
 fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
-    let RowSpec { total, keys, warm_up_total, .. } = *planned;
+    let RowSpec { total, warm_up_total, .. } = *planned;
+    // As many keys as requests are still that.
+    let keys = if measured.keys == measured.total { total } else { measured.keys };
     RowSpec { total, keys, warm_up_total, ..measured.clone() } == *planned
 }
 
@@ -275,5 +277,18 @@ mod tests {
         let mut other = sample();
         other.sides[1].version_text = Some("another one".into());
         resume(&mut report, other).unwrap_err();
+    }
+
+    #[test]
+    fn a_lengthened_row_is_the_planned_one_with_its_keys() {
+        let suites = bench_report::suite::find(&["docs-3.2".into()]).unwrap();
+        let row = |id: &str| suites[0].rows.iter().find(|row| row.id == id).unwrap().scaled(1.0, None);
+        let (one_key, distinct) = (row("put-1-one-key"), row("put-1"));
+        for (measured, planned) in [(&one_key, &distinct), (&distinct, &one_key)] {
+            let mut longer = (*measured).clone();
+            longer.lengthen(70_000);
+            assert!(is_measured_as(&longer.spec, &measured.spec));
+            assert!(!is_measured_as(&longer.spec, &planned.spec));
+        }
     }
 }
