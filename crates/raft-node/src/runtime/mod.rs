@@ -6,8 +6,7 @@ mod shared; // what threads and handles share
 mod alarm; // wakes the driver for a tick
 mod driver; // the loop around a node
 
-mod applying; // by whom committed entries are applied
-mod threads; // log and apply
+mod threads; // log and apply; by whom committed entries are applied
 
 mod handle; // propose, read, receive, status
 mod start; // brings a member up from its log
