@@ -107,7 +107,7 @@ pub fn start_peers(
     connections_max: u32,
     stop: &Stop,
 ) {
-    let inbox: Arc<dyn peer::Inbox> = Arc::new(leases.raft.clone());
+    let inbox: Arc<dyn raft_node::Inbox> = Arc::new(leases.raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
     let is_given = peers.context().identity.joined || hasher.store.applied() == IMPORTED_AT;
     let first = if is_given { FirstList::Given } else { FirstList::OfState };

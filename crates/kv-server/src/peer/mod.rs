@@ -15,7 +15,6 @@
 //! Knows nothing of what a message says.
 
 mod context; // the members, and bounds of messages
-mod inbox; // Raft, as peers reach it
 
 mod link; // keeps one stream open; what waits to be sent on it
 
@@ -35,7 +34,6 @@ mod port; // its connections
 
 pub(crate) use confirming::{FirstList, confirm};
 pub(crate) use context::{Context, Levels};
-pub(crate) use inbox::Inbox;
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
 pub(crate) use port::serve;
 pub(crate) use questions::hashes::at_start as hashes_at_start;

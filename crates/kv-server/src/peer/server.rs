@@ -19,13 +19,12 @@ use api::peer::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use raft_node::LogPosition;
+use raft_node::{Inbox, LogPosition};
 use state_machine::CommandLevel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
 use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
-use super::inbox::Inbox;
 use super::questions::{hashes, leases};
 use super::transport::Peers;
 use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};

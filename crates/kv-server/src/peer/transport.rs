@@ -10,13 +10,12 @@ use base::Addresses;
 use bytes::Bytes;
 use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
-use raft_node::{Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use raft_node::{Inbox, Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
 use state_machine::CommandLevel;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use super::context::Context;
-use super::inbox::Inbox;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{
     ASK_WITHIN, ActiveSince, LaneQueue, Link, PushResult, Route, answer_of, answers_as, dial, running_cluster,
