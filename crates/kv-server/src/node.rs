@@ -37,7 +37,6 @@ use auth::{AuthError, Caller};
 use config::Settings;
 use data_dir::Directory;
 use data_dir::Identity;
-use data_dir::TimedFs;
 use data_dir::bootstrap::{self, BootstrapError, Company, MemberStart, RunningCluster};
 use data_dir::{OpenStoreError, OpenedStore};
 use grpc_server::listen::{BindError, Permits};
@@ -133,7 +132,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     if settings.metrics_extensive {
         metrics.calls.be_extensive();
     }
-    let fs = TimedFs::new(Arc::clone(&metrics));
+    let fs = bootstrap::log_fs(Arc::clone(&metrics));
     let running = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
         runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
     };
