@@ -47,7 +47,8 @@ use tonic::{Code, Status};
 
 use super::guard::{self, Asker, KnownFields};
 use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance, repair};
-use crate::member::{LeaseService, Member};
+use crate::member::Member;
+use crate::peer::LeaseService;
 
 /// Answers the calls of one connection. Cheap to clone.
 #[derive(Clone)]

@@ -17,7 +17,8 @@ use tonic::{Code, Status};
 
 use super::super::guard::Asker;
 use crate::audit::AuditSubject;
-use crate::member::{LeaseError, LeaseService, Member, PendingRenewal};
+use crate::member::{LeaseError, Member};
+use crate::peer::{LeaseService, PendingRenewal};
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests, framed};
 

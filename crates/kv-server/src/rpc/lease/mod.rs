@@ -24,7 +24,8 @@ use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
 use super::kv::check_quota;
-use crate::member::{LeaseService, Member, ProposeError};
+use crate::member::{Member, ProposeError};
+use crate::peer::LeaseService;
 use admission::{ClientId, CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
