@@ -14,11 +14,8 @@
 //!
 //! See docs/decisions/0040.
 
-mod error; // why a lease request was not answered
-
 mod leader; // the lease clock of a member, and what only the leader does
 mod run; // the leader's turns
 
-pub(crate) use error::LeaseError;
-pub(crate) use leader::{ClockAnchor, LeaderLeases};
+pub(crate) use leader::{ClockAnchor, LeaderLeases, LeaseError};
 pub(crate) use run::run;
