@@ -1,7 +1,6 @@
 //! The data directory: its lock, the member's identity, the log and the store as a start finds them.
 
 mod directory; // one member's directory on disk
-mod timed_fs; // the log's file system, timed
 
 mod identity; // who this member is, written once
 mod ids; // member and cluster ids
@@ -13,4 +12,3 @@ pub use directory::{Directory, DirectoryError};
 pub use identity::{FORMAT, FirstMember, Identity, genesis};
 pub use ids::added_member_id;
 pub use open_store::{OpenStoreError, OpenedStore};
-pub use timed_fs::TimedFs;

@@ -15,7 +15,8 @@ use ::http::HeaderMap;
 use tokio::runtime::Runtime;
 
 use crate::http::{self, AllowedValues, Gateway, Http};
-use crate::member::{Gauges, LeaseService, Member};
+use crate::member::{Gauges, Member};
+use crate::peer::LeaseService;
 use crate::rpc::Dispatcher;
 use crate::status::StatusSource;
 use config::{Settings, Urls};

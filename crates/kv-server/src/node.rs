@@ -25,19 +25,18 @@ use crate::known_members::{open_fitting_store, roster};
 use crate::listeners::{self, ClientPort, Listeners};
 use crate::member::Apply;
 use crate::member::StoreThread;
-use crate::member::{ClockAnchor, LeaderLeases, LeaseService, start_auto_compaction};
+use crate::member::{ClockAnchor, LeaderLeases, start_auto_compaction};
 use crate::member::{Differs, Fence, Hasher, compare_at_start, start_corruption_checks};
 use crate::member::{Ids, LeaderLoss, Member, WatchThread, start_raising_level};
 use crate::member::{ReceivePlace, StagingDirectory};
 use crate::node_parts::{raft_config, start_leases, start_peers, start_raft, watch_limits};
-use crate::peer::{self, Context, Levels, Peers};
+use crate::peer::{self, Context, LeaseService, Levels, Peers};
 use admission::{MemoryLimit, follow_memory};
 use api::version;
 use auth::{AuthError, Caller};
 use config::Settings;
 use data_dir::Directory;
 use data_dir::Identity;
-use data_dir::TimedFs;
 use data_dir::bootstrap::{self, BootstrapError, Company, MemberStart, RunningCluster};
 use data_dir::{OpenStoreError, OpenedStore};
 use grpc_server::listen::{BindError, Permits};
@@ -133,7 +132,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     if settings.metrics_extensive {
         metrics.calls.be_extensive();
     }
-    let fs = TimedFs::new(Arc::clone(&metrics));
+    let fs = bootstrap::log_fs(Arc::clone(&metrics));
     let running = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {
         runtimes.peers().block_on(peer::running_cluster(&dialer, urls, fits))
     };

@@ -10,8 +10,8 @@ use raft_node::{
 use state_machine::Outcome;
 
 use crate::known_members::{change_check, known_members, on_members};
-use crate::member::{Apply, Hasher, LeaderLeases, LeaseService, ReceivePlace, run_lease_clock};
-use crate::peer::{self, FirstList, LeaseLink, PeerServer, Peers};
+use crate::member::{Apply, Hasher, LeaderLeases, ReceivePlace, run_lease_clock};
+use crate::peer::{self, FirstList, LeaseService, PeerServer, Peers};
 use config::Settings;
 use data_dir::bootstrap::{IMPORTED_AT, MemberStart};
 use process::runtime::Runtimes;
@@ -88,13 +88,9 @@ pub fn start_leases(
     request_timeout: Duration,
     stop: &Stop,
 ) -> LeaseService {
-    let context = peers.context().clone();
-    let metrics = &context.metrics.leases;
-    tokio::spawn(run_lease_clock(Arc::clone(&leader), metrics.expired.clone(), stop.clone()));
-    let renewed = metrics.renewed.clone();
-    let peers = Arc::clone(peers);
-    let link = LeaseLink::new(context, Box::new(move |leader| peers.urls(leader)));
-    LeaseService::start(leader, link, request_timeout, renewed, stop)
+    let expired = peers.context().metrics.leases.expired.clone();
+    tokio::spawn(run_lease_clock(Arc::clone(&leader), expired, stop.clone()));
+    LeaseService::start(leader, Arc::clone(peers), request_timeout, stop)
 }
 
 /// Connects to the other members, and answers them.
@@ -107,7 +103,7 @@ pub fn start_peers(
     connections_max: u32,
     stop: &Stop,
 ) {
-    let inbox: Arc<dyn peer::Inbox> = Arc::new(leases.raft.clone());
+    let inbox: Arc<dyn raft_node::Inbox> = Arc::new(leases.raft.clone());
     peers.connect(Arc::clone(&inbox), stop);
     let is_given = peers.context().identity.joined || hasher.store.applied() == IMPORTED_AT;
     let first = if is_given { FirstList::Given } else { FirstList::OfState };

@@ -84,7 +84,7 @@ pub struct RaftLimits {
     /// Read points not yet answered. More are refused with `TooManyRequests`.
     pub reads_max: usize,
     /// Messages from peers not yet handled, in bytes: one window of entries. More are dropped; Raft sends
-    /// again. Small ones and those of snapshots are let in beyond it, see [`crate::Handle::receive`].
+    /// again. Small ones and those of snapshots are let in beyond it, see [`crate::Inbox::receive`].
     pub inbox_bytes_max: usize,
     /// Entries kept in memory for followers, in bytes, beyond those not yet applied. Older ones are read from
     /// the log's files.

@@ -64,7 +64,7 @@ pub use log::{
 };
 pub use node::{Applier, ApplyJob, Gauges, Node, NodeOutput, NodeSetup, StepResult, apply_brief_first};
 pub use runtime::{
-    Driver, Entrance, Handle, Log, Permit, Pump, RequestOrigin, StartedMember, Status, Threads, start,
+    Driver, Entrance, Handle, Inbox, Log, Permit, Pump, RequestOrigin, StartedMember, Status, Threads, start,
 };
 pub use traits::{Host, LogSync, Observer, StateMachine, Transport};
 pub use types::{

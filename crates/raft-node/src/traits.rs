@@ -90,7 +90,7 @@ pub trait StateMachine: Send + 'static {
     /// is the one after `at`. The log has been restarted by now, durably: there is no way back, only on,
     /// after a crash as well.
     ///
-    /// The snapshot is the one whose message came in by [`crate::Handle::receive`] with exactly this
+    /// The snapshot is the one whose message came in by [`crate::Inbox::receive`] with exactly this
     /// position.
     fn install(&mut self, at: LogPosition) -> Result<(), Fatal>;
 }
@@ -101,11 +101,11 @@ pub trait StateMachine: Send + 'static {
 /// twice (a stream that never replays, such as one TCP connection, keeps that promise by itself).
 pub trait Transport: Send + Sync + 'static {
     /// Queues `message` for `to` and returns at once. When the queue is full the message is dropped and
-    /// [`crate::Handle::report_unreachable`] is owed.
+    /// [`crate::Inbox::report_unreachable`] is owed.
     fn send(&self, to: NodeId, lane: Lane, message: Bytes);
 
     /// Begins to stream the machine's newest checkpoint to `offer.to` and returns at once. When the stream
-    /// has ended, or could not begin, [`crate::Handle::report_snapshot`] is owed: without it the follower
+    /// has ended, or could not begin, [`crate::Inbox::report_snapshot`] is owed: without it the follower
     /// gets nothing more.
     fn send_snapshot(&self, offer: SnapshotOffer);
 }

@@ -1,7 +1,7 @@
 //! What applying a command costs: how many keys it names, and whether it reads stored values.
 //!
 //! An estimate from the command alone, which errs on the safe side. It affects no state: it only decides
-//! which thread applies a command (`raft-node`: `node/brief.rs`).
+//! which thread applies a command (`raft-node`: `node/apply.rs`).
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};

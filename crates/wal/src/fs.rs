@@ -4,10 +4,13 @@
 //! * No handle is kept longer than it is used, but for the tail's; a released file's blocks are free at once.
 //! * Nothing is retried but an interrupted read; the log decides what an error means.
 
+use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A file system, as far as a log needs one.
 ///
@@ -172,5 +175,105 @@ impl File for RealFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+}
+
+/// A call that a [`TimedFs`] has timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedCall {
+    Write { bytes: usize },
+    Sync,
+}
+
+/// The machine's file system, with every write and every sync of a file timed.
+///
+/// The log itself knows no clock, and its caller sees a group only as a whole; what a write costs and what a
+/// sync costs shows here alone. Two readings of the clock per call, next to a call of the kernel.
+#[derive(Clone)]
+pub struct TimedFs {
+    clock: fn() -> Instant,
+    /// Receives each call that succeeded, and what it took.
+    note: Arc<dyn Fn(TimedCall, Duration) + Send + Sync>,
+}
+
+impl TimedFs {
+    pub fn new(clock: fn() -> Instant, note: impl Fn(TimedCall, Duration) + Send + Sync + 'static) -> Self {
+        TimedFs { clock, note: Arc::new(note) }
+    }
+
+    fn timed(&self, file: RealFile) -> TimedFile {
+        TimedFile { file, fs: self.clone() }
+    }
+}
+
+impl fmt::Debug for TimedFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TimedFs")
+    }
+}
+
+impl Fs for TimedFs {
+    type File = TimedFile;
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealFs.create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<TimedFile> {
+        RealFs.create(path).map(|file| self.timed(file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<TimedFile> {
+        RealFs.open(path).map(|file| self.timed(file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFs.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealFs.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealFs.list(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealFs.sync_dir(dir)
+    }
+}
+
+/// A file of a [`TimedFs`].
+#[derive(Debug)]
+pub struct TimedFile {
+    file: RealFile,
+    fs: TimedFs,
+}
+
+impl TimedFile {
+    fn time(&self, call: TimedCall, work: impl FnOnce(&RealFile) -> io::Result<()>) -> io::Result<()> {
+        let began = (self.fs.clock)();
+        work(&self.file)?;
+        (self.fs.note)(call, (self.fs.clock)().saturating_duration_since(began));
+        Ok(())
+    }
+}
+
+impl File for TimedFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.time(TimedCall::Write { bytes: bytes.len() }, |file| file.write_at(offset, bytes))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.time(TimedCall::Sync, File::sync_data)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
     }
 }

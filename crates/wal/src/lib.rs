@@ -69,7 +69,7 @@ mod inspect; // a look at a log that may be damaged, without touching it
 pub mod testing; // a file system in memory that crashes on demand
 
 pub use entries::Reader;
-pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs};
+pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs, TimedCall, TimedFile, TimedFs};
 pub use inspect::{Finding, FrameContent, FrameFound, Inspection, SegmentFound, inspect};
 pub use recovery::{Recovery, WalOptions};
 pub use types::{Entry, Error, LogIndex, LogPosition, OwnedEntry, PAYLOAD_BYTES_MAX, Result, Term};

@@ -20,13 +20,12 @@ use api::etcdserverpb::Member;
 use raft_node::inspect::{self, EntrySeen};
 use state_machine::Genesis;
 use state_machine::command::{self, Change, Kind, MemberChange};
-use wal::{LogPosition, Reader, Wal};
+use wal::{LogPosition, Reader, TimedFs, Wal};
 
 use super::{BootstrapError, MemberStart, RunningCluster, log_options};
 use crate::directory::Directory;
 use crate::identity::{self, Identity};
 use crate::ids;
-use crate::timed_fs::TimedFs;
 use config::Settings;
 
 /// Of the log at a time.

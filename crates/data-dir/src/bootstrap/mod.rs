@@ -21,9 +21,11 @@ mod join; // a running cluster
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use wal::{LogPosition, RealFs, Recovery, Wal};
+use wal::{LogPosition, RealFs, Recovery, TimedCall, TimedFs, Wal};
 
 pub use force::{Company, begin_with_log, check_forced, company, force_alone, genesis};
 pub use join::{JoinError, RunningCluster};
@@ -31,11 +33,11 @@ pub use join::{JoinError, RunningCluster};
 use crate::directory::Directory;
 use crate::identity::{FORMAT, FirstMember, Identity, IdentityError};
 use crate::ids;
-use crate::timed_fs::TimedFs;
 use config::ClusterState;
 use config::Settings;
 use config::{Url, UrlError, Urls};
 use process::log::causes;
+use telemetry::metrics::Metrics;
 
 /// A member that may start: who it is, and its opened log.
 #[derive(Debug)]
@@ -188,6 +190,23 @@ pub fn establish(
     }
     identity.write(&directory.identity_path())?;
     Ok(MemberStart { identity, log, recovery })
+}
+
+/// The file system of a member's log, with its writes and syncs counted.
+pub fn log_fs(metrics: Arc<Metrics>) -> TimedFs {
+    TimedFs::new(Instant::now, move |call, took| match call {
+        TimedCall::Write { bytes } => {
+            metrics.disk.wal_write_seconds.observe(took.as_secs_f64());
+            metrics.disk.log_written_bytes.inc_by(bytes as u64);
+        }
+        TimedCall::Sync => {
+            metrics.disk.wal_sync_seconds.observe(took.as_secs_f64());
+            let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            metrics.sync_slowest_us.fetch_max(microseconds, Ordering::Relaxed);
+            metrics.syncs.fetch_add(1, Ordering::Relaxed);
+            metrics.syncs_us.fetch_add(microseconds, Ordering::Relaxed);
+        }
+    })
 }
 
 /// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use super::*;
 use config::flags::{ParsedFlags, parse};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange};
@@ -135,7 +133,7 @@ fn a_forced_joiner_begins_with_the_first_members() {
     let refused = vec![add(2), Change::Remove(9), Change::Remove(8), add(3)];
     for (changes, first) in [(whole, vec![1, 9]), (refused, vec![1]), (vec![add(2)], vec![1, 3])] {
         let dir = tempfile::tempdir().unwrap();
-        let fs = TimedFs::new(Arc::default());
+        let fs = log_fs(Arc::default());
         let member = |id| FirstMember { id, name: String::new(), peer_urls: Vec::new(), is_learner: false };
         let identity = Identity {
             cluster_id: ids::cluster_id([1, 9]),

@@ -10,9 +10,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::http2::{EndOfBody, ErrorCode, HeaderBlock, StreamEnded};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use prost::Message;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
@@ -37,6 +38,20 @@ pub(super) static HEADERS: LazyLock<HeaderBlock> =
 /// The trailers of a successful call.
 pub(super) static TRAILERS: LazyLock<HeaderBlock> =
     LazyLock::new(|| HeaderBlock::new([("grpc-status", "0")]));
+
+/// gRPC's frame: not compressed, the length in four bytes, the message.
+pub fn framed(message: &impl Message) -> Result<Bytes, Status> {
+    let bytes = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + bytes);
+    frame.put_slice(&frame_prefix(bytes)?);
+    message.encode(&mut frame).expect("the buffer was made for this message");
+    Ok(frame.freeze())
+}
+
+/// The frame's first five bytes, for a message of `bytes`.
+pub fn frame_prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
+    api::grpc::prefix(bytes).ok_or_else(|| grpc_errors::too_large_to_send(bytes))
+}
 
 /// The length of the message after `prefix`. A compressed message is refused, and one that is too large.
 pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize, Status> {
@@ -107,12 +122,21 @@ pub(super) async fn send_data(
 
 #[cfg(test)]
 mod tests {
+    use api::etcdserverpb::{PutResponse, ResponseHeader};
     use h2::Reason;
     use tokio::io::duplex;
     use tokio::time::sleep;
 
     use super::super::wire::testing::first_stream;
     use super::*;
+
+    #[test]
+    fn a_frame_carries_its_length() {
+        let header = Some(ResponseHeader { revision: 2, ..ResponseHeader::default() });
+        let frame = framed(&PutResponse { header, prev_kv: None }).unwrap();
+        assert_eq!(&frame[..], b"\0\0\0\0\x04\x0a\x02\x18\x02");
+        assert_eq!(&framed(&PutResponse::default()).unwrap()[..], b"\0\0\0\0\0");
+    }
 
     /// What the client sees of an answer that it reads by so many bytes a second.
     async fn sent_to(

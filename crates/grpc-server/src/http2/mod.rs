@@ -32,7 +32,7 @@ mod wire; // the state machine of a connection, its socket, and handles for stre
 mod account; // bytes that clients make this process hold
 mod shared; // limits, and what calls share
 
-mod grpc; // prefix, headers and trailers
+mod grpc; // frame, headers and trailers
 mod methods; // how a hot call is found and answered
 
 mod long; // one message out, made as it is sent
@@ -46,7 +46,7 @@ mod connection; // the task of a connection
 
 pub use account::{Body as CountedBody, CallerTotals, PartRoom, Room, Totals};
 pub use connection::{Methods, serve};
-pub use grpc::is_call;
+pub use grpc::{frame_prefix, framed, is_call};
 pub use methods::{HotAnswer, HotMethods, LongAnswer, NoHot, Part, SendNow};
 pub use relay::GrpcService;
 pub use shared::{ConnectionLimits, ConnectionShared};

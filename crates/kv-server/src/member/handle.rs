@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::etcdserverpb::{
-    AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, alarm_request::AlarmAction,
+    AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, ResponseHeader, alarm_request::AlarmAction,
 };
 use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
@@ -201,6 +201,36 @@ impl Member {
     /// The member's Raft gauges.
     pub fn status(&self) -> Status {
         self.raft.status()
+    }
+
+    /// Completes the header of a response: who answers, at which revision and term. The state machine knows
+    /// the revision only; one that is not set becomes the store's newest.
+    pub fn fill_header(&self, header: &mut Option<ResponseHeader>) {
+        let header = header.get_or_insert_default();
+        if header.revision == 0 {
+            header.revision = self.store.revision();
+        }
+        self.identify(header);
+    }
+
+    /// A separate header, at the store's newest revision. Defragment, MoveLeader and Snapshot have none.
+    pub fn header(&self) -> Option<ResponseHeader> {
+        let mut header = None;
+        self.fill_header(&mut header);
+        header
+    }
+
+    /// The header of a Cluster answer.
+    pub fn header_without_revision(&self) -> Option<ResponseHeader> {
+        let mut header = ResponseHeader::default();
+        self.identify(&mut header);
+        Some(header)
+    }
+
+    fn identify(&self, header: &mut ResponseHeader) {
+        header.cluster_id = self.ids.cluster;
+        header.member_id = self.ids.member;
+        header.raft_term = self.status().term.0;
     }
 
     /// The cluster's active alarms as applied here.

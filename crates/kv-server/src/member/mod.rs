@@ -35,10 +35,7 @@ pub(crate) use gauges::Gauges;
 pub(crate) use handle::{Ids, Member, ProposeError};
 pub(crate) use hasher::Hasher;
 pub(crate) use leader_loss::LeaderLoss;
-pub(crate) use lease_clock::{
-    ClockAnchor, LeaderLeases, LeaderLink, LeaseError, LeaseQuestion, LeaseService, PendingRenewal,
-    RenewalAnswers, answer_here, run as run_lease_clock,
-};
+pub(crate) use lease_clock::{ClockAnchor, LeaderLeases, LeaseError, run as run_lease_clock};
 pub(crate) use raising::start as start_raising_level;
 #[cfg(test)]
 pub(crate) use received_snapshot::StagingPlace;

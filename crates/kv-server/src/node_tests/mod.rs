@@ -99,7 +99,7 @@ fn start(path: &Path, flags: &[&str]) -> Alone {
     let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
     let dialer = Tls::load(&settings, directory.path(), threads).unwrap().dialer();
     let metrics = Arc::new(Metrics::default());
-    let fs = TimedFs::new(Arc::clone(&metrics));
+    let fs = bootstrap::log_fs(Arc::clone(&metrics));
     let ask =
         |identity: &Identity| runtimes.peers().block_on(peer::bootstrapped_elsewhere(&dialer, identity));
     let cluster = |urls: &[String], fits: &dyn Fn(&RunningCluster) -> bool| {

@@ -10,11 +10,10 @@
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{Inquiry, LogIndex, PeerState, Term};
+use raft_node::{Inbox, Inquiry, LogIndex, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::context::Context;
-use super::inbox::Inbox;
 use super::link::{ASK_WITHIN, Backoff, dial, running_cluster};
 use super::transport::Peers;
 use data_dir::FirstMember;

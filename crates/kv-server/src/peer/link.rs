@@ -32,7 +32,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use process::shutdown::Stop;
 use prometheus_client::metrics::counter::Counter;
-use raft_node::Lane;
+use raft_node::{Inbox, Lane};
 use state_machine::CommandLevel;
 use telemetry::metrics::{PeerLink, To};
 use tokio::sync::{Notify, watch};
@@ -42,7 +42,6 @@ use tonic::{Code, Status};
 use transport::tls::Dialer;
 
 use super::context::{BATCH_BYTES_MAX, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
-use super::inbox::Inbox;
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);

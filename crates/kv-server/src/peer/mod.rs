@@ -15,7 +15,6 @@
 //! Knows nothing of what a message says.
 
 mod context; // the members, and bounds of messages
-mod inbox; // Raft, as peers reach it
 
 mod link; // keeps one stream open; what waits to be sent on it
 
@@ -28,6 +27,8 @@ mod pacing; // how fast
 mod sending; // whole stores
 mod transport; // what Raft sends through
 
+mod leases; // leases, by way of the leader
+
 mod connections; // connections with and without a hello, counted apart
 mod server; // what the peer port answers
 
@@ -35,11 +36,10 @@ mod port; // its connections
 
 pub(crate) use confirming::{FirstList, confirm};
 pub(crate) use context::{Context, Levels};
-pub(crate) use inbox::Inbox;
+pub(crate) use leases::{LeaseService, PendingRenewal};
 pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
 pub(crate) use port::serve;
-pub(crate) use questions::hashes::at_start as hashes_at_start;
-pub(crate) use questions::leases::LeaseLink;
+pub(crate) use questions::at_start as hashes_at_start;
 pub(crate) use server::{CONNECTIONS_MAX, PeerServer};
 pub(crate) use transport::Peers;
 

@@ -27,14 +27,13 @@ use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 
 use super::context::Context;
-use super::inbox::Inbox;
 use super::link::{dial_with, reason_of};
 use super::pacing::{Pace, SyncTotals};
 use crate::member::Checkpoints;
 use process::log::causes;
 use process::runtime::yield_to_others;
 use process::shutdown::{self, Stop, Stopper};
-use raft_node::SnapshotOutcome;
+use raft_node::{Inbox, SnapshotOutcome};
 use telemetry::metrics::{Metrics, To, UnderWay};
 
 /// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them

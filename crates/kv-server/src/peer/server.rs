@@ -19,16 +19,15 @@ use api::peer::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use raft_node::LogPosition;
+use raft_node::{Inbox, LogPosition};
 use state_machine::CommandLevel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
 use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
-use super::inbox::Inbox;
-use super::questions::{hashes, leases};
 use super::transport::Peers;
-use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing, answer_here};
+use super::{leases, questions};
+use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing};
 use process::log::causes;
 use telemetry::metrics::{From, UnderWay};
 
@@ -383,7 +382,7 @@ impl Peer for PeerServer {
         self.greet_member(request.hello.take())?;
         let question = leases::question(request)?;
         let leader = self.leases.as_ref().ok_or_else(|| Status::unavailable("leases are not served"))?;
-        leases::answers(answer_here(leader, question).await).map(Response::new)
+        leases::answers(leases::answer_here(leader, question).await).map(Response::new)
     }
 
     async fn history_hash(
@@ -393,7 +392,7 @@ impl Peer for PeerServer {
         let request = request.into_inner();
         self.greet_member(request.hello)?;
         let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("hashes are not served"))?;
-        hashes::answer(hasher, request.revision).await.map(Response::new)
+        questions::answer(hasher, request.revision).await.map(Response::new)
     }
 
     async fn changes_digest(
@@ -403,14 +402,14 @@ impl Peer for PeerServer {
         let mut request = request.into_inner();
         self.greet_member(request.hello.take())?;
         let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
-        Ok(Response::new(hashes::digest(hasher, &request)))
+        Ok(Response::new(questions::digest(hasher, &request)))
     }
 
     async fn recount(&self, request: Request<RecountRequest>) -> Result<Response<RecountResponse>, Status> {
         let mut request = request.into_inner();
         self.greet_member(request.hello.take())?;
         let hasher = self.hasher.as_ref().ok_or_else(|| Status::unavailable("digests are not served"))?;
-        hashes::recount(hasher, &request).await.map(Response::new)
+        questions::recount(hasher, &request).await.map(Response::new)
     }
 
     async fn progress(

@@ -10,7 +10,7 @@ use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, S
 use bytes::Bytes;
 use mvcc::{Backend, LogIndex, MemoryBackend};
 use raft_node::{
-    Confirmation, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
+    Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

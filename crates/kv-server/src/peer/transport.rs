@@ -10,18 +10,17 @@ use base::Addresses;
 use bytes::Bytes;
 use mvcc::RecountSpan;
 use parking_lot::{Mutex, RwLock};
-use raft_node::{Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
+use raft_node::{Inbox, Lane, LogIndex, Progress, SnapshotOffer, SnapshotOutcome, Transport};
 use state_machine::CommandLevel;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use super::context::Context;
-use super::inbox::Inbox;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{
     ASK_WITHIN, ActiveSince, LaneQueue, Link, PushResult, Route, answer_of, answers_as, dial, running_cluster,
 };
-use super::questions::{self, hashes};
+use super::questions;
 use super::sending::Senders;
 use crate::member::{
     AnnouncedMembers, AskedDigest, AskedFigures, AskedHash, AskedLevels, AskedRecount, Checkpoints, Figures,
@@ -334,19 +333,19 @@ impl Reach for Peers {
         let urls = self.urls(member);
         let hello = Some(self.context.hello(member));
         let request = ChangesDigestRequest { hello, after: after.0, to: to.0 };
-        Box::pin(async move { hashes::ask_digest(&self.context.dialer, &urls, request).await })
+        Box::pin(async move { questions::ask_digest(&self.context.dialer, &urls, request).await })
     }
 
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_> {
         let urls = self.urls(member);
         let hello = self.context.hello(member);
-        Box::pin(async move { hashes::ask_recount(&self.context.dialer, &urls, hello, span).await })
+        Box::pin(async move { questions::ask_recount(&self.context.dialer, &urls, hello, span).await })
     }
 
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {
         let urls = self.urls(member);
         let hello = self.context.hello(member);
-        Box::pin(async move { hashes::ask(&self.context.dialer, &urls, hello, at).await })
+        Box::pin(async move { questions::ask(&self.context.dialer, &urls, hello, at).await })
     }
 
     fn ask_figures(&self, member: u64, figures: Figures) -> AskedFigures<'_> {

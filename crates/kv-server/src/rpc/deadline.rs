@@ -17,7 +17,7 @@ use http::HeaderValue;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use super::metadata::KnownFields;
+use super::guard::KnownFields;
 
 /// gRPC allows eight digits and a unit.
 const TEXT_BYTES_MAX: usize = 9;

@@ -7,11 +7,9 @@
 //! Order of checks in every method, as clients see it by which error comes first: the message can be decoded,
 //! the client's metadata, quota, validation, consensus or read.
 
-mod metadata; // look-ups in the headers of a request
+mod guard; // what a client's metadata asks for
 
 pub(crate) mod deadline; // when a client wants an answer no more
-mod guard; // what a client's metadata asks for
-mod header; // who answers
 
 mod auth; // users, roles and tokens
 mod cluster; // members

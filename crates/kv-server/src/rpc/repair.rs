@@ -11,8 +11,7 @@ use api::kvserver::repair_server::Repair as RepairMethods;
 use api::kvserver::{ReseedRequest, ReseedResponse};
 use tonic::{Request, Response, Status};
 
-use super::guard;
-use super::metadata::KnownFields;
+use super::guard::{self, KnownFields};
 use crate::member::{Member, give_up_leadership};
 
 /// The methods as tonic calls them.

@@ -16,7 +16,7 @@
 //!   while less than `apply_bytes_max` of them wait to be applied. The rest is fetched again when there is
 //!   room.
 //! * A commit index that moved is no reason to sync: it rides along with the next job.
-//! * Memory is bounded by bytes, for entries of any size: `state/raft_config.rs` says how.
+//! * Memory is bounded by bytes, for entries of any size: `raft_config` in `state/core_state.rs` says how.
 //!
 //! An entry on a leader of three, event by event; each line is one turn:
 //!

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread
-//!   (`threads.rs`). What takes the state machine less time than a thread to wake is applied in the turn
-//!   (`applying.rs`).
+//!   (`threads.rs`). What takes the state machine less time than a thread to wake is applied in the turn.
 //! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in
 //!   is handled, and what it calls for leaves, without a switch from thread to thread.
 //! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the
@@ -127,7 +126,7 @@ impl Deferral {
     }
 }
 
-/// See [`crate::runtime::applying::Applying::apply_brief`].
+/// See [`crate::runtime::threads::Applying::apply_brief`].
 type ApplyBrief<O> = Box<dyn Fn(LocalJob<O>) -> Result<Option<LocalJob<O>>, Fatal> + Send + Sync>;
 
 /// Whether the driver goes on after a turn.

@@ -4,12 +4,13 @@
 //! |---|---|---|
 //! | `propose`, `propose_change` | the command's outcome on this member | too much waits or is not applied |
 //! | `read_point` | a quorum's word, then the machine | too many readers wait |
-//! | `receive` | nothing | too many bytes of peers wait: the message is dropped |
+//! | `receive` ([`Inbox`], for peers) | nothing | too many bytes of peers wait: the message is dropped |
 //! | `checkpointed`, `report_…`, `reseed` | nothing | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
 //! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `queue.rs`.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -99,49 +100,12 @@ impl<O: Send + 'static> Handle<O> {
         self.shared.leader_known.subscribe()
     }
 
-    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
-    /// too many bytes wait already.
-    pub fn receive(&self, from: NodeId, message: Bytes) {
-        if !self.shared.entrance.receive(&message) {
-            tracing::debug!(peer = from, bytes = message.len(), "message dropped: the inbox is full");
-            return;
-        }
-        // A stopped member needs no messages.
-        let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
-    }
-
-    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
-    /// by the driver and not from the gauges: the answer must know all that this member has said to others.
-    /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
-    /// asker less than an election timeout ago and got acknowledgements from it since.
-    pub fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState> {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
-        answer
-    }
-
     /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops,
     /// or knows no such member.
     pub async fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
         answer.await.ok().flatten()
-    }
-
-    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a
-    /// list.
-    pub fn peer_membership(&self, membership: Membership) {
-        let _ = self.shared.inbox.put(Input::Event(Event::PeerMembership(membership)));
-    }
-
-    /// The other members have answered this one, whose log was empty at its start.
-    pub fn confirm(&self, confirmation: Confirmation) {
-        let _ = self.shared.inbox.put(Input::Event(Event::Confirmed(confirmation)));
-    }
-
-    /// The transport lost a message to `peer`, or the way to it.
-    pub fn report_unreachable(&self, peer: NodeId) {
-        let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
     }
 
     /// The machine's store holds everything up to `at` durably: the log before it is needed for followers
@@ -151,11 +115,6 @@ impl<O: Send + 'static> Handle<O> {
     /// next start would need; said late or never, the log only grows.
     pub fn checkpointed(&self, at: LogPosition) {
         let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
-    }
-
-    /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
-    pub fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome) {
-        let _ = self.shared.inbox.put(Input::Event(Event::SnapshotReported { peer, outcome }));
     }
 
     /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.
@@ -186,5 +145,78 @@ impl<O: Send + 'static> Handle<O> {
     /// [`crate::Threads::join`].
     pub fn stop(&self) {
         self.shared.inbox.close();
+    }
+}
+
+/// A member as the traffic of its peers reaches it, which knows no outcomes. Nothing here waits, and nothing
+/// fails: a stopped member needs none of it.
+pub trait Inbox: Send + Sync + 'static {
+    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
+    /// too many bytes wait already.
+    fn receive(&self, from: NodeId, message: Bytes);
+    /// The transport lost a message to `peer`, or the way to it.
+    fn report_unreachable(&self, peer: NodeId);
+    /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
+    fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome);
+    /// The last index that this member knows to be committed.
+    fn commit(&self) -> LogIndex;
+    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
+    /// by the driver and not from the gauges: the answer must know all that this member has said to others.
+    /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
+    /// asker less than an election timeout ago and got acknowledgements from it since.
+    fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState>;
+    /// As [`Handle::progress_of`].
+    fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
+    /// Whether this member takes no part before it is confirmed.
+    fn is_unconfirmed(&self) -> bool;
+    /// The other members have answered this one, whose log was empty at its start.
+    fn confirm(&self, confirmation: Confirmation);
+    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a
+    /// list.
+    fn peer_membership(&self, membership: Membership);
+}
+
+impl<O: Send + 'static> Inbox for Handle<O> {
+    fn receive(&self, from: NodeId, message: Bytes) {
+        if !self.shared.entrance.receive(&message) {
+            tracing::debug!(peer = from, bytes = message.len(), "message dropped: the inbox is full");
+            return;
+        }
+        // A stopped member needs no messages.
+        let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
+    }
+
+    fn report_unreachable(&self, peer: NodeId) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Unreachable { peer }));
+    }
+
+    fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome) {
+        let _ = self.shared.inbox.put(Input::Event(Event::SnapshotReported { peer, outcome }));
+    }
+
+    fn commit(&self) -> LogIndex {
+        self.status().commit
+    }
+
+    fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.shared.inbox.put(Input::AnswerMember { asker, reply });
+        answer
+    }
+
+    fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>> {
+        Box::pin(Handle::progress_of(self, member))
+    }
+
+    fn is_unconfirmed(&self) -> bool {
+        self.status().is_unconfirmed
+    }
+
+    fn confirm(&self, confirmation: Confirmation) {
+        let _ = self.shared.inbox.put(Input::Event(Event::Confirmed(confirmation)));
+    }
+
+    fn peer_membership(&self, membership: Membership) {
+        let _ = self.shared.inbox.put(Input::Event(Event::PeerMembership(membership)));
     }
 }

@@ -38,7 +38,7 @@ pub struct Status {
     pub commit: LogIndex,
     pub applied: LogIndex,
     pub last_index: LogIndex,
-    /// The log was empty at the start, and the member takes no part until [`crate::Handle::confirm`].
+    /// The log was empty at the start, and the member takes no part until [`crate::Inbox::confirm`].
     pub is_unconfirmed: bool,
     /// Proposals of this member that have no answer yet.
     pub proposals_pending: usize,

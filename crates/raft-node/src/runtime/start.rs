@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use wal::{Fs, Recovery, Wal};
 
-use super::applying::Applying;
 use super::driver::{Driver, Outlets, TickClock};
 use super::queue::{InputQueue, Pump, replies};
 use super::shared::RuntimeShared;
-use super::threads::{run_apply, run_log};
+use super::threads::{Applying, run_apply, run_log};
 use crate::core::CoreSetup;
 use crate::log::RecoveredLog;
 use crate::node::Applier;

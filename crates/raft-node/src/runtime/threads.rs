@@ -1,21 +1,39 @@
 //! The two threads of a member: those who wait for a disk, so that the driver need not.
 //!
-//! * Only the log thread touches the log; who applies, `applying.rs` says.
+//! * Only the log thread touches the log.
 //! * Each takes everything that waits at once, and ends when its queue is closed and empty.
 //! * Each ends by itself when the other, or the driver, has failed: nothing more is acknowledged then.
+//!
+//! # Who applies
+//!
+//! The apply thread, or the driver if it takes no longer than to wake that thread.
+//!
+//! ```text
+//!   driver ──brief, next, none applies────▶ Applier ──▶ replies
+//!      └─else─▶ queue ───▶ apply thread ──────┘
+//! ```
+//!
+//! * One at a time, and each entry only as the next one: what waits in the queue cannot be overtaken, since
+//!   the entry after it is not the next.
+//! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as
+//!   well.
+//! * A step that fails or panics takes the machine with it: nothing is applied to what it left.
+//! * What was applied is published before another thread can apply: it never goes back.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use wal::{Fs, Wal};
 
-use super::applying::Applying;
 use super::driver::LocalJob;
-use super::queue::{InputQueue, QueueStatus};
+use super::queue::{Completion, InputQueue, ProposeReply, QueueStatus, ReadReply, ReplySender};
 use super::shared::{Input, RuntimeShared};
 use crate::core::Event;
 use crate::log::{PersistJob, SyncRelease, persist};
-use crate::{Fatal, LogSync, StateMachine, Transport};
+use crate::node::{Applier, StepResult};
+use crate::{Fatal, LogSync, ProposeError, StateMachine, Transport};
 
 /// The log thread: everything that waits becomes durable with one sync, and only then what was promised is
 /// said.
@@ -83,5 +101,234 @@ pub(super) fn run_apply<S: StateMachine>(
             applying.end();
             return Ok(());
         }
+    }
+}
+
+type LocalDone<O> = StepResult<ProposeReply<O>, ReadReply, O>;
+
+/// The machine, shared by those who may apply.
+pub(super) struct Applying<S: StateMachine> {
+    /// None once a step failed, or the apply thread has ended.
+    applier: Mutex<Option<Applier<S, ReadReply>>>,
+    shared: Arc<RuntimeShared<S::Outcome>>,
+    replies: ReplySender<S::Outcome>,
+}
+
+impl<S: StateMachine> Applying<S> {
+    pub fn new(
+        applier: Applier<S, ReadReply>,
+        shared: Arc<RuntimeShared<S::Outcome>>,
+        replies: ReplySender<S::Outcome>,
+    ) -> Self {
+        Applying { applier: Mutex::new(Some(applier)), shared, replies }
+    }
+
+    /// The apply thread's way: waits until no other thread applies. Nothing happens once the machine is gone.
+    pub fn apply(&self, job: LocalJob<S::Outcome>) -> Result<(), Fatal> {
+        let mut place = self.applier.lock();
+        if let Some(applier) = place.take() {
+            let done = self.step(applier, &mut place, job)?;
+            drop(place);
+            self.answer(done);
+        }
+        Ok(())
+    }
+
+    /// The driver's way: applies what is brief and next, and gives back what is for the thread.
+    pub fn apply_brief(&self, job: LocalJob<S::Outcome>) -> Result<Option<LocalJob<S::Outcome>>, Fatal> {
+        let Some(mut place) = self.applier.try_lock() else { return Ok(Some(job)) };
+        let Some(applier) = place.take_if(|applier| applier.is_brief(&job)) else { return Ok(Some(job)) };
+        let done = self.step(applier, &mut place, job)?;
+        drop(place);
+        self.answer(done);
+        Ok(None)
+    }
+
+    /// Nothing is applied any more: the machine ends here, with the thread that calls this.
+    pub fn end(&self) {
+        drop(self.applier.lock().take());
+    }
+
+    /// One step; the machine gets its place back if it went well.
+    fn step(
+        &self,
+        mut applier: Applier<S, ReadReply>,
+        place: &mut Option<Applier<S, ReadReply>>,
+        job: LocalJob<S::Outcome>,
+    ) -> Result<LocalDone<S::Outcome>, Fatal> {
+        let started = Instant::now();
+        let done = applier.apply(job)?;
+        if let Some(at) = done.entry {
+            let changed = done.membership.clone();
+            if let Some(membership) = &changed {
+                self.shared.memberships.lock().push_back((at.index, membership.clone()));
+            }
+            self.shared.applied.store(applier.applied().index.0, Ordering::SeqCst);
+            self.shared.observer.entry_applied(done.commands, started.elapsed());
+            if let Some(membership) = changed {
+                self.shared.host.membership_applied(&membership);
+                self.shared.inbox.nudge(); // The driver must hear of it soon.
+            }
+        }
+        *place = Some(applier);
+        Ok(done)
+    }
+
+    /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is
+    /// not delayed by the large one after it.
+    fn answer(&self, done: LocalDone<S::Outcome>) {
+        if self.shared.has_failed() {
+            return; // The log may have failed: nothing more is acknowledged.
+        }
+        let applied = self.shared.applied();
+        let answered =
+            done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
+        let unanswered = done.unanswered.into_iter().map(|reply| {
+            // Its batch was replaced on its way by bytes of another member; whether it commits as well is not
+            // known.
+            Completion::Proposal(reply, Err(ProposeError::Timeout))
+        });
+        let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
+        self.replies.complete(answered.chain(unanswered).chain(readable).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use bytes::Bytes;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::node::ApplyJob;
+    use crate::runtime::queue::Occupancy;
+    use crate::runtime::queue::{PendingReply, replies};
+    use crate::wire::{Batch, BatchBuilder, BatchId};
+    use crate::{Answer, Cost, Host, LogIndex, LogPosition, Membership, RaftLimits};
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn checkpoint_wanted(&self, _index: LogIndex) {}
+
+        fn snapshot_ignored(&self, _at: LogPosition) {}
+
+        fn membership_applied(&self, _membership: &Membership) {}
+    }
+
+    /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a
+    /// word; "die" fails.
+    struct Echo {
+        applied: LogPosition,
+        begun: mpsc::Sender<()>,
+        word: mpsc::Receiver<()>,
+    }
+
+    impl StateMachine for Echo {
+        type Outcome = Bytes;
+
+        fn applied(&self) -> LogPosition {
+            self.applied
+        }
+
+        fn apply(
+            &mut self,
+            _at: LogPosition,
+            command: &Bytes,
+            answer: Answer,
+        ) -> Result<Option<Bytes>, Fatal> {
+            if command.ends_with(b"die") {
+                return Err(Fatal::new("apply die"));
+            }
+            if command == "slow" {
+                self.begun.send(()).unwrap();
+                self.word.recv().unwrap();
+            }
+            Ok((answer == Answer::Wanted).then(|| command.clone()))
+        }
+
+        fn end_entry(&mut self, at: LogPosition) -> Result<(), Fatal> {
+            self.applied = at;
+            Ok(())
+        }
+
+        fn cost(&mut self, command: &Bytes) -> Option<Cost> {
+            command.starts_with(b"brief").then_some(Cost { keys: 1, reads_values: false })
+        }
+
+        fn install(&mut self, _at: LogPosition) -> Result<(), Fatal> {
+            unreachable!("no snapshots here")
+        }
+    }
+
+    type Answered = oneshot::Receiver<Result<Bytes, ProposeError>>;
+
+    /// Entry `index` with these commands, and where its first proposer is answered.
+    fn entry(index: u64, commands: &[&str]) -> (LocalJob<Bytes>, Answered) {
+        let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: index }, 0);
+        commands.iter().for_each(|command| builder.push(command.as_bytes()));
+        let batch = Batch::parse(&builder.finish()).unwrap();
+        let (to, answered) = oneshot::channel();
+        let permit = Arc::new(Occupancy::default()).admit(1, 1, 1).unwrap();
+        let mut waiting = vec![Some(PendingReply { to, permit })];
+        waiting.resize_with(commands.len(), || None);
+        (ApplyJob::batch(LogPosition::new(index, 1), batch, Some(waiting)), answered)
+    }
+
+    fn applying() -> (Applying<Echo>, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let ((begun, begins), (go, word)) = (mpsc::channel(), mpsc::channel());
+        let machine = Echo { applied: LogPosition::default(), begun, word };
+        let limits = RaftLimits::default();
+        let shared = RuntimeShared::new(1, &limits, Arc::new(NoHost), Arc::new(()), Box::new(|_| {}));
+        (Applying::new(Applier::new(machine), Arc::new(shared), replies().0), begins, go)
+    }
+
+    #[test]
+    fn only_what_is_brief_and_next_is_applied_at_once() {
+        let cases: [(u64, &[&str], bool); 6] = [
+            (1, &["brief"], true),
+            (1, &["brief", "brief", "brief", "brief"], true),
+            (1, &["brief"; 5], false), // many
+            (1, &["brief", "long"], false),
+            (2, &["brief"], false), // the first is missing
+            (1, &[&"brief".repeat(4000)], false),
+        ];
+        for (index, commands, at_once) in cases {
+            let (applying, ..) = applying();
+            let (job, mut answered) = entry(index, commands);
+            let left = applying.apply_brief(job).unwrap();
+            assert_eq!(left.is_none(), at_once, "entry {index}: {} commands", commands.len());
+            assert_eq!(applying.shared.applied.load(Ordering::SeqCst), u64::from(at_once));
+            assert_eq!(answered.try_recv().is_ok(), at_once);
+            if let Some(job) = left.filter(|_| index == 1) {
+                applying.apply(job).unwrap();
+                assert_eq!(answered.try_recv().unwrap().unwrap(), commands[0], "the thread's way");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_long_step_and_nothing_overtakes_it() {
+        let (applying, begins, go) = applying();
+        std::thread::scope(|scope| {
+            scope.spawn(|| applying.apply(entry(1, &["slow"]).0).unwrap());
+            begins.recv().unwrap();
+            let (job, mut answered) = entry(2, &["brief"]);
+            let job = applying.apply_brief(job).unwrap().expect("another one applies");
+            go.send(()).unwrap();
+            applying.apply(job).unwrap(); // waits for the first
+            assert_eq!(answered.try_recv().unwrap().unwrap(), "brief");
+        });
+    }
+
+    #[test]
+    fn nothing_is_applied_behind_a_failure() {
+        let (applying, ..) = applying();
+        let failed = applying.apply_brief(entry(1, &["brief die"]).0).err();
+        assert_eq!(failed.map(|fatal| fatal.what).as_deref(), Some("apply die"));
+        assert!(applying.apply_brief(entry(2, &["brief"]).0).unwrap().is_some());
+        applying.apply(entry(1, &["brief"]).0).unwrap();
+        assert_eq!(applying.shared.applied.load(Ordering::SeqCst), 0);
     }
 }

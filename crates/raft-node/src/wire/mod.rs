@@ -4,7 +4,7 @@ mod codec; // numbers and byte strings
 
 mod batch; // many commands as one entry
 mod membership; // who votes
-mod message; // Raft messages
+mod message; // Raft messages, and what those of a peer must satisfy
 
 #[doc(hidden)]
 pub use message::fuzzed_message;
@@ -16,5 +16,5 @@ pub(crate) use membership::{change_batch, change_payload, conf, put_conf, refuse
 #[cfg(test)]
 pub(crate) use message::encode;
 pub(crate) use message::{
-    CONTEXT_BYTES_MAX, MESSAGE_BYTES_MAX, decode, encode_all, entry_kind, entry_type, written,
+    CoreView, MESSAGE_BYTES_MAX, decode, encode_all, entry_kind, entry_type, validate, written,
 };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Lane, Log, LogIndex, LogPosition,
+    Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Inbox, Lane, Log, LogIndex, LogPosition,
     LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome,
     StartedMember, StateMachine, StoreState, Threads, Transport, start,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft_node::{Handle, RequestOrigin, Term};
+use raft_node::{Handle, ProposeError, ReadError, RequestOrigin, Term};
 use rustix::time::{ClockId, clock_gettime};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
@@ -17,8 +17,6 @@ use state_machine::{
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
-
-use super::error::LeaseError;
 
 /// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other
 /// renewals of its batch wait with it.
@@ -193,6 +191,65 @@ impl ClockAnchor {
 
     pub fn newest(&self) -> Anchor {
         *self.0.lock()
+    }
+}
+
+/// Why a renewal or a question has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// No leader is known.
+    #[error("there is no leader")]
+    NoLeader,
+    /// The member that was asked does not lead, or does not lead any more.
+    #[error("the member does not lead")]
+    NotLeader,
+    /// The leader cannot be reached.
+    #[error("the leader cannot be reached")]
+    Unreachable,
+    #[error("timed out")]
+    Timeout,
+    #[error("too many requests are waiting")]
+    TooManyRequests,
+    #[error("the member stops")]
+    Stopped,
+    #[error("refused")]
+    Refused(#[source] api::Error),
+}
+
+impl LeaseError {
+    /// Whether another attempt may be answered: the leader is being found.
+    pub fn is_passing(self) -> bool {
+        match self {
+            LeaseError::NoLeader | LeaseError::NotLeader | LeaseError::Unreachable => true,
+            LeaseError::Timeout
+            | LeaseError::TooManyRequests
+            | LeaseError::Stopped
+            | LeaseError::Refused(_) => false,
+        }
+    }
+}
+
+impl From<ReadError> for LeaseError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooManyRequests => LeaseError::TooManyRequests,
+            ReadError::Timeout => LeaseError::Timeout,
+            ReadError::LeaderChanged => LeaseError::NotLeader,
+            ReadError::Stopped => LeaseError::Stopped,
+        }
+    }
+}
+
+impl From<ProposeError> for LeaseError {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::TooManyRequests => LeaseError::TooManyRequests,
+            ProposeError::NoLeader => LeaseError::NoLeader,
+            ProposeError::TimeoutLeaderFail => LeaseError::NotLeader,
+            ProposeError::Timeout | ProposeError::TimeoutConnectionLost => LeaseError::Timeout,
+            ProposeError::TooLarge { .. } => LeaseError::Refused(api::Error::RequestTooLarge),
+            ProposeError::Stopped => LeaseError::Stopped,
+        }
     }
 }
 

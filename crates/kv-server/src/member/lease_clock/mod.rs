@@ -1,8 +1,8 @@
 //! Time for leases: the leader records renewals and revokes the leases whose time is over.
 //!
 //! ```text
-//!   client ─▶ LeaseService::renew ─▶ batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
-//!                                           └─ another one does ──▶ LeaderLink ─▶ its LeaderLeases
+//!   client ─▶ peer::LeaseService ──▶ batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
+//!                                           └─ another one does ──▶ its LeaderLeases
 //!   when there is work, on the leader: unrecorded leases ─▶ LeaseRenew   ExpiryQueue ─▶ LeaseExpire
 //! ```
 //!
@@ -10,19 +10,12 @@
 //!   ([`ClockAnchor`]). So a deadline comes no earlier on a new leader.
 //! * A renewal is answered after the leader has recorded it, or has confirmed its leadership while a recorded
 //!   renewal covers it.
-//! * What the leader decides, without tasks and clocks, is in `state_machine::{Turns, RenewalBatch}`.
+//! * What the leader decides, without tasks and clocks, is in `state_machine::{LeaderTurns, RenewalBatch}`.
 //!
 //! See docs/decisions/0040.
 
-mod error; // why a lease request was not answered
-
 mod leader; // the lease clock of a member, and what only the leader does
 mod run; // the leader's turns
-mod service; // what the services call: batches, and the way to the leader
 
-pub(crate) use error::LeaseError;
-pub(crate) use leader::{ClockAnchor, LeaderLeases};
+pub(crate) use leader::{ClockAnchor, LeaderLeases, LeaseError};
 pub(crate) use run::run;
-pub(crate) use service::{
-    LeaderLink, LeaseQuestion, LeaseService, PendingRenewal, RenewalAnswers, answer_here,
-};

@@ -10,8 +10,7 @@ use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::LeaseError;
-use super::leader::LeaderLeases;
+use super::leader::{LeaderLeases, LeaseError};
 use process::shutdown::Stop;
 
 /// Between two commands that expire leases, as long as the one before took, and at least this. Puts have their

@@ -11,7 +11,6 @@ use state_machine::{AuthState, USER_NAME_BYTES_MAX};
 use tonic::{Request, Response as Reply, Status};
 
 use super::{AuthCalls, permissions};
-use crate::rpc::header;
 use auth::{COST_MAX, Caller, is_affordable};
 
 #[tonic::async_trait]
@@ -42,7 +41,7 @@ impl AuthMethods for AuthCalls {
         // Needs no token. One that is not valid is refused, as in etcd.
         asker.caller(&self.member).await?;
         let state = self.state().await?;
-        let header = header::newest(&self.member);
+        let header = self.member.header();
         let AuthState { enabled, revision, .. } = *state;
         Ok(Reply::new(AuthStatusResponse { header, enabled, auth_revision: revision }))
     }
@@ -79,7 +78,7 @@ impl AuthMethods for AuthCalls {
         let (asker, request) = self.admit(request)?;
         let state = self.state_for(&asker, |_, caller| caller.user() == Some(&request.name)).await?;
         let user = state.users.get(&request.name).ok_or(Error::UserNotFound).map_err(grpc_errors::refused)?;
-        let header = header::newest(&self.member);
+        let header = self.member.header();
         Ok(Reply::new(AuthUserGetResponse { header, roles: user.roles.clone() }))
     }
 
@@ -89,7 +88,7 @@ impl AuthMethods for AuthCalls {
     ) -> Result<Reply<AuthUserListResponse>, Status> {
         let (asker, _) = self.admit(request)?;
         let state = self.state_for_root(&asker).await?;
-        let header = header::newest(&self.member);
+        let header = self.member.header();
         Ok(Reply::new(AuthUserListResponse { header, users: state.users.keys().cloned().collect() }))
     }
 
@@ -170,7 +169,7 @@ impl AuthMethods for AuthCalls {
         };
         let state = self.state_for(&asker, has_role).await?;
         let perm = permissions(&state, &request.role).map_err(grpc_errors::refused)?;
-        Ok(Reply::new(AuthRoleGetResponse { header: header::newest(&self.member), perm }))
+        Ok(Reply::new(AuthRoleGetResponse { header: self.member.header(), perm }))
     }
 
     async fn role_list(
@@ -179,7 +178,7 @@ impl AuthMethods for AuthCalls {
     ) -> Result<Reply<AuthRoleListResponse>, Status> {
         let (asker, _) = self.admit(request)?;
         let state = self.state_for_root(&asker).await?;
-        let header = header::newest(&self.member);
+        let header = self.member.header();
         Ok(Reply::new(AuthRoleListResponse { header, roles: state.roles.keys().cloned().collect() }))
     }
 

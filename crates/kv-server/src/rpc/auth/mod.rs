@@ -21,7 +21,6 @@ use state_machine::{AuthState, ROOT, Response};
 use tonic::{Request, Status};
 
 use super::guard::{self, Asker};
-use super::header;
 use crate::member::{Member, ProposeError};
 use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
 
@@ -48,7 +47,7 @@ impl AuthCalls {
         let kind = Kind::Auth(AuthChange { kind: Some(change) });
         match self.member.propose(&caller, kind).await.map_err(Status::from)? {
             Response::Auth(mut header) => {
-                header::fill(&self.member, &mut header);
+                self.member.fill_header(&mut header);
                 Ok(header)
             }
             other => unreachable!("a change of users was answered with {other:?}"),
@@ -143,7 +142,7 @@ impl AuthCalls {
         let kind = Kind::Auth(AuthChange { kind: Some(Change::IssueToken(issue)) });
         match self.member.propose(&Caller::MEMBER, kind).await? {
             Response::Authenticate(mut response) => {
-                header::fill(&self.member, &mut response.header);
+                self.member.fill_header(&mut response.header);
                 response.token = simple_token::with_letters(&response.token, &letters);
                 Ok(Ok(response))
             }
@@ -167,7 +166,7 @@ impl AuthCalls {
             return Err(ProposeError::Refused(Error::AuthOldRevision));
         }
         Ok(Some(match signed {
-            Ok(token) => Ok(AuthenticateResponse { header: header::newest(&self.member), token }),
+            Ok(token) => Ok(AuthenticateResponse { header: self.member.header(), token }),
             Err(SignError::VerifyOnly) => Err(grpc_errors::verify_only_key()),
             Err(SignError::Failed) => Err(grpc_errors::unsigned_token()),
         }))

@@ -23,7 +23,6 @@ use tonic::{Request, Response, Status};
 
 use self::checks::MembersView;
 use super::guard::{self, Asker};
-use super::header;
 use crate::member::Member;
 use config::Urls;
 use data_dir::added_member_id;
@@ -136,7 +135,7 @@ impl ClusterMethods for ClusterCalls {
             self.0.read_point().await.map_err(grpc_errors::read_point)?;
         }
         let members = self.0.members().map_err(grpc_errors::record)?;
-        Ok(Response::new(MemberListResponse { header: header::without_revision(&self.0), members }))
+        Ok(Response::new(MemberListResponse { header: self.0.header_without_revision(), members }))
     }
 
     async fn member_add(
@@ -152,7 +151,7 @@ impl ClusterMethods for ClusterCalls {
         let members =
             self.change(&asker, Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max })).await?;
         let member = members.iter().find(|member| member.id == id).cloned();
-        Ok(Response::new(MemberAddResponse { header: header::without_revision(&self.0), member, members }))
+        Ok(Response::new(MemberAddResponse { header: self.0.header_without_revision(), member, members }))
     }
 
     async fn member_remove(
@@ -173,7 +172,7 @@ impl ClusterMethods for ClusterCalls {
                 members
             }
         };
-        Ok(Response::new(MemberRemoveResponse { header: header::without_revision(&self.0), members }))
+        Ok(Response::new(MemberRemoveResponse { header: self.0.header_without_revision(), members }))
     }
 
     async fn member_update(
@@ -187,7 +186,7 @@ impl ClusterMethods for ClusterCalls {
             Err(bad) => return Err(self.check_known(id).err().unwrap_or(bad)),
         };
         let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;
-        Ok(Response::new(MemberUpdateResponse { header: header::without_revision(&self.0), members }))
+        Ok(Response::new(MemberUpdateResponse { header: self.0.header_without_revision(), members }))
     }
 
     async fn member_promote(
@@ -199,7 +198,7 @@ impl ClusterMethods for ClusterCalls {
         match self.promote(&asker, request.id).await {
             Ok(members) => {
                 promotions.successes.inc();
-                let header = header::without_revision(&self.0);
+                let header = self.0.header_without_revision();
                 Ok(Response::new(MemberPromoteResponse { header, members }))
             }
             Err(status) => {

@@ -6,16 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use api::etcdserverpb::ResponseHeader;
 use api::grpc::{PREFIX_BYTES, Prefix};
 use api::{CallKind, Method};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Response};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::super::header;
 use crate::audit::{AuditSubject, AuditedCall};
 use telemetry::metrics::{CallInProgress, Metrics};
 
@@ -124,6 +126,19 @@ fn first_message(mut framed: Bytes) -> Bytes {
     framed
 }
 
+/// The revision in the header of an encoded answer, which has its prefix before it. The header is its first
+/// field. None where the answer has none, or not yet.
+pub fn revision_in(framed: &[u8]) -> Option<i64> {
+    let mut message = framed.get(PREFIX_BYTES..)?;
+    let (number, kind) = decode_key(&mut message).ok()?;
+    if (number, kind) != (1, WireType::LengthDelimited) {
+        return None;
+    }
+    let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+    let header = ResponseHeader::decode(message.get(..length)?).ok()?;
+    (header.revision != 0).then_some(header.revision)
+}
+
 /// A call until it has ended, for the counters and the audit log. One that is dropped before was given up by
 /// its client: its line in the log names what it asked for all the same.
 pub struct OpenCall {
@@ -160,7 +175,7 @@ impl OpenCall {
             return;
         }
         if self.revision.is_none() {
-            self.revision = header::revision_in(data);
+            self.revision = revision_in(data);
         }
         // A stream has its line with its first answer.
         if self.method.kind() != CallKind::Unary {
@@ -260,6 +275,23 @@ impl http_body::Body for ResponseBody {
         match self.end {
             End::Own => self.body.size_hint(),
             End::Early(_) | End::Ended => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::PutResponse;
+
+    #[test]
+    fn the_revision_of_an_encoded_answer_is_found() {
+        let header = ResponseHeader { cluster_id: 7, revision: 300, raft_term: 2, ..Default::default() };
+        let answer = PutResponse { header: Some(header), prev_kv: None };
+        let framed = [&[0; PREFIX_BYTES][..], &answer.encode_to_vec()].concat();
+        assert_eq!(revision_in(&framed), Some(300));
+        for cut in 0..framed.len() {
+            assert_eq!(revision_in(&framed[..cut]), None, "{cut} bytes");
         }
     }
 }

@@ -33,7 +33,7 @@ use api::v3lockpb::lock_server::LockServer;
 use api::{CallKind, Error, Method};
 use bytes::Bytes;
 use grpc_server::client_port::PerConnection;
-use grpc_server::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow};
+use grpc_server::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow, framed};
 use grpc_server::methods::{self, Access, CLUSTER_BYTES_MAX, HotMethod, Serving};
 use http::HeaderMap;
 use process::shutdown::Stop;
@@ -45,10 +45,10 @@ use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-use super::guard::{self, Asker};
-use super::metadata::KnownFields;
-use super::{auth, cluster, concurrency, deadline, header, health, kv, lease, maintenance, repair};
-use crate::member::{LeaseService, Member};
+use super::guard::{self, Asker, KnownFields};
+use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance, repair};
+use crate::member::Member;
+use crate::peer::LeaseService;
 
 /// Answers the calls of one connection. Cheap to clone.
 #[derive(Clone)]
@@ -296,7 +296,7 @@ impl Dispatcher {
         let answer = self.guarded(call, self.answer(which, call, message, room)).await;
         if let Some(line) = audited {
             line.end(match &answer {
-                Ok(HotAnswer::Whole(bytes)) => Ok(header::revision_in(bytes)),
+                Ok(HotAnswer::Whole(bytes)) => Ok(bodies::revision_in(bytes)),
                 Ok(HotAnswer::Long(_)) => Ok(None),
                 Err(status) => Err(status),
             });
@@ -371,7 +371,7 @@ async fn admit_txn(
 /// The frame of an answer, which holds the answer's memory until it was sent.
 fn frame<T: Message>(answered: CountedAnswer<T>) -> Result<Bytes, Status> {
     let CountedAnswer { response, memory } = answered;
-    let frame = header::framed(&response)?;
+    let frame = framed(&response)?;
     drop(response);
     Ok(charged(frame, memory))
 }

@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-use super::super::metadata::KnownFields;
+use super::super::guard::KnownFields;
 use super::bodies::{EarlyEnd, KeptRequest, OpenCall, RequestBody};
 use super::{Call, Dispatcher};
 use crate::member::LeaderLoss;

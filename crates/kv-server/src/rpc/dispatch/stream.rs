@@ -6,7 +6,7 @@ use api::{Error, Method};
 use http::HeaderMap;
 use tonic::Status;
 
-use super::super::metadata::KnownFields;
+use super::super::guard::KnownFields;
 use super::super::{guard, lease, watch};
 use super::{Call, Dispatcher};
 use grpc_server::http2::{Replies, Requests, StreamMethods};

@@ -25,11 +25,11 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::member::Member;
-use crate::rpc::{deadline, header};
+use crate::rpc::deadline;
 use admission::{Caller, blocking};
 use admission::{ClientId, Pass};
 use auth::Caller as Reader;
-use grpc_server::http2::{LongAnswer, Part, PartRoom};
+use grpc_server::http2::{LongAnswer, Part, PartRoom, frame_prefix};
 use telemetry::metrics::Metrics;
 
 /// A store of scattered keys is read as a whole for each window: nine times for a million keys with values of
@@ -148,10 +148,10 @@ impl LargeAnswer {
 impl LargeMessage {
     fn new(member: &Member, range: LargeRange, places: Pass) -> Result<Self, Status> {
         let mut header = range.header();
-        header::fill(member, &mut header);
+        member.fill_header(&mut header);
         let (fields, after) = (range.before(header), Bytes::from(range.after()));
         let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
-        let prefix = header::prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let prefix = frame_prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let before = Bytes::from([&prefix, &fields[..]].concat());
         let open = OpenMessages::new(&member.metrics, range.files());
         Ok(LargeMessage { before, range, after, places, _open: open })

@@ -53,9 +53,7 @@ use tonic::{Request, Response as Reply, Status};
 use super::answers;
 use super::large::LargeAnswer;
 use crate::member::Member;
-use crate::rpc::guard::{self, Asker};
-use crate::rpc::header;
-use crate::rpc::metadata::KnownFields;
+use crate::rpc::guard::{self, Asker, KnownFields};
 
 pub async fn put(
     member: &Arc<Member>,
@@ -73,7 +71,7 @@ pub async fn put(
     };
     match propose(member, asker, caller, Kind::Put(request)).await? {
         Response::Put(mut response) => {
-            header::fill(member, &mut response.header);
+            member.fill_header(&mut response.header);
             Ok(CountedAnswer { response, memory })
         }
         other => unreachable!("a put was answered with {other:?}"),
@@ -94,7 +92,7 @@ pub async fn delete_range(
     };
     match propose(member, asker, caller, Kind::DeleteRange(request)).await? {
         Response::DeleteRange(mut response) => {
-            header::fill(member, &mut response.header);
+            member.fill_header(&mut response.header);
             Ok(CountedAnswer { response, memory })
         }
         other => unreachable!("a delete was answered with {other:?}"),
@@ -125,7 +123,7 @@ pub async fn txn(
             other => unreachable!("a transaction was answered with {other:?}"),
         }
     };
-    header::fill(member, &mut answered.response.header);
+    member.fill_header(&mut answered.response.header);
     Ok(answered)
 }
 
@@ -261,7 +259,7 @@ async fn read_range(
         Width::Large { .. } => wide(WHOLE_BYTES_MAX).await?,
     };
     if let Some(answered) = &mut answered {
-        header::fill(member, &mut answered.response.header);
+        member.fill_header(&mut answered.response.header);
     }
     Ok(answered)
 }
@@ -296,7 +294,7 @@ pub async fn compact(
         let done = finished.wait_for(|finished| *finished >= revision).await;
         done.map_err(|_| grpc_errors::refused(Error::Stopped))?;
     }
-    header::fill(member, &mut response.header);
+    member.fill_header(&mut response.header);
     Ok(response)
 }
 
@@ -380,7 +378,7 @@ fn chunks(
                     return Some((Err(status), None));
                 }
                 if chunk.header.is_some() {
-                    header::fill(&member, &mut chunk.header);
+                    member.fill_header(&mut chunk.header);
                 }
                 let chunk = RangeStreamResponse { range_response: Some(chunk) };
                 Some((Ok(chunk), Some((member, (client, share), chunks, None, Some(pass)))))

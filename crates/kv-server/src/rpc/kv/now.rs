@@ -13,9 +13,8 @@ use state_machine::{get, is_get, validate};
 use super::methods::check_range;
 use crate::member::Member;
 use crate::rpc::guard::Asker;
-use crate::rpc::header;
 use auth::Caller;
-use grpc_server::http2::SendNow;
+use grpc_server::http2::{SendNow, frame_prefix};
 
 /// A larger answer waits for its connection in any case. Bounds the buffer of a thread.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
@@ -60,12 +59,12 @@ fn frame_of(
     get(&member.store, request, response).ok()?;
     // The permissions under which it was read must still be those.
     caller.check_unchanged(member.auth.table.revision()).ok()?;
-    header::fill(member, &mut response.header);
+    member.fill_header(&mut response.header);
     let bytes = response.encoded_len();
     if bytes > ANSWER_BYTES_MAX {
         return None;
     }
     frame.clear();
-    frame.extend_from_slice(&header::prefix(bytes).ok()?);
+    frame.extend_from_slice(&frame_prefix(bytes).ok()?);
     response.encode(frame).ok()
 }

@@ -16,12 +16,11 @@ use state_machine::{KeyAccess, Need};
 use tonic::{Code, Status};
 
 use super::super::guard::Asker;
-use super::super::header;
-use super::super::header::framed;
 use crate::audit::AuditSubject;
-use crate::member::{LeaseError, LeaseService, Member, PendingRenewal};
+use crate::member::{LeaseError, Member};
+use crate::peer::{LeaseService, PendingRenewal};
 use auth::CallerError;
-use grpc_server::http2::{Replies, Requests};
+use grpc_server::http2::{Replies, Requests, framed};
 
 /// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
 /// without pause put 4,800 renewals before one of another stream, some 5 batches.
@@ -112,7 +111,7 @@ impl KeepAlive {
             call.end_of(AuditSubject::renewal(id), checked.as_ref().map(|()| None));
         }
         checked?;
-        let header = header::newest(member);
+        let header = member.header();
         let renewed = leases.renew(asker.client, id).map_err(unanswered)?;
         Ok(KeepAlive { id, header, renewed })
     }

@@ -23,9 +23,9 @@ use state_machine::{Failure, KeyAccess, LeaseTable, Need, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
-use super::header;
 use super::kv::check_quota;
-use crate::member::{LeaseService, Member, ProposeError};
+use crate::member::{Member, ProposeError};
+use crate::peer::LeaseService;
 use admission::{ClientId, CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
@@ -72,7 +72,7 @@ pub async fn grant(
             unreachable!("a grant is answered with a grant")
         };
         member.metrics.leases.ttl_seconds.observe(response.ttl as f64);
-        header::fill(member, &mut response.header);
+        member.fill_header(&mut response.header);
         return Ok(response);
     }
 }
@@ -88,7 +88,7 @@ impl LeaseCalls {
         let Response::LeaseRevoke(mut response) = revoked else {
             unreachable!("a revoke is answered with a revoke")
         };
-        header::fill(&self.member, &mut response.header);
+        self.member.fill_header(&mut response.header);
         Ok(response)
     }
 
@@ -117,7 +117,7 @@ impl LeaseCalls {
             caller.check_unchanged(self.member.auth.table.revision()).map_err(grpc_errors::refused)?;
         }
         let response = LeaseTimeToLiveResponse {
-            header: header::newest(&self.member),
+            header: self.member.header(),
             id: request.id,
             ttl: remaining.ttl,
             granted_ttl: remaining.granted_ttl,
@@ -222,7 +222,7 @@ impl LeaseMethods for LeaseCalls {
         caller.check_named().map_err(grpc_errors::refused)?;
         let (store, table) = (self.member.store.clone(), self.leases.table().clone());
         let listed = self.read(asker.client, move |meter| list(&store, &caller, &table, meter)).await?;
-        let response = LeaseLeasesResponse { header: header::newest(&self.member), leases: listed.response };
+        let response = LeaseLeasesResponse { header: self.member.header(), leases: listed.response };
         Ok(reply(CountedAnswer { response, memory: listed.memory }))
     }
 }

@@ -5,7 +5,6 @@
 
 use crate::member::Member;
 use crate::rpc::guard::Asker;
-use crate::rpc::header;
 use api::Error;
 use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
@@ -47,7 +46,7 @@ pub(super) async fn execute(
         }
         Err(_) => return Err(grpc_errors::unknown_downgrade_action()),
     }
-    Ok(DowngradeResponse { header: header::newest(member), version: version::CLUSTER_SHORT.to_owned() })
+    Ok(DowngradeResponse { header: member.header(), version: version::CLUSTER_SHORT.to_owned() })
 }
 
 /// What Status shows.

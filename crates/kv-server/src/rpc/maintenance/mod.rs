@@ -21,9 +21,8 @@ use state_machine::{Failure, Lineage, Response};
 use tonic::{Request, Response as Reply, Status};
 
 use crate::member::Member;
-use crate::rpc::guard::{self, Asker};
-use crate::rpc::metadata::KnownFields;
-use crate::rpc::{header, snapshot};
+use crate::rpc::guard::{self, Asker, KnownFields};
+use crate::rpc::snapshot;
 use admission::ClientId;
 use api::version;
 use telemetry::metrics::UnderWay;
@@ -42,7 +41,7 @@ fn status(member: &Member) -> Result<StatusResponse, Status> {
     let alarms = member.alarms().map_err(grpc_errors::record)?;
     let no_leader = raft.leader.is_none().then(|| Error::NoLeader.message().to_owned());
     Ok(StatusResponse {
-        header: header::newest(member),
+        header: member.header(),
         version: version::ETCD.to_owned(),
         // Clients divide by sizes, and etcd's are never 0: its empty file holds a few pages.
         db_size: to_i64(size.allocated).max(1),
@@ -100,7 +99,7 @@ async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<
     }
     match member.propose(&caller, Kind::Alarm(request)).await.map_err(Status::from)? {
         Response::Alarm(mut response) => {
-            header::fill(member, &mut response.header);
+            member.fill_header(&mut response.header);
             Ok(response)
         }
         other => unreachable!("an alarm request was answered with {other:?}"),
@@ -168,7 +167,7 @@ impl MaintenanceMethods for Maintenance {
         let began = Instant::now();
         let hashed = hash(&self.0, client, 0).await?;
         self.0.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
-        let mut response = HashResponse { header: header::newest(&self.0), hash: hashed.hash };
+        let mut response = HashResponse { header: self.0.header(), hash: hashed.hash };
         response.header.get_or_insert_default().revision = hashed.revision;
         Ok(Reply::new(response))
     }
@@ -179,7 +178,7 @@ impl MaintenanceMethods for Maintenance {
         let hashed = hash(&self.0, client, request.revision).await?;
         self.0.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
         let mut response = HashKvResponse {
-            header: header::newest(&self.0),
+            header: self.0.header(),
             hash: hashed.hash,
             compact_revision: hashed.compact_revision,
             hash_revision: hashed.hash_revision,

@@ -8,7 +8,6 @@ use raft::{RawNode, StateRole};
 
 use super::logger::logger;
 use super::snapshots::Snapshots;
-use super::validate::{RefusalLog, TermBudget};
 use crate::config::RaftLimits;
 use crate::core::event::CoreSetup;
 use crate::log::{LogStore, NO_PART_TAKEN};
@@ -277,6 +276,69 @@ impl Reports {
     }
 }
 
+/// By how much messages may raise the term between two ticks. Elections raise it by one each. With ticks of
+/// 100 ms a forger needs 3.4 years to reach [`crate::types::NUMBER_MAX`]; a member that was away while a
+/// forger raised the term catches up as fast as the forger was.
+const TERM_LEAP_PER_TICK: u64 = 1 << 32;
+
+/// By how much the term may be raised, see [`TERM_LEAP_PER_TICK`].
+pub(crate) struct TermBudget {
+    pub room: u64,
+    /// A message was refused since the last tick whose term lies ahead.
+    is_behind: bool,
+}
+
+impl Default for TermBudget {
+    fn default() -> Self {
+        TermBudget { room: TERM_LEAP_PER_TICK, is_behind: false }
+    }
+}
+
+impl TermBudget {
+    pub fn spend(&mut self, raised: u64) {
+        self.room = self.room.saturating_sub(raised);
+    }
+
+    pub fn note_behind(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// What is left is kept only while this member lags, so the total never exceeds one leap per tick.
+    pub fn tick(&mut self) {
+        let kept = if std::mem::take(&mut self.is_behind) { self.room } else { 0 };
+        self.room = kept.saturating_add(TERM_LEAP_PER_TICK);
+    }
+}
+
+/// Logs refusals at a bounded rate.
+#[derive(Default)]
+pub(crate) struct RefusalLog {
+    quiet_ticks: u32,
+    unlogged: u64,
+    /// All of them, for golden scripts.
+    #[cfg(test)]
+    pub noted: Vec<String>,
+}
+
+impl RefusalLog {
+    /// A refusal: the first in `quiet_ticks` is logged, with the number of those before it that were not.
+    pub fn note(&mut self, peer: NodeId, reason: &str, quiet_ticks: u32) {
+        #[cfg(test)]
+        self.noted.push(reason.to_owned());
+        if self.quiet_ticks > 0 {
+            self.unlogged += 1;
+            return;
+        }
+        let unlogged = std::mem::take(&mut self.unlogged);
+        tracing::warn!(peer = format!("{peer:x}"), reason, unlogged, "refused a message");
+        self.quiet_ticks = quiet_ticks;
+    }
+
+    pub fn tick(&mut self) {
+        self.quiet_ticks = self.quiet_ticks.saturating_sub(1);
+    }
+}
+
 /// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
 /// and the follower's log thread may hold ahead of its acknowledgements.
 pub(crate) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
@@ -337,5 +399,31 @@ mod tests {
             .map(|oldest| stall.tick(oldest))
             .collect();
         assert_eq!(waited, [0, 0, 1, 2, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn the_term_rises_by_one_leap_per_tick_and_a_member_that_is_behind_catches_up() {
+        let mut budget = TermBudget::default();
+        budget.spend(TERM_LEAP_PER_TICK);
+        assert_eq!(budget.room, 0);
+        (0..3).for_each(|_| budget.tick());
+        assert_eq!(budget.room, TERM_LEAP_PER_TICK, "idle ticks are not saved up");
+        for ticks in 2..5 {
+            budget.note_behind();
+            budget.tick();
+            assert_eq!(budget.room, ticks * TERM_LEAP_PER_TICK);
+        }
+        budget.tick();
+        assert_eq!(budget.room, TERM_LEAP_PER_TICK);
+    }
+
+    #[test]
+    fn refusals_are_logged_once_in_a_while() {
+        let mut refusals = RefusalLog::default();
+        (0..1000).for_each(|_| refusals.note(2, "forged", 10));
+        assert_eq!((refusals.quiet_ticks, refusals.unlogged), (10, 999));
+        (0..10).for_each(|_| refusals.tick());
+        refusals.note(2, "forged", 10);
+        assert_eq!((refusals.quiet_ticks, refusals.unlogged), (10, 0));
     }
 }

@@ -1,7 +1,6 @@
 //! What the core knows. Nothing here handles an event.
 
 mod snapshots; // snapshots on their way
-mod validate; // what a peer's message must satisfy
 
 mod logger; // raft-rs' lines as tracing events
 
@@ -11,4 +10,3 @@ pub(crate) use core_state::Core;
 #[cfg(test)]
 pub(super) use core_state::{INFLIGHT_BYTES_MAX, inflight_messages_max};
 pub(super) use snapshots::{Hold, position};
-pub(super) use validate::{CoreView, validate};

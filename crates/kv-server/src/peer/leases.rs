@@ -1,22 +1,26 @@
-//! What the services call: renewals in batches, and the way to the leader.
+//! Leases, for services of any member: renewals in batches, and questions to the leader with their answers.
 //!
 //! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
 //!   follower. While a batch is under way the next one waits for more renewals, within bounds.
 //! * A request is tried again while the leader is being found, until the request timeout.
+//! * One connection, to the member that led last, is kept and shared by all questions. After an error it is
+//!   given up.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::peer::{LeaseAnswer, LeaseAnswers, LeaseQuestions};
 use prometheus_client::metrics::counter::Counter;
 use state_machine::Remaining;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::{Code, Status};
 
-use super::error::LeaseError;
-use super::leader::LeaderLeases;
+use super::link::{PeerConnection, dial};
+use super::transport::Peers;
+use crate::member::{LeaderLeases, LeaseError};
 use admission::{ClientId, Share, Shares};
 use process::shutdown::Stop;
 
@@ -38,6 +42,12 @@ const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
 /// Between two attempts while there is no leader.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
+/// Ids in one question. An answer takes at most 22 bytes for each.
+const IDS_MAX: usize = 2_048;
+/// What the leader may take: a sync of its disk, and the revoke of an expired lease. Then the caller tries
+/// again, perhaps with another leader.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
 /// A question to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
@@ -45,20 +55,11 @@ pub enum LeaseQuestion {
     Remaining(Vec<i64>),
 }
 
-/// Asks the leader when it is another member.
-pub trait LeaderLink: Send + Sync {
-    /// The answers in the order of the ids. Those to renewals have the TTL only.
-    fn ask(&self, leader: u64, question: LeaseQuestion) -> RenewalAnswers<'_>;
-}
-
-/// Answers that are on their way.
-pub type RenewalAnswers<'a> = Pin<Box<dyn Future<Output = Result<Vec<Remaining>, LeaseError>> + Send + 'a>>;
-
 /// Leases, for services of any member. Cheap to clone.
 #[derive(Clone)]
 pub struct LeaseService {
     leader: Arc<LeaderLeases>,
-    link: Arc<dyn LeaderLink>,
+    link: Arc<LeaderLink>,
     request_timeout: Duration,
     renewals: mpsc::UnboundedSender<WaitingRenewal>,
     /// Bounds `renewals`.
@@ -124,16 +125,17 @@ impl PendingRenewal {
 }
 
 impl LeaseService {
-    /// Starts the task that makes batches, which ends with `stop`. Counts renewals.
+    /// Starts the task that makes batches, which ends with `stop`.
     pub fn start(
         leader: Arc<LeaderLeases>,
-        link: Arc<dyn LeaderLink>,
+        peers: Arc<Peers>,
         request_timeout: Duration,
-        renewed: Counter,
         stop: &Stop,
     ) -> Self {
         let (renewals, waiting) = mpsc::unbounded_channel();
         let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
+        let renewed = peers.context().metrics.leases.renewed.clone();
+        let link = Arc::new(LeaderLink { peers, connection: Mutex::new(None) });
         let service = LeaseService { leader, link, request_timeout, renewals, shares, renewed };
         tokio::spawn(service.clone().make_batches(waiting, stop.clone()));
         service
@@ -227,8 +229,78 @@ async fn until_changed(leader: impl Fn() -> Option<u64>, asked: u64) {
     }
 }
 
+/// Asks other members when they lead.
+struct LeaderLink {
+    peers: Arc<Peers>,
+    connection: Mutex<Option<(u64, PeerConnection)>>,
+}
+
+impl LeaderLink {
+    /// The answers in the order of the ids. Those to renewals have the TTL only.
+    async fn ask(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
+        match timeout(ANSWER_WITHIN, self.ask_leader(leader, question)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                self.connection.lock().await.take_if(|(to, _)| *to == leader);
+                Err(LeaseError::Unreachable)
+            }
+        }
+    }
+
+    async fn client(&self, leader: u64) -> Option<PeerConnection> {
+        let mut connection = self.connection.lock().await;
+        if let Some((to, client)) = &*connection
+            && *to == leader
+        {
+            return Some(client.clone());
+        }
+        for url in self.peers.urls(leader) {
+            if let Ok(client) = dial(&self.peers.context().dialer, &url).await {
+                return Some(connection.insert((leader, client)).1.clone());
+            }
+        }
+        None
+    }
+
+    async fn ask_leader(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
+        let mut client = self.client(leader).await.ok_or(LeaseError::Unreachable)?;
+        let hello = Some(self.peers.context().hello(leader));
+        let (ids, request) = match question {
+            LeaseQuestion::Renew(ids) => (ids.len(), LeaseQuestions { hello, renew: ids, remaining: vec![] }),
+            LeaseQuestion::Remaining(ids) => {
+                (ids.len(), LeaseQuestions { hello, renew: vec![], remaining: ids })
+            }
+        };
+        match client.leases(request).await {
+            Ok(answer) => {
+                let answers = answer.into_inner().answers;
+                // A leader answers every id.
+                if answers.len() != ids {
+                    return Err(LeaseError::Unreachable);
+                }
+                let remaining =
+                    |answer: LeaseAnswer| Remaining { ttl: answer.ttl, granted_ttl: answer.granted_ttl };
+                Ok(answers.into_iter().map(remaining).collect())
+            }
+            Err(status) => Err(self.failed(leader, &status).await),
+        }
+    }
+
+    async fn failed(&self, leader: u64, status: &Status) -> LeaseError {
+        match status.code() {
+            Code::FailedPrecondition => LeaseError::NotLeader,
+            Code::ResourceExhausted => LeaseError::TooManyRequests,
+            Code::DeadlineExceeded => LeaseError::Timeout,
+            _ => {
+                self.connection.lock().await.take_if(|(to, _)| *to == leader);
+                LeaseError::Unreachable
+            }
+        }
+    }
+}
+
 /// Answers a question on the leader.
-pub async fn answer_here(
+pub(super) async fn answer_here(
     leader: &LeaderLeases,
     question: LeaseQuestion,
 ) -> Result<Vec<Remaining>, LeaseError> {
@@ -238,6 +310,34 @@ pub async fn answer_here(
             let ttls = leader.renew(&ids).await?;
             Ok(ttls.into_iter().map(|ttl| Remaining { ttl, granted_ttl: ttl }).collect())
         }
+    }
+}
+
+/// What a peer asks, if it is within bounds.
+pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
+    let LeaseQuestions { hello: _, renew, remaining } = request;
+    if renew.len() + remaining.len() > IDS_MAX {
+        return Err(Status::invalid_argument("too many leases in one question"));
+    }
+    match (renew.is_empty(), remaining.is_empty()) {
+        (false, true) => Ok(LeaseQuestion::Renew(renew)),
+        (true, _) => Ok(LeaseQuestion::Remaining(remaining)),
+        (false, false) => Err(Status::invalid_argument("two questions in one")),
+    }
+}
+
+/// The leader's answer to a peer.
+pub(super) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
+    let answer = |it: Remaining| LeaseAnswer { ttl: it.ttl, granted_ttl: it.granted_ttl };
+    match answered {
+        Ok(answers) => Ok(LeaseAnswers { answers: answers.into_iter().map(answer).collect() }),
+        Err(LeaseError::NotLeader | LeaseError::NoLeader) => {
+            Err(Status::failed_precondition("not the leader"))
+        }
+        Err(LeaseError::TooManyRequests) => Err(Status::resource_exhausted("too many requests")),
+        Err(LeaseError::Timeout) => Err(Status::deadline_exceeded("timed out")),
+        Err(LeaseError::Stopped | LeaseError::Unreachable) => Err(Status::unavailable("this member stops")),
+        Err(LeaseError::Refused(error)) => Err(Status::unavailable(error.message())),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Hashes of other members, and digests of parts of their state, for comparison.
+//! What members ask each other besides Raft: hashes of the history, digests of parts of the state as it is
+//! now, for comparison, and figures.
 //!
 //! A hash ends when the asking member goes away or no longer waits.
 
@@ -8,18 +9,18 @@ use api::etcdserverpb::Member;
 use api::peer::changes_digest_response::Answer;
 use api::peer::recount_response::Answer as Recount;
 use api::peer::{
-    ChangesDigestRequest, ChangesDigestResponse, Hello, HistoryHashRequest, HistoryHashResponse,
-    RecountRequest, RecountResponse,
+    ChangesDigestRequest, ChangesDigestResponse, FiguresRequest, Hello, HistoryHashRequest,
+    HistoryHashResponse, RecountRequest, RecountResponse,
 };
+use bytes::Bytes;
 use futures_util::future::join_all;
 use mvcc::{KvHash, LogIndex, RecountAnswer, RecountSpan, Revision, SpanDigest};
 use state_machine::CommandLevel;
-use tonic::Status;
+use tonic::{Response, Status};
 
-use super::ask_in_turn;
-use crate::member::Hasher;
-use crate::peer::context::hello;
-use crate::peer::link::{PeerConnection, answers_as};
+use super::context::hello;
+use super::link::{ASK_WITHIN, PeerConnection, answers_as, dial, reason_of};
+use crate::member::{Figures, Hasher};
 use data_dir::Identity;
 use transport::tls::Dialer;
 
@@ -28,6 +29,26 @@ const HASH_WITHIN: Duration = Duration::from_secs(120);
 
 /// Time for a digest, which is in memory.
 const DIGEST_WITHIN: Duration = Duration::from_secs(2);
+
+/// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
+/// no answer.
+async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
+    dialer: &Dialer,
+    urls: &[String],
+    within: Duration,
+    call: impl Fn(PeerConnection) -> F,
+) -> Result<A, String> {
+    let mut reason = "no peer URL".to_owned();
+    for url in urls {
+        let asked = async { call(dial(dialer, url).await?).await.map_err(|status| reason_of(&status)) };
+        match tokio::time::timeout(within, asked).await {
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
+            Ok(Err(error)) => reason = error,
+            Err(_) => reason = format!("no answer within {within:?}"),
+        }
+    }
+    Err(reason)
+}
 
 /// The hash of each member, or why there is none.
 pub type HashAnswers = Vec<(u64, Result<KvHash, String>)>;
@@ -141,4 +162,19 @@ pub async fn ask_recount(
         Some(Recount::IsDamaged(_)) => Ok(RecountAnswer::Damaged),
         None => Err("an answer of another version".to_owned()),
     }
+}
+
+/// The figures of a member that listens at `urls`. None of one that does not answer, or knows no figures.
+pub async fn ask_figures(
+    dialer: &Dialer,
+    urls: &[String],
+    hello: Hello,
+    figures: Figures,
+) -> Option<Bytes> {
+    let history = figures == Figures::History;
+    let call = |mut client: PeerConnection| {
+        let request = FiguresRequest { hello: Some(hello.clone()), history };
+        async move { client.figures(request).await }
+    };
+    ask_in_turn(dialer, urls, ASK_WITHIN, call).await.ok().map(|answer| answer.document)
 }
