@@ -360,10 +360,10 @@ pub struct Small {
     holds: Cell<u32>,
 }
 
-/// Holds of the store's lock, of 1000 steps each, that a read in the calling task takes: a millisecond or
-/// two. A read that looks at more goes on as a wide one: a page after many deleted keys, a count of
-/// millions.
-const HOLDS_IN_TASK_MAX: u32 = 32;
+/// Holds of the store's lock, of 1000 steps each, that a read in the calling task takes: half a millisecond,
+/// of which a connection may ask for 32 before others have a turn. A read that looks at more goes on as a
+/// wide one: a page after many deleted keys, a count of hundreds of thousands.
+const HOLDS_IN_TASK_MAX: u32 = 4;
 
 impl Meter for Small {
     fn hold(&self, pairs: u64, bytes: u64) -> mvcc::Result<()> {

@@ -165,12 +165,7 @@ pub async fn ask_recount(
 }
 
 /// The figures of a member that listens at `urls`. None of one that does not answer, or knows no figures.
-pub async fn ask_figures(
-    dialer: &Dialer,
-    urls: &[String],
-    hello: Hello,
-    figures: Figures,
-) -> Option<Bytes> {
+pub async fn ask_figures(dialer: &Dialer, urls: &[String], hello: Hello, figures: Figures) -> Option<Bytes> {
     let history = figures == Figures::History;
     let call = |mut client: PeerConnection| {
         let request = FiguresRequest { hello: Some(hello.clone()), history };

@@ -141,7 +141,8 @@ async fn read_only_txn(
     }
     let caller = asker.caller(member).await?;
     needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(grpc_errors::refused)?;
-    if is_quick(member, keys_of_txn(member, &request)) {
+    let meter = Small::default();
+    if is_quick_txn(&request, quick_keys(member), |range| count(member, range, &meter)) {
         match read_txn(&member.store, &request, &Small::default()) {
             Err(Failure::Interrupted) => {} // More than is answered from here.
             answer => {
@@ -197,7 +198,7 @@ pub async fn range_or_large(
             if !in_parts {
                 return Err(member.admission.too_large());
             }
-            keys_given(&request, count(member, &request))
+            keys_given(&request, count(member, &request, &Small::default()))
         }
     };
     let answer = LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
@@ -485,13 +486,12 @@ enum Width {
     Large { keys: u64 },
 }
 
-/// Keys of the newest revision: cheap, and about what any revision holds.
-fn count(member: &Member, request: &RangeRequest) -> i64 {
+/// Keys of a range, or more than it has: the store's records, if there are more than `meter` lets be counted.
+fn count(member: &Member, request: &RangeRequest, meter: &Small) -> i64 {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: 0, fetch: Fetch::CountOnly };
-    // More than is counted from here: no range has more keys than the store has records.
     let many = |_| i64::try_from(member.store.records()).unwrap_or(i64::MAX);
-    let counted = member.store.range_metered(&keys, 0, &options, &Small::default());
+    let counted = member.store.range_metered(&keys, request.revision.max(0), &options, meter);
     counted.map_or_else(many, |counted| counted.count)
 }
 
@@ -506,21 +506,23 @@ fn keys_of_range(request: &RangeRequest, there: impl FnOnce() -> i64) -> i64 {
     }
 }
 
-/// How many keys a transaction that only reads may touch, whichever branch it takes.
-fn keys_of_txn(member: &Member, request: &TxnRequest) -> i64 {
+/// Whether a transaction that only reads touches at most `keys_max`, whichever branch it takes. Nothing is
+/// counted after more: a small request names hundreds of ranges.
+fn is_quick_txn(request: &TxnRequest, keys_max: i64, count: impl Fn(&RangeRequest) -> i64) -> bool {
     let compared =
         request.compare.iter().map(|compare| if compare.range_end.is_empty() { 1 } else { i64::MAX });
     let ops = request.success.iter().chain(&request.failure).flat_map(|op| &op.request);
     let read = ops.map(|op| match op {
-        Op::RequestRange(range) => keys_of_range(range, || count(member, range)),
+        Op::RequestRange(range) => keys_of_range(range, || count(range)),
         _ => i64::MAX,
     });
-    compared.chain(read).fold(0, i64::saturating_add)
+    let within = |sum: i64, keys: i64| Some(sum.saturating_add(keys)).filter(|sum| *sum <= keys_max);
+    compared.chain(read).try_fold(0, within).is_some()
 }
 
-/// Whether so many keys are read in less time than a thread takes to wake and answer.
-fn is_quick(member: &Member, keys: i64) -> bool {
-    keys <= if member.store.fits_in_cache() { KEYS_IN_TASK_MAX } else { COLD_KEYS_IN_TASK_MAX }
+/// So many keys are read in less time than a thread takes to wake and answer.
+fn quick_keys(member: &Member) -> i64 {
+    if member.store.fits_in_cache() { KEYS_IN_TASK_MAX } else { COLD_KEYS_IN_TASK_MAX }
 }
 
 fn width(member: &Member, request: &RangeRequest) -> Width {
@@ -530,12 +532,12 @@ fn width(member: &Member, request: &RangeRequest) -> Width {
     if is_narrow(request) {
         return Width::Narrow;
     }
-    let keys = count(member, request);
+    let keys = count(member, request, &Small::default());
     let given = keys_given(request, keys);
     let bytes = given.saturating_mul(member.store.record_bytes() + PAIR_BYTES);
     if bytes > WHOLE_BYTES_MAX && LargeRange::serves(request) {
         Width::Large { keys: given }
-    } else if is_quick(member, keys_of_range(request, || keys)) {
+    } else if keys_of_range(request, || keys) <= quick_keys(member) {
         Width::Narrow
     } else {
         Width::Wide { bytes }

@@ -1,4 +1,5 @@
 use super::*;
+use api::etcdserverpb::RequestOp;
 
 #[test]
 fn what_a_range_reads_is_known_before() {
@@ -12,5 +13,33 @@ fn what_a_range_reads_is_known_before() {
     ];
     for (request, read) in cases {
         assert_eq!(keys_of_range(&request, || 5000), read, "{request:?}");
+    }
+}
+
+#[test]
+fn nothing_of_a_transaction_is_counted_after_more_than_is_quick() {
+    let range = |revision: i64| {
+        let range =
+            RangeRequest { key: "a".into(), range_end: "z".into(), revision, ..RangeRequest::default() };
+        RequestOp { request: Some(Op::RequestRange(range)) }
+    };
+    let txn = |success: Vec<RequestOp>| TxnRequest {
+        success: success.clone().into(),
+        failure: success.into(),
+        ..TxnRequest::default()
+    };
+    for (ops, keys, quick, counted) in [
+        (vec![range(0); 128], 4, true, 256),
+        (vec![range(0); 128], 100, false, 11),
+        (vec![range(0); 128], i64::MAX, false, 1),
+        (vec![range(7), range(0)], 1, false, 0),
+    ] {
+        let counts = std::cell::Cell::new(0);
+        let count = |_: &RangeRequest| {
+            counts.set(counts.get() + 1);
+            keys
+        };
+        assert_eq!(is_quick_txn(&txn(ops), 1024, count), quick);
+        assert_eq!(counts.get(), counted, "{keys} keys in each range");
     }
 }
