@@ -11,8 +11,8 @@ use super::sweep::{DroppedRecords, Sweep};
 
 use crate::checkpoint::CheckpointWriter;
 use crate::error::Result;
-use crate::index::NextLeaf;
-use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreData, StoreShared};
+use crate::index::{NextLeaf, SupersededRecords};
+use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreShared};
 use crate::types::CompactProgress;
 
 /// Blocks hashed or swept in one step: some 4 MiB read, and at most as much written.
@@ -78,10 +78,10 @@ impl Compaction {
                     self.phase = CompactionPhase::Pruning { target, from, dropped };
                     return Ok(CompactProgress::Waiting);
                 }
-                let StoreData { index, block_table, .. } = &mut *state;
-                let next =
-                    index.prune(&from, target, keys_max, |revision| dropped.add(revision, block_table));
+                let mut superseded = SupersededRecords::default();
+                let next = state.index.prune(&from, target, keys_max, &mut superseded);
                 drop(state);
+                dropped.add(superseded, &shared);
                 match next {
                     NextLeaf::From(from) => CompactionPhase::Pruning { target, from, dropped },
                     NextLeaf::End => CompactionPhase::Sweeping { target, sweep: Sweep::new(dropped) },

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::block::{Block, BlockSource, BlockTable, DeadList, Record, live_records};
+use crate::block::{Block, BlockSource, DeadList, Record, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
+use crate::index::SupersededRecords;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
 
@@ -123,12 +124,21 @@ impl DroppedRecords {
         DroppedRecords { listed: Vec::new(), listed_max, unlisted: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, revision: Revision, block_table: &BlockTable) {
-        if self.listed.len() < self.listed_max {
-            self.listed.push(revision);
-        } else {
-            let block = block_table.find(revision).expect("a record that the index names is in a block");
-            *self.unlisted.entry(block.identity.first).or_default() += 1;
+    /// Their blocks are stored, so only the caller replaces them.
+    pub fn add(&mut self, superseded: SupersededRecords, shared: &StoreShared) {
+        let mut revisions = superseded.into_revisions();
+        self.listed.extend(revisions.by_ref().take(self.listed_max - self.listed.len()));
+        loop {
+            let some: Vec<Revision> = revisions.by_ref().take(RECORDS_PER_HOLD).collect();
+            if some.is_empty() {
+                return;
+            }
+            let state = shared.state.read(LockPurpose::Rewrite);
+            for revision in some {
+                let block =
+                    state.block_table.find(revision).expect("a record that the index named is in a block");
+                *self.unlisted.entry(block.identity.first).or_default() += 1;
+            }
         }
     }
 }

@@ -83,6 +83,70 @@ struct Generation {
     leased: bool,
 }
 
+/// Records that a compaction removes from the index. Long lists are taken over as they are, so that they are
+/// looked at and freed without the store's lock.
+#[derive(Default)]
+pub(crate) struct SupersededRecords {
+    whole: Vec<Vec<Generation>>,
+    /// The end of the list, copied.
+    copied: Vec<Revision>,
+    count: usize,
+}
+
+/// A list of so many revisions or generations is not copied.
+const WHOLE_FROM: usize = 64;
+
+impl SupersededRecords {
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// In the order in which they were removed: oldest first for each key.
+    pub fn into_revisions(mut self) -> impl Iterator<Item = Revision> {
+        self.end_copied();
+        self.whole.into_iter().flatten().flat_map(|generation| generation.revisions)
+    }
+
+    /// Takes the first `count` of a generation's revisions.
+    fn take_revisions(&mut self, revisions: &mut Vec<Revision>, count: usize) {
+        self.count += count;
+        if count < WHOLE_FROM {
+            self.copied.extend(revisions.drain(..count));
+        } else {
+            self.end_copied();
+            self.whole.push(vec![Generation::list(split_front(revisions, count))]);
+        }
+    }
+
+    /// Takes the first `count` generations of a key.
+    fn take_generations(&mut self, generations: &mut Vec<Generation>, count: usize) {
+        self.count += generations[..count].iter().map(|generation| generation.revisions.len()).sum::<usize>();
+        if count < WHOLE_FROM
+            && generations[..count].iter().all(|generation| generation.revisions.len() < WHOLE_FROM)
+        {
+            self.copied.extend(generations.drain(..count).flat_map(|generation| generation.revisions));
+        } else {
+            self.end_copied();
+            self.whole.push(split_front(generations, count));
+        }
+    }
+
+    fn end_copied(&mut self) {
+        if !self.copied.is_empty() {
+            self.whole.push(vec![Generation::list(std::mem::take(&mut self.copied))]);
+        }
+    }
+}
+
+/// Removes the first `count` items; the shorter part is copied.
+fn split_front<T>(items: &mut Vec<T>, count: usize) -> Vec<T> {
+    if count < items.len() / 2 {
+        return items.drain(..count).collect();
+    }
+    let rest = items.split_off(count);
+    std::mem::replace(items, rest)
+}
+
 impl KeyHistory {
     /// A history that begins with this put. Older puts may have been compacted.
     pub fn with_put(put: Visible) -> Self {
@@ -243,20 +307,23 @@ impl KeyHistory {
     /// Removes what is not visible at any main revision ≥ `at`, except a tombstone at exactly `at`: a watch
     /// that begins there must still report it. Calls `dropped` with the removed revisions, ascending. Returns
     /// whether anything is left.
-    pub fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
+    pub fn prune(&mut self, at: i64, superseded: &mut SupersededRecords) -> bool {
         let KeyHistory::Many(generations) = self else { return true };
         // A generation is removed as a whole if the next one begins at or before `at`. A key can be deleted,
         // put and deleted again in one request; keeping the first tombstone could leave two tombstones in a
         // row.
-        let begins_of_next = generations.ended.iter().chain([&generations.last]).skip(1);
-        let succeeded = begins_of_next.take_while(|next| next.revisions[0].main <= at).count();
-        // Oldest first, so that `dropped` gets the key's revisions in order.
-        for generation in generations.ended.drain(..succeeded) {
-            generation.revisions.into_iter().for_each(&mut *dropped);
+        let has_begun = |generation: &Generation| generation.revisions[0].main <= at;
+        let succeeded = match has_begun(&generations.last) {
+            true => generations.ended.len(),
+            false => generations.ended.partition_point(has_begun).saturating_sub(1),
+        };
+        superseded.take_generations(&mut generations.ended, succeeded);
+        // Only the first one left may have begun by then.
+        if generations.ended.first_mut().is_some_and(|first| !first.prune(at, superseded)) {
+            generations.ended.remove(0);
         }
-        generations.ended.retain_mut(|generation| generation.prune(at, dropped));
         generations.ended.shrink_to_fit();
-        if !generations.last.prune(at, dropped) {
+        if !generations.last.prune(at, superseded) {
             match generations.ended.pop() {
                 Some(newest) => generations.last = newest,
                 None => return false,
@@ -340,6 +407,11 @@ impl Generations {
 }
 
 impl Generation {
+    /// Revisions only, for [`SupersededRecords`].
+    fn list(revisions: Vec<Revision>) -> Self {
+        Generation { created: 0, first_version: 0, revisions, ended: false, leased: false }
+    }
+
     /// A generation whose first known put is this one.
     fn with_put(put: Visible) -> Self {
         Generation {
@@ -374,17 +446,18 @@ impl Generation {
     }
 
     /// As `KeyHistory::prune`, for one generation.
-    fn prune(&mut self, at: i64, dropped: &mut impl FnMut(Revision)) -> bool {
+    fn prune(&mut self, at: i64, superseded: &mut SupersededRecords) -> bool {
         if self.ended && self.newest().main < at {
-            self.revisions.drain(..).for_each(dropped);
+            let all = self.revisions.len();
+            superseded.take_revisions(&mut self.revisions, all);
             return false;
         }
         // The newest revision at or below `at` stays, whether put or tombstone: it is visible there.
-        let superseded = self.revisions.partition_point(|revision| revision.main <= at).saturating_sub(1);
-        if superseded > 0 {
-            self.revisions.drain(..superseded).for_each(dropped);
+        let count = self.revisions.partition_point(|revision| revision.main <= at).saturating_sub(1);
+        if count > 0 {
+            superseded.take_revisions(&mut self.revisions, count);
             self.revisions.shrink_to_fit();
-            self.first_version += superseded as i64;
+            self.first_version += count as i64;
         }
         assert!(!self.revisions.is_empty(), "a generation keeps at least its newest revision");
         true
@@ -417,6 +490,16 @@ mod tests {
             }
         }
         history
+    }
+
+    /// Whether anything is left, and what was removed.
+    fn prune(history: &mut KeyHistory, at: i64) -> (bool, Vec<Revision>) {
+        let mut superseded = SupersededRecords::default();
+        let is_left = history.prune(at, &mut superseded);
+        let count = superseded.count();
+        let revisions: Vec<_> = superseded.into_revisions().collect();
+        assert_eq!(revisions.len(), count);
+        (is_left, revisions)
     }
 
     /// Mod revision, create revision and version that are visible at `at`.
@@ -462,8 +545,8 @@ mod tests {
         ] {
             let before = history(&changes);
             let mut after = before.clone();
-            let mut dropped = Vec::new();
-            assert!(after.prune(at, &mut |revision| dropped.push(revision)));
+            let (is_left, dropped) = prune(&mut after, at);
+            assert!(is_left);
             assert_eq!(
                 dropped,
                 dropped_expected.into_iter().map(revision).collect::<Vec<_>>(),
@@ -484,18 +567,40 @@ mod tests {
         }
     }
 
+    /// Puts of one generation, and short generations: from each revision on, the same is left as of one by one.
+    #[test]
+    fn long_lists_are_taken_over_whole_and_in_order() {
+        let churn = |number: i64| if number % 3 == 0 { -number } else { number };
+        for changes in [(2..300).collect(), (4..300).map(churn).collect::<Vec<i64>>()] {
+            let whole = history(&changes);
+            let mut stepwise = whole.clone();
+            let mut removed = Vec::new();
+            for at in 0..310 {
+                removed.extend(prune(&mut stepwise, at).1);
+                let mut at_once = whole.clone();
+                let (is_left, dropped) = prune(&mut at_once, at);
+                assert_eq!(dropped, removed, "{at}");
+                if !is_left {
+                    break;
+                }
+                assert_eq!(at_once, stepwise, "{at}");
+            }
+            assert!(removed.len() > 250);
+        }
+    }
+
     #[test]
     fn a_key_deleted_before_the_revision_is_gone() {
         let mut history = history(&[2, -3, 4, -6]);
-        let mut dropped = Vec::new();
-        assert!(!history.prune(7, &mut |revision| dropped.push(revision)));
+        let (is_left, dropped) = prune(&mut history, 7);
+        assert!(!is_left);
         assert_eq!(dropped.len(), 4);
     }
 
     #[test]
     fn pruning_to_one_put_returns_to_the_small_form_with_its_version() {
         let mut history = history(&[2, 4, 5]);
-        assert!(history.prune(5, &mut drop));
+        assert!(prune(&mut history, 5).0);
         assert!(matches!(history, KeyHistory::Single { .. }));
         assert_eq!(seen(&history, 5), Some((5, 2, 3)));
         let next = history.next_put(revision(8));
@@ -510,7 +615,7 @@ mod tests {
         assert!(matches!(history, KeyHistory::Many(_)));
         let next = history.next_put(revision(10));
         history.push_put(next);
-        assert!(history.prune(10, &mut drop));
+        assert!(prune(&mut history, 10).0);
         assert_eq!(seen(&history, 10), Some((10, 2, version + 1)));
     }
 
@@ -522,7 +627,7 @@ mod tests {
         let put = history.next_put(revision(6));
         history.push_put(put);
         assert_eq!(seen(&history, 6), Some((6, 6, 1)));
-        assert!(history.prune(6, &mut drop));
+        assert!(prune(&mut history, 6).0);
         assert!(matches!(history, KeyHistory::Single { .. }));
     }
 
@@ -540,7 +645,7 @@ mod tests {
         let put = history.next_put(Revision { main: 3, sub: 1 });
         history.push_put(put);
         assert_eq!(seen(&history, 3), Some((3, 3, 1)));
-        assert!(history.prune(3, &mut drop));
+        assert!(prune(&mut history, 3).0);
         assert_eq!(seen(&history, 3), Some((3, 3, 1)));
     }
 
@@ -551,8 +656,8 @@ mod tests {
         let put = history.next_put(Revision { main: 3, sub: 1 });
         history.push_put(put);
         history.push_tombstone(Revision { main: 3, sub: 2 });
-        let mut dropped = Vec::new();
-        assert!(history.prune(3, &mut |revision| dropped.push(revision)));
+        let (is_left, dropped) = prune(&mut history, 3);
+        assert!(is_left);
         assert_eq!(dropped, [revision(2), Revision { main: 3, sub: 0 }, Revision { main: 3, sub: 1 }]);
         assert_eq!((seen(&history, 3), history.last_revision().sub), (None, 2));
     }

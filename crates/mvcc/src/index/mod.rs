@@ -10,7 +10,7 @@ mod walk; // bounded walks over keys
 
 mod leased; // live keys that have a lease
 
-pub(crate) use history::{KeyHistory, Visible};
+pub(crate) use history::{KeyHistory, SupersededRecords, Visible};
 pub(crate) use leased::LeasedKeys;
 pub(crate) use tree::{Index, NextLeaf};
 pub(crate) use walk::IndexWalk;

@@ -38,7 +38,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::history::{KeyHistory, Visible};
+use super::history::{KeyHistory, SupersededRecords, Visible};
 use super::stats::{HistoryShape, IndexStats};
 use crate::range::KeyRange;
 use crate::types::Revision;
@@ -143,14 +143,14 @@ impl Index {
         Ok(())
     }
 
-    /// Prunes whole leaves, from the one with fence key `from` on, until `keys_max` keys were visited. Calls
-    /// `dropped` with the removed revisions. A leaf without superseded records counts as one key.
+    /// Prunes whole leaves, from the one with fence key `from` on, until `keys_max` keys were visited. Adds
+    /// what it removes to `superseded`. A leaf without superseded records counts as one key.
     pub fn prune(
         &mut self,
         from: &[u8],
         at: i64,
         keys_max: usize,
-        mut dropped: impl FnMut(Revision),
+        superseded: &mut SupersededRecords,
     ) -> NextLeaf {
         assert!(keys_max > 0, "a step that visits nothing never ends");
         let mut visited = 0;
@@ -168,7 +168,7 @@ impl Index {
             if leaf.has_history() {
                 visited += leaf.len();
                 leaf.retain(fence, |key_bytes, history| {
-                    prune_counted(stats, key_bytes, history, at, &mut dropped)
+                    prune_counted(stats, key_bytes, history, at, superseded)
                 });
             }
             // A leaf that fits easily into its left neighbour is merged with it; an empty one always fits.
@@ -318,15 +318,12 @@ fn prune_counted(
     key_bytes: usize,
     history: &mut KeyHistory,
     at: i64,
-    dropped: &mut impl FnMut(Revision),
+    superseded: &mut SupersededRecords,
 ) -> bool {
-    let (before, mut count) = (HistoryShape::of(history), 0);
-    let is_left = history.prune(at, &mut |revision| {
-        count += 1;
-        dropped(revision);
-    });
+    let (before, removed_before) = (HistoryShape::of(history), superseded.count());
+    let is_left = history.prune(at, superseded);
     let after = is_left.then(|| HistoryShape::of(history));
-    stats.prune(key_bytes, count, before, after);
+    stats.prune(key_bytes, superseded.count() - removed_before, before, after);
     is_left
 }
 

@@ -55,9 +55,7 @@ use super::Core;
 use super::event::{CommittedEntry, CoreTurn, Event, Payload};
 use super::state::position;
 use crate::log::{PersistJob, Restart};
-use crate::wire::{
-    Batch, CoreView, MalformedBytes, change_batch, decode, encode_all, entry_kind, validate,
-};
+use crate::wire::{Batch, CoreView, MalformedBytes, change_batch, decode, encode_all, entry_kind, validate};
 use crate::{Fatal, LogIndex, LogPosition, NodeId, RaftLimits, Role};
 
 /// Readies in one turn. More are taken in the next one, after the inbox.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Inbox, Lane, Log, LogIndex, LogPosition,
-    LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer, SnapshotOutcome,
-    StartedMember, StateMachine, StoreState, Threads, Transport, start,
+    Answer, ChangeCheck, Config, Cost, EmptyLog, Fatal, Handle, Host, Inbox, Lane, Log, LogIndex,
+    LogPosition, LogSync, Membership, Observer, ProposeError, RaftLimits, Role, SnapshotOffer,
+    SnapshotOutcome, StartedMember, StateMachine, StoreState, Threads, Transport, start,
 };
 use tempfile::TempDir;
 use wal::{Fs, RealFs, Wal, WalOptions};

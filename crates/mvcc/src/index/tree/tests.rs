@@ -137,19 +137,23 @@ fn pruning_in_steps_of_any_size_drops_the_same() {
         }
         index
     };
-    let mut all = Vec::new();
-    assert_eq!(build().prune(b"", 4000, usize::MAX, |revision| all.push(revision)), NextLeaf::End);
-    all.sort();
+    let mut all = SupersededRecords::default();
+    assert_eq!(build().prune(b"", 4000, usize::MAX, &mut all), NextLeaf::End);
+    let sorted = |superseded: SupersededRecords| {
+        let mut revisions: Vec<_> = superseded.into_revisions().collect();
+        revisions.sort();
+        revisions
+    };
+    let all = sorted(all);
     for keys_max in [1, 100, 300] {
-        let (mut index, mut dropped, mut from, mut steps) = (build(), Vec::new(), Box::from(&b""[..]), 0);
-        while let NextLeaf::From(next) = index.prune(&from, 4000, keys_max, |revision| dropped.push(revision))
-        {
+        let (mut index, mut dropped, mut from, mut steps) =
+            (build(), SupersededRecords::default(), Box::from(&b""[..]), 0);
+        while let NextLeaf::From(next) = index.prune(&from, 4000, keys_max, &mut dropped) {
             from = next;
             steps += 1;
             check(&index);
         }
-        dropped.sort();
-        assert_eq!((dropped, index.count_live(&KeyRange::all())), (all.clone(), 20));
+        assert_eq!((sorted(dropped), index.count_live(&KeyRange::all())), (all.clone(), 20));
         assert!(steps > 1, "{keys_max} keys at a time took {steps} steps");
         check(&index);
     }
@@ -161,7 +165,7 @@ fn leaves_that_shrink_are_merged() {
     for number in (0..5000).filter(|number| number % 100 != 0) {
         delete(&mut index, number, 6000 + number as i64);
     }
-    index.prune(b"", 20_000, usize::MAX, drop);
+    index.prune(b"", 20_000, usize::MAX, &mut SupersededRecords::default());
     check(&index);
     assert_eq!(live_keys(&index, &KeyRange::all()).len(), 50);
     assert_eq!(index.leaves.len(), 1);
@@ -212,9 +216,9 @@ fn a_long_key_is_in_memory_once() {
             }
         }
         check(&index);
-        index.prune(b"", 5000, 40, drop);
+        index.prune(b"", 5000, 40, &mut SupersededRecords::default());
         check(&index);
-        index.prune(b"", 5000, usize::MAX, drop);
+        index.prune(b"", 5000, usize::MAX, &mut SupersededRecords::default());
         check(&index);
         assert_eq!((index.leaves.len(), index.stats), (1, IndexStats::default()));
     }
