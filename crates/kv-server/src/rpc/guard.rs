@@ -1,5 +1,5 @@
-//! What every call brings besides its message: fields of its headers, and who asks. It is judged by them before
-//! the call itself is looked at.
+//! What every call brings besides its message: fields of its headers, and who asks. They may refuse the call
+//! before its message is looked at.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Time for leases: the leader records renewals and revokes the leases whose time is over.
 //!
 //! ```text
-//!   client ─▶ peer::LeaseService ──▶ batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
-//!                                           └─ another one does ──▶ its LeaderLeases
+//!   client ─▶ peer::LeaseService: batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
+//!                                        └─ another one does ──▶ its LeaderLeases
 //!   when there is work, on the leader: unrecorded leases ─▶ LeaseRenew   ExpiryQueue ─▶ LeaseExpire
 //! ```
 //!
