@@ -567,7 +567,7 @@ mod tests {
         }
     }
 
-    /// Puts of one generation, and short generations: from each revision on, the same is left as of one by one.
+    /// Puts of one generation, and short generations: as much is left as of one revision after the other.
     #[test]
     fn long_lists_are_taken_over_whole_and_in_order() {
         let churn = |number: i64| if number % 3 == 0 { -number } else { number };
