@@ -1,7 +1,7 @@
 //! The state of the store, guarded by one lock.
 //!
-//! No hold is longer than some hundred microseconds, but for the copy of a history of millions of records that
-//! a compaction shortens. No disk is read or written under it:
+//! No hold is longer than some hundred microseconds, but for the copy of a history of millions of records
+//! that a compaction shortens. No disk is read or written under it:
 //! * The writer holds it exclusively for at most `Options::changes_per_hold` changes of a request.
 //! * Readers hold it shared for at most a thousand keys or leaves of the index.
 //! * The maintainer holds it exclusively to take a checkpoint, to swap blocks that it has written, or to
