@@ -1,5 +1,5 @@
-//! Distinguished names, of subjects and issuers, as Go reads them. Nothing else decodes them: who reads a name
-//! in another way takes its holder for another user.
+//! Distinguished names, of subjects and issuers, as Go reads them. Nothing else decodes them: read in another
+//! way, a name makes its holder another user.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -68,12 +68,13 @@ fn text(value: &Value<'_>) -> Option<String> {
         is_good.then(|| bytes.iter().copied().map(char::from).collect())
     };
     match value.tag {
-        12 => String::from_utf8(bytes.to_vec()).ok(), // UTF8String
-        18 => ascii(|byte| byte.is_ascii_digit() || byte == b' '), // NumericString
-        19 => ascii(|byte| byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(&byte)), // PrintableString
-        20 => Some(bytes.iter().copied().map(char::from).collect()), // T61String, as Latin-1
-        22 => ascii(|_| true),                                       // IA5String
-        30 => basic_plane(bytes.strip_suffix(&[0, 0]).unwrap_or(bytes)), // BMPString
+        // UTF8String, NumericString, PrintableString, T61String as Latin-1, IA5String, BMPString.
+        12 => String::from_utf8(bytes.to_vec()).ok(),
+        18 => ascii(|byte| byte.is_ascii_digit() || byte == b' '),
+        19 => ascii(|byte| byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(&byte)),
+        20 => Some(bytes.iter().copied().map(char::from).collect()),
+        22 => ascii(|_| true),
+        30 => basic_plane(bytes.strip_suffix(&[0, 0]).unwrap_or(bytes)),
         _ => None,
     }
 }
