@@ -6,6 +6,9 @@ use x509_parser::extensions::{GeneralName, NameConstraints, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
 use x509_parser::x509::AlgorithmIdentifier;
 
+use super::der::{Value, after_der, is_der, wrapped};
+use super::distinguished::Name;
+
 /// Characters of a name that are shown: the other side chooses it.
 const SHOWN_MAX: usize = 128;
 /// Levels of values in one another. Names in extensions have eight.
@@ -56,6 +59,8 @@ pub fn date(seconds: i64) -> String {
 #[derive(Debug)]
 pub struct Certificate<'a> {
     pub der: &'a [u8],
+    subject: Name<'a>,
+    issuer: Name<'a>,
     x509: X509Certificate<'a>,
 }
 
@@ -91,25 +96,35 @@ impl<'a> Certificate<'a> {
         } else if extensions.iter().any(is_malformed) {
             return wrong("an extension is malformed");
         }
-        Ok(Certificate { der, x509 })
+        let Some([issuer, subject]) = names(der) else { return wrong("a name is malformed") };
+        Ok(Certificate { der, subject, issuer, x509 })
+    }
+
+    /// The last common name of the subject; empty without one.
+    pub fn common_name(&self) -> &str {
+        self.subject.common_name()
+    }
+
+    pub fn serial(&self) -> Vec<u8> {
+        self.x509.tbs_certificate.serial.to_bytes_be()
     }
 
     /// The names as they are compared: byte by byte.
     pub fn subject(&self) -> &'a [u8] {
-        self.x509.subject.as_raw()
+        self.subject.raw
     }
 
     pub fn issuer(&self) -> &'a [u8] {
-        self.x509.issuer.as_raw()
+        self.issuer.raw
     }
 
     /// The names as they are shown.
     pub fn subject_text(&self) -> String {
-        shown(&self.x509.subject().to_string())
+        shown(&self.subject.to_string())
     }
 
     pub fn issuer_text(&self) -> String {
-        shown(&self.x509.issuer().to_string())
+        shown(&self.issuer.to_string())
     }
 
     /// The public key with its algorithm, in DER.
@@ -221,6 +236,14 @@ impl<'a> Certificate<'a> {
     }
 }
 
+/// Of issuer and subject. They are not taken from the parser, which leaves out what follows an empty set.
+fn names(der: &[u8]) -> Option<[Name<'_>; 2]> {
+    let signed = Value::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
+    let without_version = signed.iter().skip_while(|value| value.tag == 0xa0);
+    let mut names = without_version.skip(2).step_by(2).map(Name::read);
+    Some([names.next()??, names.next()??])
+}
+
 fn shown(name: &str) -> String {
     let cut: String = name.chars().take(SHOWN_MAX).collect();
     format!("{cut:?}")
@@ -232,49 +255,6 @@ fn content(algorithm: &AlgorithmIdentifier<'_>) -> Vec<u8> {
     let parameters = algorithm.parameters.as_ref().map(|any| any.to_der_vec().unwrap_or_default());
     der.extend(parameters.unwrap_or_default());
     der
-}
-
-/// A value of DER with its tag and length.
-fn wrapped(tag: u8, inside: &[u8]) -> Vec<u8> {
-    let bytes: Vec<u8> = inside.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
-    let length = match (inside.len(), u8::try_from(bytes.len())) {
-        (short @ 0..0x80, _) => vec![short as u8],
-        (_, size) => [vec![0x80 | size.unwrap_or_default()], bytes].concat(),
-    };
-    [&[tag], &length[..], inside].concat()
-}
-
-/// Whether these values are in DER, with at most `depth` levels below them.
-fn is_der(mut values: &[u8], depth: usize) -> bool {
-    while !values.is_empty() {
-        let Some(others) = after_der(values, depth) else { return false };
-        values = others;
-    }
-    true
-}
-
-/// What follows the first of some values. None unless its lengths are the shortest, its booleans 0 or 255,
-/// and the seconds of its times whole.
-fn after_der(values: &[u8], depth: usize) -> Option<&[u8]> {
-    let [tag, length, rest @ ..] = values else { return None };
-    let (size, rest) = if *length < 0x80 {
-        (usize::from(*length), rest)
-    } else {
-        let (long, rest) = rest.split_at_checked(usize::from(*length & 0x7f))?;
-        let size = long.iter().fold(0, |size: usize, byte| (size << 8) | usize::from(*byte));
-        let is_shortest = (1..=4).contains(&long.len()) && long[0] != 0 && size >= 0x80;
-        is_shortest.then_some((size, rest))?
-    };
-    let (value, others) = rest.split_at_checked(size)?;
-    let is_good = match *tag {
-        1 => matches!(value, [0 | 0xff]),
-        23 | 24 => !value.contains(&b'.'),
-        // Of more than a byte.
-        tag if tag & 0x1f == 0x1f => false,
-        tag if tag & 0x20 != 0 => depth > 0 && is_der(value, depth - 1),
-        _ => true,
-    };
-    is_good.then_some(others)
 }
 
 fn is_malformed(extension: &X509Extension<'_>) -> bool {

@@ -15,6 +15,9 @@
 //!
 //! Opens no socket, and no file but those in [`files`].
 
+mod der; // values
+mod distinguished; // names of subjects and issuers
+
 mod certificate; // one, as read
 mod curve; // P-521
 mod names; // host names, name constraints

@@ -226,6 +226,11 @@ mod tests {
                 501,
                 "Unsupported transfer encoding",
             ),
+            (GET, "Host: x\r\nExpect: foo\r\n\r\n", 417, ""),
+            (GET, "Host: x\r\nExpect:\r\n\r\n", 200, "ok"),
+            (GET, "Host: x\r\nExpect: a, 100-Continue\r\n\r\n", 200, "ok"),
+            ("GET version HTTP/1.1\r\n", "Host: x\r\n\r\n", 400, "400 Bad Request"),
+            ("GET http://y/version HTTP/1.1\r\n", "Host: x\r\n\r\n", 200, "ok"),
             ("GET /version#x HTTP/1.1\r\n", "Host: x\r\n\r\n", 404, ""),
             ("GET /version?x#y HTTP/1.1\r\n", "Host: x\r\n\r\n", 200, "ok"),
         ] {

@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 
 /// The answer to a request that no handler is asked to answer.
@@ -20,7 +20,10 @@ pub fn refusal<B>(request: &Request<B>) -> Option<Response> {
         [only] => only.as_bytes().eq_ignore_ascii_case(b"chunked"),
         _ => false,
     };
+    let uri = request.uri();
+    let is_host_alone = uri.scheme().is_none() && uri.authority().is_some();
     let (status, text) = match hosts.as_slice() {
+        _ if is_host_alone && request.method() != Method::CONNECT => (BAD, "400 Bad Request"),
         [_, _, ..] => (BAD, "400 Bad Request"),
         _ if is_1_1 && !is_plain => (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding"),
         [] if is_1_1 && request.method() != Method::CONNECT => {
@@ -29,14 +32,23 @@ pub fn refusal<B>(request: &Request<B>) -> Option<Response> {
         [host] if !host.as_bytes().iter().all(|byte| is_of_host(*byte)) => {
             (BAD, "400 Bad Request: malformed Host header")
         }
+        _ if !headers.get(EXPECT).is_none_or(is_continue) => (StatusCode::EXPECTATION_FAILED, ""),
         _ => return None,
     };
     let mut refusal = Response::new(Body::from(text));
     *refusal.status_mut() = status;
     let headers = refusal.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if !text.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    }
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     Some(refusal)
+}
+
+/// Whether a client expects no more than to be asked for its body.
+fn is_continue(expected: &HeaderValue) -> bool {
+    let mut words = expected.as_bytes().split(|byte| b" ,\t".contains(byte));
+    expected.is_empty() || words.any(|word| word.eq_ignore_ascii_case(b"100-continue"))
 }
 
 fn is_of_host(byte: u8) -> bool {

@@ -170,6 +170,49 @@ func names(all *matrix, root *issued) {
 		t.RawSubject = must(asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: asn1.RawValue{Tag: asn1.TagUTF8String, Bytes: []byte("root")}}}}))
 	}).with(root.key))
 	all.client("issuer in another encoding", other, issue(root, "c", client(nil)))
+	for _, row := range []struct {
+		name string
+		tag  int
+		text string
+	}{
+		{"UTF8String", 12, "root"}, {"UTF8String of other bytes", 12, "ro\xffot"},
+		{"NumericString", 18, "12 3"}, {"NumericString with letters", 18, "root"},
+		{"PrintableString with * and &", 19, "a*&"}, {"PrintableString with _", 19, "svc_a"}, {"PrintableString with @", 19, "svc@a"},
+		{"T61String", 20, "svc_a\xe9"},
+		{"IA5String", 22, "svc_a@x"}, {"IA5String of other bytes", 22, "ro\xc3\xa9t"},
+		{"BMPString", 30, "\x00r\x00o\x00\x00"}, {"BMPString of an odd length", 30, "abc"}, {"BMPString with surrogates", 30, "\xd8\x3d\xde\x00"},
+		{"BOOLEAN", 1, "\xff"}, {"OCTET STRING", 4, "root"}, {"VisibleString", 26, "root"}, {"GeneralString", 27, "root"},
+		{"UniversalString", 28, "\x00\x00\x00r"},
+	} {
+		all.client("name: common name: "+row.name, root, issue(root, "c", client(named(spelled(3, row.tag, row.text)))))
+	}
+	for name, tag := range map[string]int{"BOOLEAN": 1, "VisibleString": 26} {
+		all.client("name: organization: "+name, root, issue(root, "c", client(named(spelled(10, tag, "\xff"), spelled(3, 12, "root")))))
+	}
+	all.client("name: an empty set", root, issue(root, "c", client(named(asn1.RawValue{Tag: 17, IsCompound: true}, spelled(3, 12, "root")))))
+	good, bad := issue(root, "c", client(nil)), authority(named(spelled(3, 26, "root")))
+	all.client("name: of a superfluous intermediate", root, good, issue(root, "x", bad))
+	of := client(nil)
+	of.old = func(t *tbs) { t.Issuer = asn1.RawValue{FullBytes: sets(spelled(3, 26, "root"))} }
+	leaf, authority := issue(root, "c", of), issue(nil, "x", bad.with(root.key))
+	all.client("name: of the issuer", root, leaf)
+	all.client("name: of the root and the issuer", authority, leaf)
+	all.add("client", "name: of another root", []*issued{root, authority}, []*issued{good})
+}
+
+// A set of one attribute, a text with this tag.
+func spelled(kind, tag int, text string) asn1.RawValue {
+	attribute := must(asn1.Marshal(struct {
+		Kind  asn1.ObjectIdentifier
+		Value asn1.RawValue
+	}{asn1.ObjectIdentifier{2, 5, 4, kind}, asn1.RawValue{Tag: tag, Bytes: []byte(text)}}))
+	return asn1.RawValue{Tag: asn1.TagSet, IsCompound: true, Bytes: attribute}
+}
+
+func sets(all ...asn1.RawValue) []byte { return must(asn1.Marshal(all)) }
+
+func named(all ...asn1.RawValue) func(template) {
+	return func(t template) { t.RawSubject = sets(all...) }
 }
 
 func paths(all *matrix, root *issued) {

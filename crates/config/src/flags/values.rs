@@ -65,7 +65,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     if text.is_empty() { Err(WRONG) } else { Duration::try_from_secs_f64(seconds).map_err(|_| WRONG) }
 }
 
-/// An amount of memory: `512MiB`, `2GB`, `1048576`.
+/// An amount of memory: `512MiB`, `2GB`, `1048576`. Go has no such flag, and its octal numbers are not read.
 pub fn bytes(text: &str) -> Result<u64, &'static str> {
     const UNITS: [(&str, u64); 8] = [
         ("", 1),
@@ -80,7 +80,8 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let (_, factor) =
         UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error; write bytes such as 512MiB")?;
-    unsigned(number)?.checked_mul(*factor).ok_or(OUT_OF_RANGE)
+    let number: u64 = number.parse().map_err(|_| if number.is_empty() { NO_NUMBER } else { OUT_OF_RANGE })?;
+    number.checked_mul(*factor).ok_or(OUT_OF_RANGE)
 }
 
 /// A list of origins, each a URL without a path, or `*`.
@@ -133,5 +134,29 @@ mod tests {
             (unsigned("+1"), unsigned("-1"), unsigned_32("4294967296")),
             (Err(NO_NUMBER), Err(NO_NUMBER), Err(OUT_OF_RANGE))
         );
+    }
+
+    #[test]
+    fn amounts_of_memory_are_decimal() {
+        const WRONG: &str = "parse error; write bytes such as 512MiB";
+        for (text, wanted) in [
+            ("0", Ok(0)),
+            ("1048576", Ok(1 << 20)),
+            ("2GB", Ok(2_000_000_000)),
+            ("010GiB", Ok(10 << 30)),
+            ("08GiB", Ok(8 << 30)),
+            ("010", Ok(10)),
+            ("18446744073709551615", Ok(u64::MAX)),
+            ("18446744073709551616", Err(OUT_OF_RANGE)),
+            ("18446744073709551615KB", Err(OUT_OF_RANGE)),
+            ("", Err(NO_NUMBER)),
+            ("GiB", Err(NO_NUMBER)),
+            ("0x10", Err(WRONG)),
+            ("1_000", Err(WRONG)),
+            ("-1", Err(WRONG)),
+            ("1gib", Err(WRONG)),
+        ] {
+            assert_eq!(bytes(text), wanted, "{text:?}");
+        }
     }
 }

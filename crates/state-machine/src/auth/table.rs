@@ -4,10 +4,12 @@
 //! * The state is replaced as a whole; a reader keeps the one that it took.
 //! * A token belongs to a [`Session`]. A session that was voided stays void: a holder sees it with one atomic
 //!   load.
-//! * The tokens of a user are bounded: a new one voids the oldest.
+//! * The tokens of a user and of all are bounded: a new one voids the oldest of the user, or of the user with
+//!   most.
 //! * The permissions of a user are resolved once for each auth revision. All its sessions share them.
 //! * The age of a token is in ticks of the caller, since there is no clock here.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,8 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use super::grants::Grants;
 use super::state::{AuthState, ROOT};
 
-/// Tokens that a member keeps: some 30 MB. Beyond it new ones are not kept, and their owners authenticate
-/// again.
+/// Tokens that a member keeps: some 30 MB. With one more the oldest of the user with most ends.
 pub const TOKENS_MAX: usize = 100_000;
 
 /// Tokens that a user has at one time: some 3 MB. With one more the oldest ends, and its owner authenticates
@@ -77,9 +78,8 @@ impl Tokens {
     fn insert(&mut self, token: &str, user: String) {
         if self.of_users.get(&user).is_some_and(|tokens| tokens.len() >= TOKENS_OF_USER_MAX) {
             self.void_oldest(&user);
-        }
-        if self.sessions.len() >= TOKENS_MAX {
-            return;
+        } else if self.sessions.len() >= TOKENS_MAX {
+            self.void_of_most();
         }
         let number = self.issued;
         self.issued += 1;
@@ -88,8 +88,21 @@ impl Tokens {
         self.sessions.insert(token, Arc::new(Session::new(user, number)));
     }
 
+    /// Of users with equally many tokens, the oldest. Looks at all users: the password's hash has cost more.
+    fn void_of_most(&mut self) {
+        let rank = |tokens: &BTreeMap<u64, Arc<str>>| (tokens.len(), Reverse(tokens.keys().next().copied()));
+        let most = self.of_users.iter().max_by_key(|(_, tokens)| rank(tokens));
+        if let Some(user) = most.map(|(user, _)| user.clone()) {
+            self.void_oldest(&user);
+        }
+    }
+
     fn void_oldest(&mut self, user: &str) {
-        let oldest = self.of_users.get_mut(user).and_then(BTreeMap::pop_first);
+        let Some(tokens) = self.of_users.get_mut(user) else { return };
+        let oldest = tokens.pop_first();
+        if tokens.is_empty() {
+            self.of_users.remove(user);
+        }
         if let Some(session) = oldest.and_then(|(_, token)| self.sessions.remove(&token)) {
             session.void();
         }

@@ -481,6 +481,32 @@ fn a_user_has_a_bounded_number_of_tokens_which_share_their_grants() {
     assert_eq!(table.tokens(), 2);
 }
 
+#[test]
+fn a_full_table_ends_the_oldest_token_of_the_user_with_most() {
+    let table = guarded().asked.auth().clone();
+    let log_in = |user: &str, number: usize| table.insert(&format!("{user}.{number}"), user.to_owned());
+    let is_kept = |user: &str, number: usize| table.session(&format!("{user}.{number}")).is_some();
+    let users = TOKENS_MAX / TOKENS_OF_USER_MAX;
+    for number in 0..TOKENS_OF_USER_MAX {
+        (0..users).for_each(|user| log_in(&format!("u{user}"), number));
+    }
+    assert_eq!(table.tokens(), TOKENS_MAX);
+    let first = table.session("u0.0").unwrap();
+    log_in("x", 0);
+    assert!(is_kept("x", 0) && first.is_void());
+    log_in("x", 1);
+    assert!(is_kept("x", 0) && is_kept("x", 1) && !is_kept("u1", 0) && is_kept("u0", 1));
+    // Who has most pays for itself.
+    log_in("u2", TOKENS_OF_USER_MAX);
+    assert!(is_kept("u2", TOKENS_OF_USER_MAX) && !is_kept("u2", 0) && is_kept("u3", 0) && is_kept("x", 0));
+    assert_eq!(table.tokens(), TOKENS_MAX);
+    table.void_all();
+    // Of many users with one token each, the oldest token ends.
+    (0..=TOKENS_MAX).for_each(|user| log_in(&format!("{user}"), 0));
+    assert!(!is_kept("0", 0) && is_kept("1", 0) && is_kept(&TOKENS_MAX.to_string(), 0));
+    assert_eq!(table.tokens(), TOKENS_MAX);
+}
+
 /// Users, roles, permissions and keys of the property test: few, so that changes meet.
 const NAMES: [&str; 4] = [ROOT, "a", "b", "c"];
 

@@ -43,7 +43,7 @@ pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, Strin
             _ => {}
         }
     }
-    if let Some(timeout) = headers.get(TIMEOUT) {
+    if let Some(timeout) = headers.get(TIMEOUT).filter(|timeout| !timeout.is_empty()) {
         let text = timeout.to_str().unwrap_or_default();
         match nanoseconds(text) {
             None => return Err(format!("invalid grpc-timeout: {text}")),
@@ -71,21 +71,21 @@ fn is_free(key: &str) -> bool {
         )
 }
 
-/// A number and a unit of gRPC's. grpc-gateway takes a sign, and more digits than gRPC.
-fn nanoseconds(text: &str) -> Option<i128> {
+/// A number and a unit of gRPC's. grpc-gateway takes a sign, and more digits than gRPC; what is longer than
+/// 292 years wraps around in Go, and is mostly over.
+fn nanoseconds(text: &str) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = deadline::unit_nanoseconds(unit)?;
-    Some(i128::from(number.parse::<i64>().ok()?) * i128::from(unit))
+    Some(number.parse::<i64>().ok()?.wrapping_mul(unit.cast_signed()))
 }
 
 /// A length of time in at most eight digits. What is over is over after a nanosecond.
-fn in_grpcs_form(nanoseconds: i128) -> HeaderValue {
+fn in_grpcs_form(nanoseconds: i64) -> HeaderValue {
     let length = nanoseconds.max(1).unsigned_abs();
     let units = ["n", "u", "m", "S", "M", "H"].into_iter();
-    let sizes =
-        units.filter_map(|unit| Some((unit, length.div_ceil(deadline::unit_nanoseconds(unit)?.into()))));
+    let sizes = units.filter_map(|unit| Some((unit, length.div_ceil(deadline::unit_nanoseconds(unit)?))));
     let fitting = sizes.into_iter().find(|(_, number)| *number < 100_000_000);
-    let (unit, number) = fitting.unwrap_or(("H", 99_999_999));
+    let (unit, number) = fitting.expect("292 years are 2,562,048 hours");
     HeaderValue::try_from(format!("{number}{unit}")).expect("digits and a letter")
 }
 
@@ -131,11 +131,16 @@ mod tests {
             ("+2S", Ok(Some("2000000u"))),
             ("-1S", Ok(Some("1n"))),
             ("123456789S", Ok(Some("2057614M"))),
-            ("9223372036854775807H", Ok(Some("99999999H"))),
+            ("9223372036854775807n", Ok(Some("2562048H"))),
+            ("2562048H", Ok(Some("1n"))),
+            ("99999999999H", Ok(Some("1n"))),
+            ("5124096H", Ok(Some("1526291m"))),
+            ("4611686018427387904H", Ok(None)),
+            ("-9223372036854775808n", Ok(Some("1n"))),
             ("0n", Ok(None)),
             ("9223372036854775808n", Err("invalid grpc-timeout: 9223372036854775808n")),
             ("x", Err("invalid grpc-timeout: x")),
-            ("", Err("invalid grpc-timeout: ")),
+            ("", Ok(None)),
             ("1", Err("invalid grpc-timeout: 1")),
         ] {
             let headers = HeaderMap::from_iter([(

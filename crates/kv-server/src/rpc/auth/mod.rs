@@ -120,9 +120,6 @@ impl AuthCalls {
         if user.options.as_ref().is_some_and(|options| options.no_password) {
             return Ok(Err(grpc_errors::no_password_user()));
         }
-        if self.member.auth.table.tokens() >= state_machine::TOKENS_MAX {
-            return refused(Error::TooManyRequests);
-        }
         let applicant = Applicant {
             client: asker.client,
             address: asker.address.map(|address| address.ip()),

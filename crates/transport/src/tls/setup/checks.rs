@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::lookups::Lookups;
 use certificates::{Certificate, CertificateRefusal, ChainCheck};
@@ -33,8 +32,6 @@ pub struct Checks {
 /// Why a certificate was not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckRefusal {
-    #[error("the certificate cannot be read")]
-    Unreadable,
     #[error("{0}")]
     Certificate(#[from] CertificateRefusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
@@ -70,7 +67,7 @@ impl Checks {
     ) -> Result<(), CheckRefusal> {
         self.check_chain(chain)?;
         let Some(first) = chain.first().filter(|_| self.compares_address) else { return Ok(()) };
-        let names = Names::of(&parsed(first)?);
+        let names = Names::of(&Certificate::parse(first)?);
         names.check(first, remote, lookups).await
     }
 
@@ -82,20 +79,20 @@ impl Checks {
     fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), CheckRefusal> {
         let Some(first) = chain.first() else { return Ok(()) };
         for der in chain {
-            let serial = parsed(der)?.tbs_certificate.serial.to_bytes_be();
+            let serial = Certificate::parse(der)?.serial();
             if self.revoked.contains(&serial) {
                 let text = serial.iter().map(|byte| format!("{byte:02x}")).collect();
                 return Err(CheckRefusal::Revoked(text));
             }
         }
         let now = UnixTime::now().as_secs().cast_signed();
-        Certificate::parse(first)?.check_at(now)?;
-        self.check_common_name(&parsed(first)?)?;
+        let certificate = Certificate::parse(first)?;
+        certificate.check_at(now)?;
+        self.check_common_name(certificate.common_name())?;
         self.check_hostnames(first)
     }
 
-    fn check_common_name(&self, certificate: &X509Certificate<'_>) -> Result<(), CheckRefusal> {
-        let name = name_of(certificate);
+    fn check_common_name(&self, name: &str) -> Result<(), CheckRefusal> {
         if self.common_names.is_empty() || self.common_names.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
@@ -118,17 +115,7 @@ impl ChainCheck for Checks {
 
 /// The common name of a certificate; empty if it has none.
 pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
-    parsed(der).ok().map(|certificate| name_of(&certificate).to_owned())
-}
-
-/// The last one counts, as in Go.
-fn name_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
-    let name = certificate.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
-    name.unwrap_or_default()
-}
-
-fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CheckRefusal> {
-    X509Certificate::from_der(der).map(|(_, certificate)| certificate).map_err(|_| CheckRefusal::Unreadable)
+    Certificate::parse(der).ok().map(|certificate| certificate.common_name().to_owned())
 }
 
 fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
@@ -149,10 +136,9 @@ struct Names {
 }
 
 impl Names {
-    fn of(certificate: &X509Certificate<'_>) -> Names {
+    fn of(certificate: &Certificate<'_>) -> Names {
         let mut names = Names { addresses: Vec::new(), dns: Vec::new() };
-        let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
-        for name in &extension.value.general_names {
+        for name in certificate.names().unwrap_or_default() {
             match name {
                 GeneralName::IPAddress(bytes) => names.addresses.push(shown(bytes)),
                 GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
