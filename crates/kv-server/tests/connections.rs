@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use api::etcdserverpb::kv_client::KvClient;
+use api::etcdserverpb::range_request::SortTarget;
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use api::health::HealthCheckRequest;
 use api::health::health_client::HealthClient;
+use api::v3electionpb::LeaderRequest;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::SendRequest;
@@ -266,29 +268,44 @@ async fn answers_that_nobody_takes_hold_a_bounded_amount_of_memory() {
     member.put("a", "1").await;
 }
 
-#[tokio::test]
-async fn streamed_ranges_that_are_not_read_hold_a_bounded_amount_of_memory() {
+/// Calls that a separate task answers, from 8 keys of somewhat less than 1 MiB each, on one connection.
+async fn check_answers_that_are_not_read(path: &str, message: Bytes) {
     let cluster = member(None);
     let member = &cluster.members[0];
     let mut kv = member.kv().await;
-    for number in 0..8 {
-        let value = vec![number; 1 << 20].into();
+    for number in b'/'..b'/' + 8 {
+        let value = vec![number; 1000 << 10].into();
         kv.put(PutRequest { key: vec![b'k', number].into(), value, ..PutRequest::default() }).await.unwrap();
     }
     let before = resident_mib(member);
-    let all = framed(&RangeRequest { key: "k".into(), range_end: "l".into(), ..RangeRequest::default() });
     let mut requests = http2(member, 0).await;
     let mut held = Vec::new();
     for _ in 0..400 {
         requests = requests.ready().await.unwrap();
-        let path = request("/etcdserverpb.KV/RangeStream");
-        let (answer, mut body) = requests.send_request(path, false).unwrap();
-        body.send_data(all.clone(), true).unwrap();
+        let (answer, mut body) = requests.send_request(request(path), false).unwrap();
+        body.send_data(message.clone(), true).unwrap();
         held.push((answer, body));
     }
     let most = most_resident(member, before, 10).await;
-    assert!(most <= 250, "400 streamed ranges that are not read hold {most} MiB");
+    assert!(most <= 250, "400 calls of {path} that are not read hold {most} MiB");
     member.put("a", "1").await;
+}
+
+#[tokio::test]
+async fn streamed_ranges_that_are_not_read_hold_a_bounded_amount_of_memory() {
+    let all = RangeRequest { key: "k".into(), range_end: "l".into(), ..RangeRequest::default() };
+    let sorted = RangeRequest { sort_target: SortTarget::Value as i32, ..all.clone() };
+    for range in [all, sorted] {
+        check_answers_that_are_not_read("/etcdserverpb.KV/RangeStream", framed(&range)).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_of_elections_that_are_not_read_hold_a_bounded_amount_of_memory() {
+    let name = framed(&LeaderRequest { name: "k".into() });
+    for path in ["/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe"] {
+        check_answers_that_are_not_read(path, name.clone()).await;
+    }
 }
 
 /// Sends `flood` again and again for `time`. When the member closes the connection, the next one follows

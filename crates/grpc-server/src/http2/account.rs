@@ -138,6 +138,7 @@ impl CallerTotals {
 }
 
 /// Bytes held for one connection, and its calls outside of its task.
+#[derive(Debug)]
 pub struct Account {
     caller: Arc<CallerTotals>,
     bodies: AtomicUsize,
@@ -192,8 +193,9 @@ impl Account {
     }
 
     /// Whether its client has to take answers before the connection accepts another call. While it only waits
-    /// for large answers to leave, a few calls go on: they may be small.
+    /// for large answers to leave, a few calls go on: they may be small. `calls` are those in its task.
     pub(super) fn is_full_for(&self, calls: usize) -> bool {
+        let calls = calls + self.relayed();
         if calls < CALLS_IF_FULL { self.is_over_share_of_unsent() } else { self.is_full() }
     }
 
@@ -333,10 +335,17 @@ impl Room<'_> {
     }
 }
 
-/// Room for the parts of a large answer, which is sent long after it was asked for.
+/// Room for the parts of a large answer, which is sent long after it was asked for, and for answers that are
+/// made outside of the connection's task: each request that is relayed has it among its extensions.
+#[derive(Clone, Debug)]
 pub struct PartRoom(Arc<Account>);
 
 impl PartRoom {
+    /// Room for a whole answer.
+    pub fn for_whole(&self) -> Room<'_> {
+        Room(&self.0)
+    }
+
     /// As [`Room::wait`]. May be awaited with a turn that is given up when it is wanted.
     pub async fn wait(&self) {
         Room(&self.0).wait().await;

@@ -90,7 +90,7 @@ const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64
 /// The largest answer of some 60 MiB has 25 s: others wait 30 s for the memory of answers.
 const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
 /// How often the time is looked at while the client takes nothing.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Speed {
     fn allows(&self, bytes: usize) -> Duration {

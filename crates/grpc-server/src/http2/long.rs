@@ -97,7 +97,10 @@ async fn send_whole<L: LongAnswer>(
 }
 
 /// What `work` comes to, unless the client gives up first.
-async fn unless_reset<T>(work: impl Future<Output = T>, writer: &mut StreamWriter) -> Result<T, StreamEnded> {
+pub(super) async fn unless_reset<T>(
+    work: impl Future<Output = T>,
+    writer: &mut StreamWriter,
+) -> Result<T, StreamEnded> {
     let mut work = pin!(work);
     poll_fn(|context| match writer.poll_reset(context) {
         Poll::Ready(()) => Poll::Ready(Err(StreamEnded)),

@@ -46,7 +46,7 @@ const PING_STRIKES_MAX: u32 = 2;
 const IDLE_PING_SPACING: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// What the reader has seen, for the connection's task.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct ReaderFlags {
     /// Set by the task: no call is open.
     is_idle: AtomicBool,

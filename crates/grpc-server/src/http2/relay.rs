@@ -1,6 +1,8 @@
 //! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
 //!
 //! * At most as many tasks as the connection has streams: a reset ends its task.
+//! * What is next of an answer is made only when the connection has room for it. An answer that holds admitted
+//!   memory goes on: others wait for that. It has it in the extensions of its response.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
 //! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
 //!   What comes in that time is discarded.
@@ -18,13 +20,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
-use super::account::{Account, Body as Counted, RelayedCall};
-use super::grpc::{send_data, send_status_after_headers};
+use super::account::{Account, Body as Counted, RelayedCall, Room};
+use super::grpc::{LOOK_AGAIN, send_data, send_status_after_headers};
+use super::long::unless_reset;
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{BodyReader, RequestHead, StreamWriter, response_block, trailers_block};
@@ -64,20 +67,11 @@ pub(super) fn spawn<S: GrpcService>(
 ) {
     let (services, relayed) = (services.clone(), RelayedCall::new(&shared.account));
     let stop = shared.stop.clone();
-    let request = head.request(Body::new(RelayedBody::new(reader, &relayed, stop.clone())));
+    let mut request = head.request(Body::new(RelayedBody::new(reader, &relayed, stop.clone())));
+    request.extensions_mut().insert(Room(&shared.account).for_parts());
     tokio::spawn(async move {
-        let answered = {
-            let mut answering = pin!(services.oneshot(request));
-            // A call whose client is gone is dropped here, while it waits.
-            poll_fn(|context| {
-                if writer.poll_reset(context).is_ready() {
-                    return Poll::Ready(None);
-                }
-                answering.as_mut().poll(context).map(Some)
-            })
-            .await
-        };
-        if let Some(Ok(response)) = answered {
+        // A call whose client is gone is dropped here, while it waits.
+        if let Ok(Ok(response)) = unless_reset(services.oneshot(request), &mut writer).await {
             // A failure to send means that the client is gone; there is no one to report it to.
             if send(&mut writer, response, &relayed, stop.clone()).await.is_ok() {
                 wait_for_end(&mut writer, stop).await;
@@ -105,7 +99,7 @@ async fn send(
 ) -> Result<(), StreamEnded> {
     let (mut parts, body) = response.into_parts();
     // What the answer holds, such as admitted memory. Until it was sent.
-    let _held = std::mem::take(&mut parts.extensions);
+    let held = std::mem::take(&mut parts.extensions);
     let head = response_block(&Response::from_parts(parts, ()));
     if body.is_end_stream() {
         return writer.send_head(&head, EndOfBody::Stream);
@@ -113,15 +107,9 @@ async fn send(
     writer.send_head(&head, EndOfBody::More)?;
     let mut body = pin!(body);
     loop {
-        let frame = poll_fn(|context| {
-            if writer.poll_reset(context).is_ready() {
-                return Poll::Ready(None);
-            }
-            body.as_mut().poll_frame(context)
-        });
         let frame = tokio::select! {
             biased;
-            frame = frame => frame,
+            frame = next_frame(writer, body.as_mut(), relayed.account(), held.is_empty()) => frame?,
             _ = stop.wait_for(|stop| *stop) => Some(Err(grpc_errors::stopped())),
         };
         match frame {
@@ -150,6 +138,28 @@ async fn send(
             }
             None => return writer.send_data(Bytes::new(), EndOfBody::Stream),
         }
+    }
+}
+
+/// What is next of an answer. Unless that `waits`, it is not even asked for while the connection has no room.
+async fn next_frame(
+    writer: &mut StreamWriter,
+    mut body: Pin<&mut Body>,
+    account: &Account,
+    waits: bool,
+) -> Result<Option<Result<Frame<Bytes>, Status>>, StreamEnded> {
+    loop {
+        // At each look: a stream may have waited for its next message since there was room.
+        let next = poll_fn(|context| match waits && account.is_full() {
+            true => Poll::Ready(None),
+            false => body.as_mut().poll_frame(context).map(Some),
+        });
+        if let Some(frame) = unless_reset(next, writer).await? {
+            return Ok(frame);
+        }
+        // Of what other connections give back, the task of this one learns with its next event only.
+        let room = timeout(LOOK_AGAIN, account.room());
+        drop(unless_reset(room, writer).await?);
     }
 }
 

@@ -46,7 +46,7 @@ impl HotMethods for ScriptedMethods {
             "/large" => Some(TestMethod::Large),
             "/holds" => Some(TestMethod::Holds),
             "/now" => Some(TestMethod::Now),
-            "/relayed" | "/unread" => None,
+            "/relayed" | "/unread" | "/made" | "/admitted" => None,
             _ => Some(TestMethod::Reads),
         }
     }
@@ -121,15 +121,50 @@ async fn serve_until(
     totals: Arc<CallerTotals>,
 ) {
     let limits = ConnectionLimits::for_tests(1 << 20);
-    // They read the request to its end, or to an error, but for one.
-    let services = tower::service_fn(|mut request: Request<Body>| async move {
-        let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
-        let reads = request.uri().path() != "/unread";
-        while reads && let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
-        Ok::<_, Infallible>(Response::new(Body::empty()))
-    });
+    let done = hot.done.clone();
+    let services = tower::service_fn(move |request| relayed(request, done.clone()));
     let methods = Methods { hot, streams: NoStreams, services };
     serve(io, methods, limits, totals, stop).await;
+}
+
+/// Reads the request to its end, or to an error, but for one.
+async fn relayed(
+    mut request: Request<Body>,
+    done: mpsc::UnboundedSender<&'static str>,
+) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
+    let reads = path != "/unread";
+    while reads && let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
+    let makes = path == "/made" || path == "/admitted";
+    let made = MadeBody { ends: CallEnds(done), is_made: false };
+    let mut response = Response::new(if makes { Body::new(made) } else { Body::empty() });
+    if path == "/admitted" {
+        response.extensions_mut().insert("memory");
+    }
+    Ok(response)
+}
+
+/// A body of `LARGE_BYTES`, which says when it is made.
+struct MadeBody {
+    ends: CallEnds,
+    is_made: bool,
+}
+
+impl http_body::Body for MadeBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        if std::mem::replace(&mut self.is_made, true) {
+            return Poll::Ready(None);
+        }
+        self.ends.0.send("made").unwrap();
+        Poll::Ready(Some(Ok(http_body::Frame::data(vec![0; LARGE_BYTES].into()))))
+    }
 }
 
 /// A client of a connection that serves [`Scripted`].
@@ -216,6 +251,48 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
             other => panic!("{other:?} after {large} large answers and {read} reads"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_relayed_answer_is_made_when_its_client_has_taken_those_before() {
+    let mut client = TestClient::new(Arc::default()).await;
+    let mut calls = Vec::new();
+    for _ in 0..12 {
+        calls.push(client.send("/made").await);
+    }
+    for _ in 0..9 {
+        assert_eq!(client.event().await, Some("made"), "up to the bound of a connection");
+    }
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "an answer was made with nothing taken");
+    calls.push(client.send("/admitted").await);
+    assert_eq!(client.event().await, Some("made"), "others wait for the memory that it holds");
+    let (waiting, mut body) = client.call("/made").await;
+    body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+    client.ping().await;
+    body.send_reset(Reason::CANCEL);
+    assert_eq!(client.event().await, Some("ended"), "a call whose client has gone waits on");
+    drop(waiting);
+
+    let mut more = Vec::new();
+    for _ in calls.len()..64 {
+        more.push(client.send("/made").await);
+    }
+    client.ping().await;
+    calls.push(client.send("/now").await);
+    client.ping().await;
+    assert!(client.events.try_recv().is_err(), "relayed calls are calls of the connection");
+    drop(more);
+
+    // The client takes its answers.
+    let taken = calls.into_iter().map(|call| async {
+        let mut body = call.await.unwrap().into_body();
+        while let Some(data) = body.data().await {
+            body.flow_control().release_capacity(data.unwrap().len()).unwrap();
+        }
+    });
+    let taken = timeout(Duration::from_secs(60), futures_util::future::join_all(taken)).await;
+    taken.expect("what waited is made");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use crate::audit::{AuditedCall, Who};
 use crate::member::Member;
 use admission::ClientId;
 use auth::{Caller, Credential, Origin};
+use grpc_server::http2::{PartRoom, Room};
 use grpc_server::methods::{self, Access, IntactRule};
 
 /// The fields that each call looks for, found in one pass. Of a field that comes more than once, the first
@@ -67,6 +68,8 @@ pub struct Asker {
     pub credential: Credential,
     /// What the certificate of the connection names, for the audit log. None without one.
     certificate: Option<Arc<Session>>,
+    /// Of its connection, if it is answered outside of the connection's task.
+    room: Option<PartRoom>,
 }
 
 impl Asker {
@@ -75,12 +78,13 @@ impl Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
         let client = member.auth.client(origin.client, &credential);
-        Asker { client, address: origin.address, credential, certificate }
+        Asker { client, address: origin.address, credential, certificate, room: None }
     }
 
-    /// Of a call that tonic hands over. The dispatcher has found both.
+    /// Of a call that tonic hands over. The dispatcher has found it, and the connection has room.
     pub fn of<T>(request: &Request<T>) -> Asker {
-        request.extensions().get().cloned().unwrap_or_default()
+        let asker: Asker = request.extensions().get().cloned().unwrap_or_default();
+        Asker { room: request.extensions().get().cloned(), ..asker }
     }
 
     /// The call for the audit log, if there is one.
@@ -97,6 +101,11 @@ impl Asker {
             .then_some(self.client.caller)
     }
 
+    /// To be waited for just before an answer is read, as [`Room::wait`] says.
+    pub fn room(&self) -> Option<Room<'_>> {
+        self.room.as_ref().map(PartRoom::for_whole)
+    }
+
     /// The caller at this moment.
     pub async fn caller(&self, member: &Member) -> Result<Caller, Status> {
         member.caller(&self.credential).await
@@ -105,7 +114,13 @@ impl Asker {
 
 impl Default for Asker {
     fn default() -> Self {
-        Asker { client: ClientId::default(), address: None, credential: Credential::None, certificate: None }
+        Asker {
+            client: ClientId::default(),
+            address: None,
+            credential: Credential::None,
+            certificate: None,
+            room: None,
+        }
     }
 }
 

@@ -27,3 +27,12 @@ mod watch; // events of the key space
 mod dispatch; // from the headers of a call to its end
 
 pub(crate) use dispatch::Dispatcher;
+
+/// An answer that holds its memory until it was sent.
+fn reply<T>(answered: admission::CountedAnswer<T>) -> tonic::Response<T> {
+    let mut reply = tonic::Response::new(answered.response);
+    if let Some(memory) = answered.memory {
+        reply.extensions_mut().insert(std::sync::Arc::new(memory));
+    }
+    reply
+}

@@ -20,7 +20,8 @@ use super::keys::{self, Prefix};
 use super::observe;
 use super::waiting::{WaitingPlaces, until_owned};
 use crate::member::Member;
-use crate::rpc::guard;
+use crate::rpc::{guard, reply};
+use admission::CountedAnswer;
 
 /// The methods as tonic calls them.
 pub struct Election {
@@ -66,20 +67,22 @@ async fn campaign(
         false => Ok(()),
     };
     drop(value);
+    // It may have the value that was there.
+    let TxnResponse { header, succeeded, .. } = response;
     let leads = match proclaimed {
         Ok(()) => attendance.during(until_owned(&inner, &prefix, &key, created)).await.map(drop),
         Err(status) => Err(status),
     };
     let known = match leads {
         // A key that was there before this call is left to those who know of it.
-        Ok(()) if response.succeeded => attendance.check(),
+        Ok(()) if succeeded => attendance.check(),
         leads => leads,
     };
     if let Err(status) = known {
         attendance.finish(|| inner.delete_created(&key, created)).await;
         return Err(status);
     }
-    Ok(CampaignResponse { header: response.header, leader: Some(leader) })
+    Ok(CampaignResponse { header, leader: Some(leader) })
 }
 
 /// Replaces the value of the key while it is the one that was created at the leader's revision.
@@ -122,9 +125,10 @@ impl ElectionMethods for Election {
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Reply<LeaderResponse>, Status> {
         let (inner, request) = self.admit(request)?;
-        let first = inner.range(Prefix::of(&request.name).first_created()).await?;
+        let CountedAnswer { response: first, memory } = inner.leader(&Prefix::of(&request.name)).await?;
         let Some(kv) = first.kvs.into_iter().next() else { return Err(grpc_errors::no_elected_leader()) };
-        Ok(Reply::new(LeaderResponse { header: first.header, kv: Some(kv) }))
+        let response = LeaderResponse { header: first.header, kv: Some(kv) };
+        Ok(reply(CountedAnswer { response, memory }))
     }
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Reply<Self::ObserveStream>, Status> {

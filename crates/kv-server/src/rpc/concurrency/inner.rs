@@ -12,11 +12,11 @@ use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use tonic::Status;
 
-use super::keys;
+use super::keys::{self, Prefix};
 use crate::member::Member;
 use crate::rpc::guard::Asker;
 use crate::rpc::{kv, lease};
-use admission::ClientId;
+use admission::{ClientId, CountedAnswer};
 
 /// The time to live of leases that these services grant, in seconds: etcd's. They are not kept alive.
 const LEASE_TTL: i64 = 60;
@@ -40,8 +40,15 @@ impl Inner {
 
     /// Linearizable.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        let answered = kv::range(&self.member, &self.asker, request).await;
+        let answered = kv::range(&self.member, &self.asker, request, None).await;
         answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
+    }
+
+    /// The key below a name that was created first, for the client: read when its connection has room.
+    pub async fn leader(&self, prefix: &Prefix) -> Result<CountedAnswer<RangeResponse>, Status> {
+        let room = self.asker.room();
+        let answered = kv::range(&self.member, &self.asker, prefix.first_created(), room).await;
+        answered.map_err(grpc_errors::passed_on)
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::{TxnRequest, TxnResponse};
 use api::v3lockpb::lock_server::Lock as LockMethods;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
 use bytes::Bytes;
@@ -52,8 +52,10 @@ async fn lock(
         .await?;
     let created = created(&response);
     let owns = found(&response, 1).is_none_or(|owner| owner.create_revision == created);
+    // It has the value of the owner, which may be long.
+    let TxnResponse { header, succeeded, .. } = response;
     let locked = match owns {
-        true => Ok(LockResponse { header: response.header, key: key.clone() }),
+        true => Ok(LockResponse { header, key: key.clone() }),
         false => {
             let held = attendance.during(until_owned(&inner, &prefix, &key, created)).await;
             held.map(|held| LockResponse { header: held.header, key: key.clone() })
@@ -61,7 +63,7 @@ async fn lock(
     };
     let locked = match locked {
         // A key that was there before this call is left to the call that put it.
-        Ok(locked) if response.succeeded => attendance.check().map(|()| locked),
+        Ok(locked) if succeeded => attendance.check().map(|()| locked),
         locked => locked,
     };
     if locked.is_err() {

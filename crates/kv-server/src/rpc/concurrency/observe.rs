@@ -26,7 +26,7 @@ use super::inner::{Inner, revision};
 use super::keys::Prefix;
 use super::waiting::too_many;
 use crate::audit::AuditSubject;
-use admission::Share;
+use admission::{CountedAnswer, Share};
 
 /// The responses to one observer.
 pub fn leaders(
@@ -84,13 +84,18 @@ impl Observer {
 
     /// Finds the leader, or waits for one, and follows its key.
     async fn find(&mut self) -> Result<LeaderResponse, FollowEnd> {
-        let first = self.inner.range(self.prefix.first_created()).await.map_err(|status| {
+        let read = self.inner.leader(&self.prefix).await.map_err(|status| {
             self.audit(&status);
             FollowEnd::Stopped
         })?;
+        // Held until the watcher is open: then the answer is sent.
+        let CountedAnswer { response: first, mut memory } = read;
         let found = match first.kvs.into_iter().next() {
             Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
-            None => self.first_put(revision(first.header.as_ref()) + 1).await?,
+            None => {
+                memory.take();
+                self.first_put(revision(first.header.as_ref()) + 1).await?
+            }
         };
         let key = found.kv.as_ref().map_or_else(Bytes::new, |kv| kv.key.clone());
         let start_revision = revision(found.header.as_ref()) + 1;

@@ -29,7 +29,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use admission::{ClientId, CountedAnswer, PAIR_BYTES, SMALL_BYTES, Share, Small};
+use admission::{ClientId, CountedAnswer, PAIR_BYTES, SMALL_BYTES, Small};
 use api::Error;
 use api::etcdserverpb::kv_server::Kv as KvMethods;
 use api::etcdserverpb::range_request::SortTarget;
@@ -54,6 +54,7 @@ use super::answers;
 use super::large::LargeAnswer;
 use crate::member::Member;
 use crate::rpc::guard::{self, Asker, KnownFields};
+use crate::rpc::reply;
 
 pub async fn put(
     member: &Arc<Member>,
@@ -158,12 +159,17 @@ async fn read_only_txn(
     Ok(CountedAnswer { response, memory: Some(memory) })
 }
 
+/// `room` as of [`txn`].
 pub async fn range(
     member: &Arc<Member>,
     asker: &Asker,
     request: RangeRequest,
+    room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<RangeResponse>, Status> {
     let caller = admit_range(member, asker, &request).await?;
+    if let Some(room) = room {
+        room.wait().await;
+    }
     let width = width(member, &request);
     let answered = read_range(member, asker, &request, width, u64::MAX).await?;
     check_unchanged(member, &caller)?;
@@ -357,14 +363,13 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
 fn chunks(
     member: Arc<Member>,
     client: ClientId,
-    share: Share,
     caller: Caller,
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
     // The caller is looked at before the first chunk leaves, and not again.
-    let begin = (member, (client, share), Arc::new(Mutex::new(chunks)), Some(caller), None);
-    stream::unfold(Some(begin), async |state| {
-        let (member, (client, share), chunks, mut caller, sent) = state?;
+    let begin = (member, Arc::new(Mutex::new(chunks)), Some(caller), None);
+    stream::unfold(Some(begin), move |state| async move {
+        let (member, chunks, mut caller, sent) = state?;
         drop(sent);
         // A chunk approaches the request limit, and takes that twice while it is read and encoded.
         let estimate = 2 * member.limits.request_bytes_max as u64;
@@ -382,7 +387,7 @@ fn chunks(
                     member.fill_header(&mut chunk.header);
                 }
                 let chunk = RangeStreamResponse { range_response: Some(chunk) };
-                Some((Ok(chunk), Some((member, (client, share), chunks, None, Some(pass)))))
+                Some((Ok(chunk), Some((member, chunks, None, Some(pass)))))
             }
             Err(status) => Some((Err(status), None)),
         }
@@ -406,7 +411,7 @@ impl KvMethods for Kv {
         let known = KnownFields::of(request.metadata().as_ref());
         guard::check_any(&self.0, &known).map_err(grpc_errors::refused)?;
         let (asker, request) = (Asker::of(&request), request.into_inner());
-        range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
+        range(&self.0, &asker, request, asker.room()).await.map(reply)
     }
 
     async fn range_stream(
@@ -417,8 +422,10 @@ impl KvMethods for Kv {
         validate::range_stream(&request).map_err(grpc_errors::stream)?;
         // Without an order, etcd sorts each chunk by the target, and repeats keys. So this is one chunk.
         if request.sort_target != SortTarget::Key as i32 {
-            let range_response = Some(range(&self.0, &asker, request).await?.response);
-            return Ok(Reply::new(Box::pin(stream::iter([Ok(RangeStreamResponse { range_response })]))));
+            let CountedAnswer { response, memory } = range(&self.0, &asker, request, asker.room()).await?;
+            let chunk = RangeStreamResponse { range_response: Some(response) };
+            let response: Self::RangeStreamStream = Box::pin(stream::iter([Ok(chunk)]));
+            return Ok(reply(CountedAnswer { response, memory }));
         }
         self.0.metrics.keys.ranges.inc();
         if !request.serializable {
@@ -430,12 +437,17 @@ impl KvMethods for Kv {
         let bytes = request.key.len() + request.range_end.len();
         let share = self.0.admission.stream_keys(asker.client, bytes)?;
         let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
-        Ok(Reply::new(Box::pin(chunks(Arc::clone(&self.0), asker.client, share, caller, stream))))
+        let stream: Self::RangeStreamStream =
+            Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream));
+        let mut reply = Reply::new(stream);
+        // Until the last chunk was taken. As each chunk, the keys are admitted.
+        reply.extensions_mut().insert(Arc::new(share));
+        Ok(reply)
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
         let (asker, request) = self.admit(request)?;
-        put(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
+        put(&self.0, &asker, request).await.map(reply)
     }
 
     async fn delete_range(
@@ -443,12 +455,12 @@ impl KvMethods for Kv {
         request: Request<DeleteRangeRequest>,
     ) -> Result<Reply<DeleteRangeResponse>, Status> {
         let (asker, request) = self.admit(request)?;
-        delete_range(&self.0, &asker, request).await.map(|answered| Reply::new(answered.response))
+        delete_range(&self.0, &asker, request).await.map(reply)
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Reply<TxnResponse>, Status> {
         let (asker, request) = self.admit(request)?;
-        txn(&self.0, &asker, request, None).await.map(|answered| Reply::new(answered.response))
+        txn(&self.0, &asker, request, asker.room()).await.map(reply)
     }
 
     async fn compact(

@@ -23,10 +23,11 @@ use state_machine::{Failure, KeyAccess, LeaseTable, Need, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
+use super::reply;
 use super::kv::check_quota;
 use crate::member::{Member, ProposeError};
 use crate::peer::LeaseService;
-use admission::{ClientId, CountedAnswer, Small};
+use admission::{CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
 use keep_alive::unanswered;
@@ -112,7 +113,7 @@ impl LeaseCalls {
                 // Keys may have been attached meanwhile. The very keys that are returned are checked.
                 if reader.may_read(&keys) { Ok(keys) } else { Err(Error::PermissionDenied.into()) }
             };
-            let found = self.read(asker.client, read).await?;
+            let found = self.read(asker, read).await?;
             (keys, memory) = (found.response, found.memory);
             caller.check_unchanged(self.member.auth.table.revision()).map_err(grpc_errors::refused)?;
         }
@@ -130,14 +131,17 @@ impl LeaseCalls {
     /// million keys.
     async fn read<T: Send + 'static>(
         &self,
-        client: ClientId,
+        asker: &Asker,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
     ) -> Result<CountedAnswer<T>, Status> {
+        if let Some(room) = asker.room() {
+            room.wait().await;
+        }
         match read(&Small::default()) {
             Err(Failure::Interrupted) => {}
             read => return read.map(CountedAnswer::small).map_err(grpc_errors::read),
         }
-        let (response, memory) = self.member.admission.read(client, 0, read).await?;
+        let (response, memory) = self.member.admission.read(asker.client, 0, read).await?;
         Ok(CountedAnswer { response, memory: Some(memory) })
     }
 }
@@ -166,15 +170,6 @@ fn list(
     }
     leases.sort_unstable();
     Ok(leases.into_iter().map(|(_, id)| LeaseStatus { id }).collect())
-}
-
-/// An answer that holds its memory until it was sent.
-fn reply<T>(answered: CountedAnswer<T>) -> Reply<T> {
-    let mut reply = Reply::new(answered.response);
-    if let Some(memory) = answered.memory {
-        reply.extensions_mut().insert(Arc::new(memory));
-    }
-    reply
 }
 
 #[tonic::async_trait]
@@ -221,7 +216,7 @@ impl LeaseMethods for LeaseCalls {
         let caller = asker.caller(&self.member).await?;
         caller.check_named().map_err(grpc_errors::refused)?;
         let (store, table) = (self.member.store.clone(), self.leases.table().clone());
-        let listed = self.read(asker.client, move |meter| list(&store, &caller, &table, meter)).await?;
+        let listed = self.read(&asker, move |meter| list(&store, &caller, &table, meter)).await?;
         let response = LeaseLeasesResponse { header: self.member.header(), leases: listed.response };
         Ok(reply(CountedAnswer { response, memory: listed.memory }))
     }
