@@ -23,8 +23,8 @@ use state_machine::{Failure, KeyAccess, LeaseTable, Need, Response, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
 use super::guard::{self, Asker};
-use super::reply;
 use super::kv::check_quota;
+use super::reply;
 use crate::member::{Member, ProposeError};
 use crate::peer::LeaseService;
 use admission::{CountedAnswer, Small};
