@@ -1,8 +1,8 @@
 //! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
 //!
 //! * At most as many tasks as the connection has streams: a reset ends its task.
-//! * What is next of an answer is made only when the connection has room for it. An answer that holds admitted
-//!   memory goes on: others wait for that. It has it in the extensions of its response.
+//! * What is next of an answer is made when the connection has room for it. An answer that holds admitted
+//!   memory, in the extensions of its response, goes on: others wait for that.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
 //! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
 //!   What comes in that time is discarded.
