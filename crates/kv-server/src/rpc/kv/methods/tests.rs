@@ -24,8 +24,8 @@ fn nothing_of_a_transaction_is_counted_after_more_than_is_quick() {
         RequestOp { request: Some(Op::RequestRange(range)) }
     };
     let txn = |success: Vec<RequestOp>| TxnRequest {
-        success: success.clone().into(),
-        failure: success.into(),
+        success: success.clone(),
+        failure: success,
         ..TxnRequest::default()
     };
     for (ops, keys, quick, counted) in [
