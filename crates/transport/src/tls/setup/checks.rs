@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::extensions::GeneralName;
 
 use super::lookups::Lookups;
-use certificates::{Certificate, CertificateRefusal, ChainCheck};
+use certificates::{Certificate, CertificateRefusal, ChainCheck, is_valid_for};
 use config::PortTls;
 
 /// Names of a refused certificate that are logged.
@@ -67,8 +67,8 @@ impl Checks {
     ) -> Result<(), CheckRefusal> {
         self.check_chain(chain)?;
         let Some(first) = chain.first().filter(|_| self.compares_address) else { return Ok(()) };
-        let names = Names::of(&Certificate::parse(first)?);
-        names.check(first, remote, lookups).await
+        let certificate = Certificate::parse(first)?;
+        Names::of(&certificate).check(&certificate, remote, lookups).await
     }
 
     /// Checks the certificates of a server. That they are for its host is rustls's part.
@@ -77,18 +77,18 @@ impl Checks {
     }
 
     fn check_chain(&self, chain: &[CertificateDer<'_>]) -> Result<(), CheckRefusal> {
+        let chain: Vec<_> = chain.iter().map(|der| Certificate::parse(der)).collect::<Result<_, _>>()?;
         let Some(first) = chain.first() else { return Ok(()) };
-        for der in chain {
-            let serial = Certificate::parse(der)?.serial();
+        for certificate in &chain {
+            let serial = certificate.serial();
             if self.revoked.contains(&serial) {
                 let text = serial.iter().map(|byte| format!("{byte:02x}")).collect();
                 return Err(CheckRefusal::Revoked(text));
             }
         }
         let now = UnixTime::now().as_secs().cast_signed();
-        let certificate = Certificate::parse(first)?;
-        certificate.check_at(now)?;
-        self.check_common_name(certificate.common_name())?;
+        first.check_at(now)?;
+        self.check_common_name(first.common_name())?;
         self.check_hostnames(first)
     }
 
@@ -99,8 +99,9 @@ impl Checks {
         Err(CheckRefusal::CommonName(name.to_owned()))
     }
 
-    fn check_hostnames(&self, der: &CertificateDer<'_>) -> Result<(), CheckRefusal> {
-        if self.hostnames.is_empty() || self.hostnames.iter().any(|name| is_valid_for(der, name)) {
+    fn check_hostnames(&self, certificate: &Certificate<'_>) -> Result<(), CheckRefusal> {
+        let is_valid = |name: &String| is_valid_for(certificate, name);
+        if self.hostnames.is_empty() || self.hostnames.iter().any(is_valid) {
             return Ok(());
         }
         Err(CheckRefusal::Hostname)
@@ -116,10 +117,6 @@ impl ChainCheck for Checks {
 /// The common name of a certificate; empty if it has none.
 pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     Certificate::parse(der).ok().map(|certificate| certificate.common_name().to_owned())
-}
-
-fn is_valid_for(der: &CertificateDer<'_>, name: &str) -> bool {
-    Certificate::parse(der).is_ok_and(|certificate| certificates::is_valid_for(&certificate, name))
 }
 
 /// An address of a certificate; of another length than addresses have, its bytes.
@@ -152,12 +149,12 @@ impl Names {
     /// one must lead to it, forwards or backwards. Either suffices.
     async fn check(
         &self,
-        der: &CertificateDer<'_>,
+        certificate: &Certificate<'_>,
         remote: IpAddr,
         lookups: &Lookups,
     ) -> Result<(), CheckRefusal> {
         let is_free = self.addresses.is_empty() && self.dns.is_empty();
-        let by_address = !self.addresses.is_empty() && is_valid_for(der, &remote.to_string());
+        let by_address = !self.addresses.is_empty() && is_valid_for(certificate, &remote.to_string());
         if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
             return Ok(());
         }
