@@ -62,8 +62,6 @@ pub struct SuiteRow {
     pub round_trips: bool,
     /// The members keep their files in memory, so that no disk is measured.
     pub ram_disk: bool,
-    /// The total was raised, since the scaled one was over too soon.
-    pub is_lengthened: bool,
     pub published: Vec<PublishedFigure>,
 }
 
@@ -220,7 +218,6 @@ impl FileRow {
             warm_up_runs: self.warm_up_runs.unwrap_or(0),
             round_trips: self.round_trips,
             ram_disk: self.ram_disk,
-            is_lengthened: false,
             published: published.collect(),
         }
     }
@@ -257,7 +254,6 @@ impl SuiteRow {
     pub fn lengthen(&mut self, total: u64) {
         self.spec.total = total;
         self.spec.keys = if self.distinct_keys { total } else { self.spec.keys };
-        self.is_lengthened = true;
     }
 
     /// Requests of one warm-up run.

@@ -13,7 +13,7 @@ use crate::run;
 use crate::run::gateway;
 use crate::run::results::Measurement;
 use crate::run::schedule::RunPace;
-use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowSpec, RowTarget};
+use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowTarget};
 use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
@@ -241,7 +241,7 @@ impl Rounds<'_> {
 
     async fn rounds(&mut self, mut budget: Budget) -> Result<(), Error> {
         let Self { plan, row, report, monitor, step, runners, findings } = self;
-        let (sides, rounds) = (runners.len(), row.spec.rounds);
+        let (sides, rounds, planned) = (runners.len(), row.spec.rounds, row.spec.total);
         let mut longest = Duration::ZERO;
         let mut round = 1;
         while round <= rounds {
@@ -284,10 +284,9 @@ impl Rounds<'_> {
             }
             round += 1;
         }
-        let RowSpec { total, total_published, .. } = row.spec;
-        if row.is_lengthened {
-            let text =
-                format!("{total} requests a round instead of {total_published}, which were over too soon.");
+        let total = row.spec.total;
+        if total != planned {
+            let text = format!("{total} requests a round instead of {planned}, which were over too soon.");
             report.last_row().notices.push(Notice::remark(text));
         }
         Ok(())
