@@ -499,12 +499,15 @@ enum Width {
 }
 
 /// Keys of a range, or more than it has: the store's records, if there are more than `meter` lets be counted.
+/// None of a revision that is refused.
 fn count(member: &Member, request: &RangeRequest, meter: &Small) -> i64 {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: 0, fetch: Fetch::CountOnly };
-    let many = |_| i64::try_from(member.store.records()).unwrap_or(i64::MAX);
-    let counted = member.store.range_metered(&keys, request.revision.max(0), &options, meter);
-    counted.map_or_else(many, |counted| counted.count)
+    match member.store.range_metered(&keys, request.revision.max(0), &options, meter) {
+        Ok(counted) => counted.count,
+        Err(mvcc::Error::Interrupted) => i64::try_from(member.store.records()).unwrap_or(i64::MAX),
+        Err(_) => 0,
+    }
 }
 
 /// How many keys a range reads, of those that are there.
