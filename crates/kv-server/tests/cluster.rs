@@ -3,17 +3,7 @@
 use crate::common;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, PATIENCE, put};
-
-/// Writes until one is acknowledged: what was sent to a leader that died is lost.
-async fn write(member: &common::Member, key: &str) {
-    let began = Instant::now();
-    let mut client = member.kv().await;
-    while let Err(error) = client.put(put(key, "x")).await {
-        assert!(began.elapsed() < PATIENCE, "nothing could be written: {error}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use crate::common::{Cluster, PATIENCE};
 
 #[tokio::test]
 async fn any_member_writes_and_every_member_reads_it() {
@@ -36,7 +26,7 @@ async fn the_death_of_the_leader_costs_an_election_and_no_write() {
     let leader = cluster.leader().await;
     cluster.members[leader].kill();
     let survivor = &cluster.members[(leader + 1) % 3];
-    write(survivor, "after").await;
+    survivor.put("after", "x").await;
     cluster.members[leader].launch();
     cluster.members[leader].wait_ready();
     assert_eq!(cluster.members[leader].get("after").await.as_deref(), Some("x"));
@@ -54,7 +44,7 @@ async fn a_leader_that_is_asked_to_end_hands_over_first() {
     let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
     assert!(status.success(), "{said}");
     assert!(!said.contains("was not handed over"), "{said}");
-    write(&cluster.members[survivor], "after").await;
+    cluster.members[survivor].put("after", "x").await;
 }
 
 #[tokio::test]
@@ -81,7 +71,7 @@ async fn a_wiped_member_gives_no_vote_to_a_member_that_lacks_what_it_acknowledge
     let leader = cluster.leader().await;
     let (wiped, lagging) = ((leader + 1) % 3, (leader + 2) % 3);
     cluster.members[lagging].kill();
-    write(&cluster.members[leader], "acknowledged").await;
+    cluster.members[leader].put("acknowledged", "x").await;
     cluster.members[leader].kill();
     cluster.members[wiped].kill();
     std::fs::remove_dir_all(&cluster.members[wiped].data_dir).unwrap();

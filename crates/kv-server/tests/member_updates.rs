@@ -1,9 +1,9 @@
 //! Addresses of members change while the cluster serves: as etcd's documentation says, the list is changed
 //! first, and the member is started at its new address afterwards.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Cluster, Member, PATIENCE, put};
+use crate::common::{Cluster, Member};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{MemberUpdateRequest, StatusRequest};
@@ -24,15 +24,10 @@ async fn term(member: &Member) -> u64 {
         .raft_term
 }
 
-/// A put at each running member, repeated while the cluster elects.
+/// A put at each running member.
 async fn put_at_all(cluster: &Cluster, key: &str) {
     for member in cluster.members.iter().filter(|member| member.process.is_some()) {
-        let began = Instant::now();
-        let mut client = member.kv().await;
-        while let Err(status) = client.put(put(key, &member.name)).await {
-            assert!(began.elapsed() < PATIENCE, "{key} at {}: {status}", member.name);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        member.put(key, &member.name).await;
     }
 }
 

@@ -16,6 +16,7 @@ use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{HashKvRequest, MemberAddRequest, PutRequest, RangeRequest, StatusRequest};
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 pub use testkit::process::{PATIENCE, Process};
@@ -108,9 +109,20 @@ impl Member {
         KvClient::new(self.channel().await)
     }
 
+    /// Puts, and puts again where the request was lost with a leader: whoever kills a member may kill the one
+    /// that leads.
     pub async fn put(&self, key: &str, value: &str) -> i64 {
-        let answer = self.kv().await.put(put(key, value)).await.expect("a healthy cluster takes a put");
-        answer.into_inner().header.expect("every answer has a header").revision
+        let (mut client, began) = (self.kv().await, Instant::now());
+        loop {
+            match client.put(put(key, value)).await {
+                Ok(answer) => return answer.into_inner().header.expect("every answer has a header").revision,
+                Err(status) => {
+                    let is_lost = status.code() == Code::Unavailable && began.elapsed() < PATIENCE;
+                    assert!(is_lost, "a healthy cluster takes a put: {status}");
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     pub async fn get(&self, key: &str) -> Option<String> {
