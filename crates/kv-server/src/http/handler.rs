@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
@@ -17,12 +19,41 @@ use telemetry::metrics::Exposition;
 #[derive(Clone)]
 pub struct Http {
     pub member: Arc<Member>,
-    pub exposition: Arc<Exposition>,
+    pub metrics: Arc<MetricsPage>,
     pub status: StatusSource,
     /// On client ports, with `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
     /// Whether `/debug/pprof/` is served.
     pub enable_pprof: bool,
+}
+
+/// The metrics as text. Requests that arrive at the same time share one rendering, and no serving thread
+/// makes it: a stranger may send thousands at once.
+pub struct MetricsPage {
+    exposition: Arc<Exposition>,
+    /// The newest rendering and when it began.
+    last: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl MetricsPage {
+    pub fn new(exposition: Exposition) -> MetricsPage {
+        MetricsPage { exposition: Arc::new(exposition), last: tokio::sync::Mutex::default() }
+    }
+
+    /// The metrics of a moment after the call. None while the process stops.
+    pub(super) async fn text(&self) -> Option<Bytes> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        if let Some((began, text)) = &*last
+            && *began > asked
+        {
+            return Some(text.clone());
+        }
+        let (began, exposition) = (Instant::now(), Arc::clone(&self.exposition));
+        let text = Bytes::from(tokio::task::spawn_blocking(move || exposition.text()).await.ok()?);
+        *last = Some((began, text.clone()));
+        Some(text)
+    }
 }
 
 pub(super) fn not_found() -> Response {
@@ -36,8 +67,8 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Response {
     answer
 }
 
-pub(super) fn response(status: StatusCode, content_type: &'static str, body: String) -> Response {
-    let mut response = Response::new(Body::from(body));
+pub(super) fn response(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
@@ -52,6 +83,34 @@ pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl It
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::DescriptorEncoder;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use telemetry::metrics::Metrics;
+
+    #[derive(Debug)]
+    struct CountedRenderings(Arc<AtomicUsize>);
+
+    impl Collector for CountedRenderings {
+        fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_ask_for_metrics_at_once_share_a_rendering_made_after_they_asked() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let parts = Box::new(CountedRenderings(Arc::clone(&count)));
+        let page = MetricsPage::new(Exposition::new(&Arc::new(Metrics::default()), parts));
+        for wanted in 1..=3 {
+            page.text().await.unwrap();
+            assert_eq!(count.load(Ordering::Relaxed), wanted, "one that was made before is not shown");
+        }
+        let texts = futures_util::future::join_all((0..1000).map(|_| page.text())).await;
+        assert!(texts.iter().flatten().count() == 1000 && count.load(Ordering::Relaxed) <= 5);
+        assert_eq!(texts[1].as_ref().unwrap().as_ptr(), texts[999].as_ref().unwrap().as_ptr(), "no copies");
+    }
 
     #[test]
     fn a_parameter_may_come_more_than_once_or_without_a_value() {

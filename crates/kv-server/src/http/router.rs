@@ -90,11 +90,10 @@ async fn version_answer() -> Response {
 }
 
 async fn metrics(State(http): State<Http>) -> Response {
-    response(
-        StatusCode::OK,
-        "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
-        http.exposition.text(),
-    )
+    let Some(text) = http.metrics.text().await else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the member stops");
+    };
+    response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
 }
 
 /// Sends a request whose path has empty or dotted segments to the path without them, as Go does.

@@ -74,7 +74,6 @@ pub(super) async fn figures(State(http): State<Http>) -> Response {
 }
 
 fn json(json: Bytes) -> Response {
-    let Ok(json) = String::from_utf8(json.into()) else { return guarded(not_found()) };
     guarded(response(StatusCode::OK, "application/json", json))
 }
 
@@ -97,7 +96,7 @@ pub(super) async fn history(State(http): State<Http>, request: Request) -> Respo
 }
 
 pub(super) async fn troubleshoot() -> Response {
-    guarded(response(StatusCode::OK, "text/plain; charset=utf-8", TROUBLESHOOT.to_owned()))
+    guarded(response(StatusCode::OK, "text/plain; charset=utf-8", TROUBLESHOOT))
 }
 
 #[cfg(test)]

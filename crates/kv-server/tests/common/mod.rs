@@ -109,8 +109,8 @@ impl Member {
         KvClient::new(self.channel().await)
     }
 
-    /// Puts, and puts again where the request was lost with a leader: whoever kills a member may kill the one
-    /// that leads.
+    /// Puts, and puts again where the request was lost with a leader: a test that kills a member may kill the
+    /// leader.
     pub async fn put(&self, key: &str, value: &str) -> i64 {
         let (mut client, began) = (self.kv().await, Instant::now());
         loop {
