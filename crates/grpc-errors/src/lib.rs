@@ -72,6 +72,7 @@ pub fn read(failure: Failure) -> Status {
         Failure::Refused(error) => refused(error),
         // A bounded read is tried again with more memory, so this is a read whose caller has gone.
         Failure::Interrupted => cancelled(),
+        Failure::Released => read_too_slowly(),
         Failure::Broken(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "read failed");
             Status::internal("etcdserver: the store cannot be read")
@@ -210,6 +211,13 @@ pub fn reads_exhausted() -> Status {
     later(Status::resource_exhausted(
         "etcdserver: too many large reads are under way or waiting; try again later",
     ))
+}
+
+/// A large range whose blocks were released: it kept too much space of deleted block files.
+fn read_too_slowly() -> Status {
+    Status::resource_exhausted(
+        "etcdserver: the range was read too slowly while its keys were rewritten; ask for it in pages",
+    )
 }
 
 /// A snapshot whose client takes it too slowly: no compaction frees space while it lasts.

@@ -239,6 +239,55 @@ async fn a_client_that_never_reads_is_reset_after_a_minute() {
     assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
 }
 
+/// Half a gigabyte of deleted files may stay open for readers.
+#[tokio::test]
+#[ignore = "writes a gigabyte"]
+async fn who_keeps_deleted_files_open_is_reset_and_the_next_reader_is_not() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let mut readers: Vec<Call> = Vec::new();
+    let mut lost = None;
+    for round in 0..20 {
+        let mut revision = 0;
+        let mut kv = member.kv().await;
+        for number in 0..KEYS {
+            // It does not compress.
+            let mut state = (round * KEYS + number) as u64 + 1;
+            let noise = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                char::from(b' ' + (state >> 33) as u8 % 94)
+            });
+            let value: String = noise.take(VALUE_BYTES).collect();
+            let answer = kv.put(put(&key(number), &value)).await.expect("a healthy member takes a put");
+            revision = answer.into_inner().header.expect("every answer has a header").revision;
+        }
+        kv.compact(CompactionRequest { revision, physical: true }).await.expect("a revision that is there");
+        // More than the 64 KiB that keep a call alive.
+        for (number, reader) in readers.iter_mut().enumerate() {
+            for _ in 0..8 {
+                let data = reader.data().await.expect("no orderly end");
+                lost = lost.or(data.err().map(|error| (number, error)));
+            }
+        }
+        if lost.is_some() {
+            break;
+        }
+        readers.push(Call::begin(member, &everything()).await);
+    }
+    let newest = readers.pop().expect("a reader that began last");
+    let (number, error) = match lost {
+        Some(lost) => lost,
+        None => loop {
+            if let Err(error) = readers[0].data().await.expect("no orderly end") {
+                break (0, error);
+            }
+        },
+    };
+    assert_eq!((number, error.reason()), (0, Some(h2::Reason::ENHANCE_YOUR_CALM)));
+    let message = newest.message().await;
+    assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
+}
+
 #[tokio::test]
 async fn inside_a_transaction_a_range_of_any_size_is_one_answer() {
     let cluster = Cluster::started(1);

@@ -198,7 +198,7 @@ fn read_everything(store: &Store, _keys: u64, is_over: &AtomicBool) -> u64 {
         if reads % 2 == 0 {
             is_answered(store.hash_kv(0));
         } else {
-            is_answered(store.pin_range(&KeyRange::all(), 0, 0, &(), |_| 1));
+            is_answered(store.pin_range(&KeyRange::all(), 0, 0, 0, &(), |_| 1));
         }
         reads += 1;
     }

@@ -1,7 +1,7 @@
 //! Errors of the store.
 //!
-//! `Compacted`, `FutureRevision` and `Interrupted` concern one request. After any other error the member must
-//! stop, because memory and disk may no longer agree.
+//! `Compacted`, `FutureRevision`, `Interrupted` and `Released` concern one request. After any other error the
+//! member must stop, because memory and disk may no longer agree.
 
 use std::path::PathBuf;
 
@@ -32,6 +32,9 @@ pub enum Error {
     /// The meter of a read ended it.
     #[error("the read was interrupted")]
     Interrupted,
+    /// A long read kept too much space of removed files from being freed.
+    #[error("the blocks of the read were released")]
+    Released,
 }
 
 impl Error {
@@ -53,7 +56,8 @@ impl Error {
             | Error::FutureRevision { .. }
             | Error::Refused { .. }
             | Error::Poisoned
-            | Error::Interrupted => false,
+            | Error::Interrupted
+            | Error::Released => false,
         }
     }
 }

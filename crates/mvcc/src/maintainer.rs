@@ -14,7 +14,7 @@ use crate::block::BlockCache;
 use crate::checkpoint::{CheckpointWriter, DurableState, Marks, RecoveredStore, load};
 use crate::compaction::{Compaction, SpaceLimit};
 use crate::error::{Error, Result};
-use crate::store::{CountCache, Pins, StateLock, Store, StoreShared, Writer};
+use crate::store::{CountCache, PinRegistry, Pins, StateLock, Store, StoreShared, Writer};
 use crate::types::{BytesWritten, CompactProgress, PersistResult, StoreOptions};
 
 /// There is one per store, owned by the checkpoint thread. After an error it is poisoned and the member must
@@ -71,6 +71,7 @@ impl Maintainer {
         }
         let result = work(self);
         self.is_poisoned = result.is_err();
+        self.checkpoints.bound_removed_files();
         result
     }
 }
@@ -93,6 +94,7 @@ pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Wri
         hashes: Mutex::new(VecDeque::new()),
         counts: CountCache::default(),
         pins: Pins::default(),
+        pinned: PinRegistry::default(),
         wake: OnceLock::new(),
         options,
     });

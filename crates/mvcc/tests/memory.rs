@@ -46,7 +46,7 @@ fn a_pinned_range_takes_little_memory_however_much_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let (_writer, store) = scattered(dir.path());
     let before = resident();
-    let held = store.pin_range(&KeyRange::all(), 0, 0, &(), |kv| kv.value.len() as u32).unwrap();
+    let held = store.pin_range(&KeyRange::all(), 0, 0, 0, &(), |kv| kv.value.len() as u32).unwrap();
     assert_eq!(held.sizes(0..held.len()).map(u64::from).sum::<u64>(), KEYS * VALUE_BYTES as u64);
     assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
     let (mut seen, mut most) = (0, 0);

@@ -94,6 +94,6 @@ fn every_long_read_can_be_stopped() {
     let read = store.range_metered(&KeyRange::all(), old, &full, &stopped());
     assert!(matches!(read, Err(Error::Interrupted)), "a range");
     assert!(matches!(store.hash_kv_metered(0, &stopped()), Err(Error::Interrupted)), "a hash");
-    let held = store.pin_range(&KeyRange::all(), 0, 0, &stopped(), |_| 1);
+    let held = store.pin_range(&KeyRange::all(), 0, 0, 0, &stopped(), |_| 1);
     assert!(matches!(held, Err(Error::Interrupted)), "a large range");
 }

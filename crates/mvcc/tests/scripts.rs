@@ -308,7 +308,7 @@ impl Member {
             "pin" => {
                 let (range, at, options) = range_request(rest);
                 let measure = |kv: &KeyValueRef<'_>| kv.value.len() as u32;
-                let pinned = self.store.pin_range(&range, at, options.limit, &(), measure)?;
+                let pinned = self.store.pin_range(&range, at, options.limit, 0, &(), measure)?;
                 let shown = format!("{} of {} pairs", pinned.len(), pinned.count);
                 self.pinned = Some(pinned);
                 Ok(shown)

@@ -22,6 +22,9 @@ pub enum Failure {
     /// The meter of a read ended it. Apply reads without one.
     #[error("interrupted")]
     Interrupted,
+    /// The blocks of a large range were released. Apply reads none.
+    #[error("released")]
+    Released,
 }
 
 impl From<api::Error> for Failure {
@@ -36,6 +39,7 @@ impl From<Error> for Failure {
             Error::Compacted { .. } => Failure::Refused(api::Error::Compacted),
             Error::FutureRevision { .. } => Failure::Refused(api::Error::FutureRev),
             Error::Interrupted => Failure::Interrupted,
+            Error::Released => Failure::Released,
             broken => Failure::Broken(broken),
         }
     }

@@ -255,7 +255,9 @@ impl EtcdMachine {
             Ok(response) => Ok(Ok(response)),
             Err(Failure::Refused(refusal)) => Ok(Err(refusal)),
             Err(Failure::Broken(source)) => Err(ApplyError::Store { index: at.index, source }),
-            Err(Failure::Interrupted) => unreachable!("apply reads without a meter"),
+            Err(Failure::Interrupted | Failure::Released) => {
+                unreachable!("apply reads without a meter, and no large range")
+            }
         }
     }
 

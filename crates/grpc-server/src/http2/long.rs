@@ -14,7 +14,7 @@
 //! * When the member stops, what is under way is reset with REFUSED_STREAM, which clients read as
 //!   UNAVAILABLE.
 //! * Once the first byte is out, an error can only break the message off: the stream is reset, and the client
-//!   sees no answer.
+//!   sees no answer. RESOURCE_EXHAUSTED has a code that clients read as such.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,6 +24,7 @@ use std::time::Duration;
 use ::http2::{EndOfBody, ErrorCode, StreamEnded};
 use bytes::{Buf, Bytes};
 use tokio::time::{Instant, timeout};
+use tonic::{Code, Status};
 
 use super::grpc::{HEADERS, TRAILERS, send_status};
 use super::methods::{LongAnswer, Part};
@@ -85,15 +86,26 @@ async fn send_whole<L: LongAnswer>(
         let asked = Instant::now();
         let made = unless_reset(answer.part(progress.sent), writer).await?;
         progress.forgive(asked.elapsed()); // Others may have had their turns first.
-        let Ok(part) = made else {
-            writer.send_reset(ErrorCode::INTERNAL_ERROR);
-            return Ok(());
+        let part = match made {
+            Ok(part) => part,
+            Err(status) => {
+                writer.send_reset(reset_code(&status));
+                return Ok(());
+            }
         };
         assert!(!part.is_empty(), "a part that brings the message no further");
         send_part(writer, part, &answer, &mut progress).await?;
     }
     assert!(progress.sent == bytes, "a message of another length than its prefix says");
     writer.send_trailers(&TRAILERS)
+}
+
+/// How a message that has begun is broken off.
+fn reset_code(status: &Status) -> ErrorCode {
+    match status.code() {
+        Code::ResourceExhausted => ErrorCode::ENHANCE_YOUR_CALM,
+        _ => ErrorCode::INTERNAL_ERROR,
+    }
 }
 
 /// What `work` comes to, unless the client gives up first.

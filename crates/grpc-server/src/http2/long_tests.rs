@@ -37,8 +37,9 @@ fn byte(position: u64) -> u8 {
 struct NumberedAnswer {
     bytes: u64,
     part_bytes: u64,
-    /// Where it turns out to be damaged.
+    /// Where it turns out to be damaged, and how the part fails.
     damaged_at: u64,
+    damage: Code,
     turns: Arc<Gate>,
     asked: Arc<Mutex<Vec<u64>>>,
     unread: Arc<AtomicU64>,
@@ -56,6 +57,7 @@ impl NumberedAnswer {
             bytes,
             part_bytes,
             damaged_at: u64::MAX,
+            damage: Code::Internal,
             turns,
             asked,
             unread: Arc::default(),
@@ -76,7 +78,7 @@ impl LongAnswer for NumberedAnswer {
         let turn = self.turns.enter(ClientId::alone(1), 1).await.unwrap();
         let end = self.bytes.min(position + self.part_bytes);
         if end > self.damaged_at {
-            return Err(Status::internal("damaged"));
+            return Err(Status::new(self.damage, "damaged"));
         }
         let bytes: Vec<u8> = (position..end).map(byte).collect();
         let pieces = bytes.chunks(1000).map(Bytes::copy_from_slice).collect();
@@ -179,13 +181,20 @@ async fn every_byte_comes_once_and_in_order() {
 async fn damage_before_the_first_byte_is_a_status_and_after_it_the_end() {
     let response = call(NumberedAnswer { damaged_at: 0, ..NumberedAnswer::new(1000, 100) }).await.unwrap();
     assert_eq!(Status::from_header_map(response.headers()).unwrap().code(), Code::Internal);
-    let position = AtomicU64::new(0);
-    let broken = match call(NumberedAnswer { damaged_at: 550, ..NumberedAnswer::new(1000, 100) }).await {
-        Ok(response) => read(&mut response.into_body(), &position).await.unwrap_err(),
-        Err(error) => error,
-    };
-    assert_eq!(broken.reason(), Some(Reason::INTERNAL_ERROR));
-    assert!(position.into_inner() <= 500, "bytes that were never made");
+    let codes = [
+        (Code::Internal, Reason::INTERNAL_ERROR),
+        (Code::ResourceExhausted, Reason::ENHANCE_YOUR_CALM), // As gRPC maps it.
+    ];
+    for (damage, reason) in codes {
+        let position = AtomicU64::new(0);
+        let answer = NumberedAnswer { damaged_at: 550, damage, ..NumberedAnswer::new(1000, 100) };
+        let broken = match call(answer).await {
+            Ok(response) => read(&mut response.into_body(), &position).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(broken.reason(), Some(reason));
+        assert!(position.into_inner() <= 500, "bytes that were never made");
+    }
 }
 
 #[tokio::test(start_paused = true)]

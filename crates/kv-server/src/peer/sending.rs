@@ -182,6 +182,9 @@ impl SnapshotSend {
             () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
         };
         if let Some(error) = progress.error.lock().take() {
+            if matches!(error, mvcc::Error::Released) {
+                return Err("the space of the block files that it kept was needed".to_owned());
+            }
             // A block that cannot be read is damage of this member, found late. It is not sent.
             shutdown::die(&format!("read the store to send it: {}", causes(&error)));
         }
@@ -221,8 +224,8 @@ impl FollowerProgress {
     }
 }
 
-/// The message, then chunk after chunk at the pace. A block that cannot be read ends it early, which the
-/// receiver notices by the missing end, and this side by `progress`.
+/// The message, then chunk after chunk at the pace. A block that cannot be read, or was released, ends it
+/// early, which the receiver notices by the missing end, and this side by `progress`.
 fn parts(
     export: Export,
     hello: Hello,

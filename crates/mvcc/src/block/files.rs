@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::backend::{Backend, BlockFile};
 use crate::cursor::{Cursor, stamped};
@@ -79,7 +79,12 @@ pub(crate) struct BlockFiles {
     next_number: u64,
     file_bytes: u64,
     generation: u64,
+    /// Removed files that a reader may still have open, by file name.
+    removed: BTreeMap<(u64, u64), (Weak<dyn BlockFile>, u64)>,
 }
+
+/// Bytes of removed files that are still open, by file name.
+pub(crate) type RemovedFiles = BTreeMap<(u64, u64), u64>;
 
 /// A file in use, with the number of its blocks.
 struct FileUsage {
@@ -102,6 +107,7 @@ impl BlockFiles {
             next_number: 1,
             file_bytes,
             generation,
+            removed: BTreeMap::new(),
         }
     }
 
@@ -196,9 +202,27 @@ impl BlockFiles {
         for number in unused {
             // No entry of the catalogue refers to the file. Readers that hold a location in it keep it open.
             backend.remove_file(number)?;
-            self.files.remove(&number);
+            let usage = self.files.remove(&number).expect("listed above");
+            self.removed.insert((self.generation, number), (Arc::downgrade(&usage.file), usage.end));
         }
         Ok(())
+    }
+
+    /// Takes the place of an older store, whose files are removed.
+    pub fn replace(&mut self, older: BlockFiles) {
+        self.removed = older.removed;
+        let files = older.files.iter();
+        self.removed.extend(
+            files.map(|(number, usage)| {
+                ((older.generation, *number), (Arc::downgrade(&usage.file), usage.end))
+            }),
+        );
+    }
+
+    /// The removed files that are still open.
+    pub fn removed(&mut self) -> RemovedFiles {
+        self.removed.retain(|_, (file, _)| file.strong_count() > 0);
+        self.removed.iter().map(|(name, (_, bytes))| (*name, *bytes)).collect()
     }
 
     /// Number of each file, and its bytes after the header.

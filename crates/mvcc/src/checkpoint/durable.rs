@@ -1,6 +1,7 @@
 //! The durable side of a store: its backend, block files, marks and items.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -35,7 +36,9 @@ impl DurableState {
     /// Continues with an installed store.
     pub fn adopt(&mut self, files: BlockFiles, marks: Marks, items: BTreeMap<Bytes, StoredItem>) {
         self.written.installed += files.allocated();
-        (self.files, self.marks, self.items) = (files, marks, Arc::new(items));
+        let replaced = mem::replace(&mut self.files, files);
+        self.files.replace(replaced);
+        (self.marks, self.items) = (marks, Arc::new(items));
     }
 
     /// Bytes of block files.

@@ -18,6 +18,9 @@ use crate::error::Result;
 use crate::store::{LockPurpose, PendingCheckpoint, StoreData, StoreShared};
 use crate::types::{PersistResult, Revision};
 
+/// Removed files that long reads may always keep open: half a gigabyte.
+const REMOVED_FILES_MIN: u64 = 8;
+
 /// Writes the checkpoints of one store. The caller makes sure that nothing is written after an error.
 pub(crate) struct CheckpointWriter {
     pub shared: Arc<StoreShared>,
@@ -63,7 +66,18 @@ impl CheckpointWriter {
             state.unpersisted_bytes.checked_sub(raw_bytes).expect("sealed blocks were counted");
         state.stored_bytes = stored_bytes;
         drop(state);
+        self.shared.pinned.refresh(&self.shared.state);
         Ok(self.persisted(blocks, bytes_written))
+    }
+
+    /// Bounds the space of removed files that long reads keep open: by that of the store's files, so that a
+    /// store never takes more than twice its space, and a single slow reader of everything is not stopped.
+    pub fn bound_removed_files(&mut self) {
+        let removed = self.durable.files.removed();
+        if !removed.is_empty() {
+            let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
+            self.shared.pinned.keep_within(&removed, self.durable.allocated().max(bytes_min));
+        }
     }
 
     /// The newest possible checkpoint, if it differs from the durable one.

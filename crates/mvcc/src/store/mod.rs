@@ -5,6 +5,7 @@ mod state; // everything that the lock guards
 
 mod counts; // counts of ranges that are read page by page
 mod lock; // the lock, and figures that are read without it
+mod pinned_blocks; // blocks that long reads hold
 mod pins; // revisions that reads in progress still need
 mod shared; // what all handles share
 
@@ -23,6 +24,7 @@ pub use writer::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, RevisionWriter, Writer};
 pub(crate) use counts::CountCache;
 pub(crate) use hash::{HashPass, REMEMBERED};
 pub(crate) use lock::StateLock;
+pub(crate) use pinned_blocks::{BlockOwner, PinRegistry, PinnedBlocks};
 pub(crate) use pins::Pins;
 pub(crate) use range_read::{load_all, missing_record};
 pub(crate) use shared::StoreShared;

@@ -10,9 +10,10 @@
 //! * A visit reads each block once, in the order of revisions.
 //! * A block is read again with its checksum verified, so the offsets stay valid.
 //!
-//! While it exists, block files that compaction has emptied keep their space.
+//! While it exists, block files that compaction has emptied keep their space, up to a bound
+//! (`pinned_blocks`). Beyond it a range loses its blocks, and visits fail.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::lock::LockPurpose;
+use super::pinned_blocks::{BlockOwner, PinnedBlocks};
 use super::range_read::{Counting, RangeRead, missing_record};
 use super::reader::Store;
 use super::shared::StoreShared;
 use super::state::{KEYS_PER_HOLD, RecordSource, resolve_revision};
-use crate::block::{BlockLocation, Record, RecordBody};
+use crate::block::{Record, RecordBody};
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 use crate::range::KeyRange;
@@ -36,7 +38,7 @@ pub struct PinnedRange {
     /// One per pair, in key order.
     locations: Vec<PairLocation>,
     /// Blocks in revision order, each once, then single records of the open block.
-    sources: Vec<RecordSource>,
+    sources: Arc<PinnedBlocks>,
     /// Keys of the range. The limit does not apply.
     pub count: i64,
     /// The store's newest revision when the range was resolved.
@@ -54,14 +56,16 @@ struct PairLocation {
 
 impl Store {
     /// Resolves `range` at revision `at` (≤ 0: the newest), with at most `limit` pairs (0: all). `measure`
-    /// computes the size of each pair. `meter` is asked between steps whether to continue.
+    /// computes the size of each pair. `meter` is asked between steps whether to continue. `caller` is who is
+    /// counted with what it pins.
     ///
-    /// Errors: as `range_metered`.
+    /// Errors: as `range_metered`, and `Released`.
     pub fn pin_range(
         &self,
         range: &KeyRange,
         at: i64,
         limit: usize,
+        caller: u64,
         meter: &dyn Meter,
         measure: impl FnMut(&KeyValueRef<'_>) -> u32,
     ) -> Result<PinnedRange> {
@@ -72,7 +76,7 @@ impl Store {
                 other => break other?,
             }
         };
-        found.measured(Arc::clone(&self.shared), meter, measure)
+        found.measured(Arc::clone(&self.shared), caller, meter, measure)
     }
 
     /// Finds the records of a range, in bounded holds of the lock. No block is read.
@@ -118,8 +122,7 @@ impl PinnedRange {
 
     /// Block files that it keeps open.
     pub fn files(&self) -> usize {
-        let locations = self.sources.iter().filter_map(|source| source.block()?.location());
-        locations.map(BlockLocation::file_name).collect::<BTreeSet<_>>().len()
+        self.sources.files().len()
     }
 
     /// The sizes of these pairs. Pairs are numbered in key order from 0.
@@ -129,7 +132,8 @@ impl PinnedRange {
 
     /// Reads these pairs and calls `visitor` with each and its number, in the order of their blocks.
     ///
-    /// Errors: `Corrupt` or `Io` if a cold block cannot be read. The pairs visited before are correct.
+    /// Errors: `Corrupt` or `Io` if a cold block cannot be read, `Released` if its blocks were taken away.
+    /// The pairs visited before are correct.
     pub fn visit(
         &self,
         numbers: Range<usize>,
@@ -138,8 +142,8 @@ impl PinnedRange {
         assert!(numbers.end <= self.len(), "pairs that were not found");
         let source = |number: &u32| self.locations[*number as usize].source;
         for together in in_order(numbers, source).chunk_by(|left, right| source(left) == source(right)) {
-            let source = &self.sources[source(&together[0]) as usize];
-            let (base, raw) = self.raw(source)?;
+            let source = self.sources.get(source(&together[0]) as usize)?;
+            let (base, raw) = self.raw(&source)?;
             for number in together {
                 let number = *number as usize;
                 let record = Record::decode(base, &raw[self.locations[number].offset as usize..]);
@@ -229,10 +233,14 @@ impl FoundRange {
     fn measured(
         self,
         shared: Arc<StoreShared>,
+        caller: u64,
         meter: &dyn Meter,
         mut measure: impl FnMut(&KeyValueRef<'_>) -> u32,
     ) -> Result<PinnedRange> {
         let FoundRange { records, sources, count, revision, .. } = self;
+        let sources = shared.pinned.add(BlockOwner::Caller(caller), sources);
+        // A checkpoint may have come between the first hold of the lock and the last.
+        sources.refresh(&shared.state);
         assert!(u32::try_from(records.len()).is_ok(), "fewer than 2^32 keys");
         let mut locations = vec![PairLocation::default(); records.len()];
         let source = |number: &u32| records[*number as usize].source;
@@ -246,7 +254,7 @@ impl FoundRange {
                     locations[*number as usize] = PairLocation { source, offset, size };
                     Ok::<(), Error>(())
                 };
-            match &sources[source as usize] {
+            match &sources.get(source as usize)? {
                 RecordSource::Sealed(block) => {
                     let decoded = shared.cache.load_without_caching(block)?;
                     for number in together {

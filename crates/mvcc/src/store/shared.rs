@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::counts::CountCache;
 use super::lock::StateLock;
+use super::pinned_blocks::PinRegistry;
 use super::pins::Pins;
 use crate::block::BlockCache;
 use crate::types::{KvHash, StoreOptions};
@@ -24,6 +25,8 @@ pub(crate) struct StoreShared {
     pub counts: CountCache,
     /// Revisions that reads in progress still need.
     pub pins: Pins,
+    /// Blocks that long reads hold.
+    pub pinned: PinRegistry,
     /// Called when an entry has published a revision. Set at most once.
     pub wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     pub options: StoreOptions,

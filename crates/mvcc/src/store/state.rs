@@ -88,6 +88,7 @@ pub(crate) struct PendingCheckpoint {
 }
 
 /// Where a record is. Found under the lock, read without it.
+#[derive(Clone)]
 pub(crate) enum RecordSource {
     /// A record of the open block, to be decoded against the block's base.
     Open {

@@ -4,7 +4,7 @@
 //!
 //! * An export is one checkpoint, however long sending takes. Later checkpoints and compactions do not change
 //!   it: it holds the locations of its blocks, which keep removed files readable. Their space is freed when
-//!   the export has passed them or is dropped.
+//!   the export has passed them or is dropped, or when too much of it is held (`store/pinned_blocks`).
 //! * Beginning one copies no data. Sending takes the memory of a chunk and a block.
 //! * The checksum of every block is verified before it is sent.
 //!
@@ -24,7 +24,7 @@ use crate::block::Block;
 use crate::checkpoint::{Marks, StoredItem, block_entry, item_entry};
 use crate::error::Result;
 use crate::maintainer::Maintainer;
-use crate::store::LockPurpose;
+use crate::store::{BlockOwner, LockPurpose, PinnedBlocks, RecordSource};
 use crate::types::LogPosition;
 
 /// Blocks copied under one hold of the lock: some microseconds.
@@ -34,7 +34,8 @@ const BLOCKS_PER_HOLD: usize = 1000;
 pub struct Export {
     marks: Marks,
     items: Arc<BTreeMap<Bytes, StoredItem>>,
-    blocks: std::vec::IntoIter<Arc<Block>>,
+    /// Those that are left, the next one last.
+    blocks: Arc<PinnedBlocks>,
     /// Stored bytes of all blocks, sent or not.
     bytes: u64,
     progress: NextPart,
@@ -69,11 +70,12 @@ impl Maintainer {
         }
         let marks = self.checkpoints.durable.marks;
         assert_eq!(blocks.len() as u64, marks.blocks.count, "the catalogue names the stored blocks");
+        let sources = blocks.iter().rev().cloned().map(RecordSource::Sealed).collect();
         Export {
             marks,
             items: self.checkpoints.durable.items.clone(),
             bytes: blocks.iter().map(|block| block.stored_bytes()).sum(),
-            blocks: blocks.into_iter(),
+            blocks: self.checkpoints.shared.pinned.add(BlockOwner::Peer, sources),
             progress: NextPart::Marks,
             chunks: ChunkWriter::default(),
         }
@@ -98,8 +100,8 @@ impl Export {
 
     /// The next chunk, of at most `bytes_max` bytes (at least a header and one byte); `None` after the last.
     ///
-    /// Errors: `Corrupt` or `Io` if a block cannot be read as it was written. Then the receiver gets no end
-    /// and installs nothing.
+    /// Errors: `Corrupt` or `Io` if a block cannot be read as it was written, `Released` if the space of its
+    /// removed files was needed. Then the receiver gets no end and installs nothing.
     pub fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>> {
         let body_bytes_max = bytes_max.saturating_sub(CHUNK_HEADER_BYTES).max(1);
         while self.chunks.pending_bytes() < body_bytes_max && self.push_part()? {}
@@ -125,7 +127,7 @@ impl Export {
                     None => self.progress = NextPart::Blocks,
                 }
             }
-            NextPart::Blocks => match self.blocks.next() {
+            NextPart::Blocks => match self.blocks.pop_block()? {
                 Some(block) => self.push_block(&block)?,
                 None => {
                     self.chunks.push(PartKind::End, &[], &[], &[]);

@@ -131,7 +131,13 @@ impl World {
         }
         let bytes_max = self.chances.streams.within(200, 5_000) as usize;
         let chunk = stream.export.next(bytes_max);
-        let chunk = chunk.map_err(|error| self.see(from).store_trouble("export", &error))?;
+        let chunk = match chunk {
+            Err(mvcc::Error::Released) => {
+                self.abort(to, number);
+                return Ok(StreamStep::Refused);
+            }
+            chunk => chunk.map_err(|error| self.see(from).store_trouble("export", &error))?,
+        };
         let receiver = self.site(to);
         match chunk {
             Some(chunk) if receiver.receive(number, &chunk)? => Ok(StreamStep::Chunk),

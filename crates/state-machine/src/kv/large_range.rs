@@ -64,13 +64,19 @@ impl LargeRange {
         in_key_order && !has_revision_filters(request) && !request.keys_only && !request.count_only
     }
 
-    /// Resolves and measures a range. `meter` may end it. Refusals: `Compacted`, `FutureRev`.
-    pub fn find(store: &Store, request: &RangeRequest, meter: &dyn Meter) -> Result<Self, Failure> {
+    /// Resolves and measures a range on behalf of `caller`. `meter` may end it. Refusals: `Compacted`,
+    /// `FutureRev`.
+    pub fn find(
+        store: &Store,
+        request: &RangeRequest,
+        caller: u64,
+        meter: &dyn Meter,
+    ) -> Result<Self, Failure> {
         assert!(Self::serves(request), "an answer that has to be sorted or filtered");
         let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
         // A negative limit means none.
         let limit = usize::try_from(request.limit).unwrap_or(0);
-        let range = store.pin_range(&keys, request.revision, limit, meter, |kv| {
+        let range = store.pin_range(&keys, request.revision, limit, caller, meter, |kv| {
             u32::try_from(field_bytes(kv)).expect("a pair is far below 4 GiB")
         })?;
         assert!(limit == 0 || range.len() <= limit, "the store gave more than was asked for");
@@ -119,7 +125,7 @@ impl LargeRange {
     /// The pairs' bytes from `start` on, to the end of a pair: at most `bytes_max`, or one pair. They are in
     /// several buffers, so that sent parts of a window can be freed.
     ///
-    /// Fails only if a block cannot be read.
+    /// Fails only if a block cannot be read, or with `Released`.
     pub fn window(&self, start: u64, bytes_max: usize) -> Result<VecDeque<Bytes>, Failure> {
         let window = self.window_at(start, bytes_max);
         let mut buffers = Buffers::of(self.range.sizes(window.numbers.clone()));

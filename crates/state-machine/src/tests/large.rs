@@ -149,7 +149,7 @@ proptest! {
             ..RangeRequest::default()
         };
         let wanted = whole(&tiny.store, &request);
-        let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
+        let large = LargeRange::find(&tiny.store, &request, 0, &()).unwrap();
         prop_assert_eq!(&pieces(&large, window_bytes, again), &wanted);
         tiny.shake();
         prop_assert_eq!(&pieces(&large, window_bytes, again), &wanted);
@@ -169,7 +169,7 @@ fn keys_in_order_and_scattered_ones_come_out_alike() {
         let request =
             RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
         let wanted = whole(&tiny.store, &request);
-        let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
+        let large = LargeRange::find(&tiny.store, &request, 0, &()).unwrap();
         tiny.shake();
         assert!(pieces(&large, 10_000, 12_345) == wanted, "step {step}");
         assert_eq!(RangeResponse::decode(&wanted[..]).unwrap().kvs.len(), 5000);
@@ -181,7 +181,7 @@ fn a_window_comes_in_pieces() {
     let mut tiny = Tiny::new();
     (0..9).for_each(|key| tiny.act(&Act::Put { key, bytes: 400_000 + usize::from(key), lease: 0 }));
     let request = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() };
-    let large = LargeRange::find(&tiny.store, &request, &()).unwrap();
+    let large = LargeRange::find(&tiny.store, &request, 0, &()).unwrap();
     let lengths: Vec<_> =
         large.window(0, 2_900_000).unwrap().iter().map(|piece| piece.len() / 1000).collect();
     assert_eq!(lengths, [800, 800, 800, 400]);
@@ -205,7 +205,7 @@ fn what_a_range_refuses_a_large_one_refuses() {
             revision,
             ..RangeRequest::default()
         };
-        let refused = LargeRange::find(&tiny.store, &request, &()).map_err(refusal).err();
+        let refused = LargeRange::find(&tiny.store, &request, 0, &()).map_err(refusal).err();
         assert_eq!(refused, wanted, "revision {revision}");
     }
 }

@@ -173,7 +173,7 @@ pub fn refusal(failure: Failure) -> api::Error {
     match failure {
         Failure::Refused(error) => error,
         Failure::Broken(error) => panic!("the store broke: {error}"),
-        Failure::Interrupted => panic!("a read without a meter was interrupted"),
+        Failure::Interrupted | Failure::Released => panic!("a read without a meter was interrupted"),
     }
 }
 

@@ -9,7 +9,8 @@
 //!   bytes per key.
 //! * A client that was too slow for its turn gets smaller windows, so that it does not make the member read
 //!   for nothing.
-//! * Refusals come before the first byte. After it there is only damage, which breaks the message off.
+//! * Refusals come before the first byte. After it the message is only broken off: by damage, or because it
+//!   kept too many deleted block files.
 //!
 //! Serializable or not, the range is of the moment when it is found: later than the read point that was
 //! waited for.
@@ -208,8 +209,9 @@ impl LargeAnswer {
         let places = self.member.admission.places.enter(self.client, self.keys * FOUND_BYTES).await;
         let mut places = places.map_err(|_| grpc_errors::reads_exhausted())?;
         // The turn ends here: the client has not said yet that it takes anything.
+        let caller = self.client.caller;
         let found = self.in_turn(move |meter| {
-            let range = LargeRange::find(&store, &request, meter)?;
+            let range = LargeRange::find(&store, &request, caller, meter)?;
             places.shrink_to(range.len() as u64 * PLACE_BYTES);
             Ok((range, places))
         });
