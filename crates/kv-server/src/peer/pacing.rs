@@ -3,9 +3,12 @@
 //! * Every fifth of a second it is judged how long syncs took. Where they took clearly longer than usual, the
 //!   pace is halved; where they did not, and the pace was what limited the stream, it grows: by a step while
 //!   there are syncs, twofold while there are none.
-//! * Usual is the shortest of late. At the slowest pace it rises, by 5 % a second, so a disk that has become
-//!   slower for other reasons is not taken for good for one that the stream slows.
+//! * Usual is what they take at the slowest pace. It is measured when the stream begins, and anew before each
+//!   halving: how long syncs took before says nothing of a load or a disk that has changed since, and what
+//!   the stream itself makes slower is not usual. A shorter time at any pace takes its place.
 //! * It is never below [`SLOWEST`], and there is no fastest.
+//! * The store is of use only while the log keeps what follows it. A stream that is late for that grows
+//!   twofold, however long syncs take: to send the store again would delay more of them.
 //! * A receiver that takes less than the pace keeps the pace where it is: its disk, through the connection's
 //!   window.
 //!
@@ -23,17 +26,21 @@ const SLACK: Duration = Duration::from_micros(500);
 /// What is made up for after a late moment: four chunks, or what a timer is late by.
 const LATE_CHUNKS: u32 = 4;
 const LATE: Duration = Duration::from_millis(2);
+/// The share of the log that may be written meanwhile in which the whole store is sent. The receiver takes the
+/// log after it, and while it does, more is written.
+const LOG_SHARE: f64 = 0.5;
 
-/// All syncs of the log since the start of the process.
+/// What the log did since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SyncTotals {
+pub(super) struct LogTotals {
     pub syncs: u64,
     pub took: Duration,
+    pub bytes: u64,
 }
 
-impl SyncTotals {
-    /// The mean of those since then, if there were any.
-    fn mean_since(&self, before: SyncTotals) -> Option<Duration> {
+impl LogTotals {
+    /// The mean time of the syncs since then, if there were any.
+    fn mean_since(&self, before: LogTotals) -> Option<Duration> {
         let syncs = u32::try_from(self.syncs.saturating_sub(before.syncs)).ok().filter(|syncs| *syncs > 0)?;
         Some(self.took.saturating_sub(before.took) / syncs)
     }
@@ -47,14 +54,34 @@ pub(super) struct Pace {
     judged: Instant,
     /// Since then.
     sent: u64,
-    before: SyncTotals,
+    before: LogTotals,
     usual: Option<Duration>,
+    /// The pace that follows, while the usual is measured.
+    measuring: Option<f64>,
+    store_bytes: u64,
+    /// What is sent of the store, as a share.
+    share: f64,
+    /// The log when the stream began, and what may be written from then on.
+    log_before: u64,
+    log_bytes_max: u64,
 }
 
 impl Pace {
-    pub fn new(now: Instant, syncs: SyncTotals) -> Self {
-        let usual = syncs.mean_since(SyncTotals::default());
-        Pace { bytes_per_second: SLOWEST, due: now, judged: now, sent: 0, before: syncs, usual }
+    /// For a store that is of use until the log has grown to `log_bytes_max`, counted as in `log`.
+    pub fn new(now: Instant, log: LogTotals, store_bytes: u64, log_bytes_max: u64) -> Self {
+        Pace {
+            bytes_per_second: SLOWEST,
+            due: now,
+            judged: now,
+            sent: 0,
+            before: log,
+            usual: None,
+            measuring: Some(SLOWEST),
+            store_bytes,
+            share: 0.0,
+            log_before: log.bytes,
+            log_bytes_max: log_bytes_max.saturating_sub(log.bytes),
+        }
     }
 
     /// When the next chunk is due.
@@ -63,12 +90,15 @@ impl Pace {
     }
 
     /// A chunk is sent.
-    pub fn sent(&mut self, bytes: usize, now: Instant, syncs: SyncTotals) {
+    pub fn sent(&mut self, bytes: usize, now: Instant, log: LogTotals) {
         self.sent += bytes as u64;
+        self.share += bytes as f64 / self.store_bytes as f64;
         let passed = now.saturating_duration_since(self.judged);
         if passed >= JUDGED_EVERY {
-            self.judge(self.sent as f64 / passed.as_secs_f64(), syncs.mean_since(self.before));
-            (self.judged, self.sent, self.before) = (now, 0, syncs);
+            let written = log.bytes.saturating_sub(self.log_before) as f64;
+            let is_late = written > self.share * LOG_SHARE * self.log_bytes_max as f64;
+            self.judge(self.sent as f64 / passed.as_secs_f64(), log.mean_since(self.before), is_late);
+            (self.judged, self.sent, self.before) = (now, 0, log);
         }
         let pause = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
         // From the time it was due, not from now: a moment's delay is made good. But not one of many chunks,
@@ -77,22 +107,28 @@ impl Pace {
         self.due = self.due.max(now.checked_sub(made_good).unwrap_or(self.due)) + pause;
     }
 
-    fn judge(&mut self, reached: f64, sync: Option<Duration>) {
-        // What the stream itself has made slower is not usual.
-        let rise = if self.bytes_per_second > SLOWEST { 0 } else { 1 };
-        let usual = match (self.usual, sync) {
-            (Some(usual), Some(sync)) => Some(sync.min(usual + rise * usual / 100)),
-            (usual, sync) => sync.or(usual),
+    fn judge(&mut self, reached: f64, sync: Option<Duration>, is_late: bool) {
+        let then = self.measuring.take();
+        self.usual = match (self.usual, sync, then) {
+            (usual, None, _) => usual,
+            (_, Some(sync), Some(_)) => Some(sync),
+            (usual, Some(sync), None) => usual.map(|usual| usual.min(sync)),
         };
-        self.usual = usual;
-        let is_slow = sync.zip(usual).is_some_and(|(sync, usual)| sync > usual + usual / 2 + SLACK);
+        if let Some(pace) = then {
+            self.bytes_per_second = pace;
+            return;
+        }
+        let is_usual = |sync| self.usual.is_some_and(|usual| sync <= usual + usual / 2 + SLACK);
         let has_limited = reached > 0.75 * self.bytes_per_second;
-        self.bytes_per_second = match sync {
-            _ if is_slow => (self.bytes_per_second / 2.0).max(SLOWEST),
-            _ if !has_limited => self.bytes_per_second,
-            Some(_) => self.bytes_per_second + STEP,
-            None => self.bytes_per_second * 2.0,
-        };
+        match sync {
+            Some(sync) if !is_late && !is_usual(sync) => {
+                self.measuring = Some((self.bytes_per_second / 2.0).max(SLOWEST));
+                self.bytes_per_second = SLOWEST;
+            }
+            _ if !has_limited => {}
+            Some(_) if !is_late => self.bytes_per_second += STEP,
+            _ => self.bytes_per_second *= 2.0,
+        }
     }
 }
 
@@ -103,18 +139,25 @@ mod tests {
     const MIB: f64 = (1 << 20) as f64;
     const CHUNK: usize = 64 << 10;
 
-    /// A log with so many syncs a second, on a disk where a sync takes a millisecond and longer with the
-    /// stream's pace: by as much again at each `shared` MiB per second.
+    /// A log with so many syncs a second, on a disk where a sync takes so many milliseconds without the
+    /// stream, and one more at each `shared` MiB per second of it.
+    #[derive(Clone, Copy)]
     struct Disk {
         syncs_per_second: f64,
+        alone: f64,
         shared: f64,
+        /// MiB per second that are written to the log.
+        log: f64,
     }
+
+    const IDLE: Disk = Disk { syncs_per_second: 0.0, alone: 1.0, shared: 40.0, log: 0.0 };
+    const BUSY: Disk = Disk { syncs_per_second: 500.0, ..IDLE };
 
     /// Sends for so many seconds to a receiver of this speed. Returns the pace of each second, in MiB/s.
     fn send(
         pace: &mut Pace,
         now: &mut Instant,
-        totals: &mut SyncTotals,
+        totals: &mut LogTotals,
         disk: &Disk,
         receiver: f64,
         seconds: u64,
@@ -124,8 +167,11 @@ mod tests {
             let (begin, mut bytes) = (*now, 0);
             while now.duration_since(begin) < Duration::from_secs(1) {
                 let at = pace.due().max(*now + Duration::from_secs_f64(CHUNK as f64 / receiver / MIB));
-                owed += at.duration_since(*now).as_secs_f64() * disk.syncs_per_second;
-                let sync = Duration::from_secs_f64(0.001 * (1.0 + pace.bytes_per_second / MIB / disk.shared));
+                let passed = at.duration_since(*now).as_secs_f64();
+                owed += passed * disk.syncs_per_second;
+                totals.bytes += (passed * disk.log * MIB) as u64;
+                let sync = 0.001 * (disk.alone + pace.bytes_per_second / MIB / disk.shared);
+                let sync = Duration::from_secs_f64(sync);
                 totals.syncs += owed as u64;
                 totals.took += sync * owed as u32;
                 owed -= owed.floor();
@@ -138,24 +184,23 @@ mod tests {
         paces
     }
 
-    fn begun() -> (Pace, Instant, SyncTotals) {
+    fn begun() -> (Pace, Instant, LogTotals) {
         let now = Instant::now();
-        let totals = SyncTotals { syncs: 1000, took: Duration::from_secs(1) };
-        (Pace::new(now, totals), now, totals)
+        let totals = LogTotals { syncs: 1000, took: Duration::from_secs(1), bytes: 1 << 30 };
+        (Pace::new(now, totals, u64::MAX, u64::MAX), now, totals)
     }
 
     #[test]
     fn without_syncs_the_pace_has_no_ceiling() {
         let (mut pace, mut now, mut totals) = begun();
-        let idle = Disk { syncs_per_second: 0.0, shared: 1.0 };
-        let paces = send(&mut pace, &mut now, &mut totals, &idle, 1e6, 3);
+        let paces = send(&mut pace, &mut now, &mut totals, &IDLE, 1e6, 3);
         assert!(paces[0] > 8.0 && paces[2] > 1000.0, "{paces:?}");
     }
 
     #[test]
     fn syncs_that_the_stream_does_not_delay_let_it_grow_by_steps() {
         let (mut pace, mut now, mut totals) = begun();
-        let separate = Disk { syncs_per_second: 500.0, shared: 1e9 };
+        let separate = Disk { shared: 1e9, ..BUSY };
         let paces = send(&mut pace, &mut now, &mut totals, &separate, 1e6, 10);
         assert!(paces.is_sorted() && (300.0..500.0).contains(&paces[9]), "{paces:?}");
     }
@@ -163,19 +208,17 @@ mod tests {
     #[test]
     fn syncs_that_the_stream_delays_bring_it_down_and_it_grows_again_after_them() {
         let (mut pace, mut now, mut totals) = begun();
-        let busy = Disk { syncs_per_second: 500.0, shared: 40.0 };
-        let paces = send(&mut pace, &mut now, &mut totals, &busy, 1e6, 30);
+        let paces = send(&mut pace, &mut now, &mut totals, &BUSY, 1e6, 30);
         let mean = paces[5..].iter().sum::<f64>() / 25.0;
         assert!(paces.iter().all(|pace| (7.5..60.0).contains(pace)) && mean < 45.0, "{mean}: {paces:?}");
-        let idle = Disk { syncs_per_second: 0.0, shared: 40.0 };
-        let paces = send(&mut pace, &mut now, &mut totals, &idle, 1e6, 3);
+        let paces = send(&mut pace, &mut now, &mut totals, &IDLE, 1e6, 3);
         assert!(paces[2] > 500.0, "{paces:?}");
     }
 
     #[test]
     fn a_disk_that_each_byte_delays_gets_the_slowest_pace_and_never_less() {
         let (mut pace, mut now, mut totals) = begun();
-        let weak = Disk { syncs_per_second: 500.0, shared: 1.0 };
+        let weak = Disk { shared: 1.0, ..BUSY };
         let paces = send(&mut pace, &mut now, &mut totals, &weak, 1e6, 10);
         assert!(paces.iter().all(|pace| (7.5..20.0).contains(pace)), "{paces:?}");
     }
@@ -183,23 +226,54 @@ mod tests {
     #[test]
     fn a_slow_receiver_leaves_the_pace_near_what_it_takes() {
         let (mut pace, mut now, mut totals) = begun();
-        let idle = Disk { syncs_per_second: 0.0, shared: 1.0 };
-        send(&mut pace, &mut now, &mut totals, &idle, 30.0, 10);
+        send(&mut pace, &mut now, &mut totals, &IDLE, 30.0, 10);
         assert!((30.0..130.0).contains(&(pace.bytes_per_second / MIB)), "{pace:?}");
     }
 
     #[test]
     fn a_disk_that_became_slower_for_other_reasons_is_used_again_after_a_while() {
         let (mut pace, mut now, mut totals) = begun();
-        // A sync takes as long as five did before, at any pace.
-        let slower = Disk { syncs_per_second: 200.0, shared: SLOWEST / MIB / 4.0 };
-        pace.usual = Some(Duration::from_millis(1));
-        let mut paces = Vec::new();
-        for _ in 0..60 {
-            let shared = slower.shared * pace.bytes_per_second / SLOWEST;
-            paces.extend(send(&mut pace, &mut now, &mut totals, &Disk { shared, ..slower }, 1e6, 1));
+        let disk = Disk { shared: 1e9, ..BUSY };
+        send(&mut pace, &mut now, &mut totals, &disk, 1e6, 1);
+        let paces = send(&mut pace, &mut now, &mut totals, &Disk { alone: 5.0, ..disk }, 1e6, 60);
+        assert!(paces[59] > 100.0, "{paces:?}");
+    }
+
+    #[test]
+    fn syncs_that_were_slow_before_the_load_are_not_taken_for_usual() {
+        // The process has synced nothing; its few syncs made its first files; it has much to do.
+        let before = [(0, 0, IDLE), (50, 2, IDLE), (0, 0, Disk { alone: 20.0, ..BUSY })];
+        for (syncs, seconds, before) in before {
+            let now = Instant::now();
+            let totals = LogTotals { syncs, took: Duration::from_secs(seconds), bytes: 0 };
+            let pace = Pace::new(now, totals, u64::MAX, u64::MAX);
+            let (mut pace, mut now, mut totals) = (pace, now, totals);
+            send(&mut pace, &mut now, &mut totals, &before, 1e3, 3);
+            let paces = send(&mut pace, &mut now, &mut totals, &BUSY, 1e3, 30);
+            let mean = paces[10..].iter().sum::<f64>() / 20.0;
+            assert!(mean < 45.0, "{syncs} in {seconds} s: {mean}: {paces:?}");
         }
-        assert!(paces[5] < 9.0 && paces[59] > 16.0, "{paces:?}");
+    }
+
+    #[test]
+    fn a_store_is_sent_while_the_log_keeps_what_follows_it() {
+        const GIB: u64 = 1 << 30;
+        // Each byte of the stream delays syncs, and much is written.
+        for (store, log) in [(1.0, 4.0), (8.0, 20.0), (8.0, 60.0), (32.0, 20.0)] {
+            let disk = Disk { shared: 1.0, log, ..BUSY };
+            let (_, mut now, mut totals) = begun();
+            let (begin, before) = (now, totals.bytes);
+            let store_bytes = (store * GIB as f64) as u64;
+            let mut pace = Pace::new(now, totals, store_bytes, before + 8 * GIB);
+            let mut sent = 0.0;
+            while sent < store * 1024.0 {
+                sent += send(&mut pace, &mut now, &mut totals, &disk, 1e3, 1)[0];
+            }
+            let (written, mean) = (totals.bytes - before, sent / now.duration_since(begin).as_secs_f64());
+            assert!(written < 9 * GIB / 2, "{store} GiB, {log} MiB/s: {written} bytes of log, {mean} MiB/s");
+            let least = f64::max(SLOWEST / MIB, store * log / 4.0);
+            assert!((least * 0.9..least * 1.5).contains(&mean), "{store} GiB, {log} MiB/s: {mean} MiB/s");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!   for a chunk.
 //! * What is in memory is a chunk here, and a window of the connection.
 //! * It is paced by the syncs of the log (`pacing`): the members' logs share disks and wires with it, and a
-//!   write must not wait for the catch-up of another member.
+//!   write must not wait for the catch-up of another member, unless that would never end.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +28,12 @@ use tokio_stream::Stream;
 
 use super::context::Context;
 use super::link::{dial_with, reason_of};
-use super::pacing::{Pace, SyncTotals};
+use super::pacing::{LogTotals, Pace};
 use crate::member::Checkpoints;
 use process::log::causes;
 use process::runtime::yield_to_others;
 use process::shutdown::{self, Stop, Stopper};
-use raft_node::{Inbox, SnapshotOutcome};
+use raft_node::{HOLD_BYTES_MAX, Inbox, SnapshotOutcome};
 use telemetry::metrics::{Metrics, To, UnderWay};
 
 /// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them
@@ -71,6 +71,8 @@ struct SnapshotSend {
     to: u64,
     urls: Vec<String>,
     message: BuildMessage,
+    /// When the log has grown to this, Raft has let go of what follows the offer.
+    log_bytes_max: u64,
 }
 
 impl Senders {
@@ -104,6 +106,7 @@ impl Senders {
             to,
             urls,
             message,
+            log_bytes_max: log_totals(&self.context.metrics).bytes + HOLD_BYTES_MAX,
         };
         let (reporter, stop) = (Arc::clone(inbox), stop.clone());
         let body = move || {
@@ -176,7 +179,8 @@ impl SnapshotSend {
         let began = Instant::now();
         let progress = Arc::new(FollowerProgress::default());
         let metrics = Arc::clone(&self.context.metrics);
-        let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress), metrics));
+        let pace = Pace::new(Instant::now(), log_totals(&metrics), bytes, self.log_bytes_max);
+        let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress), metrics, pace));
         let ended = tokio::select! {
             ended = streaming => ended.map(drop).map_err(|status| reason_of(&status)),
             () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
@@ -232,9 +236,9 @@ fn parts(
     message: Bytes,
     progress: Arc<FollowerProgress>,
     metrics: Arc<Metrics>,
+    pace: Pace,
 ) -> impl Stream<Item = SnapshotPart> + Send + 'static {
     let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new() };
-    let pace = Pace::new(Instant::now(), sync_totals(&metrics));
     let from = (export, pace, progress, metrics);
     let chunks = stream::unfold(from, |(mut export, mut pace, progress, metrics)| async move {
         tokio::time::sleep_until(pace.due().into()).await;
@@ -246,15 +250,16 @@ fn parts(
             }
         };
         progress.chunks.fetch_add(1, Ordering::Relaxed);
-        pace.sent(chunk.len(), Instant::now(), sync_totals(&metrics));
+        pace.sent(chunk.len(), Instant::now(), log_totals(&metrics));
         let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };
         Some((part, (export, pace, progress, metrics)))
     });
     stream::StreamExt::chain(stream::iter([first]), chunks)
 }
 
-fn sync_totals(metrics: &Metrics) -> SyncTotals {
+fn log_totals(metrics: &Metrics) -> LogTotals {
     let [syncs, microseconds] =
         [&metrics.syncs, &metrics.syncs_us].map(|total| total.load(Ordering::Relaxed));
-    SyncTotals { syncs, took: Duration::from_micros(microseconds) }
+    let bytes = metrics.disk.wal_bytes.get().unsigned_abs();
+    LogTotals { syncs, took: Duration::from_micros(microseconds), bytes }
 }

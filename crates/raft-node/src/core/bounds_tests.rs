@@ -18,7 +18,7 @@ fn setup(entry_bytes_max: usize) -> CoreSetup {
 }
 
 /// A leader of three in term 2; its followers say what the test says.
-fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> CoreBench {
+pub(super) fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> CoreBench {
     let mut bench = bench_of(&[1, 2, 3], &setup(entry_bytes_max), cache_bytes_max);
     let jobs = bench.hear(heartbeat(1)).persist;
     bench.sync(jobs);
@@ -31,7 +31,7 @@ fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> CoreBench {
     bench
 }
 
-fn acknowledge(bench: &mut CoreBench, from: u64, index: u64) -> Effects {
+pub(super) fn acknowledge(bench: &mut CoreBench, from: u64, index: u64) -> Effects {
     let msg_type = MessageType::MsgAppendResponse;
     bench.hear(Message { msg_type, from, to: 1, term: 2, index, ..Message::default() })
 }
@@ -43,7 +43,7 @@ fn bulk(sent: &[Outbound], peer: u64) -> usize {
 }
 
 /// Proposes and syncs until the leader takes no more; returns what left for others.
-fn propose_all(bench: &mut CoreBench, bytes: usize, count: usize) -> (usize, Vec<Outbound>) {
+pub(super) fn propose_all(bench: &mut CoreBench, bytes: usize, count: usize) -> (usize, Vec<Outbound>) {
     let mut sent = Vec::new();
     for taken in 0..count {
         if bench.core.propose(&[batch(taken as u64 + 1, bytes)]).is_err() {

@@ -21,8 +21,8 @@
 //! * A running member whose state is wrong gives it up in the same way
 //!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what
 //!   was handed out will do. If the log has no such entry, the leader appends an empty one.
-//! * While a follower is being brought up, the entries after its snapshot stay: otherwise a busy leader would
-//!   trim them before it is done, and begin again for ever.
+//! * While a follower is being brought up, the entries that it will ask for stay: otherwise a busy leader
+//!   would trim them before it is done, and begin again for ever.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Message, MessageType};
@@ -35,8 +35,8 @@ use crate::log::PersistJob;
 use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
 use crate::{LogIndex, LogPosition, NodeId, Role, StoreState};
 
-/// Entries after a snapshot are kept for this many election timeouts after it was sent: time to install it
-/// and to ask for the first of them.
+/// After a snapshot was sent, what its follower lacks is kept until this many election timeouts passed
+/// without progress: time to install it and to ask for the first entry.
 ///
 /// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would
 /// be asked for twice. Ten seconds with the usual rhythm.
@@ -48,9 +48,8 @@ const HOLD_TIMEOUTS: u32 = 10;
 const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
 
 /// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot,
-/// whose stream takes the place of the one under way. At the slowest pace, 8 MiB per second, a stream of 17
-/// minutes: a leader that writes faster than that for so long would not be caught up with anyway.
-const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
+/// whose stream takes the place of the one under way. A sender sees to it that its stream ends before.
+pub const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
 
 /// A member that asked for the state is taken for one without a store for this many election timeouts. It
 /// asks in each.
@@ -104,8 +103,8 @@ impl Core {
         messages
     }
 
-    /// From here on the entries after the offer stay in the log, until the stream is reported and some time
-    /// beyond.
+    /// From here on the entries after the offer stay in the log, until the stream is reported and its
+    /// follower has caught up or makes no progress.
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
@@ -227,9 +226,16 @@ impl Core {
         });
         self.bound_holds();
         let before = self.snapshots.holds.len();
-        self.snapshots.holds.retain(|_, hold| {
-            hold.ticks_left = hold.ticks_left.map(|ticks| ticks.saturating_sub(1));
-            led && hold.ticks_left != Some(0)
+        let (progress, checkpoint) = (self.raw.raft.prs(), self.raw.store().checkpoint.index);
+        self.snapshots.holds.retain(|peer, hold| {
+            let Some(ticks) = &mut hold.ticks_left else { return led };
+            *ticks = ticks.saturating_sub(1);
+            let matched = progress.get(*peer).map_or(LogIndex::ZERO, |progress| LogIndex(progress.matched));
+            if matched > hold.index && !base::mutant("hold-ignores-progress") {
+                (hold.index, *ticks) = (matched, self.election_ticks * HOLD_TIMEOUTS);
+            }
+            // With the newest checkpoint's entry it is a follower as any other.
+            led && *ticks != 0 && matched < checkpoint
         });
         let released = self.snapshots.holds.len() != before;
         self.snapshots.trim_due |= std::mem::take(&mut self.snapshots.trim_again) || released;
@@ -457,8 +463,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::bounds_tests::{acknowledge, leader, propose_all};
     use crate::core::event::Event;
-    use crate::core::tests::{batch, bench};
+    use crate::core::tests::{CoreBench, batch, bench};
 
     #[test]
     fn a_hold_keeps_a_bounded_part_of_the_log() {
@@ -478,5 +485,61 @@ mod tests {
             bench.core.handle(Event::Tick).unwrap();
             assert_eq!(bench.core.snapshots.holds.contains_key(&3), kept, "of entry {index}");
         }
+    }
+
+    fn follow(bench: &mut CoreBench, from: NodeId, index: LogIndex) {
+        let jobs = acknowledge(bench, from, index.0).persist;
+        if !jobs.is_empty() {
+            bench.sync(jobs);
+        }
+    }
+
+    #[test]
+    fn a_follower_that_catches_up_slowly_gets_the_entries_after_its_snapshot() {
+        let mut bench = leader(1 << 20, 1 << 20);
+        acknowledge(&mut bench, 3, 1);
+        let mut reached = LogIndex(1);
+        let mut tick = |bench: &mut CoreBench, writes: bool, reads: bool| {
+            // A segment of the log has eight such entries, and a hold keeps as many.
+            propose_all(bench, 1 << 17, usize::from(writes));
+            let index = bench.core.last_index();
+            follow(bench, 3, index);
+            bench.core.handle(Event::Applied { index }).unwrap();
+            if writes {
+                let at = LogPosition { index, term: bench.core.term() };
+                bench.core.handle(Event::Checkpointed { at }).unwrap();
+            }
+            if reads {
+                reached += 1;
+                follow(bench, 2, reached);
+            }
+            bench.core.handle(Event::Tick).unwrap();
+            bench.settle();
+            (reached, bench.core.raw.store().start().index)
+        };
+        bench.core.snapshots.holds.insert(2, Hold { index: LogIndex(1), ticks_left: None });
+        for _ in 0..6 {
+            tick(&mut bench, true, false);
+        }
+        bench.core.snapshot_reported(2, SnapshotOutcome::Sent);
+        for number in 0..500 {
+            let goes_on = number % 20 == 0;
+            let (reached, start) = tick(&mut bench, goes_on, goes_on);
+            assert!(
+                start <= reached,
+                "tick {number}: the log begins after {start}, its follower is at {reached}"
+            );
+        }
+        assert!(bench.core.raw.store().start().index > LogIndex(10), "what it has may go");
+        // It goes on without writes until it has the newest checkpoint, or makes no progress any more.
+        assert!(bench.core.snapshots.holds.contains_key(&2));
+        for _ in 0..100 {
+            tick(&mut bench, false, false);
+        }
+        assert!(!bench.core.snapshots.holds.contains_key(&2), "a hold ends");
+        let hold = Hold { index: LogIndex(1), ticks_left: Some(100) };
+        bench.core.snapshots.holds.insert(2, hold);
+        while tick(&mut bench, false, true).0 < bench.core.last_index() {}
+        assert!(!bench.core.snapshots.holds.contains_key(&2), "it has caught up");
     }
 }

@@ -17,7 +17,7 @@ const COMPACT_KEYS_MAX: usize = 1000;
 const COMPACT_PAUSE: Duration = Duration::from_millis(10);
 /// After so long without a new entry a checkpoint delays no request, and the next start has nothing to
 /// replay.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 /// Even a trickle of entries that never rests is checkpointed this often.
 const TRICKLE: Duration = Duration::from_secs(60);
 
@@ -30,8 +30,8 @@ pub(super) struct Checkpointer {
     listener: Option<Listener>,
     /// Applied position that is durable.
     durable: LogPosition,
-    /// Applied position when last looked at: unchanged means idle.
-    seen: LogPosition,
+    /// Applied position when last looked at, and since when it is that one.
+    seen: (LogPosition, Instant),
     last_checkpoint: Instant,
     /// A compaction may be under way; true at the start, since one may have been cut short.
     compacting: bool,
@@ -49,7 +49,6 @@ pub(super) struct Checkpointer {
 struct Turn {
     checkpoint: bool,
     stop: bool,
-    timed_out: bool,
     install: Option<Install>,
     exports: Vec<oneshot::Sender<Export>>,
     defragments: Vec<oneshot::Sender<()>>,
@@ -65,7 +64,7 @@ impl Checkpointer {
         Checkpointer {
             maintainer,
             durable: store.applied(),
-            seen: store.applied(),
+            seen: (store.applied(), Instant::now()),
             store,
             metrics,
             announce,
@@ -91,7 +90,7 @@ impl Checkpointer {
             }
             // A Defragment begins with a checkpoint: what it gives back is then no longer needed.
             let is_asked = turn.checkpoint || turn.stop || !turn.defragments.is_empty();
-            if is_asked || (turn.timed_out && self.resting()) {
+            if is_asked || self.resting() {
                 self.checkpoint(shared)?;
             }
             self.compacting |= !turn.defragments.is_empty();
@@ -107,14 +106,13 @@ impl Checkpointer {
 
     fn wait(&mut self, shared: &CheckpointerShared) -> Turn {
         let mut wanted = shared.wanted.lock();
-        let mut timed_out = false;
         if !wanted.is_anything() {
             let patience = match (self.compacting, self.defragments.is_empty()) {
                 (false, _) => IDLE,
                 (true, false) if !self.is_held_up => Duration::ZERO,
                 (true, _) => COMPACT_PAUSE,
             };
-            timed_out = shared.wake.wait_for(&mut wanted, patience).timed_out();
+            shared.wake.wait_for(&mut wanted, patience);
         }
         self.compacting |= std::mem::take(&mut wanted.compaction);
         if let Some(listener) = wanted.listener.take() {
@@ -124,18 +122,21 @@ impl Checkpointer {
         Turn {
             checkpoint: std::mem::take(&mut wanted.checkpoint),
             stop: wanted.stop,
-            timed_out: timed_out && !self.compacting,
             install: wanted.install.take(),
             exports: std::mem::take(&mut wanted.exports),
             defragments: std::mem::take(&mut wanted.defragments),
         }
     }
 
-    /// Something is unpersisted, and either nothing came for a while or the last checkpoint is long ago.
+    /// Something is unpersisted, and either nothing came for a while or the last checkpoint is long ago. Also
+    /// during a compaction, which may wait for a reader as long as that takes.
     fn resting(&mut self) -> bool {
         let applied = self.store.applied();
-        let idle = std::mem::replace(&mut self.seen, applied) == applied;
-        applied != self.durable && (idle || self.last_checkpoint.elapsed() >= TRICKLE)
+        if self.seen.0 != applied {
+            self.seen = (applied, Instant::now());
+        }
+        let is_idle = self.seen.1.elapsed() >= IDLE;
+        applied != self.durable && (is_idle || self.last_checkpoint.elapsed() >= TRICKLE)
     }
 
     fn checkpoint(&mut self, shared: &CheckpointerShared) -> Result<(), Fatal> {

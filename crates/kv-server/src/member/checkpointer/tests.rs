@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use mvcc::{
     Backend, BlockFile, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous, Store, StoreOptions,
@@ -130,6 +131,32 @@ async fn a_checkpoint_is_written_in_the_middle_of_a_defragment() {
     let after = steps(&events[durable..]);
     assert!(after > 5, "the checkpoint waited for the Defragment: {after} steps came after it");
     tokio::task::spawn_blocking(|| thread.stop()).await.unwrap();
+}
+
+#[test]
+fn a_compaction_that_waits_for_a_reader_delays_no_checkpoint() {
+    let (mut writer, store, maintainer) = with_holes(&Watch::default());
+    let failed = |fatal: Fatal| panic!("{fatal}");
+    let thread =
+        StoreThread::start(maintainer, store.clone(), 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
+    let (checkpoints, (sender, durable)) = (thread.checkpoints(), std::sync::mpsc::channel());
+    checkpoints.on_checkpoint(move |applied| sender.send(applied.index.0).unwrap());
+    let pinned = store.pin_history();
+    writer.begin().put(b"key", b"value", 0);
+    let compacted = store.revision();
+    writer.compact(compacted).unwrap();
+    let mut is_durable = |index| {
+        writer.end_entry(LogPosition::new(index, 1)).unwrap();
+        while durable.recv_timeout(Duration::from_secs(10)).expect("a checkpoint") < index {}
+    };
+    // The compaction begins with the first checkpoint. The others come after a time without entries.
+    checkpoints.compaction_began();
+    for index in 2..5 {
+        is_durable(index);
+    }
+    assert!(*checkpoints.compacted().borrow() < compacted, "the compaction waits");
+    drop(pinned);
+    thread.stop();
 }
 
 #[test]
