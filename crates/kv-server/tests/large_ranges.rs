@@ -269,12 +269,12 @@ async fn who_keeps_deleted_files_open_is_reset_and_the_next_reader_is_not() {
                 lost = lost.or(data.err().map(|error| (number, error)));
             }
         }
+        readers.push(Call::begin(member, &everything()).await);
         if lost.is_some() {
             break;
         }
-        readers.push(Call::begin(member, &everything()).await);
     }
-    let newest = readers.pop().expect("a reader that began last");
+    let newest = readers.pop().expect("a reader that has taken nothing yet");
     let (number, error) = match lost {
         Some(lost) => lost,
         None => loop {
