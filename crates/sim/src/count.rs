@@ -83,6 +83,7 @@ counts! {
     Grants => "answered: leases granted",
     Revokes => "answered: leases revoked",
     Renewals => "answered: renewals",
+    RenewalsUnrevoked => "answered: renewals of leases that were to be revoked",
     RenewalsRefused => "answered: renewals of leases that are gone",
     RemainingTimes => "answered: remaining times of leases",
     KeysOfLeases => "answered: keys of leases",

@@ -50,7 +50,7 @@ pub use lease::{
 };
 pub use lease_leader::{
     Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, LedTerm, Remaining, RenewalBatch,
-    RenewalStep, TurnWork, remaining,
+    RenewalStep, TurnWork, UNREVOKED, WhenExpired, remaining,
 };
 pub use level::downgrade_target;
 pub use level::{ClusterLevel, CommandLevel};

@@ -2,6 +2,8 @@
 //!
 //! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
 //!   follower. While a batch is under way the next one waits for more renewals, within bounds.
+//! * Renewals of expired leases that are not revoked yet go on in batches of their own, which wait for that:
+//!   no other renewal waits for them, or for their place.
 //! * A request is tried again while the leader is being found, until the request timeout.
 //! * One connection, to the member that led last, is kept and shared by all questions. After an error it is
 //!   given up.
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use api::peer::{LeaseAnswer, LeaseAnswers, LeaseQuestions};
 use prometheus_client::metrics::counter::Counter;
-use state_machine::Remaining;
+use state_machine::{Remaining, UNREVOKED, WhenExpired};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -51,7 +53,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// A question to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
-    Renew(Vec<i64>),
+    Renew(Vec<i64>, WhenExpired),
     Remaining(Vec<i64>),
 }
 
@@ -62,7 +64,9 @@ pub struct LeaseService {
     link: Arc<LeaderLink>,
     request_timeout: Duration,
     renewals: mpsc::UnboundedSender<WaitingRenewal>,
-    /// Bounds `renewals`.
+    /// Those whose leases have expired, and are not revoked yet.
+    unrevoked: mpsc::UnboundedSender<WaitingRenewal>,
+    /// Bounds both.
     shares: Arc<Shares>,
     renewed: Counter,
 }
@@ -72,6 +76,18 @@ struct WaitingRenewal {
     id: i64,
     _share: Share,
     reply: oneshot::Sender<Result<i64, LeaseError>>,
+}
+
+impl WaitingRenewal {
+    /// Ends here, or goes on to those that wait for the end of their lease.
+    fn answered(self, ttl: Result<i64, LeaseError>, unrevoked: &mpsc::UnboundedSender<WaitingRenewal>) {
+        // The member may stop, and the caller may have gone.
+        if ttl == Ok(UNREVOKED) {
+            let _unsent = unrevoked.send(self);
+        } else {
+            let _unsent = self.reply.send(ttl);
+        }
+    }
 }
 
 /// Makes batches of the renewals that wait.
@@ -125,7 +141,7 @@ impl PendingRenewal {
 }
 
 impl LeaseService {
-    /// Starts the task that makes batches, which ends with `stop`.
+    /// Starts the tasks that make batches, which end with `stop`.
     pub fn start(
         leader: Arc<LeaderLeases>,
         peers: Arc<Peers>,
@@ -133,11 +149,13 @@ impl LeaseService {
         stop: &Stop,
     ) -> Self {
         let (renewals, waiting) = mpsc::unbounded_channel();
+        let (unrevoked, waiting_for_end) = mpsc::unbounded_channel();
         let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
         let renewed = peers.context().metrics.leases.renewed.clone();
         let link = Arc::new(LeaderLink { peers, connection: Mutex::new(None) });
-        let service = LeaseService { leader, link, request_timeout, renewals, shares, renewed };
-        tokio::spawn(service.clone().make_batches(waiting, stop.clone()));
+        let service = LeaseService { leader, link, request_timeout, renewals, unrevoked, shares, renewed };
+        tokio::spawn(service.clone().make_batches(waiting, WhenExpired::Tell, stop.clone()));
+        tokio::spawn(service.clone().make_batches(waiting_for_end, WhenExpired::Wait, stop.clone()));
         service
     }
 
@@ -160,7 +178,12 @@ impl LeaseService {
         answers.first().copied().ok_or(LeaseError::Unreachable)
     }
 
-    async fn make_batches(self, waiting: mpsc::UnboundedReceiver<WaitingRenewal>, stop: Stop) {
+    async fn make_batches(
+        self,
+        waiting: mpsc::UnboundedReceiver<WaitingRenewal>,
+        when_expired: WhenExpired,
+        stop: Stop,
+    ) {
         let mut batches = Batches { waiting, under_way: JoinSet::new() };
         loop {
             let batch = tokio::select! {
@@ -169,13 +192,13 @@ impl LeaseService {
             };
             let Some(batch) = batch else { return };
             let service = self.clone();
-            batches.under_way.spawn(async move { service.answer(batch).await });
+            batches.under_way.spawn(async move { service.answer(batch, when_expired).await });
         }
     }
 
-    async fn answer(&self, batch: Vec<WaitingRenewal>) {
+    async fn answer(&self, batch: Vec<WaitingRenewal>, when_expired: WhenExpired) {
         let ids = batch.iter().map(|waiting| waiting.id).collect();
-        let answers = self.ask(LeaseQuestion::Renew(ids)).await;
+        let answers = self.ask(LeaseQuestion::Renew(ids, when_expired)).await;
         for (number, waiting) in batch.into_iter().enumerate() {
             let answer = match &answers {
                 Ok(answers) => answers.get(number).map(|it| it.ttl).ok_or(LeaseError::Unreachable),
@@ -184,8 +207,7 @@ impl LeaseService {
             if answer.is_ok_and(|ttl| ttl > 0) {
                 self.renewed.inc();
             }
-            // The caller may have gone.
-            let _unsent = waiting.reply.send(answer);
+            waiting.answered(answer, &self.unrevoked);
         }
     }
 
@@ -265,12 +287,12 @@ impl LeaderLink {
     async fn ask_leader(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let mut client = self.client(leader).await.ok_or(LeaseError::Unreachable)?;
         let hello = Some(self.peers.context().hello(leader));
-        let (ids, request) = match question {
-            LeaseQuestion::Renew(ids) => (ids.len(), LeaseQuestions { hello, renew: ids, remaining: vec![] }),
-            LeaseQuestion::Remaining(ids) => {
-                (ids.len(), LeaseQuestions { hello, renew: vec![], remaining: ids })
-            }
+        let (renew, remaining, tell_expired) = match question {
+            LeaseQuestion::Renew(ids, when_expired) => (ids, vec![], when_expired == WhenExpired::Tell),
+            LeaseQuestion::Remaining(ids) => (vec![], ids, false),
         };
+        let ids = renew.len() + remaining.len();
+        let request = LeaseQuestions { hello, renew, remaining, tell_expired };
         match client.leases(request).await {
             Ok(answer) => {
                 let answers = answer.into_inner().answers;
@@ -306,8 +328,8 @@ pub(super) async fn answer_here(
 ) -> Result<Vec<Remaining>, LeaseError> {
     match question {
         LeaseQuestion::Remaining(ids) => leader.remaining(&ids).await,
-        LeaseQuestion::Renew(ids) => {
-            let ttls = leader.renew(&ids).await?;
+        LeaseQuestion::Renew(ids, when_expired) => {
+            let ttls = leader.renew(ids, when_expired).await?;
             Ok(ttls.into_iter().map(|ttl| Remaining { ttl, granted_ttl: ttl }).collect())
         }
     }
@@ -315,12 +337,15 @@ pub(super) async fn answer_here(
 
 /// What a peer asks, if it is within bounds.
 pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
-    let LeaseQuestions { hello: _, renew, remaining } = request;
+    let LeaseQuestions { hello: _, renew, remaining, tell_expired } = request;
     if renew.len() + remaining.len() > IDS_MAX {
         return Err(Status::invalid_argument("too many leases in one question"));
     }
     match (renew.is_empty(), remaining.is_empty()) {
-        (false, true) => Ok(LeaseQuestion::Renew(renew)),
+        (false, true) => {
+            let when_expired = if tell_expired { WhenExpired::Tell } else { WhenExpired::Wait };
+            Ok(LeaseQuestion::Renew(renew, when_expired))
+        }
         (true, _) => Ok(LeaseQuestion::Remaining(remaining)),
         (false, false) => Err(Status::invalid_argument("two questions in one")),
     }
@@ -391,6 +416,31 @@ mod tests {
             let leader = || if began.elapsed() < Duration::from_secs(1) { Some(1) } else { next };
             let ended = timeout_at(began + Duration::from_secs(2), until_changed(leader, 1)).await;
             assert!(ended.is_ok() && began.elapsed() <= Duration::from_secs(1) + RETRY_EVERY, "{next:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_renewal_of_an_expired_lease_leaves_its_batch() {
+        let (unrevoked, mut left) = mpsc::unbounded_channel();
+        let mut bench = Bench::new();
+        bench.renew(2);
+        let batch = bench.batches.next().await.unwrap();
+        for (mut renewal, ttl) in batch.into_iter().zip([UNREVOKED, 9]) {
+            let (reply, answer) = oneshot::channel();
+            renewal.reply = reply;
+            renewal.answered(Ok(ttl), &unrevoked);
+            match left.try_recv() {
+                Ok(renewal) => assert_eq!((ttl, renewal.id), (UNREVOKED, 0), "it has no answer yet"),
+                Err(_) => assert_eq!(answer.await.unwrap(), Ok(9)),
+            }
+        }
+    }
+
+    #[test]
+    fn the_question_of_an_earlier_version_waits_for_expired_leases() {
+        for (tell_expired, when_expired) in [(false, WhenExpired::Wait), (true, WhenExpired::Tell)] {
+            let asked = LeaseQuestions { renew: vec![7], tell_expired, ..LeaseQuestions::default() };
+            assert_eq!(question(asked).unwrap(), LeaseQuestion::Renew(vec![7], when_expired));
         }
     }
 

@@ -5,7 +5,7 @@ use state_machine::command::Kind;
 
 use crate::oracle::{Breach, Truth};
 use mvcc::{KeyRange, LogIndex};
-use state_machine::{AuthTable, Need};
+use state_machine::{AuthTable, Need, WhenExpired};
 
 /// What a member is asked for.
 pub(crate) enum Ask {
@@ -23,7 +23,7 @@ pub(crate) enum Ask {
 /// A question to the leader.
 #[derive(Clone, Debug)]
 pub(crate) enum LeaseQuestion {
-    Renew(Vec<i64>),
+    Renew(Vec<i64>, WhenExpired),
     Remaining(i64),
 }
 

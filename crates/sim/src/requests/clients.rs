@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mvcc::{LogIndex, Store};
 use raft_node::Membership;
 use state_machine::command::Change;
-use state_machine::{Failure, Outcome, ROOT, Remaining, command};
+use state_machine::{Failure, Outcome, ROOT, Remaining, UNREVOKED, WhenExpired, command};
 
 use super::ask::{Ask, LeaseQuestion, UserView};
 use super::draw::Draw;
@@ -69,6 +69,20 @@ pub(crate) enum Trade {
     Leases,
     /// Keys as a user, and changes of users.
     Users,
+}
+
+/// What is left to do after an answer of the leader about leases.
+pub(crate) enum AfterLeaseAnswer {
+    /// The request ended before.
+    Nothing,
+    Rest {
+        client: u64,
+    },
+    /// Some of its leases had expired, and were not revoked yet.
+    AskAgain {
+        member: u64,
+        question: LeaseQuestion,
+    },
 }
 
 /// Ids of leases that are remembered.
@@ -209,32 +223,45 @@ impl Clients {
         Ok(request.client)
     }
 
-    /// The leader answered a question. Returns the client, unless the request ended before.
+    /// The leader answered a question.
     pub fn lease_answered(
         &mut self,
         id: RequestId,
         answers: &[Remaining],
         truth: &mut Truth,
         report: &mut RunReport,
-    ) -> Result<Option<u64>, Breach> {
-        let Some(request) = self.open.remove(&id) else { return Ok(None) };
-        let Kinds::Lease(question) = request.kind else {
+    ) -> Result<AfterLeaseAnswer, Breach> {
+        let Some(mut request) = self.open.remove(&id) else { return Ok(AfterLeaseAnswer::Nothing) };
+        let Kinds::Lease(question) = &request.kind else {
             return Err("another request was answered as one about leases".into());
         };
         match question {
-            LeaseQuestion::Renew(ids) => {
+            LeaseQuestion::Renew(ids, when_expired) => {
+                let mut unrevoked = Vec::new();
                 for (lease, answer) in ids.iter().zip(answers) {
+                    if (*when_expired, answer.ttl) == (WhenExpired::Tell, UNREVOKED) {
+                        unrevoked.push(*lease);
+                        report.add(Statistic::RenewalsUnrevoked, 1);
+                        continue;
+                    }
                     truth.times.renewed(*lease, request.asked, answer.ttl)?;
                     let is_there = answer.ttl > 0;
                     report.add(if is_there { Statistic::Renewals } else { Statistic::RenewalsRefused }, 1);
                 }
+                if !unrevoked.is_empty() {
+                    let (member, question) =
+                        (request.member, LeaseQuestion::Renew(unrevoked, WhenExpired::Wait));
+                    request.kind = Kinds::Lease(question.clone());
+                    self.open.insert(id, request);
+                    return Ok(AfterLeaseAnswer::AskAgain { member, question });
+                }
             }
             LeaseQuestion::Remaining(lease) => {
-                truth.times.remains(lease, request.asked, answers[0])?;
+                truth.times.remains(*lease, request.asked, answers[0])?;
                 report.add(Statistic::RemainingTimes, 1);
             }
         }
-        Ok(Some(request.client))
+        Ok(AfterLeaseAnswer::Rest { client: request.client })
     }
 
     /// A request ended without an answer. Returns the client, unless it ended before.

@@ -2,6 +2,7 @@
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RequestOp, TxnRequest};
+use state_machine::WhenExpired;
 use state_machine::command::Kind;
 
 use super::ask::{Ask, LeaseQuestion};
@@ -25,7 +26,7 @@ impl Draw<'_> {
             52..60 => Ask::Write(Kind::Txn(self.txn_with(id))),
             60..84 => {
                 let ids = (0..self.chance.within(0, 3)).map(|_| self.lease(granted)).chain([id]).collect();
-                Ask::Lease(LeaseQuestion::Renew(ids))
+                Ask::Lease(LeaseQuestion::Renew(ids, WhenExpired::Tell))
             }
             84..94 => Ask::Lease(LeaseQuestion::Remaining(id)),
             _ => Ask::KeysOfLease(id),

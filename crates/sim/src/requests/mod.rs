@@ -10,8 +10,8 @@ mod watches; // clients that watch
 
 pub(crate) use ask::{LeaseQuestion, UserView};
 pub(crate) use clients::{
-    Asker, CHANGES, Clients, MemberInput, ProposedChange, ProposedChanges, RequestId, Trade,
-    is_member_change, numbered, read,
+    AfterLeaseAnswer, Asker, CHANGES, Clients, MemberInput, ProposedChange, ProposedChanges, RequestId,
+    Trade, is_member_change, numbered, read,
 };
 
 pub(crate) use watches::WatchClient;

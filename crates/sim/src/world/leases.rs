@@ -17,7 +17,7 @@ use crate::count::Statistic;
 use crate::member::{CommandRoute, LeaseEvent, Leasing, MemberError, Question, TaskResult, Then};
 use crate::oracle::Breach;
 use crate::plan::{MILLISECOND, SECOND};
-use crate::requests::{LeaseQuestion, RequestId, numbered};
+use crate::requests::{AfterLeaseAnswer, LeaseQuestion, RequestId, numbered};
 
 const TURN: u64 = LEASE_TURN.as_micros() as u64;
 /// How long the renewal of an expired lease waits until it is revoked.
@@ -202,10 +202,14 @@ impl World {
 
     /// A client's question to a member, which passes it on to the leader that it knows.
     pub(super) fn ask_leader(&mut self, member: u64, request: RequestId, question: LeaseQuestion) {
-        if let LeaseQuestion::Renew(ids) = &question {
+        if let LeaseQuestion::Renew(ids, _) = &question {
             let truth = self.truth.clone();
             ids.iter().for_each(|id| truth.get().times.asked(*id));
         }
+        self.pass_on(member, request, question);
+    }
+
+    fn pass_on(&mut self, member: u64, request: RequestId, question: LeaseQuestion) {
         let leader = self.see(member).up.as_ref().and_then(|up| up.node.gauges().leader);
         let asked = LeaseEvent::Asked { from: member, request, question };
         match leader {
@@ -251,7 +255,9 @@ impl World {
         // As it is after its clock was read.
         let led = leasing.led.filter(|newest| newest.term == led.term).unwrap_or(led);
         let batch = match question {
-            LeaseQuestion::Renew(ids) => Some(RenewalBatch::new(&table, ids, led, clock)),
+            LeaseQuestion::Renew(ids, when_expired) => {
+                Some(RenewalBatch::new(&table, ids, when_expired, led, clock))
+            }
             LeaseQuestion::Remaining(_) => None,
         };
         let Some(question) = self.lease_tasks.question(number) else { return };
@@ -280,7 +286,7 @@ impl World {
                 self.reply(number, Some(answers));
                 return;
             }
-            (None, LeaseQuestion::Renew(_)) => unreachable!("renewals are a batch"),
+            (None, LeaseQuestion::Renew(..)) => unreachable!("renewals are a batch"),
         };
         match step {
             RenewalStep::Require { record, must_confirm } => self.require(number, record, must_confirm),
@@ -343,9 +349,10 @@ impl World {
             return Ok(());
         };
         let truth = self.truth.clone();
-        let client = self.clients.lease_answered(request, &answers, &mut truth.get(), &mut self.report)?;
-        if let Some(client) = client {
-            self.rest(client);
+        match self.clients.lease_answered(request, &answers, &mut truth.get(), &mut self.report)? {
+            AfterLeaseAnswer::Nothing => {}
+            AfterLeaseAnswer::Rest { client } => self.rest(client),
+            AfterLeaseAnswer::AskAgain { member, question } => self.pass_on(member, request, question),
         }
         Ok(())
     }

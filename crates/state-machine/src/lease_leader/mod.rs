@@ -19,5 +19,5 @@ mod expiry; // which leases are due
 mod turns; // what the leader records and expires
 
 pub use anchor::{Anchor, LedTerm};
-pub use renewal::{Chosen, Remaining, RenewalBatch, RenewalStep, remaining};
+pub use renewal::{Chosen, Remaining, RenewalBatch, RenewalStep, UNREVOKED, WhenExpired, remaining};
 pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, TurnWork};

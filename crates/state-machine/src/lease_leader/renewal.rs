@@ -8,6 +8,7 @@
 //!   leader.
 //! - A lease whose time is over is not renewed, whether or not it is revoked in time. If it is not, a leader
 //!   after this one may have renewed it: the answer waits until the leadership is confirmed once more.
+//! - Renewals of other leases do not wait for that: [`WhenExpired`].
 //! - A lease that was found late is recorded before it is answered.
 
 use base::{LogIndex, Term};
@@ -62,10 +63,23 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
     }
 }
 
+/// The answer to the renewal of a lease whose time is over and that is not revoked yet.
+pub const UNREVOKED: i64 = -1;
+
+/// What is done with renewals of such leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenExpired {
+    /// They are answered with [`UNREVOKED`], and the asker asks again: others of the batch do not wait.
+    Tell,
+    /// The batch waits until their leases are revoked, for a bounded time.
+    Wait,
+}
+
 /// Renewals that are answered together, by the steps of [`RenewalBatch::next`].
 #[derive(Clone, Debug)]
 pub struct RenewalBatch {
     ids: Vec<i64>,
+    when_expired: WhenExpired,
     /// For each id.
     judged: Vec<Renewal>,
     to_record: Chosen,
@@ -96,7 +110,7 @@ pub enum RenewalStep {
     Require { record: Chosen, must_confirm: bool },
     /// The caller waits until these leases are revoked, for a bounded time.
     AwaitRevoked(Vec<i64>),
-    /// The TTL of each lease, or 0 if there is no such lease.
+    /// The TTL of each lease, 0 if there is no such lease, or [`UNREVOKED`].
     Answer(Vec<i64>),
 }
 
@@ -110,13 +124,19 @@ struct RenewedLeases {
 
 impl RenewalBatch {
     /// Renewals of `ids` that arrived before the lease clock of the term was `now`.
-    pub fn new(table: &LeaseTable, ids: Vec<i64>, led: LedTerm, now: i64) -> RenewalBatch {
+    pub fn new(
+        table: &LeaseTable,
+        ids: Vec<i64>,
+        when_expired: WhenExpired,
+        led: LedTerm,
+        now: i64,
+    ) -> RenewalBatch {
         let mut judged = Vec::new();
         let to_record = Chosen::find(table, |table| {
             judged = look_up(table, &ids).into_iter().map(|lease| judge(lease, now, led.began())).collect();
             ids_that_are(Renewal::Record, &ids, &judged)
         });
-        RenewalBatch { ids, judged, to_record, now, done: RenewalProgress::Nothing }
+        RenewalBatch { ids, when_expired, judged, to_record, now, done: RenewalProgress::Nothing }
     }
 
     /// What the caller does next. To be called again when it is done, until there is an answer.
@@ -128,7 +148,9 @@ impl RenewalBatch {
                 return RenewalStep::Require { record, must_confirm };
             }
         }
-        if let RenewalProgress::Required | RenewalProgress::Awaited = self.done {
+        if let RenewalProgress::Required | RenewalProgress::Awaited = self.done
+            && (self.when_expired == WhenExpired::Wait || base::mutant("expired-hold-others"))
+        {
             let expired = self.expired();
             if look_up(table, &expired).iter().any(Option::is_some) {
                 if self.done == RenewalProgress::Required {
@@ -178,6 +200,7 @@ impl RenewalBatch {
                         late.push(*id);
                         lease.ttl
                     }
+                    (Renewal::Expired, Some(_)) if self.when_expired == WhenExpired::Tell => UNREVOKED,
                     (Renewal::Expired, Some(_)) | (_, None) => 0,
                 });
             }
@@ -243,7 +266,8 @@ mod tests {
     use super::*;
 
     fn batch(ids: Vec<i64>, judged: Vec<Renewal>, now: i64) -> RenewalBatch {
-        RenewalBatch { ids, judged, to_record: Chosen::default(), now, done: RenewalProgress::Nothing }
+        let (when_expired, to_record) = (WhenExpired::Wait, Chosen::default());
+        RenewalBatch { ids, when_expired, judged, to_record, now, done: RenewalProgress::Nothing }
     }
 
     #[test]
@@ -355,6 +379,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_expired_lease_does_not_hold_the_others_of_its_batch() {
+        let table = LeaseTable::default();
+        for (id, deadline) in [(7, 3_000), (8, 9_000), (9, 3_000)] {
+            table.set(id, Lease { ttl: 3, deadline: Some(deadline), granted: LogIndex::ZERO });
+        }
+        let judged = vec![Renewal::Expired, Renewal::Covered, Renewal::Expired, Renewal::Unknown];
+        let mut batch = batch(vec![7, 8, 9, 10], judged, 6_000);
+        batch.when_expired = WhenExpired::Tell;
+        let confirm = RenewalStep::Require { record: Chosen::default(), must_confirm: true };
+        assert_eq!(batch.next(&table), confirm);
+        table.remove(9);
+        assert_eq!(batch.next(&table), RenewalStep::Answer(vec![UNREVOKED, 3, 0, 0]));
     }
 
     #[test]

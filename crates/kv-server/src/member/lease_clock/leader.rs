@@ -13,13 +13,14 @@ use raft_node::{Handle, ProposeError, ReadError, RequestOrigin, Term};
 use rustix::time::{ClockId, clock_gettime};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
-    Anchor, Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response, remaining,
+    Anchor, Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response,
+    WhenExpired, remaining,
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Other
-/// renewals of its batch wait with it.
+/// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Those
+/// that are asked for with it wait with it.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The leases of this member, for the times when it leads.
@@ -77,12 +78,12 @@ impl LeaderLeases {
         Ok((*led, clock))
     }
 
-    /// Renews leases and returns the TTL of each, or 0 if there is no such lease. Renewals come in batches, a
-    /// few at a time.
-    pub async fn renew(&self, ids: &[i64]) -> Result<Vec<i64>, LeaseError> {
+    /// Renews leases and returns the TTL of each, 0 if there is no such lease, or `state_machine::UNREVOKED`.
+    /// Renewals come in batches, a few at a time.
+    pub async fn renew(&self, ids: Vec<i64>, when_expired: WhenExpired) -> Result<Vec<i64>, LeaseError> {
         let term = self.leading(RequestOrigin::Member).await?;
         let (led, now) = self.read_clock(term)?;
-        let mut batch = RenewalBatch::new(&self.table, ids.to_vec(), led, now);
+        let mut batch = RenewalBatch::new(&self.table, ids, when_expired, led, now);
         loop {
             match batch.next(&self.table) {
                 RenewalStep::Require { record, must_confirm } => {
