@@ -2,7 +2,7 @@
 //!
 //! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
 //!   follower. While a batch is under way the next one waits for more renewals, within bounds.
-//! * Renewals of expired leases that are not revoked yet go on in batches of their own, which wait for that:
+//! * Renewals of expired leases that are not revoked yet go on in separate batches, which wait for that:
 //!   no other renewal waits for them, or for their place.
 //! * A request is tried again while the leader is being found, until the request timeout.
 //! * One connection, to the member that led last, is kept and shared by all questions. After an error it is
