@@ -13,10 +13,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::leader::{LeaderLeases, LeaseError};
 use process::shutdown::Stop;
 
-/// Between two commands that expire leases, as long as the one before took, and at least this. Puts have their
-/// turns meanwhile: 100,000 leases that are due at once are gone after some seconds. etcd revokes a thousand in
-/// a second.
-const EXPIRE_PAUSE: Duration = Duration::from_millis(10);
+/// Between two commands that expire leases, as long as the one before took, within these. Puts have their turns
+/// meanwhile: 100,000 leases that are due at once are gone after some seconds. etcd revokes a thousand in a
+/// second, and pauses for as long as the longest.
+const EXPIRE_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// A command that took longer has waited for a disk or a quorum rather than kept puts from theirs.
+const EXPIRE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Before a leader that could not begin its turns tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -115,7 +117,7 @@ impl LeaderTerm {
                 let began = Instant::now();
                 self.expire(leases, expired, ids).await;
                 if ids.len() == LEASES_PER_COMMAND {
-                    sleep(began.elapsed().max(EXPIRE_PAUSE)).await;
+                    sleep(pause_after(began.elapsed())).await;
                 }
             }
             if !work.has_more {
@@ -137,6 +139,24 @@ impl LeaderTerm {
                     self.turns.not_expired(ids, now);
                 }
             }
+        }
+    }
+}
+
+/// The pause after a command that took so long.
+fn pause_after(took: Duration) -> Duration {
+    took.clamp(EXPIRE_PAUSE_MIN, EXPIRE_PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_timed_out_does_not_stop_expiry_for_as_long_again() {
+        for (took, pause) in [(1, 10), (80, 80), (7_000, 500)] {
+            let pause_after = pause_after(Duration::from_millis(took));
+            assert_eq!(pause_after, Duration::from_millis(pause), "{took} ms");
         }
     }
 }
