@@ -248,7 +248,7 @@ impl Core {
         Ok(())
     }
 
-    /// Something was applied. The removal of its leader may have left this voter alone.
+    /// Something was applied or synced. The removal of its leader may have left this voter alone.
     pub(super) fn campaign_if_left_alone(&mut self) {
         if self.is_left_alone && self.may_campaign() {
             self.is_left_alone = false;

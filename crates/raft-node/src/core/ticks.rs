@@ -65,7 +65,7 @@ impl Core {
 
     /// Whether this tick may end in a candidacy, or is too early for one.
     fn may_tick(&mut self) -> bool {
-        if !self.could_lead() && !self.must_stand() {
+        if self.would_lead_before_a_sync() || !self.could_lead() && !self.must_stand() {
             return false;
         }
         // No timeout is shorter than `election_ticks`. What is committed is looked at from half of that on,
@@ -115,12 +115,19 @@ impl Core {
 
     /// Whether this member may stand for election now.
     pub(super) fn may_campaign(&mut self) -> bool {
-        self.could_lead() && !self.change_is_ahead()
+        self.could_lead() && !self.would_lead_before_a_sync() && !self.change_is_ahead()
     }
 
     /// Whether this member could serve as leader now.
     fn could_lead(&self) -> bool {
         self.has_its_state() && !self.is_held() && self.disk.ticks < self.election_ticks
+    }
+
+    /// A lone voter leads as soon as it stands, and raft-rs panics if its log has entries then that are not
+    /// durable. A change can leave it alone while the last entries of the leader before are being synced.
+    fn would_lead_before_a_sync(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        self.voters() == [self.raw.raft.id] && log.persisted < log.last_index()
     }
 
     /// What a leader does whose disk has kept it waiting. A lone voter keeps leadership: no other member

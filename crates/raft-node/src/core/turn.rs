@@ -87,7 +87,10 @@ impl Core {
                 self.lost_leader = self.lost_leader.filter(|lost| *lost != from);
                 self.receive(from, bytes);
             }
-            Event::Durable(durable) => self.durable(durable.number),
+            Event::Durable(durable) => {
+                self.durable(durable.number);
+                self.campaign_if_left_alone();
+            }
             Event::Applied { index } => {
                 self.applied(index);
                 self.campaign_if_left_alone();
