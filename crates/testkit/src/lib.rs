@@ -1,6 +1,6 @@
 //! What tests share.
 //!
-//! A dev-dependency only: nothing that ships uses it. It knows no API, no flag and no other crate of ours.
+//! For tests and torture: nothing that ships uses it. It knows no API, no flag and no other crate of ours.
 
 pub mod golden; // scripts of commands and their output
 pub mod ports; // for servers, taken by no other test

@@ -3,7 +3,7 @@
 //! * It is ended by its own handle, never by name, and does not outlive its value.
 //! * A test that fails shows the last lines. Nothing here panics while a lock is held or in `drop`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +18,13 @@ const LINES_SHOWN: usize = 12;
 pub struct Process {
     child: Child,
     said: Arc<ProcessOutput>,
+}
+
+/// How a process ended, and its last words.
+#[derive(Debug)]
+pub struct ProcessEnd {
+    pub status: ExitStatus,
+    pub said: String,
 }
 
 #[derive(Default)]
@@ -62,8 +69,13 @@ impl Process {
     ///
     /// If the program cannot be run.
     pub fn start(command: &mut Command) -> Process {
+        Process::spawn(command).unwrap_or_else(|error| panic!("run {command:?}: {error}"))
+    }
+
+    /// The same, for what is no test. The error: why the program cannot be run.
+    pub fn spawn(command: &mut Command) -> io::Result<Process> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("run {command:?}: {error}"));
+        let mut child = command.spawn()?;
         let stderr = child.stderr.take().expect("stderr is piped");
         let said = Arc::new(ProcessOutput::default());
         let heard = Arc::clone(&said);
@@ -72,7 +84,7 @@ impl Process {
             BufReader::new(stderr).lines().map_while(Result::ok).for_each(|line| heard.add(line));
             heard.end();
         });
-        Process { child, said }
+        Ok(Process { child, said })
     }
 
     pub fn pid(&self) -> u32 {
@@ -84,6 +96,13 @@ impl Process {
         self.said.lock().lines.join("\n")
     }
 
+    /// Waits until a line contains `text` (true) or the output ends (false). `None`: neither within
+    /// [`PATIENCE`].
+    pub fn says(&self, text: &str) -> Option<bool> {
+        let found = self.said.wait(|lines| lines.lines.iter().any(|line| line.contains(text)));
+        (found || self.said.lock().ended).then_some(found)
+    }
+
     /// Waits until a line contains `text`.
     ///
     /// # Panics
@@ -91,37 +110,45 @@ impl Process {
     /// If the output ends before, or [`PATIENCE`] does.
     #[track_caller]
     pub fn wait_for(&self, text: &str) {
-        let found = self.said.wait(|lines| lines.lines.iter().any(|line| line.contains(text)));
-        assert!(found, "never said {text:?}, but:\n{}", self.said());
+        assert!(self.says(text) == Some(true), "never said {text:?}, but:\n{}", self.said());
     }
 
-    /// Waits for the end of the process, and for its last line.
+    /// How it ended, if it has.
+    pub fn end(&mut self) -> Option<ProcessEnd> {
+        let status = self.child.try_wait().expect("a child can be waited for")?;
+        self.said.wait(|lines| lines.ended);
+        Some(ProcessEnd { status, said: self.said() })
+    }
+
+    /// Waits for the end of the process, and for its last line. `None`: it has not ended after [`PATIENCE`].
+    pub fn await_end(&mut self) -> Option<ProcessEnd> {
+        let deadline = Instant::now() + PATIENCE;
+        // Its output ends with it, unless it closes its standard error before.
+        self.said.wait(|lines| lines.ended);
+        loop {
+            let end = self.end();
+            if end.is_some() || Instant::now() > deadline {
+                return end;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The same.
     ///
     /// # Panics
     ///
     /// If it has not ended after [`PATIENCE`].
     #[track_caller]
     pub fn wait_end(mut self) -> (ExitStatus, String) {
-        let deadline = Instant::now() + PATIENCE;
-        // Its output ends with it, unless it closes its standard error before.
-        self.said.wait(|lines| lines.ended);
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return (status, self.said());
-            }
-            assert!(Instant::now() < deadline, "did not end:\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let Some(end) = self.await_end() else { panic!("did not end:\n{}", self.said()) };
+        (end.status, end.said)
     }
 
-    /// Sends a signal.
-    ///
-    /// # Panics
-    ///
-    /// If the process has ended and was waited for.
+    /// Sends a signal. One that has ended needs none.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a child that was not waited for has its pid");
+        // Its number is not given away before it was waited for.
+        let _ended = kill_process(Pid::from_child(&self.child), signal);
     }
 
     /// SIGTERM: asks it to end.
@@ -129,16 +156,11 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// SIGSTOP: its connections stay open. Returns when it stands still.
-    ///
-    /// # Panics
-    ///
-    /// If the process has ended.
+    /// SIGSTOP: its connections stay open. Returns when it stands still, or has ended.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         // Its threads run on until the signal has reached each of them.
-        let stopped = waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED);
-        stopped.expect("a child that runs can be stopped");
+        let _ended = waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED);
     }
 
     /// SIGCONT: it continues.

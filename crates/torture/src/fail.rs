@@ -18,6 +18,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use testkit::process::ProcessEnd;
+
 use crate::bench::{Environment, ScratchDir, say};
 use crate::clients::claim::{Claim, MemberKeys, check};
 use crate::clients::client::MemberClient;
@@ -27,7 +29,7 @@ use crate::disk::loss::{Loss, Manner};
 use crate::disk::recorder::{Interference, RecorderLibrary};
 use crate::disk::recording::{self, DiskOperation};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::{MemberPlace, ProcessEnd};
+use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -162,7 +164,7 @@ async fn live(
 ) -> Result<(Vec<Claim>, ProcessEnd)> {
     let process = place.start(environment)?;
     let mut claims = Vec::new();
-    if tokio::task::block_in_place(|| process.becomes_ready())? {
+    if tokio::task::block_in_place(|| member::becomes_ready(&process))? {
         let running = workload.start();
         let deadline = Instant::now() + load;
         while Instant::now() < deadline && !running.is_over() {
@@ -171,7 +173,7 @@ async fn live(
         process.terminate();
         claims = running.finish().await;
     }
-    let end = tokio::task::block_in_place(|| process.wait_end())?;
+    let end = tokio::task::block_in_place(|| member::wait_end(process))?;
     Ok((claims, end))
 }
 
@@ -198,12 +200,12 @@ fn last_lines(said: &str) -> String {
 /// A start without failures, and everything that was acknowledged.
 async fn again(place: &MemberPlace, claims: &[Claim]) -> Result<Vec<String>> {
     let process = place.start(&[])?;
-    tokio::task::block_in_place(|| process.wait_ready())?;
+    tokio::task::block_in_place(|| member::wait_ready(&process))?;
     let mut client = MemberClient::connect(place.client_port, CALL_TIMEOUT).await?;
     let state = client.everything().await?;
     let violations = check(claims, u64::MAX, &MemberKeys::default(), &state);
     drop(client);
-    process.kill()?;
+    member::kill(process)?;
     Ok(violations)
 }
 

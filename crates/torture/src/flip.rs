@@ -27,7 +27,7 @@ use crate::bench::{Environment, copy, say};
 use crate::clients::client::MemberClient;
 use crate::clients::workload::{AfterFailure, Workload};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::MemberPlace;
+use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ pub fn run(bench: &Environment, order: &FlipOptions) -> Result<ExperimentReport>
 /// A member that wrote, compacted, checkpointed, and was stopped.
 async fn live(place: &MemberPlace, seed: u64) -> Result<()> {
     let process = place.start(&[])?;
-    tokio::task::block_in_place(|| process.wait_ready())?;
+    tokio::task::block_in_place(|| member::wait_ready(&process))?;
     let workload = Workload {
         seed,
         life: 0,
@@ -88,7 +88,7 @@ async fn live(place: &MemberPlace, seed: u64) -> Result<()> {
     tokio::time::sleep(LOAD).await;
     running.finish().await;
     process.terminate();
-    let end = tokio::task::block_in_place(|| process.wait_end())?;
+    let end = tokio::task::block_in_place(|| member::wait_end(process))?;
     if end.status.success() {
         Ok(())
     } else {
@@ -308,10 +308,10 @@ async fn flip_and_start(
             what = format!("{place}/{name} at {at}");
         }
         let process = damaged.start(&[])?;
-        if tokio::task::block_in_place(|| process.becomes_ready())? {
+        if tokio::task::block_in_place(|| member::becomes_ready(&process))? {
             let mut client = MemberClient::connect(damaged.client_port, CALL_TIMEOUT).await?;
             let found = client.everything().await.map(|state| (state.keys, state.revision));
-            process.kill()?;
+            member::kill(process)?;
             let intact = truth.get_or_insert_with(|| found.as_ref().ok().cloned());
             // An error to a client is a refusal too.
             match found {
@@ -323,7 +323,7 @@ async fn flip_and_start(
             }
             continue;
         }
-        let end = tokio::task::block_in_place(|| process.wait_end())?;
+        let end = tokio::task::block_in_place(|| member::wait_end(process))?;
         report.count("start refused");
         if end.status.code() != Some(1) || end.said.contains("panicked") {
             report.violation(&what, format!("ended with {}: {}", end.status, end.said));

@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use testkit::Process;
 
 use crate::bench::{Environment, ScratchDir, say};
 use crate::clients::client::MemberClient;
 use crate::clients::record::{self, ClaimLog, Violations};
 use crate::clients::workload::{AfterFailure, RunningWorkload, Workload};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::{MemberPlace, MemberProcess};
+use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -63,7 +64,7 @@ pub fn run(bench: &Environment, order: &KillOptions) -> Result<ExperimentReport>
 struct Story {
     scratch: ScratchDir,
     places: Vec<MemberPlace>,
-    running: Vec<Option<MemberProcess>>,
+    running: Vec<Option<Process>>,
     chance: SmallRng,
     seed: u64,
     began: Instant,
@@ -140,7 +141,7 @@ impl Story {
             }
         }
         for number in 0..self.places.len() {
-            let ready = self.running[number].as_ref().expect("just started").wait_ready();
+            let ready = member::wait_ready(self.running[number].as_ref().expect("just started"));
             if let Err(failure) = ready {
                 let kept = self.scratch.keep();
                 self.report
@@ -161,7 +162,7 @@ impl Story {
 
     fn kill(&mut self, number: usize, when: &str) -> Result<()> {
         let Some(process) = self.running[number].take() else { return Ok(()) };
-        let end = process.kill()?;
+        let end = member::kill(process)?;
         if let Some(code) = end.status.code() {
             // It ended by itself before the signal came.
             let kept = self.scratch.keep();

@@ -32,7 +32,7 @@ use crate::disk::loss::{Loss, Manner};
 use crate::disk::recorder::{Interference, RecorderLibrary};
 use crate::disk::recording::{self, DiskOperation, RecordedOperation};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::MemberPlace;
+use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 /// Images of one recording: a recording takes about ten seconds, an image a tenth of one.
@@ -170,13 +170,13 @@ async fn live(
 ) -> Result<Vec<Claim>> {
     let process = place.start(environment)?;
     let (process, ready) = tokio::task::spawn_blocking(move || {
-        let ready = process.becomes_ready();
+        let ready = member::becomes_ready(&process);
         (process, ready)
     })
     .await
     .or_say("wait for a start")?;
     if !ready? {
-        let end = process.wait_end()?;
+        let end = member::wait_end(process)?;
         return match life {
             Life::KilledAt(_) if end.status.code().is_none() => Ok(Vec::new()),
             _ => Err(ExperimentError::new(format!("the recorded member did not start: {}", end.said))),
@@ -192,7 +192,8 @@ async fn live(
     }
     process.terminate();
     let claims = running.finish().await;
-    let end = tokio::task::spawn_blocking(move || process.wait_end()).await.or_say("wait for an end")??;
+    let end =
+        tokio::task::spawn_blocking(move || member::wait_end(process)).await.or_say("wait for an end")??;
     match (life, end.status.code()) {
         (Life::Stopped(_), Some(0)) | (Life::KilledAt(_), None | Some(0)) => Ok(claims),
         (_, code) => {
@@ -328,7 +329,7 @@ async fn examine(
     let place =
         MemberPlace { data_dir: image.scratch.join("d"), client_port, peer_port, ..recording.place.clone() };
     let process = place.start(&[])?;
-    process.wait_ready()?;
+    member::wait_ready(&process)?;
     let mut client = MemberClient::connect(client_port, CALL_TIMEOUT).await?;
     let state = client.everything().await?;
     let claims = &recording.claims;
@@ -338,16 +339,16 @@ async fn examine(
     }
     violations.extend(check_history(&mut client, claims, image).await?);
     let hash = client.hash(0).await?;
-    process.kill()?;
+    member::kill(process)?;
     if image.number.is_multiple_of(SECOND_START) {
         let process = place.start(&[])?;
-        process.wait_ready()?;
+        member::wait_ready(&process)?;
         let mut client = MemberClient::connect(client_port, CALL_TIMEOUT).await?;
         let again = client.hash(0).await?;
         if again != hash {
             violations.push(format!("hash {hash:?} after the first start, {again:?} after the second"));
         }
-        process.kill()?;
+        member::kill(process)?;
     }
     Ok(violations)
 }

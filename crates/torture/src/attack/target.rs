@@ -6,11 +6,12 @@ use std::time::Duration;
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{MemberListRequest, StatusRequest};
+use testkit::Process;
 
 use super::http2::requests;
 use crate::bench::{Environment, ScratchDir};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::{MemberPlace, MemberProcess};
+use crate::member::{self, MemberPlace};
 
 /// The start of a line says what happened.
 const LINE_CHARS_SHOWN: usize = 400;
@@ -43,7 +44,7 @@ pub struct ClusterSetup {
 
 pub struct AttackTarget {
     pub places: Vec<MemberPlace>,
-    processes: Vec<MemberProcess>,
+    processes: Vec<Process>,
     /// Last: it is removed after the processes have ended.
     _scratch: ScratchDir,
 }
@@ -90,9 +91,9 @@ impl AttackTarget {
             ..MemberPlace::alone(&program.path, scratch.join(&format!("m{number}")), *ports)
         };
         let places: Vec<MemberPlace> = ports.iter().enumerate().map(place).collect();
-        let started: Result<Vec<MemberProcess>> = places.iter().map(|place| place.start(&[])).collect();
+        let started: Result<Vec<Process>> = places.iter().map(|place| place.start(&[])).collect();
         let processes = started?;
-        processes.iter().try_for_each(MemberProcess::wait_ready)?;
+        processes.iter().try_for_each(member::wait_ready)?;
         Ok(AttackTarget { places, processes, _scratch: scratch })
     }
 
@@ -101,12 +102,12 @@ impl AttackTarget {
     }
 
     pub fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(MemberProcess::id).collect()
+        self.processes.iter().map(Process::pid).collect()
     }
 
     /// How a member ended, and the last line that says why.
     pub fn ended(&mut self) -> Option<String> {
-        let ended = self.processes.iter_mut().find_map(|process| process.end_seen())?;
+        let ended = self.processes.iter_mut().find_map(|process| process.end())?;
         let is_cause = |line: &&str| CAUSES.iter().any(|cause| line.contains(cause));
         let cause = ended.said.lines().rfind(is_cause).or(ended.said.lines().last()).unwrap_or_default();
         Some(format!("{}: {}", ended.status, cause.chars().take(LINE_CHARS_SHOWN).collect::<String>()))

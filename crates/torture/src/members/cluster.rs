@@ -7,12 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use testkit::Process;
+use testkit::process::ProcessEnd;
+
 use super::links::{Links, Way};
 use super::operator;
 use super::plan::{At, FIRST, PLACES};
 use crate::bench::{Environment, ScratchDir};
 use crate::failure::{Attempt, ExperimentError, Result};
-use crate::member::{MemberPlace, MemberProcess, PATIENCE, ProcessEnd};
+use crate::member::{self, MemberPlace, PATIENCE};
 
 /// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a
 /// change would refuse what the plan allows.
@@ -41,7 +44,7 @@ pub struct LiveMember {
     pub place: MemberPlace,
     pub id: u64,
     pub is_learner: bool,
-    pub process: Option<MemberProcess>,
+    pub process: Option<Process>,
     pub state: MemberCondition,
 }
 
@@ -148,14 +151,14 @@ impl LiveCluster {
         let LiveMember { place, process, .. } = self.member(at)?;
         let process =
             process.as_ref().ok_or_else(|| ExperimentError::new(format!("{} does not run", place.name)))?;
-        let ready = tokio::task::block_in_place(|| process.wait_ready());
+        let ready = tokio::task::block_in_place(|| member::wait_ready(process));
         ready.map_err(|failure| ExperimentError::new(format!("start of {}: {failure}", place.name)))
     }
 
     /// Starts the member in place `at`.
     pub fn launch(&mut self, at: At) -> Result<()> {
         let process = self.member(at)?.place.start(&[])?;
-        self.links.name(at, process.id());
+        self.links.name(at, process.pid());
         let member = self.member_mut(at)?;
         (member.process, member.state) = (Some(process), MemberCondition::Up);
         Ok(())
@@ -165,7 +168,7 @@ impl LiveCluster {
     pub fn bring_back(&mut self, at: At) -> Result<()> {
         match self.member(at)?.state {
             MemberCondition::Up => return Ok(()),
-            MemberCondition::Paused => self.member(at)?.process.iter().for_each(MemberProcess::resume),
+            MemberCondition::Paused => self.member(at)?.process.iter().for_each(Process::resume),
             MemberCondition::CutOff => self.links.mend(at),
             MemberCondition::Down => self.launch(at)?,
         }
@@ -199,7 +202,7 @@ impl LiveCluster {
         let member = self.member_mut(at)?;
         member.state = MemberCondition::Down;
         let process = member.process.take();
-        process.map(|process| tokio::task::block_in_place(|| process.kill())).transpose()
+        process.map(|process| tokio::task::block_in_place(|| member::kill(process))).transpose()
     }
 
     /// Takes a member that was added into the list of this experiment.
@@ -273,7 +276,7 @@ impl LiveCluster {
     /// Members that ended though no one killed them.
     pub fn ended(&mut self) -> Result<()> {
         for member in self.members.values_mut().filter(|member| member.state != MemberCondition::Down) {
-            if let Some(end) = member.process.as_mut().and_then(MemberProcess::end_seen) {
+            if let Some(end) = member.process.as_mut().and_then(Process::end) {
                 let name = &member.place.name;
                 return Err(ExperimentError::new(format!(
                     "{name} ended by itself, {}: {}",
@@ -313,14 +316,14 @@ impl LiveCluster {
             return removed_end(&place.name, process);
         }
         tokio::time::sleep(ALONE_FOR).await;
-        tokio::task::block_in_place(|| process.kill()).map(drop)
+        tokio::task::block_in_place(|| member::kill(process)).map(drop)
     }
 
     /// Starts a directory that was never added. It must be refused.
     pub fn start_stranger(&mut self, at: At) -> Result<()> {
         let place = self.place(at, None);
         let process = place.start(&[])?;
-        let end = tokio::task::block_in_place(|| process.wait_end())?;
+        let end = tokio::task::block_in_place(|| member::wait_end(process))?;
         let _litter = std::fs::remove_dir_all(&place.data_dir);
         match end.status.success() {
             false => Ok(()),
@@ -351,8 +354,8 @@ impl LiveCluster {
     }
 }
 
-fn removed_end(name: &str, process: MemberProcess) -> Result<()> {
-    let end = tokio::task::block_in_place(|| process.wait_end());
+fn removed_end(name: &str, process: Process) -> Result<()> {
+    let end = tokio::task::block_in_place(|| member::wait_end(process));
     let end = end.map_err(|failure| ExperimentError::new(format!("{name} was removed and {failure}")))?;
     match end.said.contains(REMOVED) {
         true => Ok(()),

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+use testkit::Process;
 
 use self::cluster::{EXISTING, LiveCluster, MemberCondition, url};
 use self::links::Way;
@@ -35,8 +37,8 @@ use crate::bench::{Environment, say};
 use crate::clients::client::MemberClient;
 use crate::clients::record::{ClaimLog, Violations, check_equal};
 use crate::clients::workload::{AfterFailure, RunningWorkload, Workload};
-use crate::failure::{ExperimentError, Result};
-use crate::member::{MemberPlace, MemberProcess, PATIENCE};
+use crate::failure::{Attempt, ExperimentError, Result};
+use crate::member::{self, MemberPlace, PATIENCE};
 use crate::report::ExperimentReport;
 
 /// Changes between two checks of the data.
@@ -266,7 +268,7 @@ impl Experiment {
         }
         self.cluster.settle().await?;
         self.cluster.bring_back(new)?;
-        let end = tokio::task::block_in_place(|| command.wait_end())?;
+        let end = tokio::task::block_in_place(|| member::wait_end(command))?;
         if !end.status.success() {
             return Err(ExperimentError::new(format!("member replace, {}: {}", end.status, end.said)));
         }
@@ -274,13 +276,13 @@ impl Experiment {
         self.cluster.drop_removed(old)
     }
 
-    fn replace_command(&self, old: &str, place: &MemberPlace, ports: &[u16]) -> Result<MemberProcess> {
+    fn replace_command(&self, old: &str, place: &MemberPlace, ports: &[u16]) -> Result<Process> {
         let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut command = Command::new(&self.cluster.bench.server);
         command.args(["member", "replace", old]).arg(format!("{}={}", place.name, url(place)));
         command.arg(format!("--endpoints={}", endpoints.join(",")));
         command.arg(format!("--timeout={}", PATIENCE.as_secs()));
-        MemberProcess::spawn(&mut command)
+        Process::spawn(command.env_clear()).attempt("start", &self.cluster.bench.server)
     }
 
     /// Stops a member, changes its address in the list, and starts it there.
@@ -320,8 +322,8 @@ impl Experiment {
         let (process, links) = (&self.cluster.member(fault.at)?.process, &self.cluster.links);
         tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
         match fault.kind {
-            MemberFaultKind::Kill => process.iter().for_each(MemberProcess::begin_kill),
-            MemberFaultKind::Pause => process.iter().for_each(MemberProcess::pause),
+            MemberFaultKind::Kill => process.iter().for_each(|process| process.signal(Signal::KILL)),
+            MemberFaultKind::Pause => process.iter().for_each(Process::pause),
             MemberFaultKind::Cut(ways, manner) => links.cut(fault.group(), ways, manner),
         }
         if fault.changes == 0 {
