@@ -2,11 +2,6 @@
 
 use std::time::Duration;
 
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::{
     AuthStatusRequest, HashKvRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, RangeRequest,
     ResponseHeader, SnapshotRequest, SnapshotResponse, StatusRequest, WatchCreateRequest, WatchRequest,
@@ -14,10 +9,10 @@ use api::etcdserverpb::{
 };
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
+use client::Client;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use state_machine::{Lineage, LineageError};
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Channel;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::revisions::REVISION_BYTES_MAX;
@@ -33,8 +28,10 @@ const LEASES_AT_ONCE: usize = 64;
 /// A connection to one member of the source. Cheap to clone.
 #[derive(Clone)]
 pub struct Session {
-    channel: Channel,
-    token: Option<MetadataValue<Ascii>>,
+    /// Without a deadline.
+    endless: Client,
+    /// Calls take [`ANSWER_WITHIN`] at most.
+    brief: Client,
 }
 
 /// How far the source is.
@@ -54,14 +51,14 @@ pub struct Hash {
 impl Session {
     /// A connection to the first endpoint that takes one and has a leader.
     pub async fn open(client: &mut OperatorClient) -> Result<Session, Status> {
-        let channel = client.reached().await?;
-        Ok(Session { channel, token: client.token().cloned() })
+        let endless = client.reached().await?.within(None);
+        Ok(Session { brief: endless.within(ANSWER_WITHIN), endless })
     }
 
     /// The revision of the source now: a linearizable read.
     pub async fn head(&self) -> Result<Head, Status> {
         let request = RangeRequest { key: vec![0].into(), count_only: true, ..RangeRequest::default() };
-        let response = KvClient::new(self.channel.clone()).range(self.request(request)).await?;
+        let response = self.brief.kv().range(request).await?;
         let header = header(response.into_inner().header)?;
         Ok(Head { cluster_id: header.cluster_id, revision: header.revision })
     }
@@ -69,7 +66,7 @@ impl Session {
     /// A pair at a revision. `Err(None)`: that revision is compacted.
     pub async fn pair(&self, key: Bytes, revision: i64) -> Result<Option<KeyValue>, Option<Status>> {
         let request = RangeRequest { key, revision, ..RangeRequest::default() };
-        match KvClient::new(self.channel.clone()).range(self.request(request)).await {
+        match self.brief.kv().range(request).await {
             Ok(response) => Ok(response.into_inner().kvs.pop()),
             Err(status) if is_compacted(&status) => Err(None),
             Err(status) => Err(Some(status)),
@@ -78,9 +75,8 @@ impl Session {
 
     /// The database file and its checksum, in parts.
     pub async fn snapshot(&self) -> Result<Streaming<SnapshotResponse>, Status> {
-        let mut client = MaintenanceClient::new(self.channel.clone());
-        client = client.max_decoding_message_size(REVISION_BYTES_MAX);
-        Ok(client.snapshot(self.endless(SnapshotRequest {})).await?.into_inner())
+        let mut client = self.endless.maintenance().max_decoding_message_size(REVISION_BYTES_MAX);
+        Ok(client.snapshot(SnapshotRequest {}).await?.into_inner())
     }
 
     /// All events from a revision on. A large response comes in fragments.
@@ -96,19 +92,17 @@ impl Session {
         let create = WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };
         // The stream stays open: its end would be the end of the watch.
         let requests = stream::once(async { create }).chain(stream::pending());
-        let mut request = self.endless(requests);
+        let mut request = Request::new(requests);
         // A member that loses its leader ends the watch.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        let mut client = WatchClient::new(self.channel.clone());
-        client = client.max_decoding_message_size(REVISION_BYTES_MAX);
+        let mut client = self.endless.watch().max_decoding_message_size(REVISION_BYTES_MAX);
         Ok(client.watch(request).await?.into_inner())
     }
 
     /// The hash over the history up to a revision. `None`: that revision is compacted.
     pub async fn hash(&self, revision: i64) -> Result<Option<Hash>, Status> {
-        let mut request = self.request(HashKvRequest { revision });
-        request.set_timeout(HASH_WITHIN);
-        match MaintenanceClient::new(self.channel.clone()).hash_kv(request).await {
+        let client = self.endless.within(HASH_WITHIN);
+        match client.maintenance().hash_kv(HashKvRequest { revision }).await {
             Ok(response) => {
                 let response = response.into_inner();
                 Ok(Some(Hash { hash: response.hash, compact_revision: response.compact_revision }))
@@ -122,8 +116,7 @@ impl Session {
     pub async fn leases(&self) -> Result<Vec<(i64, i64)>, Status> {
         // The list is that of this member. After a linearizable read it has all that was granted before.
         self.head().await?;
-        let mut client = LeaseClient::new(self.channel.clone());
-        let listed = client.lease_leases(self.request(LeaseLeasesRequest {})).await?.into_inner().leases;
+        let listed = self.brief.lease().lease_leases(LeaseLeasesRequest {}).await?.into_inner().leases;
         let ids: Vec<i64> = listed.iter().map(|lease| lease.id).collect();
         self.ttls(&ids).await
     }
@@ -140,8 +133,8 @@ impl Session {
 
     /// `None`: the lease is gone.
     async fn ttl(&self, id: i64) -> Result<Option<(i64, i64)>, Status> {
-        let request = self.request(LeaseTimeToLiveRequest { id, keys: false });
-        match LeaseClient::new(self.channel.clone()).lease_time_to_live(request).await {
+        let request = LeaseTimeToLiveRequest { id, keys: false };
+        match self.brief.lease().lease_time_to_live(request).await {
             Ok(response) => {
                 let response = response.into_inner();
                 Ok((response.ttl >= 0 && response.granted_ttl > 0).then_some((id, response.granted_ttl)))
@@ -153,8 +146,7 @@ impl Session {
 
     /// The identity of the source's history, as far as this member has applied the log; etcd has none.
     pub async fn lineage(&self) -> Result<Lineage, Status> {
-        let mut client = MaintenanceClient::new(self.channel.clone());
-        let status = client.status(self.request(StatusRequest {})).await?;
+        let status = self.brief.maintenance().status(StatusRequest {}).await?;
         let Some(text) = status.metadata().get(Lineage::METADATA) else { return Ok(Lineage::default()) };
         let lineage = text.to_str().ok().and_then(|text| text.parse().ok());
         lineage.ok_or_else(|| Status::internal(format!("{}: {LineageError}", Lineage::METADATA)))
@@ -162,24 +154,8 @@ impl Session {
 
     /// Whether users are checked, and the revision of users and roles.
     pub async fn auth(&self) -> Result<(bool, u64), Status> {
-        let request = self.request(AuthStatusRequest {});
-        let status = AuthClient::new(self.channel.clone()).auth_status(request).await?.into_inner();
+        let status = self.brief.auth().auth_status(AuthStatusRequest {}).await?.into_inner();
         Ok((status.enabled, status.auth_revision))
-    }
-
-    fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = self.endless(message);
-        request.set_timeout(ANSWER_WITHIN);
-        request
-    }
-
-    /// A request without a deadline.
-    fn endless<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
-        }
-        request
     }
 }
 

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    AlarmMember, AlarmRequest, AlarmType, AuthenticateRequest, Member, MemberAddRequest, MemberListRequest,
-    MemberPromoteRequest, MemberRemoveRequest, StatusRequest, StatusResponse,
+    AlarmMember, AlarmRequest, AlarmType, Member, MemberAddRequest, MemberPromoteRequest,
+    MemberRemoveRequest, StatusResponse,
 };
 use api::kvserver::ReseedRequest;
-use api::kvserver::repair_client::RepairClient;
+use client::{Client, Token};
 use tokio::runtime::Handle;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::transport::Endpoint;
+use tonic::{Code, Status};
 
 use config::PortTls;
 use transport::tls::{Dialer, TlsError};
@@ -33,7 +29,7 @@ pub struct OperatorClient {
     endpoints: Vec<String>,
     dialer: Dialer,
     user: Option<(String, String)>,
-    token: Option<MetadataValue<Ascii>>,
+    token: Option<Token>,
 }
 
 /// What the cluster looks like.
@@ -60,10 +56,7 @@ impl OperatorClient {
 
     /// Linearizable.
     pub async fn members(&mut self) -> Result<Vec<Member>, Status> {
-        let channel = self.reached().await?;
-        let request = self.request(MemberListRequest { linearizable: true }, ANSWER_WITHIN);
-        let listed = ClusterClient::new(channel).member_list(request).await?;
-        Ok(listed.into_inner().members)
+        self.reached().await?.members(true).await
     }
 
     /// The members, which of them answer, and the leader. The client knows them all from now on.
@@ -91,33 +84,25 @@ impl OperatorClient {
 
     /// Adds a learner. Returns its id.
     pub async fn add_learner(&mut self, peer_urls: &[String]) -> Result<u64, Status> {
-        let channel = self.reached().await?;
         let request = MemberAddRequest { peer_ur_ls: peer_urls.to_vec(), is_learner: true };
-        let request = self.request(request, CHANGE_WITHIN);
-        let added = ClusterClient::new(channel).member_add(request).await?;
-        let added = added.into_inner().member;
+        let added = self.changing().await?.cluster().member_add(request).await?.into_inner().member;
         added.map(|member| member.id).ok_or_else(|| Status::internal("the added member is not in the answer"))
     }
 
     pub async fn promote(&mut self, id: u64) -> Result<(), Status> {
-        let channel = self.reached().await?;
-        let request = self.request(MemberPromoteRequest { id }, CHANGE_WITHIN);
-        ClusterClient::new(channel).member_promote(request).await.map(drop)
+        self.changing().await?.cluster().member_promote(MemberPromoteRequest { id }).await.map(drop)
     }
 
     pub async fn remove(&mut self, id: u64) -> Result<(), Status> {
-        let channel = self.reached().await?;
-        let request = self.request(MemberRemoveRequest { id }, CHANGE_WITHIN);
-        ClusterClient::new(channel).member_remove(request).await.map(drop)
+        self.changing().await?.cluster().member_remove(MemberRemoveRequest { id }).await.map(drop)
     }
 
     /// What a member says of itself, at the first of its client URLs that answers.
     pub async fn status(&self, member: &Member) -> Option<StatusResponse> {
         for url in &member.client_ur_ls {
-            let Ok(channel) = self.dial(url).await else { continue };
-            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
-            if let Ok(status) = MaintenanceClient::new(channel).status(request).await {
-                return Some(status.into_inner());
+            let asked = async { self.dial(url).await?.status().await };
+            if let Ok(status) = asked.await {
+                return Some(status);
             }
         }
         None
@@ -136,25 +121,16 @@ impl OperatorClient {
     }
 
     async fn alarm(&mut self, request: AlarmRequest) -> Result<Vec<AlarmMember>, Status> {
-        let channel = self.reached().await?;
-        let request = self.request(request, CHANGE_WITHIN);
-        let answered = MaintenanceClient::new(channel).alarm(request).await?;
-        Ok(answered.into_inner().alarms)
+        Ok(self.changing().await?.maintenance().alarm(request).await?.into_inner().alarms)
     }
 
     /// Asks a member to take over the leader's state. Returns the entry up to which it has; 0: not yet.
     pub async fn reseed(&self, member: &Member) -> Result<u64, Status> {
         let mut refused = Status::unavailable("the member has no client URL");
         for url in &member.client_ur_ls {
-            let channel = match self.dial(url).await {
-                Ok(channel) => channel,
-                Err(reason) => {
-                    refused = Status::unavailable(reason);
-                    continue;
-                }
-            };
-            let request = self.request(ReseedRequest { member_id: member.id }, CHANGE_WITHIN);
-            match RepairClient::new(channel).reseed(request).await {
+            let request = ReseedRequest { member_id: member.id };
+            let asked = async { self.dial(url).await?.within(CHANGE_WITHIN).repair().reseed(request).await };
+            match asked.await {
                 Ok(answered) => return Ok(answered.get_ref().installed),
                 Err(status) => refused = status,
             }
@@ -176,11 +152,6 @@ impl OperatorClient {
         }
     }
 
-    /// The token of the user, if there is one and users are checked. Known once a connection was made.
-    pub fn token(&self) -> Option<&MetadataValue<Ascii>> {
-        self.token.as_ref()
-    }
-
     /// The endpoint that was reached last, or that is tried first.
     pub fn endpoint(&self) -> &str {
         self.endpoints.first().map_or("", String::as_str)
@@ -193,23 +164,21 @@ impl OperatorClient {
     }
 
     /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
-    pub async fn reached(&mut self) -> Result<Channel, Status> {
+    pub async fn reached(&mut self) -> Result<Client, Status> {
         let mut reasons = Vec::new();
         for at in 0..self.endpoints.len() {
-            let channel = match self.dial(&self.endpoints[at]).await {
-                Ok(channel) => channel,
-                Err(reason) => {
-                    reasons.push(format!("{}: {reason}", self.endpoints[at]));
+            let client = match self.dial(&self.endpoints[at]).await {
+                Ok(client) => self.logged_in(client).await?,
+                Err(status) => {
+                    reasons.push(format!("{}: {}", self.endpoints[at], status.message()));
                     continue;
                 }
             };
-            self.authenticate(channel.clone()).await?;
-            let request = self.request(StatusRequest {}, ANSWER_WITHIN);
-            match MaintenanceClient::new(channel.clone()).status(request).await {
-                Ok(status) if status.get_ref().leader != 0 => {
+            match client.status().await {
+                Ok(status) if status.leader != 0 => {
                     // Tried first the next time.
                     self.endpoints.swap(0, at);
-                    return Ok(channel);
+                    return Ok(client);
                 }
                 Ok(_) => reasons.push(format!("{}: no leader", self.endpoints[at])),
                 // Another member would say the same of the user.
@@ -220,35 +189,26 @@ impl OperatorClient {
         Err(Status::unavailable(reasons.join("; ")))
     }
 
-    async fn authenticate(&mut self, channel: Channel) -> Result<(), Status> {
-        let (Some((name, password)), None) = (&self.user, &self.token) else { return Ok(()) };
-        let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
-        let mut request = Request::new(request);
-        request.set_timeout(ANSWER_WITHIN);
-        let token = match AuthClient::new(channel).authenticate(request).await {
-            Ok(response) => response.into_inner().token,
+    async fn changing(&mut self) -> Result<Client, Status> {
+        Ok(self.reached().await?.within(CHANGE_WITHIN))
+    }
+
+    async fn logged_in(&mut self, client: Client) -> Result<Client, Status> {
+        let (Some((name, password)), None) = (&self.user, &self.token) else { return Ok(client) };
+        match client.authenticate(name, password).await {
+            Ok(token) => self.token = Some(token),
             // Users are not checked: as etcdctl, go on without a token.
-            Err(status) if status.message().contains(NOT_ENABLED) => return Ok(()),
+            Err(status) if status.message().contains(NOT_ENABLED) => {}
             Err(status) => return Err(status),
-        };
-        let token = token.parse().map_err(|_| Status::internal("the token is no header value"))?;
-        self.token = Some(token);
-        Ok(())
-    }
-
-    fn request<T>(&self, message: T, within: Duration) -> Request<T> {
-        let mut request = Request::new(message);
-        request.set_timeout(within);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
         }
-        request
+        Ok(client.with_token(self.token.clone()))
     }
 
-    async fn dial(&self, url: &str) -> Result<Channel, String> {
+    async fn dial(&self, url: &str) -> Result<Client, Status> {
         // Each request has a deadline; streams have none.
         let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
-        self.dialer.channel_to(url, limit).await
+        let channel = self.dialer.channel_to(url, limit).await.map_err(Status::unavailable)?;
+        Ok(Client::new(channel).with_token(self.token.clone()).within(ANSWER_WITHIN))
     }
 }
 
