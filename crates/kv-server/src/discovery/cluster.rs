@@ -12,13 +12,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::{AuthenticateRequest, PutRequest, RangeRequest};
+use api::etcdserverpb::{PutRequest, RangeRequest};
 use api::mvccpb::KeyValue;
-use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use client::Client;
+use tonic::Status;
+use tonic::transport::Endpoint;
 
 use config::DiscoveryCluster;
 use process::log::causes;
@@ -160,10 +158,7 @@ impl<'a> Registry<'a> {
     }
 
     async fn range(&self, request: RangeRequest) -> Vec<KeyValue> {
-        let ask = async |channel, token: Option<Token>| {
-            let answer = KvClient::new(channel).range(with_token(request.clone(), token)).await?;
-            Ok(answer.into_inner().kvs)
-        };
+        let ask = async |client: Client| Ok(client.kv().range(request.clone()).await?.into_inner().kvs);
         self.until_answered(ask).await
     }
 
@@ -173,20 +168,18 @@ impl<'a> Registry<'a> {
             value: value.to_owned().into(),
             ..PutRequest::default()
         };
-        let ask = async |channel, token: Option<Token>| {
-            KvClient::new(channel).put(with_token(request.clone(), token)).await.map(drop)
-        };
-        self.until_answered(ask).await;
+        self.until_answered(async |client: Client| client.kv().put(request.clone()).await.map(drop)).await;
     }
 
     /// Asks one endpoint after the other until one answers.
-    async fn until_answered<T>(&self, ask: impl AsyncFn(Channel, Option<Token>) -> Result<T, Status>) -> T {
+    async fn until_answered<T>(&self, ask: impl AsyncFn(Client) -> Result<T, Status>) -> T {
         let mut pause = PAUSE;
         loop {
             for endpoint in &self.endpoints {
                 let asked = async {
-                    let (channel, token) = self.connect(endpoint).await?;
-                    ask(channel, token).await.map_err(|status| causes(&status))
+                    let client = Client::new(self.dialer.channel(endpoint).await?);
+                    let asked = async { ask(self.logged_in(client).await?).await };
+                    asked.await.map_err(|status| causes(&status))
                 };
                 match asked.await {
                     Ok(answer) => return answer,
@@ -203,25 +196,11 @@ impl<'a> Registry<'a> {
         }
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<(Channel, Option<Token>), String> {
-        let channel = self.dialer.channel(endpoint).await?;
-        let Some((name, password)) = self.cluster.user.clone() else { return Ok((channel, None)) };
-        let request = AuthenticateRequest { name, password };
-        let answer = AuthClient::new(channel.clone()).authenticate(request).await;
-        let token = answer.map_err(|status| causes(&status))?.into_inner().token;
-        let token = token.parse().map_err(|_| "the token that was issued is no header".to_owned())?;
-        Ok((channel, Some(token)))
+    async fn logged_in(&self, client: Client) -> Result<Client, Status> {
+        let Some((name, password)) = &self.cluster.user else { return Ok(client) };
+        let token = client.authenticate(name, password).await?;
+        Ok(client.with_token(Some(token)))
     }
-}
-
-type Token = MetadataValue<tonic::metadata::Ascii>;
-
-fn with_token<T>(message: T, token: Option<Token>) -> Request<T> {
-    let mut request = Request::new(message);
-    if let Some(token) = token {
-        request.metadata_mut().insert("token", token);
-    }
-    request
 }
 
 #[cfg(test)]
