@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use certificates::{CertificatePair, FileError, PemFile, Verifier, system_roots, with_p521};
+use client::Token;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::sign::SingleCertAndKey;
@@ -56,7 +57,7 @@ pub enum Error {
 /// See the module's head.
 pub struct ClientAccess {
     connector: TlsConnector,
-    token: OnceLock<String>,
+    token: OnceLock<Token>,
     offer: Offer,
 }
 
@@ -94,13 +95,13 @@ impl ClientAccess {
     }
 
     /// Sets the token of later calls. The first token stays.
-    pub fn set_token(&self, token: String) {
+    pub fn set_token(&self, token: Token) {
         // A second token would be equivalent; existing links keep the first.
         let _ = self.token.set(token);
     }
 
-    pub fn token(&self) -> Option<&str> {
-        self.token.get().map(String::as_str)
+    pub fn token(&self) -> Option<&Token> {
+        self.token.get()
     }
 }
 
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn a_token_is_never_printed() {
         let access = ClientAccess::new(&Trust::Anyone, None, Offer::Tls).unwrap();
-        access.set_token("secret.1".into());
+        access.set_token("secret.1".parse().unwrap());
         assert_eq!(format!("{access:?}"), "Access { has_token: true, .. }");
     }
 }

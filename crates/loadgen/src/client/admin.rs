@@ -1,27 +1,20 @@
 //! Rare calls outside of the load, through tonic: status, hash, compaction, single keys, authentication.
 
-use crate::client::access::TOKEN;
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
 use crate::stats::progress::WorkerCounters;
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    AuthenticateRequest, CompactionRequest, HashKvRequest, LeaseGrantRequest, MemberListRequest, PutRequest,
-    RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+    CompactionRequest, HashKvRequest, LeaseGrantRequest, PutRequest, RangeRequest, RangeResponse,
+    StatusResponse,
 };
 use bytes::Bytes;
+pub use client::{Channel, leads};
+use client::{Client, Token};
 use hyper_util::rt::TokioIo;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Response;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport;
 
 /// A server that answers Status more slowly cannot be measured.
@@ -57,18 +50,12 @@ impl MemberInfo {
     }
 
     fn id(&self) -> u64 {
-        self.status.header.as_ref().map_or(0, |header| header.member_id)
+        client::member_id(&self.status)
     }
 
     fn cluster_id(&self) -> u64 {
         self.status.header.as_ref().map_or(0, |header| header.cluster_id)
     }
-}
-
-/// Whether a status is that of the leader.
-pub fn leads(status: &StatusResponse) -> bool {
-    let id = status.header.as_ref().map_or(0, |header| header.member_id);
-    id != 0 && id == status.leader
 }
 
 /// The status of every endpoint; refuses endpoints of different clusters.
@@ -150,35 +137,33 @@ pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
 /// One endpoint, for rare calls.
 pub struct AdminClient {
     endpoint: Endpoint,
-    channel: Channel,
+    client: Client,
 }
 
 impl AdminClient {
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
-        Ok(Self { endpoint: endpoint.clone(), channel: channel(endpoint, Some(TIMEOUT), None).await? })
+        Ok(Self { endpoint: endpoint.clone(), client: connect(endpoint, Some(TIMEOUT), None).await? })
     }
 
     pub async fn status(&self) -> Result<StatusResponse, Error> {
-        self.reply("Status", self.maintenance().status(StatusRequest {}).await)
+        self.reply("Status", self.client.status().await)
     }
 
     /// The members of the cluster, as this one knows them.
     async fn members(&self) -> Result<Vec<api::etcdserverpb::Member>, Error> {
-        let request = MemberListRequest { linearizable: false };
-        let reply = ClusterClient::new(self.channel.clone()).member_list(request).await;
-        self.reply("MemberList", reply).map(|reply| reply.members)
+        self.reply("MemberList", self.client.members(false).await)
     }
 
     /// The hash of the key space at its newest revision.
     pub async fn hash_kv(&self) -> Result<u32, Error> {
-        let reply = self.maintenance().hash_kv(HashKvRequest { revision: 0 }).await;
-        self.reply("HashKV", reply).map(|reply| reply.hash)
+        let reply = self.client.maintenance().hash_kv(HashKvRequest { revision: 0 }).await;
+        self.answer("HashKV", reply).map(|reply| reply.hash)
     }
 
     /// Writes a key and returns the revision of the write.
     pub async fn put(&self, key: Bytes, value: Bytes) -> Result<i64, Error> {
         let request = PutRequest { key, value, ..Default::default() };
-        let reply = self.reply("Put", self.kv().put(request).await)?;
+        let reply = self.answer("Put", self.client.kv().put(request).await)?;
         Ok(reply.header.map_or(0, |header| header.revision))
     }
 
@@ -188,12 +173,12 @@ impl AdminClient {
         while leases.len() < count {
             let mut calls = tokio::task::JoinSet::new();
             for _ in leases.len()..count.min(leases.len() + GRANTS_AT_ONCE) {
-                let mut client = LeaseClient::new(self.channel.clone());
+                let mut client = self.client.lease();
                 let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
                 calls.spawn(async move { client.lease_grant(request).await });
             }
             for reply in calls.join_all().await {
-                leases.push(self.reply("LeaseGrant", reply)?.id);
+                leases.push(self.answer("LeaseGrant", reply)?.id);
             }
         }
         Ok(leases)
@@ -223,62 +208,39 @@ impl AdminClient {
     /// may not have been written since the compaction before this one.
     pub async fn compact(&self, delta: i64) -> Result<(), Error> {
         let revision = (self.revision().await? - delta).max(0);
-        match self.kv().compact(CompactionRequest { revision, physical: false }).await {
+        match self.client.kv().compact(CompactionRequest { revision, physical: false }).await {
             Err(status) if status.message() == api::Error::Compacted.message() => Ok(()),
-            result => self.reply("Compact", result).map(drop),
+            result => self.answer("Compact", result).map(drop),
         }
     }
 
     /// The token of a user, for all later calls.
-    pub async fn authenticate(&self, name: &str, password: &str) -> Result<String, Error> {
-        let request = AuthenticateRequest { name: name.into(), password: password.into() };
-        let reply = AuthClient::new(self.channel.clone()).authenticate(request).await;
-        self.reply("Authenticate", reply).map(|reply| reply.token)
+    pub async fn authenticate(&self, name: &str, password: &str) -> Result<Token, Error> {
+        self.reply("Authenticate", self.client.authenticate(name, password).await)
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Error> {
-        self.reply("Range", self.kv().range(request).await)
+        self.answer("Range", self.client.kv().range(request).await)
     }
 
-    fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone())
+    fn answer<T>(&self, call: &'static str, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
+        self.reply(call, result.map(Response::into_inner))
     }
 
-    fn maintenance(&self) -> MaintenanceClient<Channel> {
-        MaintenanceClient::new(self.channel.clone())
-    }
-
-    fn reply<T>(&self, call: &'static str, result: Result<Response<T>, tonic::Status>) -> Result<T, Error> {
-        result.map(Response::into_inner).map_err(|status| failed(&self.endpoint, call, status))
-    }
-}
-
-/// A channel whose calls carry the endpoint's token.
-pub type Channel = InterceptedService<transport::Channel, AddToken>;
-
-#[derive(Clone)]
-pub struct AddToken(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for AddToken {
-    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert(TOKEN, token.clone());
-        }
-        Ok(request)
+    fn reply<T>(&self, call: &'static str, result: Result<T, tonic::Status>) -> Result<T, Error> {
+        result.map_err(|status| failed(&self.endpoint, call, status))
     }
 }
 
 /// Connects to an endpoint.
 ///
 /// A call fails after `timeout`, if there is one. `counters` count the bytes of the connection.
-pub async fn channel(
+pub async fn connect(
     endpoint: &Endpoint,
     timeout: Option<Duration>,
     counters: Option<Arc<WorkerCounters>>,
-) -> Result<Channel, Error> {
+) -> Result<Client, Error> {
     let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
-    let token = endpoint.token().map(MetadataValue::try_from).transpose();
-    let token = token.map_err(|_| unreachable("the token it gave is no header".into()))?;
     // The connector does TLS, so tonic must not see an https address.
     let address = format!("http://{}", endpoint.authority());
     let channel = transport::Channel::from_shared(address).map_err(|error| unreachable(error.to_string()))?;
@@ -301,7 +263,7 @@ pub async fn channel(
     };
     let channel = channel.connect_with_connector(connector).await;
     let channel = channel.map_err(|error| unreachable(innermost(&error)))?;
-    Ok(InterceptedService::new(channel, AddToken(token)))
+    Ok(Client::new(channel).with_token(endpoint.token().cloned()))
 }
 
 fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {

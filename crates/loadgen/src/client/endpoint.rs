@@ -1,6 +1,7 @@
 //! Addresses of servers.
 
 use crate::client::access::ClientAccess;
+use client::Token;
 use http::uri::Authority;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -75,7 +76,7 @@ impl Endpoint {
     }
 
     /// The token that calls carry.
-    pub(crate) fn token(&self) -> Option<&str> {
+    pub(crate) fn token(&self) -> Option<&Token> {
         self.access.as_ref()?.token()
     }
 }

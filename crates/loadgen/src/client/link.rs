@@ -172,7 +172,7 @@ pub fn request(endpoint: &Endpoint, path: &str) -> Result<Request<()>, http::Err
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
         .header(header::TE, HeaderValue::from_static("trailers"));
     if let Some(token) = endpoint.token() {
-        request = request.header(TOKEN, token);
+        request = request.header(TOKEN, token.as_encoded_bytes());
     }
     request.body(())
 }

@@ -24,9 +24,9 @@ use actors::names::KeyNames;
 use actors::polls;
 use actors::{CheckerMessage, LeaderSeen};
 use api::etcdserverpb::DeleteRangeRequest;
-use api::etcdserverpb::kv_client::KvClient;
 use checker::operation::CallOutcome;
 use checker::{CheckCounts, Checker, Input, Violation};
+use client::Client;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -113,7 +113,7 @@ pub async fn run(
 ) -> Result<VerifyReport, String> {
     let mut channels = Vec::with_capacity(settings.endpoints.len());
     for endpoint in &settings.endpoints {
-        let channel = admin::channel(endpoint, None, None).await.map_err(|error| error.to_string())?;
+        let channel = admin::connect(endpoint, None, None).await.map_err(|error| error.to_string())?;
         channels.push(channel);
     }
     let first = settings.endpoints.first().ok_or("no endpoint given")?;
@@ -160,7 +160,7 @@ impl VerifyReport {
 }
 
 impl Verification {
-    fn begin(settings: &Settings, channels: &[admin::Channel], revision: i64) -> Self {
+    fn begin(settings: &Settings, channels: &[Client], revision: i64) -> Self {
         let (messages, received) = mpsc::channel(MESSAGES_MAX);
         let start = Instant::now();
         let names = KeyNames::new(format!("{}{:016x}/", settings.prefix, rand::random::<u64>()));
@@ -317,12 +317,7 @@ impl Verification {
 }
 
 /// Lessees, holders and polls.
-fn others(
-    settings: &Settings,
-    channels: &[admin::Channel],
-    shared: &Arc<ClientShared>,
-    seed: u64,
-) -> JoinSet<()> {
+fn others(settings: &Settings, channels: &[Client], shared: &Arc<ClientShared>, seed: u64) -> JoinSet<()> {
     let (mut tasks, all) = (JoinSet::new(), || (channels.to_vec(), shared.clone()));
     for number in 0..settings.leases {
         tasks.spawn(Lessee::new(settings.clients + number, channels, shared.clone(), seed).run());
@@ -347,11 +342,11 @@ fn others(
 }
 
 /// Deletes the keys of the run. A cluster that does not answer keeps them.
-async fn clean_up(channels: &[admin::Channel], names: &KeyNames) {
+async fn clean_up(channels: &[Client], names: &KeyNames) {
     let (key, range_end) = names.watched();
     let delete = DeleteRangeRequest { key, range_end, ..Default::default() };
     for channel in channels {
-        let mut client = KvClient::new(channel.clone());
+        let mut client = channel.kv();
         let deleted = client.delete_range(delete.clone());
         if tokio::time::timeout(CLEAN_UP, deleted).await.is_ok_and(|answer| answer.is_ok()) {
             return;

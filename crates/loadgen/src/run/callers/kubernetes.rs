@@ -94,7 +94,8 @@ pub async fn watch(
 }
 
 async fn opened(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> Result<Channel, String> {
-    admin::channel(endpoint, None, Some(counters.clone())).await.map_err(|error| error.to_string())
+    let client = admin::connect(endpoint, None, Some(counters.clone())).await;
+    client.map(|client| client.channel()).map_err(|error| error.to_string())
 }
 
 /// Watches a resource from a revision on, 0: from now. Returns the revision of the store as well.

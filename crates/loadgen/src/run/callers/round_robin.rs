@@ -24,8 +24,8 @@ impl RoundRobin {
         for _ in 0..objects {
             let mut channels = Vec::with_capacity(endpoints.len());
             for endpoint in endpoints {
-                let channel = admin::channel(endpoint, None, Some(counters.clone())).await;
-                channels.push(channel.map_err(|error| error.to_string())?);
+                let client = admin::connect(endpoint, None, Some(counters.clone())).await;
+                channels.push(client.map_err(|error| error.to_string())?.channel());
             }
             opened.push(channels);
         }

@@ -3,7 +3,6 @@
 
 use super::names::{KeyNames, value};
 use super::{CheckerMessage, Messages};
-use crate::client::admin::Channel;
 use crate::run::schedule::Schedule;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::kv_client::KvClient;
@@ -14,6 +13,7 @@ use api::etcdserverpb::{
 };
 use checker::Input;
 use checker::operation::{CallOutcome, ClientOperation, KeyRecord, Request, Revision, Write};
+use client::{Channel, Client};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
@@ -97,8 +97,8 @@ impl ClientShared {
 }
 
 impl VerifyClient {
-    pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
-        let member = |channel: &Channel| KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    pub fn new(number: usize, channels: &[Client], shared: Arc<ClientShared>, seed: u64) -> Self {
+        let member = |channel: &Client| channel.kv().max_decoding_message_size(usize::MAX);
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
         let members = channels.iter().map(member).collect();
         Self { number, members, shared, random, modified: HashMap::new() }

@@ -6,12 +6,11 @@
 
 use super::names::KeyNames;
 use super::{CheckerMessage, Messages};
-use crate::client::admin::Channel;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
 use checker::Input;
 use checker::operation::Revision;
+use client::Client;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -30,7 +29,7 @@ const REQUESTS_MAX: usize = 4;
 /// See the module's head.
 pub struct Feed {
     pub watcher: usize,
-    pub channel: Channel,
+    pub channel: Client,
     pub names: KeyNames,
     /// Everything up to this revision was received.
     pub received: Revision,
@@ -73,7 +72,7 @@ impl Feed {
             WatchCreateRequest { key, range_end, start_revision, prev_kv: true, ..Default::default() };
         let request = |union| WatchRequest { request_union: Some(union) };
         let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));
-        let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut client = self.channel.watch().max_decoding_message_size(usize::MAX);
         let opened = client.watch(ReceiverStream::new(queue)).await;
         let mut responses = opened.map_err(|_| StreamEnd::Stream)?.into_inner();
         let mut progress = tokio::time::interval(PROGRESS);

@@ -2,19 +2,15 @@
 //! and releases it, or revokes the lease of its key.
 
 use super::client::ClientShared;
-use crate::client::admin::Channel;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, RangeRequest};
 use api::mvccpb::KeyValue;
-use api::v3electionpb::election_client::ElectionClient;
 use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ResignRequest};
-use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use bytes::Bytes;
 use checker::Input;
 use checker::holders::{Hold, HolderInput};
+use client::Client;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
@@ -30,7 +26,7 @@ const HELD_MS: u64 = 300;
 /// See the module's head.
 pub struct Holder {
     /// One per member.
-    channels: Vec<Channel>,
+    channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,
 }
@@ -42,7 +38,7 @@ enum Given {
 }
 
 impl Holder {
-    pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
+    pub fn new(number: usize, channels: &[Client], shared: Arc<ClientShared>, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
         Self { channels: channels.to_vec(), shared, random }
     }
@@ -54,7 +50,7 @@ impl Holder {
             sleep(pause).await;
             let leased = self.shared.start.elapsed();
             let lease = LeaseGrantRequest { ttl: TTL, id: 0 };
-            let mut leases = LeaseClient::new(self.any().1);
+            let mut leases = self.any().1.lease();
             let Some(lease) = self.answer(leases.lease_grant(lease)).await.filter(|lease| lease.ttl > 0)
             else {
                 continue;
@@ -76,12 +72,12 @@ impl Holder {
         let (member, channel) = self.any();
         let (given, key) = if is_lock {
             let lock = LockRequest { name: name.clone(), lease };
-            let answer = self.answer(LockClient::new(channel).lock(lock)).await;
+            let answer = self.answer(channel.lock().lock(lock)).await;
             let Some(answer) = answer else { return Some(()) };
             (Given::Lock(answer.key.clone()), answer.key)
         } else {
             let campaign = CampaignRequest { name: name.clone(), lease, value: Bytes::new() };
-            let answer = self.answer(ElectionClient::new(channel).campaign(campaign)).await;
+            let answer = self.answer(channel.election().campaign(campaign)).await;
             let Some(leader) = answer.and_then(|answer| answer.leader) else { return Some(()) };
             (Given::Election(leader.clone()), leader.key)
         };
@@ -93,7 +89,7 @@ impl Holder {
             self.said(&lock, &key, oldest).await?;
         }
         if !is_lock {
-            let mut elections = ElectionClient::new(self.any().1);
+            let mut elections = self.any().1.election();
             if let Some(answer) = self.answer(elections.leader(LeaderRequest { name })).await {
                 self.said(&lock, &key, answer.kv).await?;
             }
@@ -115,7 +111,7 @@ impl Holder {
             sort_target: SortTarget::Create.into(),
             ..Default::default()
         };
-        let mut client = KvClient::new(self.any().1);
+        let mut client = self.any().1.kv();
         self.answer(client.range(range)).await.map(|mut answer| answer.kvs.pop())
     }
 
@@ -130,11 +126,11 @@ impl Holder {
         let channel = self.any().1;
         match given {
             Given::Lock(key) => {
-                let _ = self.answer(LockClient::new(channel).unlock(UnlockRequest { key })).await;
+                let _ = self.answer(channel.lock().unlock(UnlockRequest { key })).await;
             }
             Given::Election(leader) => {
                 let resign = ResignRequest { leader: Some(leader) };
-                let _ = self.answer(ElectionClient::new(channel).resign(resign)).await;
+                let _ = self.answer(channel.election().resign(resign)).await;
             }
         }
     }
@@ -147,7 +143,7 @@ impl Holder {
         self.shared.send(Input::Holder(name.to_owned(), input)).await
     }
 
-    fn any(&mut self) -> (usize, Channel) {
+    fn any(&mut self) -> (usize, Client) {
         let member = self.random.random_range(0..self.channels.len());
         (member, self.channels[member].clone())
     }

@@ -3,9 +3,6 @@
 //! whether the keys are gone.
 
 use super::client::{ClientShared, call, op, put, revision};
-use crate::client::admin::Channel;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest,
@@ -14,6 +11,7 @@ use api::etcdserverpb::{
 use checker::Input;
 use checker::leases::{LeaseGrant, LeaseInput};
 use checker::operation::{CallOutcome, LEASED, Request, Write};
+use client::Client;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
@@ -46,7 +44,7 @@ pub struct Lessee {
     /// As that of a client.
     number: usize,
     /// One per member.
-    channels: Vec<Channel>,
+    channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,
     /// Leases that should end by themselves.
@@ -64,7 +62,7 @@ struct EndingLease {
 }
 
 impl Lessee {
-    pub fn new(number: usize, channels: &[Channel], shared: Arc<ClientShared>, seed: u64) -> Self {
+    pub fn new(number: usize, channels: &[Client], shared: Arc<ClientShared>, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
         Self { number, channels: channels.to_vec(), shared, random, ending: VecDeque::new() }
     }
@@ -100,7 +98,7 @@ impl Lessee {
         }
         if self.random.random_bool(REVOKED) {
             self.shared.send(Input::Lease(id, LeaseInput::Revoking)).await?;
-            let mut client = LeaseClient::new(self.any().1);
+            let mut client = self.any().1.lease();
             // If there is no answer, the lease may end at any time from here on.
             let revoked =
                 timeout(self.shared.request_timeout, client.lease_revoke(LeaseRevokeRequest { id })).await;
@@ -154,8 +152,7 @@ impl Lessee {
     /// Whether a key exists, by a linearizable read; inside, `None` if it has no answer.
     async fn read(&mut self, key: u32) -> Option<Option<bool>> {
         let (member, channel) = self.any();
-        let (request, mut client) =
-            (Request::Read { keys: vec![key], serializable: false }, KvClient::new(channel));
+        let (request, mut client) = (Request::Read { keys: vec![key], serializable: false }, channel.kv());
         let shared = self.shared.clone();
         let reading = call(&mut client, &shared.names, &request);
         Some(match shared.operate(self.number, member, &request, reading).await? {
@@ -164,7 +161,7 @@ impl Lessee {
         })
     }
 
-    fn any(&mut self) -> (usize, Channel) {
+    fn any(&mut self) -> (usize, Client) {
         let member = self.random.random_range(0..self.channels.len());
         (member, self.channels[member].clone())
     }
@@ -174,7 +171,7 @@ impl Lessee {
         let ttl = self.random.random_range(TTLS);
         let (member, channel) = self.any();
         let sent = self.shared.start.elapsed();
-        let mut client = LeaseClient::new(channel);
+        let mut client = channel.lease();
         let granted = client.lease_grant(LeaseGrantRequest { ttl, id: 0 });
         let answer = timeout(self.shared.request_timeout, granted).await.ok()?.ok()?.into_inner();
         Some((answer.id, LeaseGrant { member, sent, ttl: seconds(answer.ttl)? }, seconds(ttl)?))
@@ -189,7 +186,7 @@ impl Lessee {
         let success = writes.iter().map(|write| op(put(write))).collect();
         let call = async move {
             let txn = TxnRequest { success, ..Default::default() };
-            let answer = KvClient::new(channel).txn(txn).await?.into_inner();
+            let answer = channel.kv().txn(txn).await?.into_inner();
             Ok::<_, Status>(CallOutcome::Written { revision: revision(answer.header), previous: None })
         };
         shared.operate(self.number, member, &Request::Put(writes), call).await
@@ -197,7 +194,7 @@ impl Lessee {
 
     /// What an answer says of the time of a lease.
     async fn lifetime(&mut self, id: i64) -> Option<LeaseInput> {
-        let mut client = LeaseClient::new(self.any().1);
+        let mut client = self.any().1.lease();
         let asked = client.lease_time_to_live(LeaseTimeToLiveRequest { id, keys: false });
         let answer = timeout(self.shared.request_timeout, asked).await.ok()?.ok()?.into_inner();
         let at = self.shared.start.elapsed();
@@ -210,7 +207,7 @@ impl Lessee {
         let sent = self.shared.start.elapsed();
         let renewed = async {
             let requests = tokio_stream::once(LeaseKeepAliveRequest { id });
-            let mut answers = LeaseClient::new(channel).lease_keep_alive(requests).await?.into_inner();
+            let mut answers = channel.lease().lease_keep_alive(requests).await?.into_inner();
             answers.message().await
         };
         let answer = timeout(self.shared.request_timeout, renewed).await.ok()?.ok()??;

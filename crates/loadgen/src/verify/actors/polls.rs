@@ -4,20 +4,15 @@
 use super::client::{ClientShared, OLD_MAX};
 use super::names::KeyNames;
 use super::{CheckerMessage, LeaderSeen};
-use crate::client::admin::Channel;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
-    CompactionRequest, HashKvRequest, MemberListRequest, StatusRequest, StatusResponse, WatchCreateRequest,
-    WatchProgressRequest, WatchRequest,
+    CompactionRequest, HashKvRequest, StatusResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest,
 };
 use checker::hashes::Hash;
 use checker::members::MemberIds;
 use checker::operation::{KeyChange, Revision};
 use checker::{Input, Replay};
+use client::Client;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
@@ -44,20 +39,14 @@ const HASH_TRIES: u32 = 20;
 const HASH_REST: Duration = Duration::from_millis(250);
 
 /// Reports each change of the leader, until the task is aborted or the checker has ended.
-pub async fn leaders(channels: Vec<Channel>, shared: Arc<ClientShared>) {
+pub async fn leaders(channels: Vec<Client>, shared: Arc<ClientShared>) {
     let mut known = None;
     let mut ids = vec![None; channels.len()];
     let mut ticks = ticks(LEADER);
     loop {
         ticks.tick().await;
-        let statuses = all(&channels, |channel| async move {
-            let mut client = MaintenanceClient::new(channel);
-            timeout(PATIENCE, client.status(StatusRequest {}))
-                .await
-                .ok()?
-                .ok()
-                .map(tonic::Response::into_inner)
-        });
+        let statuses =
+            all(&channels, |channel| async move { timeout(PATIENCE, channel.status()).await.ok()?.ok() });
         let statuses: Vec<Option<StatusResponse>> = statuses.await;
         for (id, status) in ids.iter_mut().zip(&statuses) {
             let header = status.as_ref().and_then(|status| status.header.as_ref());
@@ -78,7 +67,7 @@ pub async fn leaders(channels: Vec<Channel>, shared: Arc<ClientShared>) {
 }
 
 /// Asks all members for the hash at one revision, again and again.
-pub async fn hashes(channels: Vec<Channel>, shared: Arc<ClientShared>, every: Duration) {
+pub async fn hashes(channels: Vec<Client>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     loop {
         ticks.tick().await;
@@ -95,8 +84,8 @@ pub async fn hashes(channels: Vec<Channel>, shared: Arc<ClientShared>, every: Du
 }
 
 /// The compacted revision and the hash; `None` if the member cannot say.
-async fn hash(channel: Channel, revision: Revision) -> Option<(Revision, u32)> {
-    let mut client = MaintenanceClient::new(channel);
+async fn hash(channel: Client, revision: Revision) -> Option<(Revision, u32)> {
+    let mut client = channel.maintenance();
     for _ in 0..HASH_TRIES {
         match client.hash_kv(HashKvRequest { revision }).await.map(tonic::Response::into_inner) {
             Ok(answer) => return Some((answer.compact_revision, answer.hash)),
@@ -108,17 +97,14 @@ async fn hash(channel: Channel, revision: Revision) -> Option<(Revision, u32)> {
 }
 
 /// Asks every member for the list of members, again and again.
-pub async fn members(channels: Vec<Channel>, shared: Arc<ClientShared>) {
+pub async fn members(channels: Vec<Client>, shared: Arc<ClientShared>) {
     let mut ticks = ticks(SECOND);
     for round in 0.. {
         ticks.tick().await;
-        let answers = all(&channels, |channel| async move {
-            let mut client = ClusterClient::new(channel);
-            timeout(PATIENCE, client.member_list(MemberListRequest { linearizable: true })).await
-        });
+        let answers = all(&channels, |channel| async move { timeout(PATIENCE, channel.members(true)).await });
         for (member, answer) in answers.await.into_iter().enumerate() {
             let Ok(Ok(answer)) = answer else { continue };
-            let ids = answer.into_inner().members.iter().map(|member| member.id).collect();
+            let ids = answer.iter().map(|member| member.id).collect();
             let list = MemberIds { round, member, at: shared.start.elapsed(), ids };
             if shared.send(Input::Members(list)).await.is_none() {
                 return;
@@ -128,7 +114,7 @@ pub async fn members(channels: Vec<Channel>, shared: Arc<ClientShared>) {
 }
 
 /// Watches from an old revision up to what all watchers have received, at one member after the other.
-pub async fn replays(channels: Vec<Channel>, shared: Arc<ClientShared>, seed: u64) {
+pub async fn replays(channels: Vec<Client>, shared: Arc<ClientShared>, seed: u64) {
     let (mut ticks, mut random) = (ticks(SECOND), SmallRng::seed_from_u64(seed));
     for (member, channel) in channels.iter().enumerate().cycle() {
         ticks.tick().await;
@@ -145,14 +131,14 @@ pub async fn replays(channels: Vec<Channel>, shared: Arc<ClientShared>, seed: u6
 }
 
 /// All changes from one revision to another, and maybe more; `None` if they cannot be had.
-async fn replay(channel: Channel, names: &KeyNames, from: Revision, to: Revision) -> Option<Vec<KeyChange>> {
+async fn replay(channel: Client, names: &KeyNames, from: Revision, to: Revision) -> Option<Vec<KeyChange>> {
     let (key, range_end) = names.watched();
     let create = WatchCreateRequest { key, range_end, start_revision: from, ..Default::default() };
     let progress = IntervalStream::new(ticks(PROGRESS));
     let progress = progress.map(|_| RequestUnion::ProgressRequest(WatchProgressRequest {}));
     let requests = tokio_stream::once(RequestUnion::CreateRequest(create)).chain(progress);
     let requests = requests.map(|union| WatchRequest { request_union: Some(union) });
-    let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+    let mut client = channel.watch().max_decoding_message_size(usize::MAX);
     let mut responses = client.watch(requests).await.ok()?.into_inner();
     let mut changes = Vec::new();
     loop {
@@ -173,13 +159,13 @@ async fn replay(channel: Channel, names: &KeyNames, from: Revision, to: Revision
 }
 
 /// Compacts what every watcher has received, again and again.
-pub async fn compactions(channels: Vec<Channel>, shared: Arc<ClientShared>, every: Duration) {
+pub async fn compactions(channels: Vec<Client>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     ticks.tick().await;
     for channel in channels.iter().cycle() {
         ticks.tick().await;
         let revision = shared.received_by_all.load(Relaxed);
-        let mut client = KvClient::new(channel.clone());
+        let mut client = channel.kv();
         let compaction = CompactionRequest { revision, physical: false };
         // If it fails, the next one compacts more.
         if matches!(timeout(PATIENCE, client.compact(compaction)).await, Ok(Ok(_)))
@@ -198,8 +184,8 @@ fn ticks(every: Duration) -> tokio::time::Interval {
 
 /// Asks all members at the same time; the answers are in their order.
 async fn all<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-    channels: &[Channel],
-    ask: impl Fn(Channel) -> F,
+    channels: &[Client],
+    ask: impl Fn(Client) -> F,
 ) -> Vec<T> {
     let mut tasks = JoinSet::new();
     for (member, channel) in channels.iter().enumerate() {
