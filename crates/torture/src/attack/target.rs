@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{MemberListRequest, StatusRequest};
 use testkit::Process;
 
-use super::http2::requests;
 use crate::bench::{Environment, ScratchDir};
+use crate::clients::client::connect;
 use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::{self, MemberPlace};
 
@@ -114,14 +111,10 @@ impl AttackTarget {
     }
 
     pub async fn ids(&self) -> Result<Ids> {
-        let port = self.places[0].client_port;
-        let channel = requests::connect(port, QUESTION_TIMEOUT).await.or_say("dial")?;
-        let asked = MaintenanceClient::new(channel.clone()).status(StatusRequest::default()).await;
-        let status = asked.or_say("ask for the leader")?.into_inner();
-        let asked = ClusterClient::new(channel).member_list(MemberListRequest::default()).await;
-        let answer = asked.or_say("list the members")?.into_inner();
-        let cluster = answer.header.map(|header| header.cluster_id);
-        let mut members = answer.members;
+        let client = connect(self.places[0].client_port, QUESTION_TIMEOUT).await?;
+        let status = client.status().await.or_say("ask for the leader")?;
+        let cluster = status.header.as_ref().map(|header| header.cluster_id);
+        let mut members = client.members(false).await.or_say("list the members")?;
         members.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Ids {
             cluster: cluster.ok_or_else(|| ExperimentError::new("an answer without a header"))?,

@@ -11,12 +11,18 @@ use api::etcdserverpb::{
 };
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
-use tonic::transport::{Channel, Endpoint};
+use client::{Channel, Client};
 
 use super::claim::{Effect, KeyState, MemberKeys};
 use crate::failure::{Attempt, ExperimentError, Result};
 
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// A connection to the member at `port`, whose calls take `timeout` at most.
+pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
+    let dialled = Client::connect(format!("http://127.0.0.1:{port}"), timeout).await;
+    dialled.or_say(&format!("dial port {port}"))
+}
 
 /// A connection to one member.
 #[derive(Clone)]
@@ -28,13 +34,10 @@ pub struct MemberClient {
 impl MemberClient {
     /// Calls wait for `timeout` at most.
     pub async fn connect(port: u16, timeout: Duration) -> Result<MemberClient> {
-        let endpoint =
-            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a client's address")?;
-        let dialled = endpoint.connect_timeout(timeout).timeout(timeout).connect().await;
-        let channel = dialled.or_say(&format!("dial port {port}"))?;
+        let client = connect(port, timeout).await?;
         Ok(MemberClient {
-            kv: KvClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-            maintenance: MaintenanceClient::new(channel),
+            kv: client.kv().max_decoding_message_size(MESSAGE_BYTES_MAX),
+            maintenance: client.maintenance(),
         })
     }
 

@@ -4,15 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, MoveLeaderRequest, StatusRequest, StatusResponse,
+    Member as Entry, MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest,
+    MoveLeaderRequest, StatusResponse,
 };
+use client::Client;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
 
+use crate::clients::client::connect;
 use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::PATIENCE;
 
@@ -21,23 +20,17 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-async fn channel(port: u16) -> Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).or_say("a member's address")?;
-    let dialled = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT).connect().await;
-    dialled.or_say(&format!("dial port {port}"))
-}
-
 /// Makes `call` at one port after another until it succeeds, or is refused with `done`.
-async fn until_done<F: Future<Output = std::result::Result<(), Status>>>(
+async fn until_done(
     what: &str,
     ports: &[u16],
     done: &str,
-    call: impl Fn(Channel) -> F,
+    call: impl AsyncFn(Client) -> std::result::Result<(), Status>,
 ) -> Result<()> {
     let (deadline, mut last) = (Instant::now() + PATIENCE, String::new());
     for port in ports.iter().cycle() {
-        match channel(*port).await {
-            Ok(channel) => match call(channel).await {
+        match connect(*port, CALL_TIMEOUT).await {
+            Ok(client) => match call(client).await {
                 Ok(()) => return Ok(()),
                 Err(status) if status.message() == done => return Ok(()),
                 Err(status) => last = status.message().to_owned(),
@@ -54,51 +47,37 @@ async fn until_done<F: Future<Output = std::result::Result<(), Status>>>(
 
 pub async fn add(ports: &[u16], url: &str, is_learner: bool) -> Result<()> {
     let request = MemberAddRequest { peer_ur_ls: vec![url.to_owned()], is_learner };
-    until_done("add a member", ports, "etcdserver: Peer URLs already exists", |channel| {
-        let request = request.clone();
-        async move { ClusterClient::new(channel).member_add(request).await.map(drop) }
-    })
-    .await
+    let call = async |client: Client| client.cluster().member_add(request.clone()).await.map(drop);
+    until_done("add a member", ports, "etcdserver: Peer URLs already exists", call).await
 }
 
 pub async fn promote(ports: &[u16], id: u64) -> Result<()> {
-    until_done(
-        "promote a learner",
-        ports,
-        "etcdserver: can only promote a learner member",
-        |channel| async move {
-            ClusterClient::new(channel).member_promote(MemberPromoteRequest { id }).await.map(drop)
-        },
-    )
-    .await
+    let call =
+        async |client: Client| client.cluster().member_promote(MemberPromoteRequest { id }).await.map(drop);
+    until_done("promote a learner", ports, "etcdserver: can only promote a learner member", call).await
 }
 
 pub async fn remove(ports: &[u16], id: u64) -> Result<()> {
-    until_done("remove a member", ports, "etcdserver: member not found", |channel| async move {
-        ClusterClient::new(channel).member_remove(MemberRemoveRequest { id }).await.map(drop)
-    })
-    .await
+    let call =
+        async |client: Client| client.cluster().member_remove(MemberRemoveRequest { id }).await.map(drop);
+    until_done("remove a member", ports, "etcdserver: member not found", call).await
 }
 
 pub async fn update(ports: &[u16], id: u64, url: &str) -> Result<()> {
     let request = MemberUpdateRequest { id, peer_ur_ls: vec![url.to_owned()] };
-    until_done("update a member", ports, "etcdserver: Peer URLs already exists", |channel| {
-        let request = request.clone();
-        async move { ClusterClient::new(channel).member_update(request).await.map(drop) }
-    })
-    .await
+    let call = async |client: Client| client.cluster().member_update(request.clone()).await.map(drop);
+    until_done("update a member", ports, "etcdserver: Peer URLs already exists", call).await
 }
 
 /// The list as the member at `port` has applied it.
 pub async fn list(port: u16) -> Result<Vec<Entry>> {
-    let request = MemberListRequest { linearizable: false };
-    let answer = ClusterClient::new(channel(port).await?).member_list(request).await;
-    Ok(answer.or_say(&format!("list the members at port {port}"))?.into_inner().members)
+    let listed = connect(port, CALL_TIMEOUT).await?.members(false).await;
+    listed.or_say(&format!("list the members at port {port}"))
 }
 
 pub async fn status(port: u16) -> Result<StatusResponse> {
-    let answer = MaintenanceClient::new(channel(port).await?).status(StatusRequest {}).await;
-    Ok(answer.or_say(&format!("ask the status at port {port}"))?.into_inner())
+    let status = connect(port, CALL_TIMEOUT).await?.status().await;
+    status.or_say(&format!("ask the status at port {port}"))
 }
 
 /// Makes the voter `id` the leader. `ports` are those of all members that run.
@@ -126,14 +105,10 @@ pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
 /// over.
 async fn lead_at(port: u16, id: u64) -> Result<bool> {
     let status = status(port).await?;
-    let own = status.header.as_ref().map_or(0, |header| header.member_id);
-    if status.leader != own {
-        return Ok(false);
-    }
-    if own == id {
-        return Ok(true);
+    if !client::leads(&status) || status.leader == id {
+        return Ok(client::leads(&status));
     }
     let request = MoveLeaderRequest { target_id: id };
-    MaintenanceClient::new(channel(port).await?).move_leader(request).await.or_say("move the leader")?;
+    connect(port, CALL_TIMEOUT).await?.maintenance().move_leader(request).await.or_say("move the leader")?;
     Ok(false)
 }
