@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, get, put};
-use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, RequestOp, TxnRequest};
+use client::Client;
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
@@ -79,8 +79,8 @@ async fn ask_for_everything(keys: usize, clients: usize) -> usize {
     let mut calls = Vec::new();
     for number in 0..clients {
         let patient = member.endpoint().timeout(Duration::from_secs(300));
-        let channel = patient.connect().await.expect("a ready member can be dialled");
-        let mut kv = KvClient::new(channel).max_decoding_message_size(usize::MAX);
+        let client = Client::new(patient.connect().await.expect("a ready member can be dialled"));
+        let mut kv = client.kv().max_decoding_message_size(usize::MAX);
         calls.push(tokio::spawn(async move {
             match number % 3 {
                 0 => kv.range(sorted()).await.map(|answer| answer.into_inner().kvs.len()),
@@ -114,9 +114,7 @@ async fn answers_held_whole_have_one_budget() {
 async fn a_member_keeps_to_its_memory_limit() {
     const LIMIT_MIB: u64 = 256;
     const CLIENTS: usize = 24;
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec![format!("--memory-limit={LIMIT_MIB}MiB")];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &[&format!("--memory-limit={LIMIT_MIB}MiB")]);
     let member = &cluster.members[0];
     fill(member, 20, 1 << 20).await;
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -124,8 +122,8 @@ async fn a_member_keeps_to_its_memory_limit() {
     for number in 0..CLIENTS {
         // A large answer waits until the allocator gives memory back, 10 s at a time.
         let endpoint = member.endpoint().timeout(5 * PATIENCE);
-        let channel = endpoint.connect().await.expect("a ready member can be dialled");
-        let mut kv = KvClient::new(channel).max_decoding_message_size(usize::MAX);
+        let client = Client::new(endpoint.connect().await.expect("a ready member can be dialled"));
+        let mut kv = client.kv().max_decoding_message_size(usize::MAX);
         let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
         asking.push(tokio::spawn(async move {
             let mut refused = Vec::new();
@@ -199,12 +197,11 @@ async fn a_flood_of_hashes_takes_two_threads() {
     let member = &cluster.members[0];
     fill(member, 64, 1 << 20).await;
     let idle = threads(member);
-    let channel = member.channel().await;
-    let hash = async |mut client: MaintenanceClient<tonic::transport::Channel>| {
+    let client = member.client().await;
+    let hash = async |mut client: MaintenanceClient<client::Channel>| {
         client.hash_kv(HashKvRequest { revision: 0 }).await.map(drop)
     };
-    let flood: Vec<_> =
-        (0..100).map(|_| tokio::spawn(hash(MaintenanceClient::new(channel.clone())))).collect();
+    let flood: Vec<_> = (0..100).map(|_| tokio::spawn(hash(client.maintenance()))).collect();
     let mut most = 0;
     let mut kv = member.kv().await;
     let mut slowest = Duration::ZERO;
@@ -290,7 +287,8 @@ async fn streams_that_nobody_reads_keep_a_bounded_part_of_their_requests() {
     fill(member, 1, 200 << 10).await;
     let before = memory(member, "VmRSS");
     let windows = member.endpoint().initial_stream_window_size(65_535).initial_connection_window_size(65_535);
-    let mut kv = KvClient::new(windows.connect().await.expect("a ready member can be dialled"));
+    let windows = windows.connect().await.expect("a ready member can be dialled");
+    let mut kv = Client::new(windows).kv();
     let range_end = [b"z".to_vec(), vec![b'z'; 1 << 20]].concat();
     let mut streams = Vec::new();
     for _ in 0..STREAMS {

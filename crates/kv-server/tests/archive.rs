@@ -2,20 +2,18 @@
 
 use crate::common;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, PATIENCE, Process, SERVER, put, start};
+use crate::common::{Cluster, Member, PATIENCE, Process, put, start};
 use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest, RequestOp,
     TxnRequest,
 };
+use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use tonic::transport::Channel;
 
 pub fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
@@ -38,21 +36,9 @@ pub async fn wait_for(archive: &Path, revision: i64) -> i64 {
 }
 
 pub fn restore(archive: &Path, member: &Member, flags: &[&str]) -> (bool, String) {
-    let flags = [
-        vec![
-            "restore".to_owned(),
-            format!("--from={}", archive.display()),
-            format!("--data-dir={}", member.data_dir.display()),
-            format!("--name={}", member.name),
-            format!("--initial-cluster={}", member.initial_cluster),
-            format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", member.peer_port),
-        ],
-        flags.iter().map(|flag| (*flag).to_owned()).collect(),
-    ]
-    .concat();
-    let output = Command::new(SERVER).args(flags).env_clear().output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    let from = ["restore".to_owned(), format!("--from={}", archive.display())];
+    let more: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    common::run(&[&from[..], &member.identity(), &more].concat())
 }
 
 pub fn objects(archive: &Path, directory: &str) -> Vec<PathBuf> {
@@ -173,8 +159,8 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
     let member = &cluster.members[0];
-    let channel = member.channel().await;
-    let (mut kv, mut leases) = (KvClient::new(channel.clone()), LeaseClient::new(channel));
+    let client = member.client().await;
+    let (mut kv, mut leases) = (client.kv(), client.lease());
     let grant = |id, ttl| LeaseGrantRequest { id, ttl };
     leases.lease_grant(grant(7, 900)).await.unwrap();
     leases.lease_grant(grant(8, 900)).await.unwrap();
@@ -221,7 +207,7 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
     member.launch();
     member.wait_ready();
     assert_eq!((member.get("c").await.as_deref(), member.get("d").await), (Some("1"), None));
-    let mut leases = LeaseClient::new(member.channel().await);
+    let mut leases = member.client().await.lease();
     let mut ttls = Vec::new();
     for id in [7, 8, 9] {
         let request = LeaseTimeToLiveRequest { id, keys: true };

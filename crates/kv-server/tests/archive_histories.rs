@@ -2,12 +2,10 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::archive::{archiver, objects, restore, wait_for};
-use crate::common::{Cluster, Member, SERVER, put};
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use crate::common::{Cluster, Member, put, run};
 use api::etcdserverpb::{CompactionRequest, SnapshotRequest, StatusRequest};
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
@@ -47,7 +45,7 @@ async fn archived(archive: &Path) -> Cluster {
 
 /// Makes the archive one of an older version, which knew no ids of histories.
 async fn forget_id(archive: &Path, member: &Member) {
-    let status = MaintenanceClient::new(member.channel().await).status(StatusRequest {}).await.unwrap();
+    let status = member.client().await.maintenance().status(StatusRequest {}).await.unwrap();
     let id = status.metadata().get("kv-history").unwrap().to_str().unwrap();
     for path in [objects(archive, "base"), objects(archive, "log")].concat() {
         let mut bytes = std::fs::read(&path).unwrap();
@@ -243,7 +241,7 @@ async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
     }
     let mut slow = Vec::new();
     for _ in 0..2 {
-        let mut client = MaintenanceClient::new(member.channel().await);
+        let mut client = member.client().await.maintenance();
         slow.push(tokio::spawn(async move {
             let _unread = client.snapshot(SnapshotRequest {}).await;
             std::future::pending::<()>().await;
@@ -276,18 +274,9 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     let mut cluster = archived(&archive).await;
     let target = Cluster::new(1);
     let import = |member: &Member| {
-        let target = &target.members[0];
-        let output = Command::new(SERVER)
-            .args(["import", "--until-caught-up"])
-            .arg(format!("--live=127.0.0.1:{}", member.client_port))
-            .arg(format!("--data-dir={}", target.data_dir.display()))
-            .arg(format!("--name={}", target.name))
-            .arg(format!("--initial-cluster={}", target.initial_cluster))
-            .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", target.peer_port))
-            .env_clear()
-            .output()
-            .unwrap();
-        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+        let live = format!("--live=127.0.0.1:{}", member.client_port);
+        let from = ["import".to_owned(), "--until-caught-up".to_owned(), live];
+        run(&[&from[..], &target.members[0].identity()].concat())
     };
     let member = &mut cluster.members[0];
     let (is_made, said) = import(member);

@@ -4,20 +4,15 @@ use crate::common;
 use crate::common::{Cluster, Member, get, put};
 use api::Method;
 use api::authpb::Permission;
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::*;
 use api::v3electionpb::LeaderRequest;
-use api::v3electionpb::election_client::ElectionClient;
 use api::v3lockpb::LockRequest;
-use api::v3lockpb::lock_client::LockClient;
 use bytes::Buf;
+use client::Client;
 use prost::Message;
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 const PASSWORD: &str = "pa55w0rd";
@@ -66,15 +61,12 @@ fn by<T>(token: &str, message: T) -> Request<T> {
 }
 
 fn started(flags: &[&str]) -> Cluster {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra.extend(["--bcrypt-cost=4"].iter().chain(flags).map(|flag| (*flag).to_owned()));
-    cluster.start();
-    cluster
+    Cluster::started_with(1, &[&["--bcrypt-cost=4"], flags].concat())
 }
 
 /// `alice` has READWRITE of the key `k`, and `root` is root. Returns their tokens.
-async fn enable_auth(channel: &Channel) -> [String; 2] {
-    let mut client = AuthClient::new(channel.clone());
+async fn enable_auth(client: &Client) -> [String; 2] {
+    let mut client = client.auth();
     for name in ["root", "alice"] {
         let (name, password) = (name.to_owned(), PASSWORD.to_owned());
         client.user_add(AuthUserAddRequest { name, password, ..Default::default() }).await.unwrap();
@@ -106,8 +98,8 @@ fn hidden() -> TxnRequest {
 }
 
 /// Calls that are allowed and calls that are refused, on every way into the member.
-async fn use_it(channel: &Channel, alice: &str) {
-    let mut kv = kv_client::KvClient::new(channel.clone());
+async fn use_it(client: &Client, alice: &str) {
+    let mut kv = client.kv();
     kv.put(by(alice, put("k", "v4lue"))).await.unwrap();
     kv.range(by(alice, get("k"))).await.unwrap();
     kv.range(by(alice, get("z"))).await.unwrap_err();
@@ -115,17 +107,17 @@ async fn use_it(channel: &Channel, alice: &str) {
     kv.delete_range(DeleteRangeRequest { key: "k".into(), ..Default::default() }).await.unwrap_err();
     kv.compact(by(alice, CompactionRequest { revision: 1, physical: false })).await.unwrap_err();
     kv.txn(by(alice, hidden())).await.unwrap_err();
-    let mut auth = AuthClient::new(channel.clone());
+    let mut auth = client.auth();
     let wrong = AuthenticateRequest { name: "alice".to_owned(), password: "wr0ng".to_owned() };
     auth.authenticate(wrong).await.unwrap_err();
-    LeaseClient::new(channel.clone()).lease_leases(LeaseLeasesRequest {}).await.unwrap_err();
+    client.lease().lease_leases(LeaseLeasesRequest {}).await.unwrap_err();
     let create = WatchCreateRequest { key: "a".into(), range_end: "b".into(), ..Default::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let creates = tokio_stream::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
-    let mut watch = WatchClient::new(channel.clone()).watch(by(alice, creates)).await.unwrap().into_inner();
+    let mut watch = client.watch().watch(by(alice, creates)).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().unwrap().canceled);
     let observe = LeaderRequest { name: "e".into() };
-    let observed = ElectionClient::new(channel.clone()).observe(by(alice, observe)).await.unwrap();
+    let observed = client.election().observe(by(alice, observe)).await.unwrap();
     assert!(observed.into_inner().message().await.unwrap().is_none());
 }
 
@@ -196,10 +188,10 @@ async fn log_of(flags: &[&str]) -> (String, [String; 2]) {
     let to_file = format!("--audit-log={}", path.display());
     let mut cluster = started(&[&[to_file.as_str()], flags].concat());
     let member = &mut cluster.members[0];
-    let channel = member.channel().await;
-    let tokens = enable_auth(&channel).await;
-    use_it(&channel, &tokens[1]).await;
-    drop(channel);
+    let client = member.client().await;
+    let tokens = enable_auth(&client).await;
+    use_it(&client, &tokens[1]).await;
+    drop(client);
     let process = member.process.take().unwrap();
     process.terminate();
     let (status, said) = process.wait_end();
@@ -239,7 +231,7 @@ async fn an_authenticate_that_fails_without_its_callers_fault_is_no_refusal() {
     let to_file = format!("--audit-log={}", path.display());
     let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
     let member = &mut cluster.members[0];
-    let mut client = AuthClient::new(member.channel().await);
+    let mut client = member.client().await.auth();
     let request = AuthenticateRequest { name: "alice".to_owned(), password: PASSWORD.to_owned() };
     client.authenticate(request).await.unwrap_err();
     drop(client);
@@ -277,7 +269,7 @@ async fn messages_after_the_first_and_long_ones_hide_nothing() {
     let to_file = format!("--audit-log={}", path.display());
     let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
     let member = &mut cluster.members[0];
-    let mut client = tonic::client::Grpc::new(member.channel().await);
+    let mut client = tonic::client::Grpc::new(member.client().await.channel());
     client.ready().await.unwrap();
     let disarm = AlarmRequest { action: 2, member_id: 0xab, ..AlarmRequest::default() };
     let requests = Request::new(tokio_stream::iter([disarm, AlarmRequest::default()]));
@@ -287,7 +279,7 @@ async fn messages_after_the_first_and_long_ones_hide_nothing() {
     // Of a request that is long, what it names is kept in its place.
     let name = vec![b'n'; 100 << 10];
     let request = LockRequest { name: name.clone().into(), lease: 0 };
-    LockClient::new(member.channel().await).lock(request).await.unwrap();
+    member.client().await.lock().lock(request).await.unwrap();
     let all = lines_at_the_end(member, &path);
     let [line, long] = &all[..] else { panic!("{all:?}") };
     let start = "bm5u".repeat(85) + "bg=="; // 256 bytes of it.
@@ -302,20 +294,20 @@ async fn a_call_that_its_client_resets_names_what_it_asked_for() {
     let to_file = format!("--audit-log={}", path.display());
     let mut cluster = started(&[&to_file, "--audit-log-level=changes"]);
     let member = &mut cluster.members[0];
-    let channel = member.channel().await;
-    let mut locks = LockClient::new(channel.clone());
+    let client = member.client().await;
+    let mut locks = client.lock();
     locks.lock(LockRequest { name: "l".into(), lease: 0 }).await.unwrap();
     let create = WatchCreateRequest { key: "l/".into(), range_end: "l0".into(), ..Default::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let creates = tokio_stream::StreamExt::chain(tokio_stream::once(create), tokio_stream::pending());
-    let mut keys = WatchClient::new(channel.clone()).watch(creates).await.unwrap().into_inner();
+    let mut keys = client.watch().watch(creates).await.unwrap().into_inner();
     assert!(keys.message().await.unwrap().unwrap().created);
     let waiting =
         tokio::spawn(async move { locks.lock(LockRequest { name: "l".into(), lease: 0 }).await.map(drop) });
     assert_eq!(keys.message().await.unwrap().unwrap().events[0].r#type, 0, "the call waits with a key");
     waiting.abort();
     assert_eq!(keys.message().await.unwrap().unwrap().events[0].r#type, 1, "its client has reset it");
-    drop((keys, channel));
+    drop((keys, client));
     let all = lines_at_the_end(member, &path);
     let written = serde_json::json!([{ "access": "write", "key": "bA==" }]);
     let results: Vec<(&Value, &Value)> = all.iter().map(|line| (&line["keys"], &line["result"])).collect();

@@ -14,9 +14,9 @@ use api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimReque
 use api::v3lockpb::{LockRequest, UnlockRequest};
 use base64::Engine;
 use bytes::{Buf, BufMut, Bytes};
+use client::{Channel, Client};
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use crate::common::{Cluster, Member, PATIENCE, get, http, put};
@@ -68,13 +68,8 @@ fn with_token<T>(message: T, field: &'static str, token: &str) -> Request<T> {
 }
 
 /// Calls any method with one message, and returns the first of the answer; none if the call ends before.
-async fn call(
-    channel: &Channel,
-    method: Method,
-    token: &str,
-    message: &[u8],
-) -> Result<Option<Bytes>, Status> {
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
+async fn call(client: &Client, method: Method, token: &str, message: &[u8]) -> Result<Option<Bytes>, Status> {
+    let mut grpc = tonic::client::Grpc::new(client.channel());
     grpc.ready().await.unwrap();
     // A stream of requests stays open, so that its end ends no call.
     let messages =
@@ -98,7 +93,7 @@ struct Guarded {
 const PASSWORD: &str = "pa55w0rd-of-";
 
 async fn users(member: &Member) -> AuthClient<Channel> {
-    AuthClient::new(member.channel().await)
+    member.client().await.auth()
 }
 
 async fn login(member: &Member, user: &str) -> String {
@@ -112,11 +107,7 @@ async fn guarded(members: usize) -> Guarded {
 }
 
 async fn guarded_with(members: usize, flags: &[&str]) -> Guarded {
-    let mut cluster = Cluster::new(members);
-    for member in &mut cluster.members {
-        member.extra.extend(["--bcrypt-cost=4"].iter().chain(flags).map(|flag| (*flag).to_owned()));
-    }
-    cluster.start();
+    let cluster = Cluster::started_with(members, &[&["--bcrypt-cost=4"], flags].concat());
     let member = &cluster.members[0];
     let mut client = users(member).await;
     for user in ["root", "u", "r", "w", "o", "n"] {
@@ -316,24 +307,24 @@ fn denial(method: Method, answer: &Result<Option<Bytes>, Status>) -> Option<Stri
 async fn each_method_serves_those_who_may_call_it_and_refuses_all_others() {
     let guarded = guarded(1).await;
     let member = &guarded.cluster.members[0];
-    let (channel, root) = (member.channel().await, guarded.token("root").to_owned());
+    let (client, root) = (member.client().await, guarded.token("root").to_owned());
     let attach = async |id, key| {
         let grant = LeaseGrantRequest { id, ttl: 600 }.encode_to_vec();
-        drop(call(&channel, Method::LeaseGrant, &root, &grant).await); // It may be there already.
+        drop(call(&client, Method::LeaseGrant, &root, &grant).await); // It may be there already.
         let attach = PutRequest { lease: id, ..put(key, "1") }.encode_to_vec();
-        call(&channel, Method::KvPut, &root, &attach).await.unwrap();
+        call(&client, Method::KvPut, &root, &attach).await.unwrap();
     };
     attach(70, "b1").await;
     attach(99, "z").await;
     let campaign = CampaignRequest { name: bytes("bobs"), ..Default::default() }.encode_to_vec();
-    call(&channel, Method::ElectionCampaign, &root, &campaign).await.unwrap();
+    call(&client, Method::ElectionCampaign, &root, &campaign).await.unwrap();
     let mut called = BTreeSet::new();
     for (who, token) in &guarded.tokens {
         attach(71, "b2").await; // The last one may have revoked it.
         let cases = [key_cases(), concurrency_cases(who), member_cases(), auth_cases()].concat();
         for (method, message, allowed) in cases {
             called.insert(method.number());
-            let answer = call(&channel, method, token, &message).await;
+            let answer = call(&client, method, token, &message).await;
             let denial = denial(method, &answer);
             let is_allowed = *who == "root" || allowed == "*" || allowed.split(' ').any(|name| name == *who);
             let shown = format!("{who}: {method:?} {:?}: {answer:?}", message.escape_ascii().to_string());
@@ -421,10 +412,10 @@ async fn tokens_and_changes_count_on_every_member_and_no_secret_is_written() {
 async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
     let guarded = guarded_with(1, &["--quota-backend-bytes=1"]).await;
     let (member, root) = (&guarded.cluster.members[0], guarded.token("root").to_owned());
-    let channel = member.channel().await;
+    let client = member.client().await;
     let alarms = async || {
         let list = AlarmRequest { action: 0, member_id: 0, alarm: 0 }.encode_to_vec();
-        let answer = call(&channel, Method::MaintenanceAlarm, &root, &list).await.unwrap().unwrap();
+        let answer = call(&client, Method::MaintenanceAlarm, &root, &list).await.unwrap().unwrap();
         AlarmResponse::decode(answer).unwrap().alarms.len()
     };
     let txn = |keys: u8| {
@@ -449,7 +440,7 @@ async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
         (Method::KvPut, "u", put("c", "1").encode_to_vec(), full, 1),
     ];
     for (method, who, message, refusal, raised) in cases {
-        let answer = call(&channel, method, guarded.token(who), &message).await;
+        let answer = call(&client, method, guarded.token(who), &message).await;
         assert_eq!(answer.unwrap_err().message(), refusal, "{who}: {method:?}");
         assert_eq!(alarms().await, raised, "{who}: {method:?}");
     }
@@ -458,10 +449,8 @@ async fn who_may_not_write_takes_no_room_and_raises_no_alarm() {
 /// A thousand requests may wait for a hash. They are not to hold names of 2 MiB meanwhile.
 #[tokio::test]
 async fn a_name_that_no_user_can_have_does_not_wait_for_a_hash() {
-    let mut cluster = Cluster::new(1);
     // A hash takes longer than this test.
-    cluster.members[0].extra = vec!["--bcrypt-cost=24".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--bcrypt-cost=24"]);
     let mut users = users(&cluster.members[0]).await;
     let (name, password) = ("n".repeat(247), "p".to_owned());
     let add = AuthUserAddRequest { name: name.clone(), password: password.clone(), ..Default::default() };
@@ -511,10 +500,10 @@ async fn a_signed_token_counts_on_every_member_until_permissions_change() {
     let put = put("b", "1").encode_to_vec();
     let get = get("b").encode_to_vec();
     for member in members {
-        let channel = member.channel().await;
+        let client = member.client().await;
         for (method, message) in [(Method::KvPut, &put), (Method::KvRange, &get)] {
-            call(&channel, method, guarded.token("u"), message).await.unwrap();
-            let denied = call(&channel, method, guarded.token("o"), message).await.unwrap_err();
+            call(&client, method, guarded.token("u"), message).await.unwrap();
+            let denied = call(&client, method, guarded.token("o"), message).await.unwrap_err();
             assert_eq!(denied.message(), "etcdserver: permission denied");
         }
     }
@@ -526,15 +515,15 @@ async fn a_signed_token_counts_on_every_member_until_permissions_change() {
     let request = with_token(add, "authorization", &format!("Bearer {}", guarded.token("root")));
     users(&members[1]).await.role_add(request).await.unwrap();
     for member in members {
-        let channel = member.channel().await;
+        let client = member.client().await;
         // Waits until the change is applied here. Calls of root ask for no revision.
         let list = AuthRoleListRequest {}.encode_to_vec();
-        call(&channel, Method::AuthRoleList, guarded.token("root"), &list).await.unwrap();
+        call(&client, Method::AuthRoleList, guarded.token("root"), &list).await.unwrap();
         for (method, message) in [(Method::KvPut, &put), (Method::KvRange, &get)] {
-            let old = call(&channel, method, guarded.token("u"), message).await.unwrap_err();
+            let old = call(&client, method, guarded.token("u"), message).await.unwrap_err();
             assert_eq!(old.message(), "etcdserver: revision of auth store is old", "{method:?}");
             let new = login(&members[1], "u").await;
-            call(&channel, method, &new, message).await.unwrap();
+            call(&client, method, &new, message).await.unwrap();
         }
     }
 }
@@ -551,7 +540,7 @@ async fn watches(member: &Member, token: &str, ranges: &[(&str, &str)]) -> Strea
         .collect();
     let requests = tokio_stream::StreamExt::chain(tokio_stream::iter(creates), tokio_stream::pending());
     let request = with_token(requests, "token", token);
-    let mut client = watch_client::WatchClient::new(member.channel().await);
+    let mut client = member.client().await.watch();
     let mut answers = client.watch(request).await.unwrap().into_inner();
     for _ in ranges {
         let created = next(&mut answers).await;
@@ -587,7 +576,7 @@ async fn watchers_of_a_client_that_does_not_read_are_canceled_as_well() {
     };
     let creates = tokio_stream::iter((0..8000).map(create));
     let requests = tokio_stream::StreamExt::chain(creates, tokio_stream::pending());
-    let mut client = watch_client::WatchClient::new(member.channel().await);
+    let mut client = member.client().await.watch();
     let _unread = client.watch(with_token(requests, "token", guarded.token("u"))).await.unwrap();
     wait_for(&|watchers| watchers >= 2000).await;
     let (role, key, range_end) = ("u".to_owned(), bytes("b"), bytes("d"));
@@ -622,9 +611,9 @@ async fn watchers_whose_user_loses_a_permission_end_only_where_the_flag_says_so(
                 assert_eq!((canceled.watch_id, canceled.cancel_reason.as_str()), (watch_id, DENIED));
             }
         }
-        let channel = members[0].channel().await;
-        call(&channel, Method::KvPut, root, &put("c", "1").encode_to_vec()).await.unwrap();
-        call(&channel, Method::KvPut, root, &put("bb", "1").encode_to_vec()).await.unwrap();
+        let client = members[0].client().await;
+        call(&client, Method::KvPut, root, &put("c", "1").encode_to_vec()).await.unwrap();
+        call(&client, Method::KvPut, root, &put("bb", "1").encode_to_vec()).await.unwrap();
         let mut seen = Vec::new();
         for _ in 0..if is_checked { 1 } else { 4 } {
             let response = next(&mut of_u).await;

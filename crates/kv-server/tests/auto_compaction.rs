@@ -1,8 +1,6 @@
 //! Automatic compaction of a running member.
 
 use crate::common::{Cluster, put};
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, AuthenticateRequest, RangeRequest,
 };
@@ -23,8 +21,8 @@ async fn history_is_compacted_after_its_period_also_while_permissions_are_checke
     assert_eq!(refused.code(), Code::OutOfRange);
     assert!(member.kv().await.range(at(kept)).await.is_ok());
 
-    let channel = member.channel().await;
-    let mut auth = AuthClient::new(channel.clone());
+    let client = member.client().await;
+    let mut auth = client.auth();
     let (name, password) = ("root".to_owned(), "pw".to_owned());
     let user = AuthUserAddRequest { name: name.clone(), password: password.clone(), ..Default::default() };
     auth.user_add(user).await.expect("a new user");
@@ -36,7 +34,7 @@ async fn history_is_compacted_after_its_period_also_while_permissions_are_checke
     let mut request = Request::new(put("a", "3"));
     let token = token.into_inner().token.parse().expect("a token is text");
     request.metadata_mut().insert("token", token);
-    let answer = KvClient::new(channel).put(request).await.expect("root may write");
+    let answer = client.kv().put(request).await.expect("root may write");
     let newest = answer.into_inner().header.expect("every answer has a header").revision;
     member.running().wait_for(&format!("\"completed auto compaction\",\"revision\":{newest}"));
 }

@@ -2,39 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Process, READY, start};
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
+use crate::common::Cluster;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, PutRequest, SnapshotRequest, SnapshotResponse,
 };
+use client::Client;
 use sha2::{Digest, Sha256};
-use tonic::transport::{Channel, Endpoint};
 
 const MESSAGE_BYTES: usize = 32 << 10;
 
-async fn started(data: &std::path::Path) -> (Process, Channel) {
-    let ports = testkit::ports(2);
-    let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
-    let arguments = [
-        format!("--data-dir={}", data.join("d").display()),
-        format!("--listen-client-urls={client}"),
-        format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster=default={peer}"),
-    ];
-    let process = start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    process.wait_for(READY);
-    let endpoint = Endpoint::from_shared(client).expect("a loopback address is a URL");
-    (process, endpoint.connect().await.expect("a ready member can be dialled"))
-}
-
 /// All messages of one call.
-async fn snapshot(channel: &Channel) -> Vec<SnapshotResponse> {
-    let mut maintenance = MaintenanceClient::new(channel.clone());
-    let mut stream = maintenance.snapshot(SnapshotRequest {}).await.expect("a snapshot begins").into_inner();
+async fn snapshot(client: &Client) -> Vec<SnapshotResponse> {
+    let stream = client.maintenance().snapshot(SnapshotRequest {}).await;
+    let mut stream = stream.expect("a snapshot begins").into_inner();
     let mut messages = Vec::new();
     while let Some(message) = stream.message().await.expect("a snapshot goes on") {
         messages.push(message);
@@ -58,16 +38,16 @@ fn buckets(file: &[u8]) -> BTreeMap<String, Vec<String>> {
 
 #[tokio::test]
 async fn a_snapshot_has_etcds_messages_and_buckets() {
-    let data = tempfile::tempdir().expect("a directory can be made");
-    let (_process, channel) = started(data.path()).await;
-    let mut kv = KvClient::new(channel.clone());
+    let cluster = Cluster::started(1);
+    let client = cluster.members[0].endless_client().await;
+    let mut kv = client.kv();
     let put = |key: &'static str, value: Vec<u8>, lease| PutRequest {
         key: key.into(),
         value: value.into(),
         lease,
         ..PutRequest::default()
     };
-    let mut lease = LeaseClient::new(channel.clone());
+    let mut lease = client.lease();
     lease.lease_grant(LeaseGrantRequest { id: 7, ttl: 1000 }).await.expect("a lease is granted");
     for request in [put("a", b"1".into(), 0), put("a", b"2".into(), 7), put("large", vec![7; 100_000], 0)] {
         kv.put(request).await.expect("a put succeeds");
@@ -76,7 +56,7 @@ async fn a_snapshot_has_etcds_messages_and_buckets() {
     kv.delete_range(delete).await.expect("a delete succeeds");
     kv.compact(CompactionRequest { revision: 3, physical: true }).await.expect("a compaction succeeds");
 
-    let messages = snapshot(&channel).await;
+    let messages = snapshot(&client).await;
     let (hash, blobs) = messages.split_last().expect("messages");
     let file: Vec<u8> = blobs.iter().flat_map(|message| message.blob.clone()).collect();
     let mut remaining = file.len();
@@ -122,21 +102,21 @@ async fn a_snapshot_has_etcds_messages_and_buckets() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_ends_its_snapshot() {
-    let data = tempfile::tempdir().expect("a directory can be made");
-    let (_process, channel) = started(data.path()).await;
-    let mut kv = KvClient::new(channel.clone());
+    let cluster = Cluster::started(1);
+    let client = cluster.members[0].endless_client().await;
+    let mut kv = client.kv();
     for number in 0..40 {
         let (key, value) = (format!("{number}").into(), vec![7; 1 << 20].into());
         kv.put(PutRequest { key, value, ..PutRequest::default() }).await.expect("a put succeeds");
     }
     // More than may run at one time: each that is dropped gives its place to another one.
     for _ in 0..5 {
-        let mut maintenance = MaintenanceClient::new(channel.clone());
-        let answer = maintenance.snapshot(SnapshotRequest {}).await.expect("a snapshot begins");
-        let message = answer.into_inner().message().await.expect("a snapshot goes on").expect("a message");
+        let answer = client.maintenance().snapshot(SnapshotRequest {}).await;
+        let mut stream = answer.expect("a snapshot begins").into_inner();
+        let message = stream.message().await.expect("a snapshot goes on").expect("a message");
         assert!(message.remaining_bytes > 40 << 20);
     }
-    let messages = snapshot(&channel).await;
+    let messages = snapshot(&client).await;
     let (_, blobs) = messages.split_last().expect("messages");
     let (_, whole) = blobs.split_last().expect("a file");
     assert!(whole.len() > 40 * 32 && whole.iter().all(|message| message.blob.len() == MESSAGE_BYTES));

@@ -13,7 +13,6 @@ use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::range_request::SortTarget;
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use api::health::HealthCheckRequest;
-use api::health::health_client::HealthClient;
 use api::v3electionpb::LeaderRequest;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -197,9 +196,7 @@ async fn a_stream_that_ends_in_a_frame_of_its_own_is_answered_and_not_reset() {
 
 #[tokio::test]
 async fn a_connection_may_have_as_many_streams_as_the_flag_says() {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--max-concurrent-streams=7".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--max-concurrent-streams=7"]);
     let mut requests = http2(&cluster.members[0], 65_535).await;
     let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
     body.send_data(framed(&RangeRequest { key: "k".into(), ..RangeRequest::default() }), true).unwrap();
@@ -378,7 +375,7 @@ fn floods_of_frames_cost_a_bounded_share_of_a_processor() {
 
 /// Ranges with deadlines of 200 ms, one after the other, until `end`. Returns how many failed otherwise than
 /// by it.
-async fn ranges(mut kv: KvClient<tonic::transport::Channel>, end: Instant) -> u32 {
+async fn ranges(mut kv: KvClient<client::Channel>, end: Instant) -> u32 {
     let mut failed = 0;
     while Instant::now() < end {
         let answer = tokio::time::timeout(Duration::from_millis(200), kv.range(get("a"))).await;
@@ -392,10 +389,9 @@ async fn a_client_whose_deadlines_pass_in_a_stall_keeps_its_connection() {
     let cluster = member(None);
     let member = &cluster.members[0];
     member.put("a", "1").await;
-    let channel = member.channel().await;
+    let client = member.client().await;
     let end = Instant::now() + Duration::from_secs(5);
-    let callers: Vec<_> =
-        (0..100).map(|_| tokio::spawn(ranges(KvClient::new(channel.clone()), end))).collect();
+    let callers: Vec<_> = (0..100).map(|_| tokio::spawn(ranges(client.kv(), end))).collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
     member.running().pause();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -408,7 +404,7 @@ async fn a_client_whose_deadlines_pass_in_a_stall_keeps_its_connection() {
 async fn open_streams_end_with_unavailable_when_the_member_stops() {
     let mut cluster = member(None);
     let member = &cluster.members[0];
-    let mut health = HealthClient::new(member.channel().await);
+    let mut health = member.client().await.health();
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
     let idle = silent(member, 5, b"PRI * HT");

@@ -5,18 +5,15 @@ use crate::common;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, SERVER, get, http, put};
+use crate::common::{Cluster, Member, get, http, put};
 use api::etcdserverpb::SnapshotRequest;
 use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, CompactionRequest, MemberAddRequest, MoveLeaderRequest,
 };
 use api::kvserver::ReseedRequest;
-use api::kvserver::repair_client::RepairClient;
 use testkit::Process;
 use tonic::Code;
 
@@ -30,7 +27,7 @@ async fn snapshot_of(pairs: &[(&str, &str)], path: PathBuf) -> PathBuf {
     for (key, value) in pairs {
         lone.members[0].put(key, value).await;
     }
-    let mut maintenance = MaintenanceClient::new(lone.members[0].channel().await);
+    let mut maintenance = lone.members[0].client().await.maintenance();
     let mut stream = maintenance.snapshot(SnapshotRequest {}).await.unwrap().into_inner();
     let mut file = Vec::new();
     while let Some(message) = stream.message().await.unwrap() {
@@ -58,16 +55,9 @@ async fn unlike(pair: (&str, &str), flags: &[&str]) -> Cluster {
 }
 
 fn import(member: &Member, file: &Path) {
-    let output = Command::new(SERVER)
-        .arg("import")
-        .arg(format!("--from={}", file.display()))
-        .arg(format!("--data-dir={}", member.data_dir.display()))
-        .arg(format!("--name={}", member.name))
-        .arg(format!("--initial-cluster={}", member.initial_cluster))
-        .arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", member.peer_port))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let from = ["import".to_owned(), format!("--from={}", file.display())];
+    let (is_made, said) = common::run(&[&from[..], &member.identity()].concat());
+    assert!(is_made, "{said}");
 }
 
 /// Two of three acknowledge writes; one of them loses its disk and is imported again, from a file of other
@@ -124,7 +114,7 @@ async fn a_member_that_is_imported_again_after_others_were_added_takes_the_prese
 /// The CORRUPT alarms, once there are any.
 async fn alarms(cluster: &Cluster) -> Vec<AlarmMember> {
     let deadline = Instant::now() + PATIENCE;
-    let mut client = MaintenanceClient::new(cluster.members[0].channel().await);
+    let mut client = cluster.members[0].client().await.maintenance();
     loop {
         let request = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
         if let Ok(answer) = client.alarm(request).await
@@ -313,7 +303,7 @@ async fn call_corrupt(cluster: &Cluster, at: usize) {
     let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Corrupt as i32);
     let request = AlarmRequest { action, member_id: cluster.members[at].id().await, alarm };
     let other = &cluster.members[(at + 1) % cluster.members.len()];
-    MaintenanceClient::new(other.channel().await).alarm(request).await.unwrap();
+    other.client().await.maintenance().alarm(request).await.unwrap();
 }
 
 async fn follower(cluster: &Cluster) -> usize {
@@ -363,13 +353,13 @@ async fn a_fenced_leader_hands_over_also_when_its_state_was_replaced() {
     let at = follower(&cluster).await;
     call_corrupt(&cluster, at).await;
     let (member_id, deadline) = (cluster.members[at].id().await, Instant::now() + PATIENCE);
-    let mut repair = RepairClient::new(cluster.members[at].channel().await);
+    let mut repair = cluster.members[at].client().await.repair();
     while repair.reseed(ReseedRequest { member_id }).await.map_or(0, |done| done.get_ref().installed) == 0 {
         assert!(Instant::now() < deadline, "its state is not replaced");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let leader = cluster.members[cluster.leader().await].channel().await;
-    MaintenanceClient::new(leader).move_leader(MoveLeaderRequest { target_id: member_id }).await.unwrap();
+    let leader = cluster.members[cluster.leader().await].client().await;
+    leader.maintenance().move_leader(MoveLeaderRequest { target_id: member_id }).await.unwrap();
     while cluster.leader().await == at {
         assert!(Instant::now() < deadline, "it leads still");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -81,9 +81,7 @@ struct Sample {
 #[tokio::test]
 async fn a_heap_profile_names_the_code_that_holds_memory() {
     const VALUES: i64 = 30;
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--log-level=debug".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--log-level=debug"]);
     let member = &cluster.members[0];
     let value = "x".repeat(1 << 20);
     for at in 0..VALUES {
@@ -110,9 +108,7 @@ async fn a_heap_profile_names_the_code_that_holds_memory() {
 fn heap_profiles_leave_little_memory_resident() {
     /// Without giving back, 180 MiB stay of a debug build.
     const LEFT_MAX: u64 = 96 << 20;
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--enable-pprof".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--enable-pprof"]);
     let port = cluster.members[0].client_port;
     let resident = || {
         let vars: serde_json::Value = serde_json::from_slice(&get(port, "/debug/vars").1).unwrap();

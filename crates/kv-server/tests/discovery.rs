@@ -2,7 +2,6 @@
 
 use crate::common::{Cluster, Member};
 use api::etcdserverpb::RangeRequest;
-use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest,
 };
@@ -99,7 +98,7 @@ async fn a_registry_with_users_is_asked_as_one_of_them() {
     let registry = Cluster::started(1);
     let registry = &registry.members[0];
     registry.put("/_etcd/registry/t/_config/size", "1").await;
-    let mut auth = AuthClient::new(registry.channel().await);
+    let mut auth = registry.client().await.auth();
     let (name, password) = ("root".to_owned(), "secret".to_owned());
     let user = AuthUserAddRequest { name: name.clone(), password, ..AuthUserAddRequest::default() };
     auth.user_add(user).await.unwrap();

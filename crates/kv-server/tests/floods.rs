@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, SERVER, get};
-use api::etcdserverpb::lease_client::LeaseClient;
+use crate::common::{Cluster, Member, get};
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest,
@@ -27,11 +26,7 @@ const LEASE: i64 = 7;
 const LARGE: &str = "large";
 
 fn lone_member() -> Cluster {
-    let mut cluster = Cluster::new(1);
-    let server = std::env::var("SERVER_UNDER_TEST").unwrap_or_else(|_| SERVER.to_owned());
-    cluster.members[0].program = vec![server];
-    cluster.start();
-    cluster
+    Cluster::started_from("SERVER_UNDER_TEST", "m0", &[])
 }
 
 fn resident_mib(member: &Member) -> u64 {
@@ -121,7 +116,7 @@ struct Seen {
 async fn flooded(connections: usize, opening: Vec<u8>, message: Vec<u8>) -> Seen {
     let cluster = lone_member();
     let member = &cluster.members[0];
-    let mut leases = LeaseClient::new(member.channel().await);
+    let mut leases = member.client().await.lease();
     leases.lease_grant(LeaseGrantRequest { id: LEASE, ttl: 600 }).await.unwrap();
     member.put(LARGE, &"v".repeat(200 << 10)).await;
     let (renew, renewals) = mpsc::unbounded_channel();

@@ -2,16 +2,13 @@
 
 use crate::common::{Cluster, Member, PATIENCE, READY, add, get, http};
 use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{AlarmRequest, AlarmType, MemberAddRequest, MemberListRequest, RangeRequest};
+use api::etcdserverpb::{AlarmRequest, AlarmType, MemberAddRequest, RangeRequest};
 
 const FORCE: &str = "--force-new-cluster";
 
 async fn names(member: &Member) -> Vec<String> {
-    let mut client = ClusterClient::new(member.channel().await);
-    let listed = client.member_list(MemberListRequest { linearizable: true }).await.unwrap().into_inner();
-    listed.members.into_iter().map(|member| member.name).collect()
+    let members = member.client().await.members(true).await.unwrap();
+    members.into_iter().map(|member| member.name).collect()
 }
 
 fn start_again(member: &mut Member, flags: &[&str]) {
@@ -50,7 +47,7 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
     let joiner = cluster.joiner(&[0]);
     let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
     let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
-    let mut client = ClusterClient::new(cluster.members[0].channel().await);
+    let mut client = cluster.members[0].client().await.cluster();
     client.member_add(request).await.unwrap();
     cluster.members[joiner].launch();
     cluster.members[joiner].wait_ready();
@@ -109,7 +106,7 @@ async fn a_learner_goes_on_alone_as_a_voter() {
     let joiner = cluster.joiner(&[0]);
     let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
     let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: true };
-    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[0].client().await.cluster().member_add(request).await.unwrap();
     cluster.members[joiner].launch();
     cluster.members[joiner].wait_ready();
     cluster.members.iter_mut().for_each(Member::kill);
@@ -128,7 +125,7 @@ async fn a_joiner_without_a_state_goes_on_with_its_log() {
     let joiner = cluster.joiner(&[0]);
     let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
     let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
-    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[0].client().await.cluster().member_add(request).await.unwrap();
     cluster.members[joiner].launch();
     cluster.members[joiner].wait_ready();
     cluster.members[0].put("b", "1").await;
@@ -157,7 +154,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
         assert!(std::time::Instant::now() < deadline, "the level is not raised");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let channel = cluster.members[0].channel().await;
+    let client = cluster.members[0].client().await;
     // The last one is given a list with the one before it, which is no first member either.
     for is_learner in [false, true] {
         let others: Vec<usize> = (0..cluster.members.len()).collect();
@@ -168,7 +165,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
         cluster.members[joiner].launch();
         cluster.members[joiner].wait_ready();
     }
-    let mut alarms = MaintenanceClient::new(channel);
+    let mut alarms = client.maintenance();
     let (member_id, alarm) = (cluster.members[2].id().await, AlarmType::Corrupt as i32);
     for (action, key) in [(AlarmAction::Activate, "meanwhile"), (AlarmAction::Deactivate, "after")] {
         alarms.alarm(AlarmRequest { action: action as i32, member_id, alarm }).await.unwrap();
@@ -196,9 +193,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
 
 #[tokio::test]
 async fn on_a_first_start_it_has_no_effect() {
-    let mut cluster = Cluster::new(3);
-    cluster.members.iter_mut().for_each(|member| member.extra = vec![FORCE.to_owned()]);
-    cluster.start();
+    let cluster = Cluster::started_with(3, &[FORCE]);
     let said = cluster.members[0].running().said();
     assert!(said.contains(READY) && !said.contains("forced a new cluster"), "{said}");
     // One cluster, not three.

@@ -15,12 +15,11 @@ use crate::common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use crate::common::{PATIENCE, Process, READY, SERVER};
+use crate::common::{Cluster, PATIENCE};
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket};
@@ -50,8 +49,7 @@ const UPGRADE: [&str; 4] = [
 ];
 
 struct Member {
-    process: Process,
-    _data: tempfile::TempDir,
+    cluster: Cluster,
     port: u16,
     headers: Vec<String>,
     host: String,
@@ -59,24 +57,10 @@ struct Member {
 
 impl Member {
     fn started(extra: &[&str]) -> Member {
-        let data = tempfile::tempdir().expect("a directory can be made");
-        let ports = testkit::ports(2);
-        let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
-        let program = std::env::var_os("RECORD_FROM").unwrap_or_else(|| SERVER.into());
-        let mut command = Command::new(program);
-        command.env_clear().arg(format!("--data-dir={}", data.path().join("d").display()));
-        for (flag, url) in [
-            ("listen-client-urls", &client),
-            ("advertise-client-urls", &client),
-            ("listen-peer-urls", &peer),
-            ("initial-advertise-peer-urls", &peer),
-        ] {
-            command.arg(format!("--{flag}={url}"));
-        }
-        command.arg(format!("--initial-cluster=default={peer}")).args(extra);
-        let process = Process::start(&mut command);
-        process.wait_for(READY);
-        Member { process, _data: data, port: ports[0], headers: Vec::new(), host: "localhost".to_owned() }
+        let flags: Vec<String> = extra.iter().map(|flag| (*flag).to_owned()).collect();
+        let cluster = Cluster::started_from("RECORD_FROM", "default", &flags);
+        let port = cluster.members[0].client_port;
+        Member { cluster, port, headers: Vec::new(), host: "localhost".to_owned() }
     }
 
     fn run(&mut self, line: &str) -> String {
@@ -323,7 +307,7 @@ fn one_call_on_each_of_many_connections_is_served() {
 #[test]
 fn a_call_ends_with_its_client_whatever_of_its_request_was_not_read() {
     let mut member = Member::started(&[]);
-    let files = format!("/proc/{}/fd", member.process.pid());
+    let files = format!("/proc/{}/fd", member.cluster.members[0].running().pid());
     let sockets = || {
         let files = std::fs::read_dir(&files).expect("a process");
         let targets = files.filter_map(|file| file.ok()?.path().read_link().ok());

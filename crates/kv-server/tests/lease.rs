@@ -8,13 +8,13 @@ use api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, RequestOp, TxnRequest, request_op,
 };
-use tonic::transport::Channel;
+use client::Channel;
 use tonic::{Code, Status};
 
 use crate::common::{Cluster, Member, PATIENCE, put};
 
 async fn leases(member: &Member) -> LeaseClient<Channel> {
-    LeaseClient::new(member.channel().await)
+    member.client().await.lease()
 }
 
 async fn grant(member: &Member, id: i64, ttl: i64) -> Result<LeaseGrantResponse, Status> {
@@ -267,11 +267,8 @@ fn questions_begun(member: &Member) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_of_clients_leave_the_places_of_renewals() {
     const QUESTIONS: usize = 400;
-    let mut cluster = Cluster::new(3);
     // The leader leads on while it hears no one.
-    let patient = || "--election-timeout=5000".to_owned();
-    cluster.members.iter_mut().for_each(|member| member.extra.push(patient()));
-    cluster.start();
+    let cluster = Cluster::started_with(3, &["--election-timeout=5000"]);
     let at = cluster.leader().await;
     let leader = &cluster.members[at];
     grant(leader, 7, 600).await.unwrap();

@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::auth_client::AuthClient;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, AuthenticateRequest,
 };
@@ -60,10 +59,8 @@ fn a_metrics_port_serves_metrics_and_health_alone_also_before_the_member_is_read
 /// answer.
 #[test]
 fn readers_that_read_nothing_keep_no_probe_out_of_the_metrics_port() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
-    cluster.start();
+    let _cluster = Cluster::started_with(1, &[&listening("listen-metrics-urls", port)]);
     let reader = |_| {
         let reader = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         set_socket_recv_buffer_size(&reader, 1).expect("a socket");
@@ -85,10 +82,8 @@ fn readers_that_read_nothing_keep_no_probe_out_of_the_metrics_port() {
 
 #[tokio::test]
 async fn http_on_a_port_of_its_own_leaves_grpc_alone_on_the_client_port() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra = vec![listening("listen-client-http-urls", port)];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &[&listening("listen-client-http-urls", port)]);
     let member = &cluster.members[0];
     member.put("a", "1").await;
     assert_eq!(ask(port, "GET /health").0, "200");
@@ -113,9 +108,7 @@ async fn http_on_a_port_of_its_own_leaves_grpc_alone_on_the_client_port() {
 
 #[tokio::test]
 async fn a_slow_call_is_logged_with_the_stage_that_took_the_time() {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--warning-unary-request-duration=1ns".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--warning-unary-request-duration=1ns"]);
     let member = &cluster.members[0];
     member.put("a", "1").await;
     member.get("a").await;
@@ -187,7 +180,7 @@ async fn with_users_no_page_names_keys_or_clients_but_that_of_a_member_with_metr
     cluster.members[1].extra.push("--metrics-top=5".to_owned());
     cluster.start();
     let other = format!("/ui/history.json?member={:x}", cluster.members[1].id().await);
-    let mut auth = AuthClient::new(cluster.members[0].channel().await);
+    let mut auth = cluster.members[0].client().await.auth();
     for name in ["root", "reader"] {
         let add = AuthUserAddRequest { name: name.into(), password: "p".into(), ..Default::default() };
         auth.user_add(add).await.unwrap();
@@ -230,10 +223,8 @@ async fn with_users_no_page_names_keys_or_clients_but_that_of_a_member_with_metr
 
 #[tokio::test]
 async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra = vec![listening("listen-metrics-urls", port), "--metrics-top=5".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &[&listening("listen-metrics-urls", port), "--metrics-top=5"]);
     let member = &cluster.members[0];
     let page = http(port, "GET /ui/");
     let (head, _) = page.split_once("\r\n\r\n").unwrap();
@@ -293,10 +284,8 @@ const PAGES: [&str; 4] = ["", "status.json", "cluster.json", "history.json"];
 
 #[test]
 fn names_of_keys_and_clients_are_shown_only_if_that_was_asked_for() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
-    cluster.start();
+    let _cluster = Cluster::started_with(1, &[&listening("listen-metrics-urls", port)]);
     assert!(figures(port)["top"].is_null());
     assert!(!ask(port, "GET /metrics").1.contains("kv_server_top"));
 }
@@ -336,10 +325,8 @@ fn the_page_is_answered_while_members_hang_or_send_garbage() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_readers_of_the_page_keep_no_client_waiting() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &[&listening("listen-metrics-urls", port)]);
     let readers: Vec<_> = (0..20)
         .map(|reader| {
             std::thread::spawn(move || {
@@ -370,11 +357,9 @@ fn status_for(port: u16, host: &str, path: &str) -> String {
 
 #[test]
 fn the_metrics_port_answers_no_page_whose_name_was_made_to_point_at_it() {
-    let mut cluster = Cluster::new(1);
     let port = testkit::port();
-    cluster.members[0].extra =
-        vec![listening("listen-metrics-urls", port), "--host-whitelist=a.example".to_owned()];
-    cluster.start();
+    let _cluster =
+        Cluster::started_with(1, &[&listening("listen-metrics-urls", port), "--host-whitelist=a.example"]);
     for (host, status) in [
         ("a.example:2381", "200"),
         ("localhost:2381", "200"),

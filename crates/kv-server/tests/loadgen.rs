@@ -6,7 +6,6 @@ use crate::common;
 use crate::common::Cluster;
 use api::etcdserverpb::LeaseGrantRequest;
 use api::etcdserverpb::RangeRequest;
-use api::etcdserverpb::lease_client::LeaseClient;
 use bytes::Bytes;
 use loadgen::{
     Awaits, Isolation, KeyOrder, Kubernetes, Lie, LoadPlan, Locker, Measurement, OpenWatchers, Proxy, Stm,
@@ -79,7 +78,7 @@ async fn coordination_is_measured_without_a_failure() {
 
     let mut leases = Vec::new();
     for _ in 0..6 {
-        let mut client = LeaseClient::new(cluster.members[0].channel().await);
+        let mut client = cluster.members[0].client().await.lease();
         leases.push(client.lease_grant(LeaseGrantRequest { ttl: 100, id: 0 }).await.unwrap().into_inner().id);
     }
     assert_eq!(counts(plan(&cluster, Workload::LeaseKeepAlive(leases.into()), 60)).await, (60, 0));

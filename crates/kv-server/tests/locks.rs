@@ -5,45 +5,35 @@ use std::time::Duration;
 
 use crate::common::{Cluster, Member, PATIENCE};
 use api::etcdserverpb::RangeRequest;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use api::mvccpb::event::EventType;
-use api::v3electionpb::election_client::ElectionClient;
 use api::v3electionpb::{CampaignRequest, LeaderRequest};
-use api::v3lockpb::lock_client::LockClient;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 use bytes::Bytes;
+use client::Client;
 use prost::Message;
 use tokio::time::timeout;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
-
-/// Without the deadline that the harness gives calls.
-async fn channel(member: &Member) -> Channel {
-    let uri = format!("http://127.0.0.1:{}", member.client_port);
-    tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
-}
 
 async fn lease(member: &Member, id: i64) {
     let request = LeaseGrantRequest { id, ttl: 600 };
-    LeaseClient::new(member.channel().await).lease_grant(request).await.unwrap();
+    member.client().await.lease().lease_grant(request).await.unwrap();
 }
 
 async fn revoke(member: &Member, id: i64) {
-    LeaseClient::new(member.channel().await).lease_revoke(LeaseRevokeRequest { id }).await.unwrap();
+    member.client().await.lease().lease_revoke(LeaseRevokeRequest { id }).await.unwrap();
 }
 
-async fn lock(channel: Channel, name: &'static str, lease: i64) -> Result<LockResponse, Status> {
+async fn lock(client: Client, name: &'static str, lease: i64) -> Result<LockResponse, Status> {
     let request = LockRequest { name: name.into(), lease };
-    LockClient::new(channel).lock(request).await.map(tonic::Response::into_inner)
+    client.lock().lock(request).await.map(tonic::Response::into_inner)
 }
 
-async fn unlock(channel: Channel, key: &[u8]) {
+async fn unlock(client: Client, key: &[u8]) {
     let request = UnlockRequest { key: key.to_vec().into() };
-    LockClient::new(channel).unlock(request).await.unwrap();
+    client.lock().unlock(request).await.unwrap();
 }
 
 /// The events of a key.
@@ -54,7 +44,7 @@ impl Events {
         let create = WatchCreateRequest { key: key.into(), ..WatchCreateRequest::default() };
         let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
         let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
-        let mut stream = WatchClient::new(channel(member).await).watch(requests).await.unwrap().into_inner();
+        let mut stream = member.endless_client().await.watch().watch(requests).await.unwrap().into_inner();
         assert!(stream.message().await.unwrap().unwrap().created);
         Events(stream)
     }
@@ -72,17 +62,17 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
     let [holder, waiter, observer] = &cluster.members[..] else { panic!("three members") };
     lease(holder, 1).await;
     lease(holder, 2).await;
-    let held = lock(channel(holder).await, "l", 1).await.unwrap();
+    let held = lock(holder.endless_client().await, "l", 1).await.unwrap();
     let campaign = || CampaignRequest { name: "l".into(), lease: 2, value: "v".into() };
     let mut events = Events::of(observer, "l/2").await;
 
     // Its client resets the call.
-    let waiting = tokio::spawn(lock(channel(waiter).await, "l", 2));
+    let waiting = tokio::spawn(lock(waiter.endless_client().await, "l", 2));
     assert_eq!(events.next().await, EventType::Put, "the call waits with a key");
     waiting.abort();
     assert_eq!(events.next().await, EventType::Delete, "a reset");
 
-    let mut election = ElectionClient::new(channel(waiter).await);
+    let mut election = waiter.endless_client().await.election();
     let waiting = tokio::spawn(async move { election.campaign(campaign()).await });
     assert_eq!(events.next().await, EventType::Put);
     waiting.abort();
@@ -92,15 +82,15 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
     let mut request = Request::new(LockRequest { name: "l".into(), lease: 2 });
     // Long enough for its key to be written, also on a busy machine.
     request.set_timeout(Duration::from_secs(5));
-    let status = LockClient::new(channel(waiter).await).lock(request).await.unwrap_err();
+    let status = waiter.endless_client().await.lock().lock(request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
     assert_eq!(events.next().await, EventType::Put);
     assert_eq!(events.next().await, EventType::Delete, "a deadline");
 
     // The next one does not wait for any of them.
-    let waiting = tokio::spawn(lock(channel(waiter).await, "l", 2));
+    let waiting = tokio::spawn(lock(waiter.endless_client().await, "l", 2));
     assert_eq!(events.next().await, EventType::Put);
-    unlock(channel(observer).await, &held.key).await;
+    unlock(observer.endless_client().await, &held.key).await;
     let next = timeout(PATIENCE, waiting).await.expect("in time").unwrap().unwrap();
     assert_eq!(next.key, "l/2");
 }
@@ -110,25 +100,25 @@ async fn a_call_whose_lease_ended_while_it_waited_owns_nothing() {
     let cluster = Cluster::started(1);
     let member = &cluster.members[0];
     let mut events = Events::of(member, "l/2").await;
-    let campaign = async |channel| {
+    let campaign = async |client: Client| {
         let request = CampaignRequest { name: "l".into(), lease: 2, value: "v".into() };
-        ElectionClient::new(channel).campaign(request).await.map(drop)
+        client.election().campaign(request).await.map(drop)
     };
     for is_campaign in [true, false] {
         lease(member, 1).await;
         lease(member, 2).await;
-        let held = lock(channel(member).await, "l", 1).await.unwrap();
-        let channel_of_waiter = channel(member).await;
+        let held = lock(member.endless_client().await, "l", 1).await.unwrap();
+        let client_of_waiter = member.endless_client().await;
         let waiting = tokio::spawn(async move {
             match is_campaign {
-                true => campaign(channel_of_waiter).await,
-                false => lock(channel_of_waiter, "l", 2).await.map(drop),
+                true => campaign(client_of_waiter).await,
+                false => lock(client_of_waiter, "l", 2).await.map(drop),
             }
         });
         assert_eq!(events.next().await, EventType::Put, "the call waits with a key");
         revoke(member, 2).await;
         assert_eq!(events.next().await, EventType::Delete);
-        unlock(channel(member).await, &held.key).await;
+        unlock(member.endless_client().await, &held.key).await;
         let status = timeout(PATIENCE, waiting).await.expect("an answer").unwrap().unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::Unknown, "mutex: session is expired"));
         revoke(member, 1).await;
@@ -145,15 +135,15 @@ async fn a_lock_has_one_owner_whichever_members_are_asked() {
     for caller in 1..=CALLERS {
         let member = &cluster.members[caller as usize % 3];
         lease(member, caller).await;
-        let (channel, mut kv) = (channel(member).await, member.kv().await);
+        let (client, mut kv) = (member.endless_client().await, member.kv().await);
         callers.spawn(async move {
             for _ in 0..ROUNDS {
-                let held = lock(channel.clone(), "count", caller).await.unwrap();
+                let held = lock(client.clone(), "count", caller).await.unwrap();
                 // A lost update if another caller is here as well.
                 let read = kv.range(common::get("count")).await.unwrap().into_inner();
                 let count: i64 = std::str::from_utf8(&read.kvs[0].value).unwrap().parse().unwrap();
                 kv.put(common::put("count", &(count + 1).to_string())).await.unwrap();
-                unlock(channel.clone(), &held.key).await;
+                unlock(client.clone(), &held.key).await;
             }
         });
     }
@@ -169,11 +159,11 @@ async fn a_member_that_stops_does_not_wait_for_calls_that_wait() {
     let member = &cluster.members[0];
     lease(member, 1).await;
     lease(member, 2).await;
-    lock(channel(member).await, "l", 1).await.unwrap();
+    lock(member.endless_client().await, "l", 1).await.unwrap();
     let mut events = Events::of(member, "l/2").await;
-    let waiting = tokio::spawn(lock(channel(member).await, "l", 2));
+    let waiting = tokio::spawn(lock(member.endless_client().await, "l", 2));
     assert_eq!(events.next().await, EventType::Put);
-    let mut election = ElectionClient::new(channel(member).await);
+    let mut election = member.endless_client().await.election();
     let mut observed = election.observe(LeaderRequest { name: "l".into() }).await.unwrap().into_inner();
     assert_eq!(observed.message().await.unwrap().unwrap().kv.unwrap().key, "l/1");
     cluster.members[0].running().terminate();
@@ -192,9 +182,9 @@ async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
     let member = &cluster.members[0];
     lease(member, 1).await;
     lease(member, 2).await;
-    let owner = lock(channel(member).await, NAME, 1).await.unwrap();
+    let owner = lock(member.endless_client().await, NAME, 1).await.unwrap();
     // The watchers of this connection have all the bytes of keys that it may use.
-    let greedy = channel(member).await;
+    let greedy = member.endless_client().await;
     let (to, requests) = tokio::sync::mpsc::channel(1);
     let sending = tokio::spawn(async move {
         for (bytes, count) in [(1 << 20, 128), (1 << 10, 1024), (1, 2048)] {
@@ -208,7 +198,7 @@ async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
         to
     });
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-    let mut watchers = WatchClient::new(greedy.clone()).watch(requests).await.unwrap().into_inner();
+    let mut watchers = greedy.watch().watch(requests).await.unwrap().into_inner();
     for _ in 0..128 + 1024 + 2048 {
         watchers.message().await.unwrap().unwrap();
     }
@@ -216,8 +206,8 @@ async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
     let refused = timeout(PATIENCE, lock(greedy, NAME, 2)).await.expect("an answer").unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::Unknown, "etcdserver: too many requests"));
     assert_eq!(member.get(&format!("{NAME}/2")).await, None);
-    unlock(channel(member).await, &owner.key).await;
-    lock(channel(member).await, NAME, 2).await.unwrap();
+    unlock(member.endless_client().await, &owner.key).await;
+    lock(member.endless_client().await, NAME, 2).await.unwrap();
 }
 
 fn resident_mib(member: &Member) -> u64 {
@@ -252,7 +242,7 @@ async fn a_call_that_waits_keeps_nothing_of_its_request_but_the_name() {
         cluster.start();
         let member = &cluster.members[0];
         lease(member, 1).await;
-        lock(channel(member).await, "l", 1).await.unwrap();
+        lock(member.endless_client().await, "l", 1).await.unwrap();
         let before = resident_mib(member);
         let mut calls = Vec::new();
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port)).await.unwrap();

@@ -4,24 +4,17 @@
 use std::time::Duration;
 
 use crate::common::{Cluster, Member};
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{MemberUpdateRequest, StatusRequest};
+use api::etcdserverpb::MemberUpdateRequest;
 
 /// Changes where the list has `of`; `by` is asked.
 async fn update(by: &Member, of: &Member, port: u16) {
     let request =
         MemberUpdateRequest { id: of.id().await, peer_ur_ls: vec![format!("http://127.0.0.1:{port}")] };
-    ClusterClient::new(by.channel().await).member_update(request).await.expect("the update is applied");
+    by.client().await.cluster().member_update(request).await.expect("the update is applied");
 }
 
 async fn term(member: &Member) -> u64 {
-    MaintenanceClient::new(member.channel().await)
-        .status(StatusRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .raft_term
+    member.client().await.status().await.unwrap().raft_term
 }
 
 /// A put at each running member.

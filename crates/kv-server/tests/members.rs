@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::{
-    Member as Entry, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, MoveLeaderRequest,
+    Member as Entry, MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest,
+    MoveLeaderRequest,
 };
-use tonic::transport::Channel;
+use client::{Channel, Client};
 use tonic::{Code, Status};
 
 async fn cluster_of(member: &Member) -> ClusterClient<Channel> {
-    ClusterClient::new(member.channel().await)
+    member.client().await.cluster()
 }
 
 fn peer_url(member: &Member) -> String {
@@ -24,8 +23,7 @@ fn peer_url(member: &Member) -> String {
 }
 
 async fn list(member: &Member) -> Vec<Entry> {
-    let request = MemberListRequest { linearizable: false };
-    cluster_of(member).await.member_list(request).await.unwrap().into_inner().members
+    member.client().await.members(false).await.unwrap()
 }
 
 /// Repeats a call that etcd's checks may refuse for some seconds after a change, or until a learner is in
@@ -69,13 +67,11 @@ fn writer(
         let mut number = 0;
         while goes_on.load(Ordering::SeqCst) {
             let port = ports[number as usize % ports.len()];
-            let endpoint =
-                tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-            let Ok(channel) = endpoint.timeout(PATIENCE).connect().await else {
+            let Ok(client) = Client::connect(format!("http://127.0.0.1:{port}"), PATIENCE).await else {
                 number += 1;
                 continue;
             };
-            let mut client = api::etcdserverpb::kv_client::KvClient::new(channel);
+            let mut client = client.kv();
             while goes_on.load(Ordering::SeqCst) {
                 if client.put(put(&format!("w{number}"), "x")).await.is_err() {
                     break;
@@ -223,11 +219,7 @@ async fn a_learner_is_promoted_when_it_is_in_sync() {
 
 #[tokio::test]
 async fn any_member_updates_what_another_one_has_just_added() {
-    let mut cluster = Cluster::new(3);
-    for member in &mut cluster.members {
-        member.extra.push("--strict-reconfig-check=false".to_owned());
-    }
-    cluster.start();
+    let cluster = Cluster::started_with(3, &["--strict-reconfig-check=false"]);
     let leader = &cluster.members[cluster.leader().await];
     let others = cluster.members.iter().filter(|member| member.name != leader.name);
     let mut clients = Vec::new();
@@ -279,11 +271,8 @@ async fn a_member_is_found_at_its_new_address() {
 
 #[tokio::test]
 async fn a_member_that_was_away_follows_a_leader_that_it_does_not_know() {
-    let mut cluster = Cluster::new(3);
     // The check of their health would refuse changes while a member is away.
-    let lax = || "--strict-reconfig-check=false".to_owned();
-    cluster.members.iter_mut().for_each(|member| member.extra.push(lax()));
-    cluster.start();
+    let mut cluster = Cluster::started_with(3, &["--strict-reconfig-check=false"]);
     cluster.members[2].kill();
     // As a learner: a voter would be needed for the quorum before the others have confirmed it.
     let at = cluster.joiner(&[0, 1, 2]);
@@ -312,7 +301,7 @@ async fn lead(members: &[Member], asked: [usize; 2], id: u64) -> Result<(), Stat
         }
         if leader == own {
             let request = MoveLeaderRequest { target_id: id };
-            MaintenanceClient::new(members[at].channel().await).move_leader(request).await?;
+            members[at].client().await.maintenance().move_leader(request).await?;
         }
     }
     Err(Status::unavailable("the member does not lead yet"))
@@ -409,7 +398,7 @@ async fn of_two_voters_that_are_added_at_once_to_two_members_one_is_refused() {
     while added == 0 {
         let ports = testkit::ports(2);
         let add = async |at: usize| {
-            let mut client = ClusterClient::new(cluster.members[at].channel().await);
+            let mut client = cluster.members[at].client().await.cluster();
             let peer_ur_ls = vec![format!("http://127.0.0.1:{}", ports[at])];
             client.member_add(MemberAddRequest { peer_ur_ls, is_learner: false }).await
         };

@@ -2,55 +2,31 @@
 //! limits by flag, wide reads, health, leadership, and what is not built.
 
 use crate::common;
-use crate::common::{Cluster, PATIENCE, Process, READY, get, put, start};
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::cluster_client::ClusterClient;
+use crate::common::{Cluster, PATIENCE, get, put};
 use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
     AlarmRequest, AuthRoleAddRequest, CompactionRequest, DefragmentRequest, MemberAddRequest,
     MemberListRequest, MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
 };
 use api::health::HealthCheckRequest;
-use api::health::health_client::HealthClient;
-use tonic::transport::{Channel, Endpoint};
+use client::{Channel, Client};
 use tonic::{Code, Request, Status};
 
 /// A lone member and a connection to it.
 struct Lone {
-    _process: Process,
-    _data: tempfile::TempDir,
-    channel: Channel,
+    _cluster: Cluster,
+    client: Client,
 }
 
 impl Lone {
     async fn started(flags: &[&str]) -> Lone {
-        let data = tempfile::tempdir().expect("a directory can be made");
-        let ports = testkit::ports(2);
-        let [client, peer] = [ports[0], ports[1]].map(|port| format!("http://127.0.0.1:{port}"));
-        let mut arguments = vec![
-            format!("--data-dir={}", data.path().join("d").display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-        ];
-        arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        let process = start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        process.wait_for(READY);
-        let endpoint = Endpoint::from_shared(client).expect("a loopback address is a URL");
-        let channel = endpoint.connect().await.expect("a ready member can be dialled");
-        Lone { _process: process, _data: data, channel }
+        let cluster = Cluster::started_with(1, flags);
+        Lone { client: cluster.members[0].endless_client().await, _cluster: cluster }
     }
 
     fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
-    }
-
-    fn maintenance(&self) -> MaintenanceClient<Channel> {
-        MaintenanceClient::new(self.channel.clone())
+        self.client.kv().max_decoding_message_size(usize::MAX)
     }
 }
 
@@ -77,12 +53,12 @@ async fn defragment_returns_when_the_space_is_back() {
         let put = PutRequest { key: "k".into(), value: value.into(), ..PutRequest::default() };
         revision = kv.put(put).await.unwrap().into_inner().header.unwrap().revision;
     }
-    let before = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner().db_size;
+    let before = lone.client.status().await.unwrap().db_size;
     let compact = CompactionRequest { revision, physical: false };
     kv.compact(compact).await.unwrap();
-    let answer = lone.maintenance().defragment(DefragmentRequest {}).await.unwrap().into_inner();
+    let answer = lone.client.maintenance().defragment(DefragmentRequest {}).await.unwrap().into_inner();
     assert_eq!(answer.header, None);
-    let after = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner();
+    let after = lone.client.status().await.unwrap();
     assert!(after.db_size < before / 4, "{before} bytes before, {} after", after.db_size);
     assert!(after.db_size_in_use <= after.db_size, "{after:?}");
 }
@@ -90,7 +66,7 @@ async fn defragment_returns_when_the_space_is_back() {
 #[tokio::test]
 async fn health_knows_one_service_and_its_watch_stays_open() {
     let lone = Lone::started(&[]).await;
-    let mut health = HealthClient::new(lone.channel.clone());
+    let mut health = lone.client.health();
     let service = |name: &str| HealthCheckRequest { service: name.to_owned() };
     assert_eq!(health.check(service("")).await.unwrap().into_inner().status, 1);
     refused(health.check(service("etcdserverpb.KV")).await, Code::NotFound, "unknown service");
@@ -114,9 +90,9 @@ async fn metadata_is_looked_at_before_the_request_and_on_every_service() {
     let bad = |message| with_metadata(message, "client-api-version", b"\xff");
     refused(lone.kv().put(bad(PutRequest::default())).await, Code::InvalidArgument, text);
     let status = with_metadata(StatusRequest {}, "client-api-version", b"\xff");
-    refused(lone.maintenance().status(status).await, Code::InvalidArgument, text);
+    refused(lone.client.maintenance().status(status).await, Code::InvalidArgument, text);
     let list = with_metadata(MemberListRequest::default(), "client-api-version", b"\xff");
-    refused(ClusterClient::new(lone.channel.clone()).member_list(list).await, Code::InvalidArgument, text);
+    refused(lone.client.cluster().member_list(list).await, Code::InvalidArgument, text);
     lone.kv().put(with_metadata(put("a", "1"), "client-api-version", b"3.7")).await.unwrap();
     lone.kv().range(with_metadata(get("a"), "hasleader", b"true")).await.unwrap();
 }
@@ -124,10 +100,10 @@ async fn metadata_is_looked_at_before_the_request_and_on_every_service() {
 #[tokio::test]
 async fn a_member_that_lost_its_leader_says_so_to_whom_asks() {
     let mut cluster = Cluster::started(3);
-    let channel = cluster.members[0].channel().await;
+    let client = cluster.members[0].client().await;
     cluster.members[1].kill();
     cluster.members[2].kill();
-    let mut kv = KvClient::new(channel.clone());
+    let mut kv = client.kv();
     let deadline = std::time::Instant::now() + PATIENCE;
     let status = loop {
         let request = RangeRequest { serializable: true, ..get("a") };
@@ -140,7 +116,7 @@ async fn a_member_that_lost_its_leader_says_so_to_whom_asks() {
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: no leader"));
     // Without the question, its own state is still worth reading.
     kv.range(RangeRequest { serializable: true, ..get("a") }).await.unwrap();
-    let status = MaintenanceClient::new(channel).status(StatusRequest {}).await.unwrap().into_inner();
+    let status = client.status().await.unwrap();
     assert_eq!(status.errors, ["etcdserver: no leader"]);
 }
 
@@ -152,7 +128,7 @@ async fn a_full_member_raises_the_alarm_and_takes_only_what_needs_no_room() {
     refused(kv.put(put("a", "1")).await, Code::ResourceExhausted, text);
     // The quota is asked before the request is looked at.
     refused(kv.put(PutRequest::default()).await, Code::ResourceExhausted, text);
-    let status = lone.maintenance().status(StatusRequest {}).await.unwrap().into_inner();
+    let status = lone.client.status().await.unwrap();
     let member = status.header.unwrap().member_id;
     assert_eq!(status.errors, [format!("memberID:{member} alarm:NOSPACE")]);
     assert_eq!(status.db_size_quota, 1);
@@ -161,7 +137,7 @@ async fn a_full_member_raises_the_alarm_and_takes_only_what_needs_no_room() {
         .await
         .unwrap();
     kv.txn(TxnRequest::default()).await.unwrap();
-    let answer = lone.maintenance().alarm(AlarmRequest { action: 9, ..AlarmRequest::default() }).await;
+    let answer = lone.client.maintenance().alarm(AlarmRequest { action: 9, ..AlarmRequest::default() }).await;
     refused(answer, Code::InvalidArgument, "etcdserver: unknown alarm action");
 }
 
@@ -169,7 +145,7 @@ async fn a_full_member_raises_the_alarm_and_takes_only_what_needs_no_room() {
 #[tokio::test]
 async fn clients_cannot_raise_alarms_without_end() {
     let lone = Lone::started(&[]).await;
-    let mut maintenance = lone.maintenance();
+    let mut maintenance = lone.client.maintenance();
     let request = |action, member_id| AlarmRequest { action, member_id, alarm: 77 };
     let (activate, deactivate) = (1, 2);
     for member_id in 0..100 {
@@ -189,7 +165,7 @@ async fn clients_cannot_raise_alarms_without_end() {
 #[tokio::test]
 async fn a_small_quota_takes_small_puts_and_takes_them_again_after_compaction_and_defragmentation() {
     let lone = Lone::started(&["--quota-backend-bytes=53248"]).await;
-    let (mut kv, mut maintenance) = (lone.kv(), lone.maintenance());
+    let (mut kv, mut maintenance) = (lone.kv(), lone.client.maintenance());
     let mut noise = 1u64;
     let mut value = || {
         let mut next = || {
@@ -211,7 +187,7 @@ async fn a_small_quota_takes_small_puts_and_takes_them_again_after_compaction_an
         assert_eq!(refusal.message(), "etcdserver: mvcc: database space exceeded");
         kv.compact(CompactionRequest { revision, physical: true }).await.unwrap();
         maintenance.defragment(DefragmentRequest {}).await.unwrap();
-        let status = maintenance.status(StatusRequest {}).await.unwrap().into_inner();
+        let status = lone.client.status().await.unwrap();
         assert!(status.db_size < 53_248 / 2, "{} bytes are left", status.db_size);
         let alarm = AlarmRequest { action: 2, member_id: status.header.unwrap().member_id, alarm: 1 };
         maintenance.alarm(alarm).await.unwrap();
@@ -239,11 +215,13 @@ async fn limits_are_those_of_the_flags() {
     refused(answer, Code::ResourceExhausted, &text);
     // The same through the services that tonic reads for us.
     let name = "v".repeat(limit);
-    let answer = AuthClient::new(lone.channel.clone()).role_add(AuthRoleAddRequest { name }).await;
+    let answer = lone.client.auth().role_add(AuthRoleAddRequest { name }).await;
     let text = format!("grpc: received message larger than max ({} vs. {limit})", limit + 4);
     refused(answer, Code::ResourceExhausted, &text);
     // A request that changes the members has fewer.
-    let answer = ClusterClient::new(lone.channel.clone())
+    let answer = lone
+        .client
+        .cluster()
         .member_add(MemberAddRequest { peer_ur_ls: vec!["v".repeat(1 << 16)], is_learner: false })
         .await;
     let text = format!("grpc: received message larger than max ({} vs. {})", (1 << 16) + 4, 1 << 16);
@@ -295,8 +273,12 @@ async fn leadership_moves_only_from_the_leader_and_to_a_member() {
     let follower = (leader + 1) % 3;
     let target_id = cluster.members[follower].id().await;
     let ask = async |member: usize, target_id| {
-        let channel = cluster.members[member].channel().await;
-        MaintenanceClient::new(channel).move_leader(MoveLeaderRequest { target_id }).await
+        cluster.members[member]
+            .client()
+            .await
+            .maintenance()
+            .move_leader(MoveLeaderRequest { target_id })
+            .await
     };
     refused(ask(follower, target_id).await, Code::FailedPrecondition, "etcdserver: not leader");
     refused(ask(leader, 4711).await, Code::FailedPrecondition, "etcdserver: bad leader transferee");
@@ -315,13 +297,7 @@ async fn extensive_metrics_time_the_calls_of_every_method() {
         let handling = text.lines().filter(|line| line.starts_with("grpc_server_handling_seconds"));
         handling.map(str::to_owned).collect::<Vec<_>>()
     };
-    let started = |flag: &str| {
-        let mut cluster = Cluster::new(1);
-        cluster.members[0].extra = vec![flag.to_owned()];
-        cluster.start();
-        cluster
-    };
-    let timed = started("--metrics=extensive");
+    let timed = Cluster::started_with(1, &["--metrics=extensive"]);
     timed.members[0].put("key", "value").await;
     let all = series(&timed);
     let of = |name: &str, grpc_type: &str, grpc_service: &str, grpc_method: &str| {
@@ -337,5 +313,5 @@ async fn extensive_metrics_time_the_calls_of_every_method() {
     assert_eq!(of(&format!("{name}_bucket"), "unary", "etcdserverpb.KV", "Put").len(), 12);
     assert_eq!(of(&format!("{name}_count"), "unary", "etcdserverpb.KV", "Put"), ["1"]);
     assert_eq!(of(&format!("{name}_count"), "bidi_stream", "etcdserverpb.Watch", "Watch"), ["0"]);
-    assert!(series(&started("--metrics=basic")).is_empty());
+    assert!(series(&Cluster::started_with(1, &["--metrics=basic"])).is_empty());
 }

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, READY};
-use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::{MemberAddRequest, PutRequest};
+use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use tonic::transport::Channel;
 
 /// The log is trimmed as soon as its segments allow.
 const EAGER: [&str; 2] = ["--snapshot-count=10", "--snapshot-catchup-entries=5"];
@@ -24,12 +23,7 @@ const SEGMENT_AND_MORE: usize = 80 << 20;
 const VALUE_BYTES: usize = 512 << 10;
 
 fn eager(size: usize) -> Cluster {
-    let mut cluster = Cluster::new(size);
-    for member in &mut cluster.members {
-        member.extra = EAGER.map(str::to_owned).to_vec();
-    }
-    cluster.start();
-    cluster
+    Cluster::started_with(size, &EAGER)
 }
 
 /// Writes `bytes` of values that cannot be compressed, a few at a time.
@@ -171,7 +165,7 @@ async fn a_founder_that_lost_its_store_hears_members_that_were_added_later() {
     let joiner = cluster.joiner(&[0]);
     let url = format!("http://127.0.0.1:{}", cluster.members[joiner].peer_port);
     let request = MemberAddRequest { peer_ur_ls: vec![url], is_learner: false };
-    ClusterClient::new(cluster.members[0].channel().await).member_add(request).await.unwrap();
+    cluster.members[0].client().await.cluster().member_add(request).await.unwrap();
     cluster.members[joiner].extra.extend(EAGER.map(str::to_owned));
     cluster.members[joiner].launch();
     cluster.members[joiner].wait_ready();

@@ -3,33 +3,28 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, PATIENCE, get, put};
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::lease_client::LeaseClient;
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, MemberAddRequest, MemberRemoveRequest, WatchCreateRequest,
     WatchRequest, watch_request::RequestUnion,
 };
 use api::v3lockpb::LockRequest;
-use api::v3lockpb::lock_client::LockClient;
+use client::Client;
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// What the process may take on a busy machine. A call that waits for its time takes seven seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Calls that wait for a quorum, and streams.
-async fn calls(channel: &Channel) -> JoinSet<(&'static str, Status)> {
+async fn calls(client: &Client) -> JoinSet<(&'static str, Status)> {
     let mut calls = JoinSet::new();
-    let mut kv = KvClient::new(channel.clone());
+    let mut kv = client.kv();
     let mut reader = kv.clone();
-    let mut lease = LeaseClient::new(channel.clone());
+    let mut lease = client.lease();
     let mut keeper = lease.clone();
-    let mut cluster = ClusterClient::new(channel.clone());
-    let mut locker = LockClient::new(channel.clone());
-    let mut watch = WatchClient::new(channel.clone());
+    let mut cluster = client.cluster();
+    let mut locker = client.lock();
+    let mut watch = client.watch();
     calls.spawn(async move { ("put", kv.put(put("k", "v")).await.unwrap_err()) });
     calls.spawn(async move { ("range", reader.range(get("k")).await.unwrap_err()) });
     calls.spawn(async move {
@@ -85,18 +80,15 @@ async fn all_answered(mut calls: JoinSet<(&'static str, Status)>) {
 #[tokio::test]
 async fn a_member_that_stops_without_a_quorum_answers_what_waits_and_ends_at_once() {
     for stops in ["leader", "follower"] {
-        let mut cluster = Cluster::new(3);
         // The check of their health would answer the change.
-        let lax = || "--strict-reconfig-check=false".to_owned();
-        cluster.members.iter_mut().for_each(|member| member.extra.push(lax()));
-        cluster.start();
+        let mut cluster = Cluster::started_with(3, &["--strict-reconfig-check=false"]);
         let leader = cluster.leader().await;
         let last = if stops == "leader" { leader } else { (leader + 1) % 3 };
-        let channel = cluster.members[last].channel().await;
+        let client = cluster.members[last].client().await;
         for at in (0..3).filter(|at| *at != last) {
             cluster.members[at].kill();
         }
-        let mut calls = calls(&channel).await;
+        let mut calls = calls(&client).await;
         under_way(&mut calls).await;
         let began = Instant::now();
         let process = cluster.members[last].process.take().unwrap();
@@ -116,15 +108,15 @@ async fn a_removed_member_answers_what_waits_and_ends_at_once() {
     let mut cluster = Cluster::started(3);
     let leader = cluster.leader().await;
     let gone = (leader + 1) % 3;
-    let (id, channel) = (cluster.members[gone].id().await, cluster.members[gone].channel().await);
-    let mut client = ClusterClient::new(cluster.members[leader].channel().await);
+    let (id, client) = (cluster.members[gone].id().await, cluster.members[gone].client().await);
+    let mut operator = cluster.members[leader].client().await.cluster();
     let began = Instant::now();
-    while let Err(status) = client.member_remove(MemberRemoveRequest { id }).await {
+    while let Err(status) = operator.member_remove(MemberRemoveRequest { id }).await {
         assert!(began.elapsed() < PATIENCE, "{status}"); // Until all count as connected.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let began = Instant::now();
-    let mut kv = KvClient::new(channel);
+    let mut kv = client.kv();
     let writing = tokio::spawn(async move {
         loop {
             if let Err(status) = kv.put(put("k", "v")).await {

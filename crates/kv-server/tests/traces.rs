@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, PATIENCE, get, put};
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use axum::body::Body;
@@ -75,12 +74,8 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
 
 /// A member whose traces go to this port.
 fn traced(port: u16, more: &[&str]) -> Cluster {
-    let mut cluster = Cluster::new(1);
     let address = format!("--distributed-tracing-address=127.0.0.1:{port}");
-    let flags = ["--enable-distributed-tracing", &address].into_iter().chain(more.iter().copied());
-    cluster.members[0].extra = flags.map(str::to_owned).collect();
-    cluster.start();
-    cluster
+    Cluster::started_with(1, &[&["--enable-distributed-tracing", &address], more].concat())
 }
 
 fn with_parent<T>(message: T, parent: &'static str) -> Request<T> {
@@ -109,7 +104,7 @@ async fn calls_whose_clients_ask_for_it_are_traced_with_their_stages() {
     kv.range(with_parent(get("secret"), NOT_ASKED)).await.unwrap();
     kv.range(with_parent(get("secret"), "00-garbage")).await.unwrap();
     kv.range(get("secret")).await.unwrap();
-    let mut watch = WatchClient::new(cluster.members[0].channel().await);
+    let mut watch = cluster.members[0].client().await.watch();
     let create = WatchCreateRequest { key: "secret".into(), ..WatchCreateRequest::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let requests = tokio_stream::once(create).chain(tokio_stream::pending());

@@ -7,10 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Cluster, PATIENCE, get, put};
-use api::etcdserverpb::MemberListRequest;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::kv_client::KvClient;
-use tonic::transport::{Channel, Endpoint};
+use client::Client;
 
 /// The answer to a GET on the socket at `path`.
 fn ask(path: &Path, request: &str) -> String {
@@ -22,9 +19,8 @@ fn ask(path: &Path, request: &str) -> String {
     answer
 }
 
-async fn channel(path: &Path) -> Channel {
-    let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
-    endpoint.timeout(PATIENCE).connect().await.unwrap()
+async fn client(path: &Path) -> Client {
+    Client::connect(format!("unix://{}", path.display()), PATIENCE).await.unwrap()
 }
 
 /// What etcdctl prints; None where there is no etcdctl.
@@ -66,13 +62,11 @@ async fn members_clients_and_probes_meet_on_unix_sockets() {
     // As a member leaves it that was killed.
     drop(std::os::unix::net::UnixListener::bind(socket("client", 0)).unwrap());
     cluster.start();
-    let channel_of_0 = channel(&socket("client", 0)).await;
-    let mut kv = KvClient::new(channel_of_0.clone());
-    kv.put(put("a", "1")).await.unwrap();
-    let answer = KvClient::new(channel(&socket("client", 1)).await).range(get("a")).await.unwrap();
+    let client_of_0 = client(&socket("client", 0)).await;
+    client_of_0.kv().put(put("a", "1")).await.unwrap();
+    let answer = client(&socket("client", 1)).await.kv().range(get("a")).await.unwrap();
     assert_eq!(answer.into_inner().kvs[0].value, "1");
-    let listed = ClusterClient::new(channel_of_0).member_list(MemberListRequest { linearizable: true }).await;
-    for member in listed.unwrap().into_inner().members {
+    for member in client_of_0.members(true).await.unwrap() {
         let at: usize = member.name[1..].parse().unwrap();
         let urls = [&member.client_ur_ls[0], &member.peer_ur_ls[0]];
         assert_eq!(

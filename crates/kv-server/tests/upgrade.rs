@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::cluster_client::ClusterClient;
-use api::etcdserverpb::lease_client::LeaseClient;
 use api::etcdserverpb::{
     AuthUserAddRequest, CompactionRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, MemberAddRequest,
-    MemberListRequest, MemberRemoveRequest, PutRequest,
+    MemberRemoveRequest, PutRequest,
 };
+use client::Client;
 use state_machine::CommandLevel;
 use tonic::transport::Endpoint;
 
@@ -61,11 +59,11 @@ impl Load {
 
 /// Puts new keys, at one member after the other, until the load ends. Returns those that were acknowledged.
 async fn write(ports: Vec<u16>, load: Arc<Load>) -> Vec<String> {
-    let channels = ports.iter().map(|port| {
+    let client = |port: &u16| {
         let uri = format!("http://127.0.0.1:{port}");
-        Endpoint::from_shared(uri).unwrap().timeout(TRY_AGAIN).connect_lazy()
-    });
-    let mut clients: Vec<_> = channels.map(api::etcdserverpb::kv_client::KvClient::new).collect();
+        Client::new(Endpoint::from_shared(uri).unwrap().timeout(TRY_AGAIN).connect_lazy()).kv()
+    };
+    let mut clients: Vec<_> = ports.iter().map(client).collect();
     let (mut acknowledged, count) = (Vec::new(), clients.len());
     for n in 0.. {
         if load.ends.load(Ordering::Relaxed) {
@@ -86,25 +84,25 @@ async fn fill(member: &Member) {
     for n in 0..300 {
         member.put(&format!("k{:02}", n % 50), &"v".repeat(1 + n)).await;
     }
-    let channel = member.channel().await;
+    let client = member.client().await;
     let newest = member.put("filled", "yes").await;
     member.kv().await.compact(CompactionRequest { revision: newest - 100, physical: true }).await.unwrap();
     let grant = LeaseGrantRequest { id: LEASE, ttl: 3600 };
-    LeaseClient::new(channel.clone()).lease_grant(grant).await.unwrap();
+    client.lease().lease_grant(grant).await.unwrap();
     member.kv().await.put(PutRequest { lease: LEASE, ..put("leased", "x") }).await.unwrap();
     let user = AuthUserAddRequest { name: "u".into(), password: "p".into(), ..AuthUserAddRequest::default() };
-    AuthClient::new(channel).user_add(user).await.unwrap();
+    client.auth().user_add(user).await.unwrap();
 }
 
 async fn assert_filled(member: &Member) {
     assert_eq!(member.get("filled").await.as_deref(), Some("yes"));
     assert_eq!(member.get("leased").await.as_deref(), Some("x"));
     assert_eq!(member.get("k49").await, Some("v".repeat(300)));
-    let channel = member.channel().await;
+    let client = member.client().await;
     let asked = LeaseTimeToLiveRequest { id: LEASE, keys: true };
-    let lease = LeaseClient::new(channel.clone()).lease_time_to_live(asked).await.unwrap().into_inner();
+    let lease = client.lease().lease_time_to_live(asked).await.unwrap().into_inner();
     assert!(lease.ttl > 3000 && lease.keys == ["leased"], "{lease:?}");
-    let users = AuthClient::new(channel).user_list(api::etcdserverpb::AuthUserListRequest {}).await;
+    let users = client.auth().user_list(api::etcdserverpb::AuthUserListRequest {}).await;
     assert_eq!(users.unwrap().into_inner().users, ["u"]);
 }
 
@@ -150,15 +148,14 @@ async fn level_is(cluster: &Cluster, wanted: CommandLevel) {
 
 /// Changes of the members by a member of this version, while others are older. They come to one list.
 async fn change_members(cluster: &Cluster, at: usize) {
-    let mut client = ClusterClient::new(cluster.members[at].channel().await);
+    let mut client = cluster.members[at].client().await.cluster();
     let peer_urls = vec!["http://127.0.0.1:1".to_owned()];
     let request = MemberAddRequest { peer_ur_ls: peer_urls, is_learner: true };
     let id = common::add(&cluster.members[at], request).await;
     client.member_remove(MemberRemoveRequest { id }).await.unwrap();
     for member in &cluster.members {
-        let mut client = ClusterClient::new(member.channel().await);
-        let listed = client.member_list(MemberListRequest { linearizable: true }).await.unwrap().into_inner();
-        assert_eq!(listed.members.len(), 3, "{}: {listed:?}", member.name);
+        let members = member.client().await.members(true).await.unwrap();
+        assert_eq!(members.len(), 3, "{}: {members:?}", member.name);
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, http, put};
-use api::etcdserverpb::watch_client::WatchClient;
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
@@ -29,10 +28,7 @@ impl Stream {
     }
 
     async fn open_with(member: &Member, metadata: &[(&'static str, &'static str)]) -> Result<Stream, Status> {
-        // Without the deadline that the harness gives calls.
-        let uri = format!("http://127.0.0.1:{}", member.client_port);
-        let channel = tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
-        let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
+        let mut client = member.endless_client().await.watch().max_decoding_message_size(usize::MAX);
         let (to, requests) = mpsc::unbounded_channel();
         let mut request = Request::new(UnboundedReceiverStream::new(requests));
         for (name, value) in metadata {
@@ -295,9 +291,7 @@ async fn previous_values_and_filters_are_those_of_the_request() {
 
 #[tokio::test]
 async fn a_large_response_is_split_only_for_a_watcher_that_asked() {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--max-request-bytes=1048576".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--max-request-bytes=1048576"]);
     let member = &cluster.members[0];
     let value = "x".repeat(700_000);
     let first = member.put("a", &value).await;
@@ -324,9 +318,7 @@ async fn a_large_response_is_split_only_for_a_watcher_that_asked() {
 
 #[tokio::test]
 async fn progress_is_reported_on_request_and_periodically() {
-    let mut cluster = Cluster::new(1);
-    cluster.members[0].extra = vec!["--watch-progress-notify-interval=1ms".to_owned()];
-    cluster.start();
+    let cluster = Cluster::started_with(1, &["--watch-progress-notify-interval=1ms"]);
     let member = &cluster.members[0];
     member.running().wait_for("adjusting watch progress notify interval to minimum period");
     let mut stream = Stream::open(member).await;

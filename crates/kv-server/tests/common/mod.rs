@@ -12,12 +12,11 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::kv_client::KvClient;
-use api::etcdserverpb::maintenance_client::MaintenanceClient;
-use api::etcdserverpb::{HashKvRequest, MemberAddRequest, PutRequest, RangeRequest, StatusRequest};
+use api::etcdserverpb::{HashKvRequest, MemberAddRequest, PutRequest, RangeRequest};
+use client::{Channel, Client};
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 pub use testkit::process::{PATIENCE, Process};
 
@@ -44,6 +43,12 @@ pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
     Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear().envs(mutant))
 }
 
+/// Runs a command to its end: whether it succeeded, and what it printed.
+pub fn run(arguments: &[String]) -> (bool, String) {
+    let output = Command::new(SERVER).args(arguments).env_clear().output().unwrap();
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
 /// A member of a cluster on this machine, running or not.
 pub struct Member {
     pub name: String,
@@ -59,23 +64,28 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn flags(&self) -> Vec<String> {
-        let client = format!("http://127.0.0.1:{}", self.client_port);
-        let peer = format!("http://127.0.0.1:{}", self.peer_port);
-        let data_dir = self.data_dir.display().to_string();
+    fn client_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.client_port)
+    }
+
+    /// The flags that say who it is: all that a command needs to make its directory.
+    pub fn identity(&self) -> [String; 4] {
         [
-            ("name", self.name.as_str()),
-            ("data-dir", &data_dir),
-            ("listen-client-urls", &client),
-            ("advertise-client-urls", &client),
-            ("listen-peer-urls", &peer),
-            ("initial-advertise-peer-urls", &peer),
-            ("initial-cluster", &self.initial_cluster),
+            format!("--name={}", self.name),
+            format!("--data-dir={}", self.data_dir.display()),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{}", self.peer_port),
+            format!("--initial-cluster={}", self.initial_cluster),
         ]
-        .iter()
-        .map(|(name, value)| format!("--{name}={value}"))
-        .chain(self.extra.iter().cloned())
-        .collect()
+    }
+
+    pub fn flags(&self) -> Vec<String> {
+        let (client, peer) = (self.client_url(), format!("http://127.0.0.1:{}", self.peer_port));
+        let own = [
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+        ];
+        [&self.identity()[..], &own, &self.extra].concat()
     }
 
     /// Starts the process without waiting for it.
@@ -98,15 +108,20 @@ impl Member {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.client_port)).unwrap().timeout(PATIENCE)
+        Endpoint::from_shared(self.client_url()).unwrap().timeout(PATIENCE)
     }
 
-    pub async fn channel(&self) -> Channel {
-        self.endpoint().connect().await.expect("a ready member can be dialled")
+    pub async fn client(&self) -> Client {
+        Client::new(self.endpoint().connect().await.expect("a ready member can be dialled"))
+    }
+
+    /// Without the deadline that the harness gives calls.
+    pub async fn endless_client(&self) -> Client {
+        Client::new(Endpoint::from_shared(self.client_url()).unwrap().connect().await.unwrap())
     }
 
     pub async fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel().await)
+        self.client().await.kv()
     }
 
     /// Puts, and puts again where the request was lost with a leader: a test that kills a member may kill the
@@ -133,20 +148,17 @@ impl Member {
 
     /// The leader, as this member sees it; 0 if there is none.
     pub async fn leader(&self) -> u64 {
-        let mut client = MaintenanceClient::new(self.channel().await);
-        client.status(StatusRequest {}).await.unwrap().into_inner().leader
+        self.client().await.status().await.unwrap().leader
     }
 
     pub async fn id(&self) -> u64 {
-        let mut client = MaintenanceClient::new(self.channel().await);
-        let header = client.status(StatusRequest {}).await.unwrap().into_inner().header;
-        header.expect("every answer has a header").member_id
+        client::member_id(&self.client().await.status().await.unwrap())
     }
 
     /// Hash of everything up to `revision`.
     pub async fn hash_kv(&self, revision: i64) -> (u32, i64) {
-        let mut client = MaintenanceClient::new(self.channel().await);
-        let answer = client.hash_kv(HashKvRequest { revision }).await.unwrap().into_inner();
+        let answer = self.client().await.maintenance().hash_kv(HashKvRequest { revision }).await;
+        let answer = answer.unwrap().into_inner();
         (answer.hash, answer.compact_revision)
     }
 }
@@ -173,7 +185,7 @@ pub fn get(key: &str) -> RangeRequest {
 
 /// Adds a member through this one, and returns its id. Each voter must have been reachable for some seconds.
 pub async fn add(through: &Member, request: MemberAddRequest) -> u64 {
-    let (mut client, deadline) = (ClusterClient::new(through.channel().await), Instant::now() + PATIENCE);
+    let (mut client, deadline) = (through.client().await.cluster(), Instant::now() + PATIENCE);
     loop {
         match client.member_add(request.clone()).await {
             Ok(added) => return added.into_inner().member.unwrap().id,
@@ -239,7 +251,27 @@ impl Cluster {
 
     /// All of them, ready.
     pub fn started(size: usize) -> Cluster {
+        Cluster::started_with(size, &[])
+    }
+
+    /// All of them with these flags, ready.
+    pub fn started_with(size: usize, flags: &[&str]) -> Cluster {
         let mut cluster = Cluster::new(size);
+        for member in &mut cluster.members {
+            member.extra = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        }
+        cluster.start();
+        cluster
+    }
+
+    /// One member, ready: of the program that an environment variable names, if it does.
+    pub fn started_from(variable: &str, name: &str, flags: &[String]) -> Cluster {
+        let mut cluster = Cluster::new(1);
+        let member = &mut cluster.members[0];
+        member.program = vec![std::env::var(variable).unwrap_or_else(|_| SERVER.to_owned())];
+        member.initial_cluster = format!("{name}=http://127.0.0.1:{}", member.peer_port);
+        member.name = name.to_owned();
+        member.extra = flags.to_vec();
         cluster.start();
         cluster
     }
@@ -254,7 +286,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         loop {
             for (at, member) in self.members.iter().enumerate() {
-                if member.process.is_some() && member.leader().await == member.id().await {
+                if member.process.is_some() && client::leads(&member.client().await.status().await.unwrap()) {
                     return at;
                 }
             }

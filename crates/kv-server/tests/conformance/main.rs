@@ -13,6 +13,9 @@
 //! `interop/` makes the recordings from real etcd, never from this server. To hold the replay against etcd
 //! itself, set `KV_CONFORMANCE_SERVER` to its binary: then no exception counts, and everything must match.
 
+#[path = "../common/mod.rs"]
+mod common; // members as processes
+
 mod client; // raw bytes over gRPC
 mod exceptions; // where this server differs on purpose
 mod fields; // single fields of encoded messages

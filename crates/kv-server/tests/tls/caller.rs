@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::Client;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio_rustls::TlsConnector;
@@ -15,7 +16,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, SupportedProtocolVersion,
     version,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use super::authority::{Authority, Issued};
 use crate::common::PATIENCE;
@@ -77,7 +78,7 @@ impl Caller {
     }
 
     /// gRPC to a client port.
-    pub async fn channel(&self, port: u16) -> Channel {
+    pub async fn client(&self, port: u16) -> Client {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let connector = TlsConnector::from(Arc::new(config));
@@ -90,7 +91,7 @@ impl Caller {
             }
         };
         let endpoint = Endpoint::from_static("http://member");
-        endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap()
+        Client::new(endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap())
     }
 
     /// The answer to a request of the gateway.

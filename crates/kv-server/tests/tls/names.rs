@@ -1,10 +1,8 @@
 //! Users whom certificates name.
 
 use api::authpb::{Permission, UserAddOptions};
-use api::etcdserverpb::auth_client::AuthClient;
-use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::*;
-use tonic::transport::Channel;
+use client::Client;
 use tonic::{Code, Request};
 
 use super::authority::{Authority, Files, GOOD, Wish};
@@ -17,18 +15,18 @@ const UNNAMED: (Code, &str) = (Code::InvalidArgument, "etcdserver: user name is 
 const INVALID: (Code, &str) = (Code::Unauthenticated, "etcdserver: invalid auth token");
 
 /// Puts a key with fields of metadata.
-async fn put_as(channel: &Channel, key: &str, fields: &[(&'static str, &str)]) -> Result<(), (Code, String)> {
+async fn put_as(client: &Client, key: &str, fields: &[(&'static str, &str)]) -> Result<(), (Code, String)> {
     let mut request = Request::new(put(key, "1"));
     for (field, value) in fields {
         request.metadata_mut().insert(*field, value.parse().unwrap());
     }
-    let answer = KvClient::new(channel.clone()).put(request).await;
+    let answer = client.kv().put(request).await;
     answer.map(drop).map_err(|status| (status.code(), status.message().to_owned()))
 }
 
 /// `root` and `u` have no password, `p` has one. `u` and `p` may use [a, b). Returns a token of `p`.
-async fn set_up_users(root: &Channel) -> String {
-    let mut client = AuthClient::new(root.clone());
+async fn set_up_users(root: &Client) -> String {
+    let mut client = root.auth();
     for name in ["root", "u", "p"] {
         let options = Some(UserAddOptions { no_password: name != "p" });
         let password = if name == "p" { "secret" } else { "" }.to_owned();
@@ -64,26 +62,26 @@ async fn a_certificate_names_the_user_of_calls_without_a_token() {
     let caller =
         |common_name| Caller::new(&authority, Some(&authority.issue(Wish { common_name, ..GOOD })), BOTH);
     let (root, u, stranger) = (caller("root"), caller("u"), caller("stranger"));
-    let (root_channel, u_channel) = (root.channel(port).await, u.channel(port).await);
-    let token = set_up_users(&root_channel).await;
-    let stranger_channel = stranger.channel(port).await;
-    for (what, channel, key, fields, wanted) in [
-        ("root", &root_channel, "z", &[][..], Ok(())),
-        ("u", &u_channel, "a", &[], Ok(())),
-        ("u elsewhere", &u_channel, "z", &[], Err(DENIED)),
-        ("no user", &stranger_channel, "a", &[], Err(DENIED)),
-        ("a token counts before the name", &root_channel, "z", &[("token", token.as_str())], Err(DENIED)),
-        ("a token of another user", &stranger_channel, "a", &[("token", token.as_str())], Ok(())),
-        ("a wrong token", &root_channel, "z", &[("token", "wrong.1")], Err(INVALID)),
-        ("a gateway of the client", &root_channel, "z", &[("grpcgateway-accept", "*/*")], Err(UNNAMED)),
+    let (root_client, u_client) = (root.client(port).await, u.client(port).await);
+    let token = set_up_users(&root_client).await;
+    let stranger_client = stranger.client(port).await;
+    for (what, client, key, fields, wanted) in [
+        ("root", &root_client, "z", &[][..], Ok(())),
+        ("u", &u_client, "a", &[], Ok(())),
+        ("u elsewhere", &u_client, "z", &[], Err(DENIED)),
+        ("no user", &stranger_client, "a", &[], Err(DENIED)),
+        ("a token counts before the name", &root_client, "z", &[("token", token.as_str())], Err(DENIED)),
+        ("a token of another user", &stranger_client, "a", &[("token", token.as_str())], Ok(())),
+        ("a wrong token", &root_client, "z", &[("token", "wrong.1")], Err(INVALID)),
+        ("a gateway of the client", &root_client, "z", &[("grpcgateway-accept", "*/*")], Err(UNNAMED)),
     ] {
-        let got = put_as(channel, key, fields).await;
+        let got = put_as(client, key, fields).await;
         let wanted = wanted.map_err(|(code, text): (Code, &str)| (code, text.to_owned()));
         assert_eq!(got, wanted, "{what}");
     }
-    let listed = AuthClient::new(u_channel).user_list(AuthUserListRequest {}).await;
+    let listed = u_client.auth().user_list(AuthUserListRequest {}).await;
     assert_eq!(listed.unwrap_err().code(), Code::PermissionDenied);
-    let listed = AuthClient::new(stranger_channel).user_list(AuthUserListRequest {}).await;
+    let listed = stranger_client.auth().user_list(AuthUserListRequest {}).await;
     assert_eq!(listed.unwrap_err().message(), "etcdserver: user name not found");
     let through_gateway = root.post(port, "/v3/kv/put", r#"{"key":"eg==","value":"MQ=="}"#);
     assert!(through_gateway.contains(UNNAMED.1), "{through_gateway}");
@@ -92,6 +90,6 @@ async fn a_certificate_names_the_user_of_calls_without_a_token() {
     cluster.members[0].kill();
     cluster.members[0].extra.retain(|flag| flag != "--client-cert-auth");
     let cluster = start_one(cluster);
-    let got = put_as(&root.channel(cluster.members[0].client_port).await, "z", &[]).await;
+    let got = put_as(&root.client(cluster.members[0].client_port).await, "z", &[]).await;
     assert_eq!(got, Err((UNNAMED.0, UNNAMED.1.to_owned())));
 }
