@@ -16,12 +16,7 @@ use tonic::{Code, Status};
 
 /// The program under test, if it is not the one built with this test: an older one is measured so.
 fn lone() -> Cluster {
-    let mut cluster = Cluster::new(1);
-    if let Ok(program) = std::env::var("KV_SERVER_UNDER_TEST") {
-        cluster.members[0].program = vec![program];
-    }
-    cluster.start();
-    cluster
+    Cluster::started_from("KV_SERVER_UNDER_TEST", "m0", &[])
 }
 
 fn everything() -> RangeRequest {

@@ -1,18 +1,13 @@
 //! Automatic compaction of a running member.
 
 use crate::common::{Cluster, put};
-use api::etcdserverpb::{
-    AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, AuthenticateRequest, RangeRequest,
-};
-use tonic::{Code, Request};
+use api::etcdserverpb::{AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, RangeRequest};
+use tonic::Code;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_is_compacted_after_its_period_also_while_permissions_are_checked() {
-    let mut cluster = Cluster::new(1);
-    let member = &mut cluster.members[0];
-    member.extra.extend(["--auto-compaction-retention=1s", "--bcrypt-cost=4"].map(str::to_owned));
-    member.launch();
-    member.wait_ready();
+    let cluster = Cluster::started_with(1, &["--auto-compaction-retention=1s", "--bcrypt-cost=4"]);
+    let member = &cluster.members[0];
     let old = member.put("a", "1").await;
     let kept = member.put("a", "2").await;
     member.running().wait_for(&format!("\"completed auto compaction\",\"revision\":{kept}"));
@@ -30,11 +25,8 @@ async fn history_is_compacted_after_its_period_also_while_permissions_are_checke
         .await
         .expect("the role of root is made with its first user");
     auth.auth_enable(AuthEnableRequest {}).await.expect("root has its role");
-    let token = auth.authenticate(AuthenticateRequest { name, password }).await.expect("the password");
-    let mut request = Request::new(put("a", "3"));
-    let token = token.into_inner().token.parse().expect("a token is text");
-    request.metadata_mut().insert("token", token);
-    let answer = client.kv().put(request).await.expect("root may write");
+    let token = client.authenticate(&name, &password).await.expect("the password");
+    let answer = client.with_token(Some(token)).kv().put(put("a", "3")).await.expect("root may write");
     let newest = answer.into_inner().header.expect("every answer has a header").revision;
     member.running().wait_for(&format!("\"completed auto compaction\",\"revision\":{newest}"));
 }

@@ -165,10 +165,8 @@ async fn a_compaction_shows_which_member_differs_from_the_majority() {
 
 #[tokio::test]
 async fn the_others_compare_compactions_without_a_member_that_is_named() {
-    let mut cluster = Cluster::new(3);
     let flags = ["--feature-gates=CompactHashCheck=true", "--compact-hash-check-time=500ms"];
-    cluster.members.iter_mut().for_each(|member| member.extra = flags.map(str::to_owned).to_vec());
-    cluster.start();
+    let cluster = Cluster::started_with(3, &flags);
     let named = follower(&cluster).await;
     call_corrupt(&cluster, named).await;
     let leader = &cluster.members[cluster.leader().await];

@@ -19,14 +19,9 @@ fn get(port: u16, path: &str) -> (u16, Vec<u8>) {
 
 #[tokio::test]
 async fn variables_and_profiles_are_served_where_they_are_asked_for() {
-    let mut cluster = Cluster::new(1);
     let metrics = testkit::port();
-    cluster.members[0].extra = vec![
-        "--enable-pprof".to_owned(),
-        "--discovery-password=s3cret".to_owned(),
-        format!("--listen-metrics-urls=http://127.0.0.1:{metrics}"),
-    ];
-    cluster.start();
+    let listening = format!("--listen-metrics-urls=http://127.0.0.1:{metrics}");
+    let cluster = Cluster::started_with(1, &["--enable-pprof", "--discovery-password=s3cret", &listening]);
     let member = &cluster.members[0];
     let port = member.client_port;
     let (status, body) = get(port, "/debug/vars");

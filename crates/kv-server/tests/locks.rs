@@ -236,10 +236,8 @@ async fn a_call_that_waits_keeps_nothing_of_its_request_but_the_name() {
     const CALLS: i64 = 100;
     let directory = tempfile::tempdir().unwrap();
     let to_file = format!("--audit-log={}", directory.path().join("audit.log").display());
-    for flags in [vec![], vec![to_file, "--audit-log-level=changes".to_owned()]] {
-        let mut cluster = Cluster::new(1);
-        cluster.members[0].extra = flags.clone();
-        cluster.start();
+    for flags in [&[][..], &[to_file.as_str(), "--audit-log-level=changes"]] {
+        let cluster = Cluster::started_with(1, flags);
         let member = &cluster.members[0];
         lease(member, 1).await;
         lock(member.endless_client().await, "l", 1).await.unwrap();
