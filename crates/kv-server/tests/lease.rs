@@ -263,21 +263,22 @@ fn questions_begun(member: &Member) -> usize {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Questions wait while a leader cannot confirm that it leads. They are more than a member asks for itself.
-#[tokio::test(flavor = "multi_thread")]
-async fn questions_of_clients_leave_the_places_of_renewals() {
-    const QUESTIONS: usize = 400;
-    // The leader leads on while it hears no one.
+/// Members whose leader leads on while it hears no one, and the number of the leader.
+async fn patient_members() -> (Cluster, usize) {
     let cluster = Cluster::started_with(3, &["--election-timeout=5000"]);
     let at = cluster.leader().await;
-    let leader = &cluster.members[at];
-    grant(leader, 7, 600).await.unwrap();
+    grant(&cluster.members[at], 7, 600).await.unwrap();
+    (cluster, at)
+}
+
+/// Renews a lease while many questions about it wait for members that are stopped.
+async fn renew_among_questions(asked: &Member, stopped: &[&Member]) {
+    const QUESTIONS: usize = 400;
     let mut clients = Vec::new();
     for _ in 0..4 {
-        clients.push(leases(leader).await);
+        clients.push(leases(asked).await);
     }
-    let others: Vec<&Member> = cluster.members.iter().filter(|member| member.name != leader.name).collect();
-    others.iter().for_each(|other| other.running().pause());
+    stopped.iter().for_each(|other| other.running().pause());
     let mut questions = tokio::task::JoinSet::new();
     for client in &clients {
         for _ in 0..QUESTIONS {
@@ -287,17 +288,34 @@ async fn questions_of_clients_leave_the_places_of_renewals() {
         }
     }
     let began = Instant::now();
-    while questions_begun(leader) < 4 * QUESTIONS {
-        assert!(began.elapsed() < Duration::from_secs(4), "{} have come", questions_begun(leader));
+    while questions_begun(asked) < 4 * QUESTIONS {
+        assert!(began.elapsed() < Duration::from_secs(4), "{} have come", questions_begun(asked));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let goes_on = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        others.iter().for_each(|other| other.running().resume());
+        stopped.iter().for_each(|other| other.running().resume());
     };
-    let (renewed, ()) = tokio::join!(renew(leader, &[7]), goes_on);
+    let (renewed, ()) = tokio::join!(renew(asked, &[7]), goes_on);
     assert_eq!(renewed.unwrap(), [600]);
     while let Some(answer) = questions.join_next().await {
         assert_eq!(answer.unwrap().unwrap().get_ref().granted_ttl, 600);
     }
+}
+
+/// Questions wait while a leader cannot confirm that it leads. They are more than a member asks for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_clients_leave_the_places_of_renewals() {
+    let (cluster, at) = patient_members().await;
+    let members = &cluster.members;
+    renew_among_questions(&members[at], &[&members[(at + 1) % 3], &members[(at + 2) % 3]]).await;
+}
+
+/// Questions to a follower wait while its leader is stopped. They are more than the streams of a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_through_a_follower_leave_streams_to_renewals() {
+    let (cluster, at) = patient_members().await;
+    let (leader, follower) = (&cluster.members[at], &cluster.members[(at + 1) % 3]);
+    assert_eq!(renew(follower, &[7]).await.unwrap(), [600], "it is connected to the leader");
+    renew_among_questions(follower, &[leader]).await;
 }

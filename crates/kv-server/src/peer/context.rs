@@ -24,6 +24,8 @@ pub(super) const BATCH_BYTES_MAX: usize = 1 << 20;
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Bytes in flight on one connection; see `net/http2`.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
+/// Streams of one connection: a lane, a probe, a question or two, or batches of questions about leases.
+pub(super) const STREAMS_MAX: u32 = 32;
 
 /// The answer to a removed member, in etcd's words. It stops when it receives them.
 pub(super) const REMOVED: &str = "the member has been permanently removed from the cluster";

@@ -1,13 +1,16 @@
-//! Leases, for services of any member: renewals in batches, and questions to the leader with their answers.
+//! Leases, for services of any member: renewals, and questions how long leases still have, in batches to the
+//! leader.
 //!
-//! * Renewals that wait together are one batch: one command and one read index on the leader, one call on a
-//!   follower. While a batch is under way the next one waits for more renewals, within bounds.
+//! * Requests that wait together are one batch: one read index on the leader, one command for renewals, one
+//!   call on a follower. While a batch is under way the next one waits for more requests, within bounds.
 //! * Renewals of expired leases that are not revoked yet go on in separate batches, which wait for that:
-//!   no other renewal waits for them, or for their place.
+//!   no other renewal waits for them, or for their place. Nor does one wait for questions: their batches and
+//!   bounds are separate.
 //! * A request is tried again while the leader is being found, until the request timeout.
 //! * One connection, to the member that led last, is kept and shared by all questions. After an error it is
 //!   given up.
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,30 +18,33 @@ use std::time::Duration;
 use api::peer::{LeaseAnswer, LeaseAnswers, LeaseQuestions};
 use prometheus_client::metrics::counter::Counter;
 use state_machine::{Remaining, UNREVOKED, WhenExpired};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Status};
 
+use super::context::STREAMS_MAX;
 use super::link::{PeerConnection, dial};
 use super::transport::Peers;
 use crate::member::{LeaderLeases, LeaseError};
 use admission::{ClientId, Share, Shares};
 use process::shutdown::Stop;
 
-/// Renewals in one batch: its answer takes at most 10 bytes for each.
+/// Requests in one batch: its answer takes at most 22 bytes for each.
 const BATCH_MAX: usize = 1_024;
-/// Renewals that wait for their answers, some 200 bytes each. A client with too many of them is refused with
-/// *too many requests*; it renews again.
+/// Renewals that wait for their answers, some 200 bytes each, and as many questions. A client with too many
+/// of them is refused with *too many requests*; it asks again.
 const WAITING_MAX: usize = 64 << 10;
-/// Renewals of one client that always wait: a busy client that keeps some thousand leases alive.
+/// Requests of one client that always wait: a busy client that keeps some thousand leases alive.
 const WAITING_ALWAYS: usize = 64;
-/// Batches under way: the next ones go out while earlier ones wait for a sync. When all are under way,
-/// renewals wait and make larger batches.
+/// Batches of a kind under way: the next ones go out while earlier ones wait for a sync. When all are under
+/// way, requests wait and make larger batches. Those of all kinds take a half at most of the streams that the
+/// leader gives to a connection.
 const BATCHES_MAX: usize = 4;
-/// While a batch is under way, the next one goes out when it has so many renewals,
+const _: () = assert!(BatchKind::COUNT * BATCHES_MAX <= STREAMS_MAX as usize / 2);
+/// While a batch is under way, the next one goes out when it has so many requests,
 const NEXT_BATCH_MIN: usize = 256;
-/// or when its first renewal has waited so long. A batch of a few renewals costs the members nearly as much
+/// or when its first request has waited so long. A batch of a few requests costs the members nearly as much
 /// as one of hundreds. The end of the batch before it usually comes first, after a round trip and a sync.
 const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
 /// Between two attempts while there is no leader.
@@ -57,48 +63,95 @@ pub enum LeaseQuestion {
     Remaining(Vec<i64>),
 }
 
+/// What a batch asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BatchKind {
+    Renew(WhenExpired),
+    Remaining,
+}
+
+impl BatchKind {
+    const COUNT: usize = 3;
+
+    fn question(self, ids: Vec<i64>) -> LeaseQuestion {
+        match self {
+            BatchKind::Renew(when_expired) => LeaseQuestion::Renew(ids, when_expired),
+            BatchKind::Remaining => LeaseQuestion::Remaining(ids),
+        }
+    }
+}
+
 /// Leases, for services of any member. Cheap to clone.
 #[derive(Clone)]
 pub struct LeaseService {
     leader: Arc<LeaderLeases>,
     link: Arc<LeaderLink>,
     request_timeout: Duration,
-    renewals: mpsc::UnboundedSender<WaitingRenewal>,
-    /// Those whose leases have expired, and are not revoked yet.
-    unrevoked: mpsc::UnboundedSender<WaitingRenewal>,
-    /// Bounds both.
-    shares: Arc<Shares>,
+    renewals: Entrance,
+    questions: Entrance,
+    /// Renewals whose leases have expired, and are not revoked yet.
+    unrevoked: mpsc::UnboundedSender<Waiting>,
     renewed: Counter,
 }
 
-/// A renewal that waits for its batch.
-struct WaitingRenewal {
-    id: i64,
-    _share: Share,
-    reply: oneshot::Sender<Result<i64, LeaseError>>,
+/// Where requests begin to wait for their batch.
+#[derive(Clone)]
+struct Entrance {
+    waiting: mpsc::UnboundedSender<Waiting>,
+    /// Bounds them, under way as well.
+    shares: Arc<Shares>,
 }
 
-impl WaitingRenewal {
+impl Entrance {
+    fn new() -> (Entrance, mpsc::UnboundedReceiver<Waiting>) {
+        let (waiting, batches) = mpsc::unbounded_channel();
+        (Entrance { waiting, shares: Shares::new(WAITING_MAX, WAITING_ALWAYS) }, batches)
+    }
+
+    fn enter(&self, client: ClientId, id: i64) -> Result<Answer, LeaseError> {
+        let share = self.shares.take(client, 1).ok_or(LeaseError::TooManyRequests)?;
+        let (reply, answer) = oneshot::channel();
+        let sent = self.waiting.send(Waiting { id, _share: share, reply });
+        sent.map(|()| answer).map_err(|_| LeaseError::Stopped)
+    }
+}
+
+type Answer = oneshot::Receiver<Result<Remaining, LeaseError>>;
+
+/// A request that waits for its batch.
+struct Waiting {
+    id: i64,
+    _share: Share,
+    reply: oneshot::Sender<Result<Remaining, LeaseError>>,
+}
+
+impl Waiting {
     /// Ends here, or goes on to those that wait for the end of their lease.
-    fn answered(self, ttl: Result<i64, LeaseError>, unrevoked: &mpsc::UnboundedSender<WaitingRenewal>) {
+    fn answered(
+        self,
+        kind: BatchKind,
+        answer: Result<Remaining, LeaseError>,
+        unrevoked: &mpsc::UnboundedSender<Waiting>,
+    ) {
+        let may_go_on = kind == BatchKind::Renew(WhenExpired::Tell);
         // The member may stop, and the caller may have gone.
-        if ttl == Ok(UNREVOKED) {
+        if may_go_on && answer.is_ok_and(|answer| answer.ttl == UNREVOKED) {
             let _unsent = unrevoked.send(self);
         } else {
-            let _unsent = self.reply.send(ttl);
+            let _unsent = self.reply.send(answer);
         }
     }
 }
 
-/// Makes batches of the renewals that wait.
+/// Makes batches of the requests that wait.
 struct Batches {
-    waiting: mpsc::UnboundedReceiver<WaitingRenewal>,
+    waiting: mpsc::UnboundedReceiver<Waiting>,
     under_way: JoinSet<()>,
 }
 
 impl Batches {
-    /// The next batch, when it has to go out. None when no renewal can come any more.
-    async fn next(&mut self) -> Option<Vec<WaitingRenewal>> {
+    /// The next batch, when it has to go out. None when no request can come any more.
+    async fn next(&mut self) -> Option<Vec<Waiting>> {
         let mut batch = Vec::new();
         if self.waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return None;
@@ -120,23 +173,23 @@ impl Batches {
         Some(batch)
     }
 
-    fn has_to_wait(&mut self, renewals: usize, is_due: bool) -> bool {
+    fn has_to_wait(&mut self, requests: usize, is_due: bool) -> bool {
         while self.under_way.try_join_next().is_some() {}
         match self.under_way.len() {
             0 => false,
             BATCHES_MAX.. => true,
-            _ => renewals < NEXT_BATCH_MIN && !is_due,
+            _ => requests < NEXT_BATCH_MIN && !is_due,
         }
     }
 }
 
 /// A renewal under way.
-pub struct PendingRenewal(oneshot::Receiver<Result<i64, LeaseError>>);
+pub struct PendingRenewal(Answer);
 
 impl PendingRenewal {
     /// The lease's TTL, or 0 if there is no such lease.
     pub async fn ttl(self) -> Result<i64, LeaseError> {
-        self.0.await.unwrap_or(Err(LeaseError::Stopped))
+        self.0.await.unwrap_or(Err(LeaseError::Stopped)).map(|answer| answer.ttl)
     }
 }
 
@@ -148,14 +201,19 @@ impl LeaseService {
         request_timeout: Duration,
         stop: &Stop,
     ) -> Self {
-        let (renewals, waiting) = mpsc::unbounded_channel();
-        let (unrevoked, waiting_for_end) = mpsc::unbounded_channel();
-        let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
+        let (renewals, renewing) = Entrance::new();
+        let (questions, asking) = Entrance::new();
+        let (unrevoked, ending) = mpsc::unbounded_channel();
         let renewed = peers.context().metrics.leases.renewed.clone();
         let link = Arc::new(LeaderLink { peers, connection: Mutex::new(None) });
-        let service = LeaseService { leader, link, request_timeout, renewals, unrevoked, shares, renewed };
-        tokio::spawn(service.clone().make_batches(waiting, WhenExpired::Tell, stop.clone()));
-        tokio::spawn(service.clone().make_batches(waiting_for_end, WhenExpired::Wait, stop.clone()));
+        let service = LeaseService { leader, link, request_timeout, renewals, questions, unrevoked, renewed };
+        for (kind, waiting) in [
+            (BatchKind::Renew(WhenExpired::Tell), renewing),
+            (BatchKind::Renew(WhenExpired::Wait), ending),
+            (BatchKind::Remaining, asking),
+        ] {
+            tokio::spawn(service.clone().make_batches(kind, waiting, stop.clone()));
+        }
         service
     }
 
@@ -166,24 +224,15 @@ impl LeaseService {
 
     /// Begins to renew a lease.
     pub fn renew(&self, client: ClientId, id: i64) -> Result<PendingRenewal, LeaseError> {
-        let share = self.shares.take(client, 1).ok_or(LeaseError::TooManyRequests)?;
-        let (reply, answer) = oneshot::channel();
-        let sent = self.renewals.send(WaitingRenewal { id, _share: share, reply });
-        sent.map(|()| PendingRenewal(answer)).map_err(|_| LeaseError::Stopped)
+        self.renewals.enter(client, id).map(PendingRenewal)
     }
 
     /// How long a lease still has, by the leader's clock.
-    pub async fn remaining(&self, id: i64) -> Result<Remaining, LeaseError> {
-        let answers = self.ask(LeaseQuestion::Remaining(vec![id])).await?;
-        answers.first().copied().ok_or(LeaseError::Unreachable)
+    pub async fn remaining(&self, client: ClientId, id: i64) -> Result<Remaining, LeaseError> {
+        self.questions.enter(client, id)?.await.unwrap_or(Err(LeaseError::Stopped))
     }
 
-    async fn make_batches(
-        self,
-        waiting: mpsc::UnboundedReceiver<WaitingRenewal>,
-        when_expired: WhenExpired,
-        stop: Stop,
-    ) {
+    async fn make_batches(self, kind: BatchKind, waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
         let mut batches = Batches { waiting, under_way: JoinSet::new() };
         loop {
             let batch = tokio::select! {
@@ -192,22 +241,22 @@ impl LeaseService {
             };
             let Some(batch) = batch else { return };
             let service = self.clone();
-            batches.under_way.spawn(async move { service.answer(batch, when_expired).await });
+            batches.under_way.spawn(async move { service.answer(kind, batch).await });
         }
     }
 
-    async fn answer(&self, batch: Vec<WaitingRenewal>, when_expired: WhenExpired) {
+    async fn answer(&self, kind: BatchKind, batch: Vec<Waiting>) {
         let ids = batch.iter().map(|waiting| waiting.id).collect();
-        let answers = self.ask(LeaseQuestion::Renew(ids, when_expired)).await;
+        let answers = self.ask(kind.question(ids)).await;
         for (number, waiting) in batch.into_iter().enumerate() {
             let answer = match &answers {
-                Ok(answers) => answers.get(number).map(|it| it.ttl).ok_or(LeaseError::Unreachable),
+                Ok(answers) => answers.get(number).copied().ok_or(LeaseError::Unreachable),
                 Err(error) => Err(*error),
             };
-            if answer.is_ok_and(|ttl| ttl > 0) {
+            if kind != BatchKind::Remaining && answer.is_ok_and(|answer| answer.ttl > 0) {
                 self.renewed.inc();
             }
-            waiting.answered(answer, &self.unrevoked);
+            waiting.answered(kind, answer, &self.unrevoked);
         }
     }
 
@@ -230,7 +279,8 @@ impl LeaseService {
     /// Asks the leader, and gives up when another member leads or none does: a leader that is paused or cut
     /// off answers late or never.
     async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
-        let leader = self.leader.raft.status().leader.ok_or(LeaseError::NoLeader)?;
+        let known = self.leader.raft.leader_known();
+        let leader = (*known.borrow()).ok_or(LeaseError::NoLeader)?;
         let asked = async {
             match leader == self.leader.member {
                 true => answer_here(&self.leader, question).await,
@@ -239,15 +289,16 @@ impl LeaseService {
         };
         tokio::select! {
             answers = asked => answers,
-            () = until_changed(|| self.leader.raft.status().leader, leader) => Err(LeaseError::NotLeader),
+            () = until_changed(known, leader) => Err(LeaseError::NotLeader),
         }
     }
 }
 
-/// Waits until `leader` is not this member any more.
-async fn until_changed(leader: impl Fn() -> Option<u64>, asked: u64) {
-    while leader() == Some(asked) || base::mutant("asks-a-deposed-leader") {
-        sleep(RETRY_EVERY).await;
+/// Waits until `asked` is not the leader any more.
+async fn until_changed(mut leader: watch::Receiver<Option<u64>>, asked: u64) {
+    let has_changed = |leader: &Option<u64>| *leader != Some(asked) && !base::mutant("asks-a-deposed-leader");
+    if leader.wait_for(has_changed).await.is_err() {
+        pending::<()>().await; // The member stops.
     }
 }
 
@@ -372,7 +423,7 @@ mod tests {
 
     struct Bench {
         batches: Batches,
-        renewals: mpsc::UnboundedSender<WaitingRenewal>,
+        renewals: mpsc::UnboundedSender<Waiting>,
         shares: Arc<Shares>,
     }
 
@@ -387,11 +438,8 @@ mod tests {
         fn renew(&self, count: usize) {
             for id in 0..count {
                 let share = self.shares.take(ClientId::default(), 1).unwrap();
-                let sent = self.renewals.send(WaitingRenewal {
-                    id: id as i64,
-                    _share: share,
-                    reply: oneshot::channel().0,
-                });
+                let sent =
+                    self.renewals.send(Waiting { id: id as i64, _share: share, reply: oneshot::channel().0 });
                 assert!(sent.is_ok());
             }
         }
@@ -412,10 +460,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_under_way_is_given_up_when_another_member_leads_or_none() {
         for next in [None, Some(2)] {
-            let began = Instant::now();
-            let leader = || if began.elapsed() < Duration::from_secs(1) { Some(1) } else { next };
-            let ended = timeout_at(began + Duration::from_secs(2), until_changed(leader, 1)).await;
-            assert!(ended.is_ok() && began.elapsed() <= Duration::from_secs(1) + RETRY_EVERY, "{next:?}");
+            let (leads, known) = watch::channel(Some(1));
+            let changes = async {
+                sleep(Duration::from_secs(1)).await;
+                leads.send_replace(next);
+                // A sender that is gone is a member that stops.
+                sleep(Duration::from_secs(1)).await;
+            };
+            tokio::select! {
+                () = until_changed(known, 1) => {}
+                () = changes => panic!("{next:?}"),
+            }
         }
     }
 
@@ -428,10 +483,11 @@ mod tests {
         for (mut renewal, ttl) in batch.into_iter().zip([UNREVOKED, 9]) {
             let (reply, answer) = oneshot::channel();
             renewal.reply = reply;
-            renewal.answered(Ok(ttl), &unrevoked);
+            let remaining = Remaining { ttl, granted_ttl: 0 };
+            renewal.answered(BatchKind::Renew(WhenExpired::Tell), Ok(remaining), &unrevoked);
             match left.try_recv() {
                 Ok(renewal) => assert_eq!((ttl, renewal.id), (UNREVOKED, 0), "it has no answer yet"),
-                Err(_) => assert_eq!(answer.await.unwrap(), Ok(9)),
+                Err(_) => assert_eq!(answer.await.unwrap().unwrap().ttl, 9),
             }
         }
     }

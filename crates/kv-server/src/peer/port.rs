@@ -10,15 +10,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 
 use super::connections::Connections;
-use super::context::{MESSAGE_BYTES_MAX, WINDOW_BYTES};
+use super::context::{MESSAGE_BYTES_MAX, STREAMS_MAX, WINDOW_BYTES};
 use super::server::PeerServer;
 use grpc_server::listen::{self, Permits};
 use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
 
-/// Streams of one connection: a lane, a probe, a question or two.
-const STREAMS_MAX: u32 = 32;
 /// Bytes of one request's headers: ours have a few hundred.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Between two pings to a silent connection.

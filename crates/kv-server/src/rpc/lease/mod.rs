@@ -98,7 +98,7 @@ impl LeaseCalls {
         asker: &Asker,
         request: LeaseTimeToLiveRequest,
     ) -> Result<CountedAnswer<LeaseTimeToLiveResponse>, Status> {
-        let remaining = self.leases.remaining(request.id).await.map_err(unanswered)?;
+        let remaining = self.leases.remaining(asker.client, request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
             self.member.read_point().await.map_err(grpc_errors::read_point)?;
