@@ -7,8 +7,8 @@
 //!   no other renewal waits for them, or for their place. Nor does one wait for questions: their batches and
 //!   bounds are separate.
 //! * A request is tried again while the leader is being found, until the request timeout.
-//! * One connection, to the member that led last, is kept and shared by all questions. After an error it is
-//!   given up.
+//! * One connection, to the member that led last, is kept and shared by all questions. The first error on it
+//!   gives it up.
 
 use std::future::pending;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use state_machine::{Remaining, UNREVOKED, WhenExpired};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
 
 use super::context::STREAMS_MAX;
@@ -205,7 +205,7 @@ impl LeaseService {
         let (questions, asking) = Entrance::new();
         let (unrevoked, ending) = mpsc::unbounded_channel();
         let renewed = peers.context().metrics.leases.renewed.clone();
-        let link = Arc::new(LeaderLink { peers, connection: Mutex::new(None) });
+        let link = Arc::new(LeaderLink { peers, kept: Kept(Mutex::new(None)) });
         let service = LeaseService { leader, link, request_timeout, renewals, questions, unrevoked, renewed };
         for (kind, waiting) in [
             (BatchKind::Renew(WhenExpired::Tell), renewing),
@@ -305,38 +305,61 @@ async fn until_changed(mut leader: watch::Receiver<Option<u64>>, asked: u64) {
 /// Asks other members when they lead.
 struct LeaderLink {
     peers: Arc<Peers>,
-    connection: Mutex<Option<(u64, PeerConnection)>>,
+    kept: Kept<PeerConnection>,
+}
+
+/// The connection to the member that led last.
+struct Kept<C>(Mutex<Option<Arc<(u64, C)>>>);
+
+impl<C> Kept<C> {
+    /// Questions that failed together may find a newer connection than theirs here. That one stays.
+    async fn give_up(&self, used: &Arc<(u64, C)>) {
+        self.0.lock().await.take_if(|kept| Arc::ptr_eq(kept, used));
+    }
 }
 
 impl LeaderLink {
     /// The answers in the order of the ids. Those to renewals have the TTL only.
     async fn ask(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
-        match timeout(ANSWER_WITHIN, self.ask_leader(leader, question)).await {
-            Ok(answers) => answers,
-            Err(_) => {
-                self.connection.lock().await.take_if(|(to, _)| *to == leader);
-                Err(LeaseError::Unreachable)
-            }
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let connected = timeout_at(deadline, self.connection(leader)).await.ok().flatten();
+        let used = connected.ok_or(LeaseError::Unreachable)?;
+        match timeout_at(deadline, self.ask_over(&used, question)).await {
+            Ok(Ok(answers)) => return answers.ok_or(LeaseError::Unreachable),
+            Ok(Err(status)) => match status.code() {
+                Code::FailedPrecondition => return Err(LeaseError::NotLeader),
+                Code::ResourceExhausted => return Err(LeaseError::TooManyRequests),
+                Code::DeadlineExceeded => return Err(LeaseError::Timeout),
+                _ => {}
+            },
+            Err(_) => {}
         }
+        self.kept.give_up(&used).await;
+        Err(LeaseError::Unreachable)
     }
 
-    async fn client(&self, leader: u64) -> Option<PeerConnection> {
-        let mut connection = self.connection.lock().await;
-        if let Some((to, client)) = &*connection
-            && *to == leader
+    async fn connection(&self, leader: u64) -> Option<Arc<(u64, PeerConnection)>> {
+        let mut kept = self.kept.0.lock().await;
+        if let Some(connection) = &*kept
+            && connection.0 == leader
         {
-            return Some(client.clone());
+            return Some(Arc::clone(connection));
         }
         for url in self.peers.urls(leader) {
             if let Ok(client) = dial(&self.peers.context().dialer, &url).await {
-                return Some(connection.insert((leader, client)).1.clone());
+                return Some(Arc::clone(kept.insert(Arc::new((leader, client)))));
             }
         }
         None
     }
 
-    async fn ask_leader(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
-        let mut client = self.client(leader).await.ok_or(LeaseError::Unreachable)?;
+    /// None if not every id is answered.
+    async fn ask_over(
+        &self,
+        used: &(u64, PeerConnection),
+        question: LeaseQuestion,
+    ) -> Result<Option<Vec<Remaining>>, Status> {
+        let (leader, mut client) = used.clone();
         let hello = Some(self.peers.context().hello(leader));
         let (renew, remaining, tell_expired) = match question {
             LeaseQuestion::Renew(ids, when_expired) => (ids, vec![], when_expired == WhenExpired::Tell),
@@ -344,31 +367,9 @@ impl LeaderLink {
         };
         let ids = renew.len() + remaining.len();
         let request = LeaseQuestions { hello, renew, remaining, tell_expired };
-        match client.leases(request).await {
-            Ok(answer) => {
-                let answers = answer.into_inner().answers;
-                // A leader answers every id.
-                if answers.len() != ids {
-                    return Err(LeaseError::Unreachable);
-                }
-                let remaining =
-                    |answer: LeaseAnswer| Remaining { ttl: answer.ttl, granted_ttl: answer.granted_ttl };
-                Ok(answers.into_iter().map(remaining).collect())
-            }
-            Err(status) => Err(self.failed(leader, &status).await),
-        }
-    }
-
-    async fn failed(&self, leader: u64, status: &Status) -> LeaseError {
-        match status.code() {
-            Code::FailedPrecondition => LeaseError::NotLeader,
-            Code::ResourceExhausted => LeaseError::TooManyRequests,
-            Code::DeadlineExceeded => LeaseError::Timeout,
-            _ => {
-                self.connection.lock().await.take_if(|(to, _)| *to == leader);
-                LeaseError::Unreachable
-            }
-        }
+        let answers = client.leases(request).await?.into_inner().answers;
+        let remaining = |answer: LeaseAnswer| Remaining { ttl: answer.ttl, granted_ttl: answer.granted_ttl };
+        Ok((answers.len() == ids).then(|| answers.into_iter().map(remaining).collect()))
     }
 }
 
@@ -472,6 +473,17 @@ mod tests {
                 () = changes => panic!("{next:?}"),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn questions_that_fail_together_leave_the_next_connection() {
+        let used = Arc::new((2, ()));
+        let kept = Kept(Mutex::new(Some(Arc::clone(&used))));
+        kept.give_up(&used).await;
+        assert!(kept.0.lock().await.is_none());
+        *kept.0.lock().await = Some(Arc::new((2, ())));
+        kept.give_up(&used).await;
+        assert!(kept.0.lock().await.is_some(), "to the same leader");
     }
 
     #[tokio::test]
