@@ -344,8 +344,8 @@ impl Running {
         let (raft, threads) =
             start_raft(runtimes, config, established, apply, &peers, settings.slow_apply, on_fatal)?;
         let (peers_stopper, stop) = shutdown::stop();
-        let leader_leases =
-            Arc::new(LeaderLeases::new(raft.clone(), lease_table, identity.member_id, anchored));
+        let (of_raft, id) = (raft.clone(), identity.member_id);
+        let leader_leases = Arc::new(LeaderLeases::new(of_raft, lease_table, store.clone(), id, anchored));
         {
             let _inside = runtimes.peers().enter();
             let leases = Arc::clone(&leader_leases);

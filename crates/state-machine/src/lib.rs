@@ -49,8 +49,8 @@ pub use lease::{
     replace as replace_leases,
 };
 pub use lease_leader::{
-    Anchor, Chosen, LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, LedTerm, Remaining, RenewalBatch,
-    RenewalStep, TurnWork, UNREVOKED, WhenExpired, remaining,
+    Anchor, Chosen, LEASE_TURN, LeaderTurns, LedTerm, Remaining, RenewalBatch, RenewalStep, TurnWork,
+    UNREVOKED, WhenExpired, leases_in_command, remaining,
 };
 pub use level::downgrade_target;
 pub use level::{ClusterLevel, CommandLevel};

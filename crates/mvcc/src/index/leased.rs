@@ -82,6 +82,12 @@ impl LeasedKeys {
         self.by_lease.range((from, Arc::from(&b""[..]))..).next().map(|(lease, _)| *lease)
     }
 
+    /// How many keys `lease` has, counted up to `max`.
+    pub fn count_of(&self, lease: i64, max: usize) -> usize {
+        let from = self.by_lease.range((lease, Arc::from(&b""[..]))..);
+        from.take_while(|(of, _)| *of == lease).take(max).count()
+    }
+
     /// Keys of `lease` greater than `after`, in key order, at most `keys_max`.
     pub fn keys_of(&self, lease: i64, after: &[u8], keys_max: usize) -> Vec<Bytes> {
         let after = (lease, Arc::from(after));
@@ -132,5 +138,11 @@ mod tests {
             leased.detach(key.as_bytes());
         }
         assert_eq!((leased.len(), leased.memory_bytes(), leased.by_lease.len()), (0, 0, 0));
+        for (key, lease) in [("a", 7), ("b", 7), ("c", 8)] {
+            leased.attach(key.as_bytes(), lease);
+        }
+        for (lease, max, count) in [(7, 9, 2), (7, 1, 1), (8, 9, 1), (9, 9, 0)] {
+            assert_eq!(leased.count_of(lease, max), count, "{lease}");
+        }
     }
 }

@@ -191,6 +191,11 @@ impl Store {
         }
     }
 
+    /// How many keys a lease has, counted up to `max` under one hold of the lock.
+    pub fn count_keys_of_lease(&self, lease: i64, max: usize) -> usize {
+        self.shared.state.read(LockPurpose::Walk).leased.count_of(lease, max)
+    }
+
     /// The first key of a lease from `from` on, in key order.
     pub fn first_key_of_lease(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
         self.shared.state.read(LockPurpose::Lookup).leased.first_of(lease, from)

@@ -7,8 +7,7 @@
 use raft_node::{RequestOrigin, Role, Term};
 use state_machine::command::{self, Kind, LeaseExpire};
 use state_machine::{
-    Chosen, LEASE_TURN, LEASES_PER_COMMAND, LedTerm, Remaining, RenewalBatch, RenewalStep, Response,
-    remaining,
+    Chosen, LEASE_TURN, LedTerm, Remaining, RenewalBatch, RenewalStep, Response, leases_in_command, remaining,
 };
 
 use super::event::{FaultPhase, WorldEvent};
@@ -113,7 +112,12 @@ impl World {
             if let Some(chosen) = work.record {
                 self.propose_for(id, chosen.record(term, clock), Then::Recorded { term });
             }
-            for ids in work.expired.chunks(LEASES_PER_COMMAND).map(<[i64]>::to_vec) {
+            let mut due = work.expired.as_slice();
+            while !due.is_empty() {
+                let store = &self.see(id).up.as_ref().expect("it leads").store;
+                let count = leases_in_command(due, |lease, max| store.count_keys_of_lease(lease, max));
+                let ids = due[..count].to_vec();
+                due = &due[count..];
                 let expire = Kind::LeaseExpire(LeaseExpire { term: term.0, now: clock, ids: ids.clone() });
                 self.propose_for(id, expire, Then::Expired { term, ids });
             }

@@ -20,4 +20,4 @@ mod turns; // what the leader records and expires
 
 pub use anchor::{Anchor, LedTerm};
 pub use renewal::{Chosen, Remaining, RenewalBatch, RenewalStep, UNREVOKED, WhenExpired, remaining};
-pub use turns::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns, TurnWork};
+pub use turns::{LEASE_TURN, LeaderTurns, TurnWork, leases_in_command};

@@ -12,7 +12,10 @@ use crate::lease::LeaseTable;
 /// Between two turns: a grant is recorded, and an expired lease is found, this much late.
 pub const LEASE_TURN: Duration = Duration::from_millis(100);
 /// Leases in one command: without keys one apply takes about a millisecond.
-pub const LEASES_PER_COMMAND: usize = 256;
+const LEASES_PER_COMMAND: usize = 256;
+/// Keys of the leases of one command, which one apply deletes in some milliseconds. Puts wait for it. A lease
+/// that has more is expired alone: its keys are deleted at one revision.
+const KEYS_PER_COMMAND: usize = 4_096;
 
 /// The clock is recorded this often while there are leases: a member that was restarted has it after that.
 const CLOCK_EVERY_MS: i64 = 1_000;
@@ -37,10 +40,23 @@ pub struct LeaderTurns {
 pub struct TurnWork {
     /// Record the clock, and these leases. The caller reports the end with [`LeaderTurns::recorded`].
     pub record: Option<Chosen>,
-    /// Expire these, [`LEASES_PER_COMMAND`] at a time. The caller reports the end of each command.
+    /// Expire these, as many at a time as [`leases_in_command`] says. The caller reports the end of each.
     pub expired: Vec<i64>,
     /// Whether another turn should follow at once.
     pub has_more: bool,
+}
+
+/// How many of these leases, from the first on, one command expires. `keys_of` counts the keys of a lease, up
+/// to a number.
+pub fn leases_in_command(ids: &[i64], keys_of: impl Fn(i64, usize) -> usize) -> usize {
+    let mut room = KEYS_PER_COMMAND;
+    let fits = |id: &&i64| {
+        let left = room.checked_sub(keys_of(**id, room + 1));
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let fitting = ids.iter().take(LEASES_PER_COMMAND).take_while(fits).count();
+    fitting.max(1).min(ids.len())
 }
 
 impl LeaderTurns {
@@ -112,6 +128,18 @@ impl LeaderTurns {
 mod tests {
     use super::*;
     use crate::lease::Lease;
+
+    #[test]
+    fn a_command_expires_few_leases_if_they_have_many_keys() {
+        let ids: Vec<i64> = (0..300).collect();
+        for (keys, count) in [(0, 256), (16, 256), (17, 240), (2_000, 2), (4_096, 1), (1_000_000, 1)] {
+            let keys_of = |_, max| usize::min(keys, max);
+            assert_eq!(leases_in_command(&ids, keys_of), count, "{keys} keys each");
+        }
+        let one_has_many = |id, max| if id == 5 { max } else { 0 };
+        assert_eq!(leases_in_command(&ids, one_has_many), 5, "it begins the next command");
+        assert_eq!(leases_in_command(&[], |_, _| 0), 0);
+    }
 
     /// A lease without a deadline is handed out whenever no record is under way: a failed one is repeated.
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mvcc::Store;
 use parking_lot::Mutex;
 use raft_node::{Handle, ProposeError, ReadError, RequestOrigin, Term};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,6 +28,7 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
+    pub store: Store,
     pub member: u64,
     anchored: Arc<ClockAnchor>,
     /// The newest term in which this member has begun to lead.
@@ -36,8 +38,14 @@ pub struct LeaderLeases {
 }
 
 impl LeaderLeases {
-    pub fn new(raft: Handle<Outcome>, table: LeaseTable, member: u64, anchored: Arc<ClockAnchor>) -> Self {
-        LeaderLeases { raft, table, member, anchored, term: Mutex::new(None), expired: Notify::new() }
+    pub fn new(
+        raft: Handle<Outcome>,
+        table: LeaseTable,
+        store: Store,
+        member: u64,
+        anchored: Arc<ClockAnchor>,
+    ) -> Self {
+        LeaderLeases { raft, table, store, member, anchored, term: Mutex::new(None), expired: Notify::new() }
     }
 
     /// The term that this member leads. The first call in a term waits until everything of earlier terms is

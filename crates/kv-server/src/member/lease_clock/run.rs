@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use raft_node::{RequestOrigin, Term};
-use state_machine::{LEASE_TURN, LEASES_PER_COMMAND, LeaderTurns};
+use state_machine::{LEASE_TURN, LeaderTurns, leases_in_command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -113,10 +113,14 @@ impl LeaderTerm {
                 let (leases, term) = (Arc::clone(leases), self.term);
                 self.recording.spawn(async move { leases.record(term, chosen).await });
             }
-            for ids in work.expired.chunks(LEASES_PER_COMMAND) {
+            let mut due = work.expired.as_slice();
+            while !due.is_empty() {
+                let count = leases_in_command(due, |id, max| leases.store.count_keys_of_lease(id, max));
+                let (ids, rest) = due.split_at(count);
+                due = rest;
                 let began = Instant::now();
                 self.expire(leases, expired, ids).await;
-                if ids.len() == LEASES_PER_COMMAND {
+                if !due.is_empty() || work.has_more {
                     sleep(pause_after(began.elapsed())).await;
                 }
             }
