@@ -84,8 +84,10 @@ impl LeaderTurns {
         record.into_iter().chain(self.queue.next_at()).min()
     }
 
-    /// Leases that were granted since, or none of them if only the clock is due.
-    fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Chosen> {
+    /// What is to be recorded: leases that were granted since, or none of them if only the clock is due. The
+    /// caller reports the end with [`LeaderTurns::recorded`]. A turn has it too; commands that expire leases
+    /// may take longer than a record may wait.
+    pub fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Chosen> {
         if self.is_recording {
             return None;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use raft_node::{RequestOrigin, Term};
-use state_machine::{LEASE_TURN, LeaderTurns, leases_in_command};
+use state_machine::{Chosen, LEASE_TURN, LeaderTurns, leases_in_command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -95,24 +95,11 @@ impl LeaderTerm {
     /// One turn, or several while more is due.
     async fn work(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter) {
         loop {
-            while let Some(done) = self.recording.try_join_next() {
-                match done {
-                    Err(_panic) => self.turns.restart(),
-                    Ok(result) => {
-                        self.turns.recorded();
-                        if let Err(error) = result {
-                            tracing::debug!(%error, "leases were not recorded; trying again");
-                        }
-                    }
-                }
-            }
+            self.end_record();
             // Otherwise the term is over.
             let Ok((_, now)) = leases.read_clock(self.term) else { return };
             let work = self.turns.turn(now, &leases.table);
-            if let Some(chosen) = work.record {
-                let (leases, term) = (Arc::clone(leases), self.term);
-                self.recording.spawn(async move { leases.record(term, chosen).await });
-            }
+            self.begin_record(leases, work.record);
             let mut due = work.expired.as_slice();
             while !due.is_empty() {
                 let count = leases_in_command(due, |id, max| leases.store.count_keys_of_lease(id, max));
@@ -123,11 +110,39 @@ impl LeaderTerm {
                 if !due.is_empty() || work.has_more {
                     sleep(pause_after(began.elapsed())).await;
                 }
+                // Grants and the clock do not wait until all are expired.
+                self.end_record();
+                let Ok((_, now)) = leases.read_clock(self.term) else { return };
+                let record = self.turns.record(now, &leases.table);
+                self.begin_record(leases, record);
             }
             if !work.has_more {
                 return;
             }
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Begins the record that a turn asks for, if it does.
+    fn begin_record(&mut self, leases: &Arc<LeaderLeases>, record: Option<Chosen>) {
+        if let Some(chosen) = record {
+            let (leases, term) = (Arc::clone(leases), self.term);
+            self.recording.spawn(async move { leases.record(term, chosen).await });
+        }
+    }
+
+    /// Notes the end of a record.
+    fn end_record(&mut self) {
+        while let Some(done) = self.recording.try_join_next() {
+            match done {
+                Err(_panic) => self.turns.restart(),
+                Ok(result) => {
+                    self.turns.recorded();
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "leases were not recorded; trying again");
+                    }
+                }
+            }
         }
     }
 
