@@ -9,7 +9,7 @@ use super::event::{CoreTurn, Effects};
 use super::*;
 use crate::log::{Durable, DurableState, LogStore, PersistJob, persist};
 use crate::wire::{BatchBuilder, BatchId, Outbound, encode_all};
-use crate::{Lane, LogIndex, LogPosition, Role, Term};
+use crate::{Lane, LogIndex, LogPosition, Membership, Role, Term};
 
 pub(super) struct CoreBench {
     pub core: Core,
@@ -206,6 +206,18 @@ fn a_sync_wakes_only_a_member_that_waits_for_nothing_else() {
     member.sync(entries);
     assert_eq!(member.settle().len(), 1);
     assert!(!member.core.waits_for_sync());
+
+    let voters = |voters: &[u64]| Membership { voters: voters.to_vec(), ..Membership::default() };
+    let setup = CoreSetup { membership: Some(voters(&[1, 2])), ..CoreSetup::of_tests() };
+    let mut left = bench_of(&[1, 2], &setup, 1 << 20);
+    let term = left.hear(heartbeat(1)).persist;
+    left.sync(term);
+    let entries = left.hear(append(1, 0, 0, &[10])).persist;
+    assert!(!left.core.waits_for_sync(), "the commit index comes later");
+    left.core.handle(Event::Membership(voters(&[1]))).unwrap();
+    assert!(left.core.waits_for_sync(), "left alone, it stands after it");
+    left.sync(entries);
+    assert_eq!(left.core.role(), Role::Leader);
 }
 
 /// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first.

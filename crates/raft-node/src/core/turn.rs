@@ -468,7 +468,8 @@ impl Core {
             || !self.uncertain.is_empty()
             || !self.forwarded.is_empty()
             || !self.changes.is_empty()
-            || !self.snapshots.restarting.is_empty();
+            || !self.snapshots.restarting.is_empty()
+            || self.is_left_alone;
         let is_acknowledged = |(id, follower): (&u64, &raft::Progress)| {
             *id != raft.id && follower.matched > raft.raft_log.committed
         };
