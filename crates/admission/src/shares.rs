@@ -31,6 +31,11 @@ impl Shares {
         Arc::new(Shares { bound, always, held: Mutex::default() })
     }
 
+    /// What all clients hold.
+    pub fn total(&self) -> usize {
+        usize::try_from(self.held.lock().total()).unwrap_or(usize::MAX)
+    }
+
     /// A share of this weight for a client; `None` if it has too much.
     pub fn take(self: &Arc<Self>, client: ClientId, weight: usize) -> Option<Share> {
         let mut held = self.held.lock();
@@ -76,5 +81,6 @@ mod tests {
         assert!(shares.take(ClientId::alone(1), 1).is_none());
         drop(half);
         assert!(shares.take(ClientId::alone(1), 37).is_some());
+        assert_eq!(shares.total(), 25, "what was dropped is free");
     }
 }

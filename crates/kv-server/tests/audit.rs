@@ -1,7 +1,6 @@
 //! The audit log of a real process: what has a line, what a line says, and what it never says.
 
-use crate::common;
-use crate::common::{Cluster, Member, get, put};
+use crate::common::{Cluster, Member, get, metric, put};
 use api::Method;
 use api::authpb::Permission;
 use api::etcdserverpb::watch_request::RequestUnion;
@@ -312,12 +311,6 @@ async fn a_call_that_its_client_resets_names_what_it_asked_for() {
     let written = serde_json::json!([{ "access": "write", "key": "bA==" }]);
     let results: Vec<(&Value, &Value)> = all.iter().map(|line| (&line["keys"], &line["result"])).collect();
     assert_eq!(results, [(&written, &"OK".into()), (&written, &"Canceled".into())]);
-}
-
-fn metric(member: &Member, name: &str) -> f64 {
-    let text = common::http(member.client_port, "GET /metrics");
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
-    line.unwrap_or_else(|| panic!("{name} is missing")).rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

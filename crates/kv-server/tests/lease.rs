@@ -11,7 +11,7 @@ use api::etcdserverpb::{
 use client::Channel;
 use tonic::{Code, Status};
 
-use crate::common::{Cluster, Member, PATIENCE, put};
+use crate::common::{Cluster, Member, PATIENCE, metric, put};
 
 async fn leases(member: &Member) -> LeaseClient<Channel> {
     member.client().await.lease()
@@ -318,4 +318,26 @@ async fn questions_through_a_follower_leave_streams_to_renewals() {
     let (leader, follower) = (&cluster.members[at], &cluster.members[(at + 1) % 3]);
     assert_eq!(renew(follower, &[7]).await.unwrap(), [600], "it is connected to the leader");
     renew_among_questions(follower, &[leader]).await;
+}
+
+/// A stream alone puts hundreds of renewals into one record. With 16 at a time it would need 19 of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_alone_renews_hundreds_of_leases_at_a_time() {
+    const APPLIED: &str = "etcd_server_proposals_applied_total";
+    let cluster = Cluster::started(1);
+    cluster.leader().await;
+    let member = &cluster.members[0];
+    let client = leases(member).await;
+    let ids: Vec<i64> = (1..=300).collect();
+    let granting = ids.iter().map(|id| {
+        let mut client = client.clone();
+        async move { client.lease_grant(LeaseGrantRequest { id: *id, ttl: 600 }).await.unwrap() }
+    });
+    futures_util::future::join_all(granting).await;
+    // After that a record of the grants covers no renewal.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let before = metric(member, APPLIED);
+    assert_eq!(renew(member, &ids).await.unwrap(), vec![600; 300]);
+    let records = metric(member, APPLIED) - before;
+    assert!((1.0..15.0).contains(&records), "{records} records");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, PATIENCE, http, put};
+use crate::common::{Cluster, Member, PATIENCE, metric, put};
 use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
@@ -126,14 +126,6 @@ async fn compact(member: &Member, revision: i64) {
 
 fn put_op(key: &str, value: &str) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(put(key, value))) }
-}
-
-/// A figure of `/metrics`.
-fn metric(member: &Member, name: &str) -> f64 {
-    let text = http(member.client_port, "GET /metrics");
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
-    let value = line.unwrap_or_else(|| panic!("{name} is missing")).rsplit(' ').next().unwrap();
-    value.parse().unwrap()
 }
 
 /// Waits until a figure is `wanted`.

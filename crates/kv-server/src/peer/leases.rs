@@ -227,6 +227,11 @@ impl LeaseService {
         self.renewals.enter(client, id).map(PendingRenewal)
     }
 
+    /// Whether the renewals that wait, of all clients, fit into the batches under way.
+    pub fn has_room(&self) -> bool {
+        self.renewals.shares.total() < BATCHES_MAX * BATCH_MAX
+    }
+
     /// How long a lease still has, by the leader's clock.
     pub async fn remaining(&self, client: ClientId, id: i64) -> Result<Remaining, LeaseError> {
         self.questions.enter(client, id)?.await.unwrap_or(Err(LeaseError::Stopped))

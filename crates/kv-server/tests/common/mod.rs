@@ -163,6 +163,14 @@ impl Member {
     }
 }
 
+/// A figure of `/metrics`.
+pub fn metric(member: &Member, name: &str) -> f64 {
+    let text = http(member.client_port, "GET /metrics");
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    let value = line.unwrap_or_else(|| panic!("{name} is missing")).rsplit(' ').next().unwrap();
+    value.parse().unwrap()
+}
+
 /// The answer of the client port to one HTTP/1 request, such as `GET /health`, with its head.
 pub fn http(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a member that serves");

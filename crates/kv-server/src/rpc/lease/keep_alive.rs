@@ -1,7 +1,7 @@
 //! A stream of renewals.
 //!
-//! * Answers come in the order of the requests. Up to [`AHEAD_MAX`] renewals wait together, so that they
-//!   share batches.
+//! * Answers come in the order of the requests. Up to [`AHEAD_ALWAYS`] renewals wait together, so that they
+//!   share batches, and up to [`AHEAD_MAX`] while few others wait.
 //! * While the client does not take answers, none of its requests is begun.
 //! * The first error ends the stream, after the answers before it. So does the end of the requests.
 
@@ -24,7 +24,10 @@ use grpc_server::http2::{Replies, Requests, framed};
 
 /// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
 /// without pause put 4,800 renewals before one of another stream, some 5 batches.
-const AHEAD_MAX: usize = 16;
+const AHEAD_ALWAYS: usize = 16;
+/// The same while the renewals of all streams fit into the batches under way: so many that a stream alone is
+/// not bound by the time of a sync.
+const AHEAD_MAX: usize = 256;
 
 /// Serves a stream until it ends.
 pub async fn keep_alive(
@@ -40,7 +43,7 @@ pub async fn keep_alive(
         let answer = tokio::select! {
             biased;
             Some(answer) = waiting.next(), if !waiting.is_empty() => answer,
-            request = requests.next(), if !has_ended && waiting.len() < AHEAD_MAX => {
+            request = requests.next(), if !has_ended && may_begin(waiting.len(), leases) => {
                 match request {
                     Some(request) => {
                         let renewal = request.and_then(|bytes| KeepAlive::begin(member, leases, asker, bytes));
@@ -72,6 +75,11 @@ pub async fn keep_alive(
             return status;
         }
     }
+}
+
+/// Whether a stream in which so many renewals wait may begin another.
+fn may_begin(waiting: usize, leases: &LeaseService) -> bool {
+    waiting < AHEAD_ALWAYS || waiting < AHEAD_MAX && leases.has_room()
 }
 
 /// A renewal needs a user who may write every key that is attached to the lease, as in etcd.
