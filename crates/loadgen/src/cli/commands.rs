@@ -4,7 +4,7 @@ use super::flags::kubernetes::KubernetesFlags;
 use super::flags::sending::{Reporting, Sending};
 use super::flags::steps::StepFlags;
 use super::flags::{Cli, Command, Global, PutFlags};
-use super::outputs::check_json;
+use super::outputs::check_writable;
 use super::plans::aimed;
 use super::plans::coordination;
 use super::refusal::{ExitReason, of_flags};
@@ -174,7 +174,7 @@ async fn load(
     plan: LoadPlan,
     background: impl Future<Output = String>,
 ) -> Result<ExitCode, ExitReason> {
-    check_json(global.json.as_deref())?;
+    global.json.as_deref().map_or(Ok(()), check_writable)?;
     let (plan, cluster) = aimed(global, plan).await?;
     if sending.dry_run {
         let text = plans::shown::shown(&plan, Some(&sending.steps));
@@ -191,7 +191,7 @@ async fn load(
 
 /// Runs a plan of a command without several rates.
 async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<ExitCode, ExitReason> {
-    check_json(global.json.as_deref())?;
+    global.json.as_deref().map_or(Ok(()), check_writable)?;
     let (plan, cluster) = aimed(global, plan).await?;
     if reporting.dry_run {
         return Ok(print(&plans::shown::shown(&plan, None)).map(|()| ExitCode::SUCCESS)?);

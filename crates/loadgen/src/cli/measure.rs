@@ -3,10 +3,10 @@
 use super::flags::Global;
 use super::flags::measure::{CompareFlags, MeasureFlags, SuiteFlags};
 use super::flags::outputs::Outputs;
-use super::outputs::{self, check_json, write_json};
+use super::outputs::{self, check_writable};
 use super::progress::WithoutTerminal;
 use super::refusal::{ExitReason, of_flags};
-use super::terminal::{first_error, note, print};
+use super::terminal::{first_error, note, print, write_file};
 use super::{access, plans, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
@@ -131,7 +131,7 @@ async fn measure(
     }
     of_flags(plan.check())?;
     outputs::check(&flags.outputs)?;
-    check_json(global.json.as_deref())?;
+    global.json.as_deref().map_or(Ok(()), check_writable)?;
     for subject in &plan.subjects {
         if let SubjectOrigin::Endpoints(endpoints) = &subject.origin {
             let surveyed = admin::survey(endpoints).await;
@@ -214,7 +214,7 @@ fn written_to(name: &str, plan: &ComparisonPlan) -> String {
 
 fn save(path: &Path, report: &Report) -> Result<(), String> {
     let text = serde_json::to_string(report).map_err(|error| error.to_string())? + "\n";
-    write_json(path, &text)
+    write_file(path, &text)
 }
 
 /// The report in the file of --json, if there is one yet.

@@ -1,7 +1,7 @@
 //! Output files: checked before a measurement, written after it.
 
 use super::flags::outputs::{Outputs, is_standard_output};
-use super::terminal::{first_error, print, write_file};
+use super::terminal::{first_error, write_file};
 use bench_report::model::Report;
 use bench_report::page::Page;
 use bench_report::render::{csv, html, markdown};
@@ -24,18 +24,11 @@ pub fn check(outputs: &Outputs) -> Result<(), String> {
     outputs.files().try_for_each(|path| check_writable(path))
 }
 
-/// Writes the text of --json.
-pub fn write_json(path: &Path, text: &str) -> Result<(), String> {
-    if is_standard_output(path) { print(text) } else { write_file(path, text) }
-}
-
-/// Checks before a run that the file of --json can be written.
-pub fn check_json(path: Option<&Path>) -> Result<(), String> {
-    path.filter(|path| !is_standard_output(path)).map_or(Ok(()), check_writable)
-}
-
 /// Opens the file for writing without changing its content, and leaves none that was not there.
 pub fn check_writable(path: &Path) -> Result<(), String> {
+    if is_standard_output(path) {
+        return Ok(());
+    }
     let existed = path.exists();
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| format!("write {}: {error}", path.display()))?;
@@ -58,5 +51,6 @@ mod tests {
         let html = dir.path().join("r.html");
         check(&Outputs { html: Some(html.clone()), ..Outputs::default() }).unwrap();
         assert!(!html.exists(), "a check leaves no empty report");
+        check(&Outputs { html: Some("-".into()), ..Outputs::default() }).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use super::flags::limits::{Limit, LimitResult};
 use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
-use super::outputs::{self, write_json};
+use super::outputs;
 use super::plans::row::{self, of_agents, spec, title};
 use super::progress::{ProgressView, WithoutTerminal};
 use super::refusal::ExitReason;
@@ -211,7 +211,7 @@ fn show(global: &Global, sent: &LoadPlan, shown: &ResultDocument<'_>, report: &R
         let (workload, conns, clients) = (sent.name(), sent.conns, sent.clients);
         let document = RunDocument { workload, endpoints, conns, clients, shown, report };
         let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())? + "\n";
-        write_json(path, &text)
+        write_file(path, &text)
     });
     if global.is_json_on_stdout() {
         return json;

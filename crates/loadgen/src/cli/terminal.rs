@@ -1,5 +1,6 @@
 //! Reports on standard output, remarks on standard error.
 
+use super::flags::outputs::is_standard_output;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -15,8 +16,12 @@ pub fn note(text: &str) {
     eprintln!("loadgen: {text}");
 }
 
-/// Writes a whole file. The error names it; an older file stays as it was.
+/// Writes a whole file, or to standard output where the path is `-`. The error names the file; an older one
+/// stays as it was.
 pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    if is_standard_output(path) {
+        return print(text);
+    }
     replace(path, text).map_err(|error| format!("write {}: {error}", path.display()))
 }
 

@@ -38,7 +38,7 @@ impl Outputs {
     }
 }
 
-/// Whether the path of --json is standard output.
+/// Whether the path of an output is standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
 }

@@ -10,7 +10,7 @@ pub mod proxy; // a member with a fault
 use super::flags::Global;
 use super::flags::verify::VerifyFlags;
 use super::measure::command_line;
-use super::outputs::{check_json, check_writable, write_json};
+use super::outputs::check_writable;
 use super::progress;
 use super::refusal::{ExitReason, of_flags};
 use super::terminal::{first_error, note, print, write_file};
@@ -36,7 +36,7 @@ const MINUTES_MAX: f64 = 525_600.0;
 /// Uses and checks the cluster of the endpoints, also through members that they do not name.
 pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, ExitReason> {
     let settings = of_flags(settings(global, flags, Vec::new()))?;
-    check_json(global.json.as_deref())?;
+    global.json.as_deref().map_or(Ok(()), check_writable)?;
     flags.html.as_deref().map_or(Ok(()), check_writable)?;
     let cluster = admin::cluster(&global.endpoints).await.map_err(|error| error.to_string())?;
     let endpoints = cluster.endpoints();
@@ -94,7 +94,7 @@ async fn lying(
 fn write(global: &Global, flags: &VerifyFlags, document: &VerifyDocument) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let text = serde_json::to_string(document).map_err(|error| error.to_string())? + "\n";
-        write_json(path, &text)
+        write_file(path, &text)
     });
     let html = flags.html.as_deref();
     let html = html.map_or(Ok(()), |path| write_file(path, &html_of(&page::page(document))));
