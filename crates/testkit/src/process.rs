@@ -17,6 +17,8 @@ const LINES_SHOWN: usize = 12;
 
 pub struct Process {
     child: Child,
+    /// Whether it was waited for: its number may be another process's since.
+    is_reaped: bool,
     said: Arc<ProcessOutput>,
 }
 
@@ -84,7 +86,7 @@ impl Process {
             BufReader::new(stderr).lines().map_while(Result::ok).for_each(|line| heard.add(line));
             heard.end();
         });
-        Ok(Process { child, said })
+        Ok(Process { child, is_reaped: false, said })
     }
 
     pub fn pid(&self) -> u32 {
@@ -116,6 +118,7 @@ impl Process {
     /// How it ended, if it has.
     pub fn end(&mut self) -> Option<ProcessEnd> {
         let status = self.child.try_wait().expect("a child can be waited for")?;
+        self.is_reaped = true;
         self.said.wait(|lines| lines.ended);
         Some(ProcessEnd { status, said: self.said() })
     }
@@ -147,8 +150,9 @@ impl Process {
 
     /// Sends a signal. One that has ended needs none.
     pub fn signal(&self, signal: Signal) {
-        // Its number is not given away before it was waited for.
-        let _ended = kill_process(Pid::from_child(&self.child), signal);
+        if !self.is_reaped {
+            let _ended = kill_process(Pid::from_child(&self.child), signal);
+        }
     }
 
     /// SIGTERM: asks it to end.
