@@ -119,3 +119,26 @@ fn a_read_whose_answer_was_lost_is_asked_again() {
     cluster.pass(2);
     assert_eq!(cluster.member(3).readable, ["read"]);
 }
+
+#[test]
+fn a_read_is_confirmed_over_links_slower_than_the_time_after_which_it_is_asked_again() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.elect();
+    cluster.ask(leader, "read");
+    cluster.turn(leader);
+    // Six ticks to a follower and back, where rounds are asked for again after five.
+    for _ in 0..4 {
+        let under_way = std::mem::take(&mut cluster.wire);
+        for _ in 0..3 {
+            cluster.member(leader).node.handle(Event::Tick).unwrap();
+            cluster.turn(leader);
+        }
+        for (from, message) in under_way {
+            cluster.member(message.to).node.handle(Event::Message { from, bytes: message.bytes }).unwrap();
+        }
+        for id in [1, 2, 3] {
+            cluster.turn(id);
+        }
+    }
+    assert_eq!(cluster.member(leader).readable, ["read"]);
+}

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!   ask ──▶ waiting ──begin──▶ round { context } ──confirm──▶ index to wait for
-//!              ▲                   │      │
-//!              └── no answer ──────┘      └── another leader ──▶ LeaderChanged
-//!                  in retry_ticks
+//!                               ▲  │      │
+//!     no answer in retry_ticks: └──┘      └── another leader ──▶ LeaderChanged
+//!     asked again
 //! ```
 //!
 //! * All reads that wait when the loop turns share one round: one heartbeat to each peer confirms them all.
 //! * A read joins only a round that begins after it was asked; so an index confirmed for the round covers
 //!   every write that was acknowledged before the read.
-//! * A context is used once, ever: it names member, run and round. An answer to a forgotten round is ignored.
+//! * A context names member, run and round. An answer to a round that is no more is ignored.
 //! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it
 //!   comes.
 //! * A follower's round travels to the leader, which confirms it as its own; the index comes back with the
 //!   context. So linearizable reads cost the leader heartbeats, not data.
-//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message); it is then
-//!   begun again under a new name.
+//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message). It is asked
+//!   for again under its name: its readers asked before either time, so a late answer to the first serves
+//!   them, also where every answer takes longer than `retry_ticks`.
 //!
 //! `R` is what answers a reader; this file never looks into it.
 
@@ -40,8 +41,9 @@ struct PendingRead<R> {
 /// Readers that one confirmation will serve.
 struct Round<R> {
     number: u64,
-    begun: Ticks,
-    readers: Vec<PendingRead<R>>,
+    /// Last.
+    asked: Ticks,
+    readers: VecDeque<PendingRead<R>>,
 }
 
 /// Who leads, as far as this member knows: the leader, if any, and the term.
@@ -52,11 +54,11 @@ pub(super) struct Reads<R> {
     id: NodeId,
     nonce: u64,
     next_number: u64,
-    /// After this long without an answer a round is taken for lost.
+    /// After this long without an answer a round is asked for again.
     retry_ticks: Ticks,
     /// The leader and term that the rounds under way were begun in.
     leader_term: LeaderTerm,
-    /// In the order of arrival; in no round yet, or in one that was forgotten.
+    /// In the order of arrival; in no round yet.
     waiting: VecDeque<PendingRead<R>>,
     /// Begun and not confirmed, oldest first; at most [`ROUNDS_MAX`].
     rounds: VecDeque<Round<R>>,
@@ -83,7 +85,7 @@ impl<R> Reads<R> {
     pub fn ask(&mut self, reply: R, now: Ticks) {
         match self.rounds.back_mut() {
             Some(round) if base::mutant("late-readers") => {
-                round.readers.push(PendingRead { reply, since: now });
+                round.readers.push_back(PendingRead { reply, since: now });
             }
             _ => self.waiting.push_back(PendingRead { reply, since: now }),
         }
@@ -101,11 +103,23 @@ impl<R> Reads<R> {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let readers: Vec<_> = self.waiting.drain(..).collect();
+        let readers = std::mem::take(&mut self.waiting);
         assert!(self.leader_term.0.is_some(), "a round without a leader");
         assert!(self.rounds.back().is_none_or(|last| last.number < number), "rounds begin in order");
-        self.rounds.push_back(Round { number, begun: now, readers });
+        self.rounds.push_back(Round { number, asked: now, readers });
         Some(self.context(number))
+    }
+
+    /// The contexts of rounds that were not answered in time: their questions or answers may be lost.
+    pub fn overdue(&mut self, now: Ticks) -> Vec<Bytes> {
+        let mut overdue = Vec::new();
+        for round in &mut self.rounds {
+            if round.asked + self.retry_ticks <= now {
+                round.asked = now;
+                overdue.push(round.number);
+            }
+        }
+        overdue.into_iter().map(|number| self.context(number)).collect()
     }
 
     /// The name of a round: member, run, number. No two rounds ever share one.
@@ -116,7 +130,8 @@ impl<R> Reads<R> {
     /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and
     /// the leader's commit index never goes back.
     ///
-    /// An answer may come late, twice, or for a round that was given up: only a round under way is confirmed.
+    /// An answer may come late, twice, or for a round whose readers gave up: only a round under way is
+    /// confirmed.
     pub fn confirm(&mut self, context: &[u8]) -> Vec<R> {
         let Some(at) = self.rounds.iter().position(|round| self.context(round.number) == context) else {
             return Vec::new();
@@ -139,23 +154,16 @@ impl<R> Reads<R> {
         }
     }
 
-    /// Takes out every reader that asked before `deadline`, and forgets rounds that stayed unanswered too
-    /// long.
-    pub fn tick(&mut self, now: Ticks, deadline: Ticks) -> Vec<R> {
-        let mut retried = VecDeque::new();
-        while self.rounds.front().is_some_and(|round| round.begun + self.retry_ticks <= now) {
-            let round = self.rounds.pop_front().expect("looked at just now");
-            retried.extend(round.readers);
-        }
-        // They asked before all that wait, so they go in front: arrival order stays time order.
-        retried.append(&mut self.waiting);
-        self.waiting = retried;
+    /// Takes out every reader that asked before `deadline`, and rounds without readers.
+    pub fn expire(&mut self, deadline: Ticks) -> Vec<R> {
+        let rounds = self.rounds.iter_mut().map(|round| &mut round.readers);
         let mut expired = Vec::new();
-        for queue in [&mut self.orphans, &mut self.waiting] {
-            while queue.front().is_some_and(|reader| reader.since < deadline) {
-                expired.push(queue.pop_front().expect("looked at just now").reply);
-            }
+        for queue in rounds.chain([&mut self.orphans, &mut self.waiting]) {
+            // In the order of arrival.
+            let late = queue.iter().take_while(|reader| reader.since < deadline).count();
+            expired.extend(queue.drain(..late).map(|reader| reader.reply));
         }
+        self.rounds.retain(|round| !round.readers.is_empty());
         expired
     }
 
@@ -221,17 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_round_is_begun_again_under_a_new_name() {
+    fn an_unanswered_round_is_asked_for_again_and_a_late_answer_serves_it() {
         let mut r = reads();
         r.ask("a", 0);
-        let lost = r.begin(0).unwrap();
-        r.ask("b", 2);
-        assert!(r.tick(RETRY - 1, 0).is_empty());
-        assert!(r.tick(RETRY, 0).is_empty());
-        let again = r.begin(RETRY).unwrap();
-        assert_ne!(lost, again);
-        assert!(r.confirm(&lost).is_empty(), "the late answer is for a forgotten round");
-        assert_eq!(r.confirm(&again), ["a", "b"]);
+        let context = r.begin(0).unwrap();
+        for (now, overdue) in [(RETRY - 1, vec![]), (RETRY, vec![context.clone()]), (RETRY + 1, vec![])] {
+            assert_eq!(r.overdue(now), overdue, "{now}");
+        }
+        assert_eq!(r.confirm(&context), ["a"]);
+        assert!(r.overdue(3 * RETRY).is_empty());
     }
 
     #[test]
@@ -241,8 +247,8 @@ mod tests {
         r.begin(0).unwrap();
         r.ask("b", 1);
         r.ask("c", 60);
-        assert!(r.tick(RETRY, 0).is_empty());
-        assert_eq!(r.tick(70, 2), ["a", "b"]);
+        assert!(r.expire(0).is_empty());
+        assert_eq!(r.expire(2), ["a", "b"]);
         assert_eq!(r.drain().collect::<Vec<_>>(), ["c"]);
     }
 
@@ -275,7 +281,7 @@ mod tests {
             let failed = next.map(|next| r.note_leader_term(next)).unwrap_or_default();
             assert_eq!(failed, failing);
             assert_eq!(
-                r.tick(71, 1).len(),
+                r.expire(1).len(),
                 1 - failing.len(),
                 "a reader that was not answered runs out of time"
             );
@@ -359,7 +365,9 @@ mod tests {
                     }
                     Step::Tick => {
                         now += 1;
-                        answered.extend(reads.tick(now, now.saturating_sub(20)));
+                        let asked: Vec<_> = reads.rounds.iter().map(|round| reads.context(round.number)).collect();
+                        prop_assert!(reads.overdue(now).iter().all(|context| asked.contains(context)));
+                        answered.extend(reads.expire(now.saturating_sub(20)));
                     }
                 }
             }

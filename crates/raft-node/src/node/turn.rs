@@ -323,7 +323,7 @@ impl<P, R> Node<P, R> {
             let why = self.why(&expired);
             turn.proposals_failed.push((expired.reply, why));
         }
-        let readers = self.reads.tick(self.now, deadline);
+        let readers = self.reads.expire(deadline);
         turn.reads_failed.extend(readers.into_iter().map(|reader| (reader, ReadError::Timeout)));
     }
 
@@ -374,16 +374,15 @@ impl<P, R> Node<P, R> {
         }
     }
 
-    /// One round for all readers that wait, if it can be answered; otherwise they wait for a turn when it
-    /// can.
+    /// One round for all readers that wait, and those again that were not answered in time, if they can be;
+    /// otherwise they wait for a turn when they can.
     fn begin_reads(&mut self) -> Result<(), Fatal> {
         if !self.core.ready_for_reads() {
             return Ok(());
         }
-        match self.reads.begin(self.now) {
-            Some(context) => self.core.handle(Event::ReadIndex { context }),
-            None => Ok(()),
-        }
+        let mut contexts = self.reads.overdue(self.now);
+        contexts.extend(self.reads.begin(self.now));
+        contexts.into_iter().try_for_each(|context| self.core.handle(Event::ReadIndex { context }))
     }
 
     /// A committed entry as a step for the machine, with those who wait for it on this member.
