@@ -102,7 +102,8 @@ pub struct ReceiveSlot<P, R> {
 #[derive(Debug)]
 enum SlotContent<P, R> {
     Empty,
-    Partial(StreamNumber, P),
+    /// Of the leader of this term.
+    Partial(StreamNumber, Term, P),
     Received(LogPosition, R),
 }
 
@@ -117,23 +118,25 @@ impl<P, R> Default for ReceiveSlot<P, R> {
 }
 
 impl<P, R> ReceiveSlot<P, R> {
-    /// A stream begins. Returns its number and the stream that it replaces; None if a whole store has the
-    /// place.
-    pub fn begin(&mut self, stream: P) -> Option<(StreamNumber, Option<P>)> {
-        if let SlotContent::Received(..) = self.content {
-            return None;
+    /// A stream of the leader of `term` begins. Returns its number and the stream that it replaces; None if a
+    /// whole store has the place, or the stream of a later leader.
+    pub fn begin(&mut self, term: Term, stream: P) -> Option<(StreamNumber, Option<P>)> {
+        match self.content {
+            SlotContent::Received(..) => return None,
+            SlotContent::Partial(_, present, _) if term < present => return None,
+            SlotContent::Partial(..) | SlotContent::Empty => {}
         }
         self.streams += 1;
         let number = StreamNumber(self.streams);
-        match std::mem::replace(&mut self.content, SlotContent::Partial(number, stream)) {
-            SlotContent::Partial(_, replaced) => Some((number, Some(replaced))),
+        match std::mem::replace(&mut self.content, SlotContent::Partial(number, term, stream)) {
+            SlotContent::Partial(_, _, replaced) => Some((number, Some(replaced))),
             SlotContent::Empty | SlotContent::Received(..) => Some((number, None)),
         }
     }
 
     /// Whether the stream still has the place.
     pub fn is_current(&self, stream: StreamNumber) -> bool {
-        matches!(&self.content, SlotContent::Partial(number, _) if *number == stream)
+        matches!(&self.content, SlotContent::Partial(number, ..) if *number == stream)
     }
 
     /// The stream ended without a whole store. Nothing changes if another has taken its place.
@@ -209,18 +212,19 @@ mod tests {
     #[test]
     fn a_slot_holds_one_store_and_finds_it_by_index_and_term() {
         let mut slot = ReceiveSlot::default();
-        let (one, replaced) = slot.begin("one").unwrap();
+        let (one, replaced) = slot.begin(Term(2), "one").unwrap();
         assert_eq!(replaced, None);
-        let (two, replaced) = slot.begin("two").unwrap();
+        let (two, replaced) = slot.begin(Term(2), "two").unwrap();
         assert_eq!(replaced, Some("one"));
+        assert!(slot.begin(Term(1), "stale").is_none(), "a leader before keeps no later one from its end");
         slot.end(one); // too late to matter
         assert_eq!(slot.finish(one, at(9, 2), "old"), Err("old"));
         assert_eq!(slot.finish(two, at(9, 2), "store"), Ok(()));
-        assert!(slot.begin("three").is_none(), "a whole store keeps its place");
+        assert!(slot.begin(Term(3), "three").is_none(), "a whole store keeps its place");
         assert!(slot.take(at(9, 1)).is_none() && slot.take(at(8, 2)).is_none());
         assert_eq!(slot.take(at(9, 2)), Some("store"));
-        let (four, _) = slot.begin("four").unwrap();
+        let (four, _) = slot.begin(Term(3), "four").unwrap();
         slot.end(four);
-        assert!(slot.begin("five").unwrap().1.is_none());
+        assert!(slot.begin(Term(1), "five").unwrap().1.is_none());
     }
 }

@@ -126,7 +126,9 @@ impl World {
     fn carry(&mut self, number: u64, stream: &mut SnapshotTransfer) -> Result<StreamStep, MemberError> {
         let ((from, _), to) = (stream.from, stream.to);
         let is_first = stream.receiver.replace(self.see(to).boots).is_none();
-        if is_first && !self.site(to).begin_receiving(number)? {
+        let position = raft_node::snapshot_position(from, to, &stream.message);
+        let (term, _) = position.expect("a stream has the message of a snapshot");
+        if is_first && !self.site(to).begin_receiving(number, term)? {
             return Ok(StreamStep::Refused);
         }
         let bytes_max = self.chances.streams.within(200, 5_000) as usize;

@@ -24,7 +24,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mvcc::{Backend, SledBackend, StagedStore, Staging};
 use parking_lot::Mutex;
-use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber};
+use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber, Term};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
 use process::runtime::yield_to_others;
@@ -105,7 +105,7 @@ impl ReceivedSnapshot {
 /// Why a stream came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    #[error("a received snapshot waits to be installed")]
+    #[error("a received snapshot waits to be installed, or one of a later leader arrives")]
     Busy,
     #[error("another snapshot began to arrive")]
     Replaced,
@@ -135,10 +135,10 @@ impl ReceivePlace {
         ReceivePlace { shared: Arc::new(shared) }
     }
 
-    /// Makes room for a new stream: an older one is ended and wiped first.
-    pub async fn begin(&self) -> Result<Reception, ReceiveError> {
+    /// Makes room for a new stream of the leader of `term`: an older one is ended and wiped first.
+    pub async fn begin(&self, term: Term) -> Result<Reception, ReceiveError> {
         let (stopper, replaced) = shutdown::stop();
-        let (number, older) = self.shared.slot.lock().begin(stopper).ok_or(ReceiveError::Busy)?;
+        let (number, older) = self.shared.slot.lock().begin(term, stopper).ok_or(ReceiveError::Busy)?;
         older.into_iter().for_each(|older| older.stop());
         let key = tokio::select! {
             key = Arc::clone(&self.shared.key).lock_owned() => key,

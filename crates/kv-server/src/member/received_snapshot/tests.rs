@@ -78,7 +78,7 @@ fn chunks(entries: u64) -> Vec<Bytes> {
 }
 
 async fn receive(incoming: &ReceivePlace, chunks: Vec<Bytes>) -> Result<LogPosition, ReceiveError> {
-    let mut reception = incoming.begin().await?;
+    let mut reception = incoming.begin(Term(1)).await?;
     for chunk in chunks {
         reception.add(chunk).await?;
     }
@@ -125,7 +125,7 @@ async fn a_stream_that_breaks_off_leaves_nothing() {
     let fixture = fixture();
     let mut all = chunks(9);
     all.truncate(3);
-    let mut reception = fixture.incoming.begin().await.unwrap();
+    let mut reception = fixture.incoming.begin(Term(1)).await.unwrap();
     for chunk in all.clone() {
         reception.add(chunk).await.unwrap();
     }
@@ -142,7 +142,7 @@ async fn a_stream_that_breaks_off_leaves_nothing() {
 #[tokio::test]
 async fn a_new_stream_ends_the_one_before_it() {
     let fixture = fixture();
-    let mut older = fixture.incoming.begin().await.unwrap();
+    let mut older = fixture.incoming.begin(Term(1)).await.unwrap();
     let all = chunks(9);
     older.add(all[0].clone()).await.unwrap();
     let next = all[1].clone();
