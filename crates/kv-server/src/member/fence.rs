@@ -61,6 +61,12 @@ impl Fence {
         self.is_up() && self.installed() == LogIndex::ZERO
     }
 
+    /// Returns when the state of this member is a wrong one.
+    pub async fn state_wrong(&self) {
+        let mut changes = self.changes.subscribe();
+        let _never_closed = changes.wait_for(|_| self.is_state_wrong()).await;
+    }
+
     /// The last entry of the store that was installed since the fence is up; 0 if none was.
     pub fn installed(&self) -> LogIndex {
         LogIndex(self.installed.load(Ordering::Acquire))

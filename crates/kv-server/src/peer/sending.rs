@@ -132,9 +132,15 @@ impl SnapshotSend {
         let metrics = Arc::clone(&self.context.metrics);
         let _under_way = UnderWay::new(&metrics.snapshots.sending.get_or_create(&labels).clone());
         let began = Instant::now();
+        let fence = Arc::clone(&self.context.fence);
         let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(async {
                 tokio::select! {
+                    biased;
+                    () = fence.state_wrong() => {
+                        tokio::time::sleep(FENCED_PAUSE).await;
+                        Some(Err("the state of this member is corrupt".to_owned()))
+                    }
                     ended = self.carry() => Some(ended),
                     () = replaced.stopped() => None,
                     () = stop.stopped() => None,
@@ -160,10 +166,6 @@ impl SnapshotSend {
     }
 
     async fn carry(self) -> Result<(LogPosition, u64), String> {
-        if self.context.fence.is_state_wrong() {
-            tokio::time::sleep(FENCED_PAUSE).await;
-            return Err("the state of this member is corrupt".to_owned());
-        }
         let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
         let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
         let (applied, bytes) = (export.applied(), export.bytes());

@@ -858,6 +858,14 @@ async fn a_corrupt_state_is_not_sent_before_it_was_replaced() {
     fence.note_installed(LogIndex(7));
     one.send_snapshot(&senders, 2, port);
     assert_eq!(one.next_report().await, (2, SnapshotOutcome::Sent));
+
+    // Nor to its end, once it is known to be corrupt.
+    fence.set(false);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    one.send_snapshot(&senders, 2, silent.local_addr().unwrap().port());
+    let _connected = tokio::task::spawn_blocking(move || silent.accept()).await.unwrap().unwrap();
+    fence.set(true);
+    assert_eq!(one.next_report().await, (2, SnapshotOutcome::Failed));
 }
 
 #[tokio::test]
