@@ -28,31 +28,35 @@ pub struct Http {
 }
 
 /// The metrics as text. Requests that arrive at the same time share one rendering, and no serving thread
-/// makes it: a stranger may send thousands at once.
+/// makes it: a stranger may send thousands at once, and leave.
 pub struct MetricsPage {
     exposition: Arc<Exposition>,
     /// The newest rendering and when it began.
-    last: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
+    last: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl MetricsPage {
     pub fn new(exposition: Exposition) -> MetricsPage {
-        MetricsPage { exposition: Arc::new(exposition), last: tokio::sync::Mutex::default() }
+        MetricsPage { exposition: Arc::new(exposition), last: Arc::default() }
     }
 
     /// The metrics of a moment after the call. None while the process stops.
     pub(super) async fn text(&self) -> Option<Bytes> {
         let asked = Instant::now();
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((began, text)) = &*last
             && *began > asked
         {
             return Some(text.clone());
         }
-        let (began, exposition) = (Instant::now(), Arc::clone(&self.exposition));
-        let text = Bytes::from(tokio::task::spawn_blocking(move || exposition.text()).await.ok()?);
-        *last = Some((began, text.clone()));
-        Some(text)
+        let exposition = Arc::clone(&self.exposition);
+        // Keeps the lock to its end, also if its asker is gone: the next one makes no other meanwhile.
+        let rendering = move || {
+            let (began, text) = (Instant::now(), Bytes::from(exposition.text()));
+            *last = Some((began, text.clone()));
+            text
+        };
+        tokio::task::spawn_blocking(rendering).await.ok()
     }
 }
 
@@ -83,6 +87,7 @@ pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl It
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use prometheus_client::collector::Collector;
     use prometheus_client::encoding::DescriptorEncoder;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,6 +115,14 @@ mod tests {
         let texts = futures_util::future::join_all((0..1000).map(|_| page.text())).await;
         assert!(texts.iter().flatten().count() == 1000 && count.load(Ordering::Relaxed) <= 5);
         assert_eq!(texts[1].as_ref().unwrap().as_ptr(), texts[999].as_ref().unwrap().as_ptr(), "no copies");
+
+        // Those who leave at once have one made for all of them, too.
+        let before = count.load(Ordering::Relaxed);
+        for _ in 0..1000 {
+            assert!(page.text().now_or_never().is_none());
+        }
+        page.text().await.unwrap();
+        assert!(count.load(Ordering::Relaxed) <= before + 3);
     }
 
     #[test]
