@@ -196,7 +196,15 @@ impl LongProgress {
                 unless_reset(answer.room(), writer).await?;
                 poll_fn(|context| writer.poll_room(left, context)).await
             };
-            if let Ok(granted) = timeout(self.turn_quantum, granted).await {
+            let within = match turn {
+                Some(_) => self.turn_quantum,
+                // Thousands may wait without a turn.
+                None => {
+                    let due = (self.wanted.1 + WANTED_WITHIN).min(self.any.1 + self.within);
+                    due.saturating_duration_since(Instant::now())
+                }
+            };
+            if let Ok(granted) = timeout(within, granted).await {
                 return Some(granted);
             }
         }

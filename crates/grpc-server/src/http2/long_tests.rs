@@ -48,6 +48,8 @@ struct NumberedAnswer {
     account: Arc<Account>,
     /// Bytes that were counted.
     counted: Arc<AtomicU64>,
+    /// How often room was waited for.
+    waits: Arc<AtomicU64>,
 }
 
 impl NumberedAnswer {
@@ -64,6 +66,7 @@ impl NumberedAnswer {
             wanted: Arc::default(),
             account: Arc::new(Account::new(Arc::default())),
             counted: Arc::default(),
+            waits: Arc::default(),
         }
     }
 }
@@ -86,6 +89,7 @@ impl LongAnswer for NumberedAnswer {
     }
 
     async fn room(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
         Room(&self.account).wait().await;
     }
 
@@ -153,6 +157,24 @@ async fn who_never_reads_is_reset_and_its_answer_released() {
     assert_eq!(unread.load(Ordering::Relaxed), 1);
     let _turn = turns.enter(OTHER, 1).await.unwrap();
     assert_eq!(Arc::strong_count(&asked), 1, "the answer was dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_turn_is_looked_at_when_it_is_due() {
+    let answer = NumberedAnswer::new(1_000_000, 1_000_000);
+    let waits = Arc::clone(&answer.waits);
+    let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
+    let within = Duration::from_secs(60);
+    tokio::spawn(async move { send_whole(&mut first_stream(ours).await, answer, within).await });
+    let mut builder = h2::client::Builder::new();
+    let (client, connection) = builder.initial_window_size(0).handshake::<_, Bytes>(theirs).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get("http://localhost/").body(()).unwrap();
+    let (response, _) = client.ready().await.unwrap().send_request(request, true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    let broken = body.data().await.expect("no orderly end").unwrap_err();
+    assert_eq!(broken.reason(), Some(Reason::CANCEL));
+    assert!(waits.load(Ordering::Relaxed) <= 10, "{waits:?} in a minute");
 }
 
 /// Reads to the end, from byte `position` on.
