@@ -5,6 +5,7 @@
 //! * It runs concurrently with the writer and the readers, and holds the lock for bounded steps.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -94,7 +95,8 @@ pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Wri
         hashes: Mutex::new(VecDeque::new()),
         counts: CountCache::default(),
         pins: Pins::default(),
-        pinned: PinRegistry::default(),
+        pinned_blocks: PinRegistry::default(),
+        removed_bytes: AtomicU64::new(0),
         wake: OnceLock::new(),
         options,
     });

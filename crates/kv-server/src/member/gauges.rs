@@ -224,6 +224,11 @@ impl Gauges {
                 "Bytes of memory that keys and their histories are counted with against the quota",
                 signed(size.memory),
             ),
+            (
+                "kv_server_removed_file_bytes",
+                "Bytes of deleted block files that large ranges and sent snapshots keep open",
+                signed(member.store.removed_bytes()),
+            ),
             ("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes that live records need", signed(size.in_use)),
             (
                 "etcd_server_quota_backend_bytes",

@@ -45,8 +45,7 @@ impl BlockLocation {
         (self.generation, self.number, self.offset)
     }
 
-    /// Identifies the file among all that this process has used.
-    pub fn file_name(&self) -> (u64, u64) {
+    pub fn file_name(&self) -> FileName {
         (self.generation, self.number)
     }
 
@@ -80,11 +79,15 @@ pub(crate) struct BlockFiles {
     file_bytes: u64,
     generation: u64,
     /// Removed files that a reader may still have open, by file name.
-    removed: BTreeMap<(u64, u64), (Weak<dyn BlockFile>, u64)>,
+    removed: BTreeMap<FileName, (Weak<dyn BlockFile>, u64)>,
 }
 
-/// Bytes of removed files that are still open, by file name.
-pub(crate) type RemovedFiles = BTreeMap<(u64, u64), u64>;
+/// Identifies a file among all that this process has used: the store, by how often one was installed, and the
+/// number in it.
+pub(crate) type FileName = (u64, u64);
+
+/// Bytes of removed files that are still open.
+pub(crate) type RemovedFiles = BTreeMap<FileName, u64>;
 
 /// A file in use, with the number of its blocks.
 struct FileUsage {

@@ -40,6 +40,13 @@ impl Block {
         }
     }
 
+    /// Whether another block of the same store has the same records: compaction moves a block, or removes
+    /// records of it. A block in memory is taken as one of the same store.
+    pub fn has_records_of(&self, other: &Block) -> bool {
+        let store = |block: &Block| block.location().map(|location| location.file_name().0);
+        self.identity == other.identity && (store(other).is_none() || store(self) == store(other))
+    }
+
     /// Bytes on disk. Before it is stored: its raw bytes, an upper estimate.
     pub fn stored_bytes(&self) -> u64 {
         u64::from(self.location().map_or(self.identity.raw_bytes, |location| location.bytes))

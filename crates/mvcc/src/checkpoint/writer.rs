@@ -10,6 +10,7 @@
 //!   are read without it, because they do not change.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::catalogue::Marks;
 use super::durable::DurableState;
@@ -66,18 +67,18 @@ impl CheckpointWriter {
             state.unpersisted_bytes.checked_sub(raw_bytes).expect("sealed blocks were counted");
         state.stored_bytes = stored_bytes;
         drop(state);
-        self.shared.pinned.refresh(&self.shared.state);
+        self.shared.pinned_blocks.refresh(&self.shared.state);
         Ok(self.persisted(blocks, bytes_written))
     }
 
     /// Bounds the space of removed files that long reads keep open: by that of the store's files, so that a
     /// store never takes more than twice its space, and a single slow reader of everything is not stopped.
     pub fn bound_removed_files(&mut self) {
-        let removed = self.durable.files.removed();
-        if !removed.is_empty() {
-            let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
-            self.shared.pinned.keep_within(&removed, self.durable.allocated().max(bytes_min));
-        }
+        let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
+        let (bytes_max, shared) = (self.durable.allocated().max(bytes_min), &self.shared);
+        shared.pinned_blocks.keep_within(&shared.state, &self.durable.files.removed(), bytes_max);
+        let open = self.durable.files.removed().values().sum();
+        shared.removed_bytes.store(open, Ordering::Relaxed);
     }
 
     /// The newest possible checkpoint, if it differs from the durable one.

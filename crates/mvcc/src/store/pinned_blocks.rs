@@ -4,23 +4,23 @@
 //!                              ▲──keep_within─ maintainer, which knows the removed files that are still open
 //!
 //! * What is held is on disk: once a checkpoint has stored a block, the stored form replaces the one in
-//!   memory.
+//!   memory. Records of the open block are copies, so that they do not keep the whole block in memory.
 //! * A removed file keeps its space until the last holder of one of its blocks releases it. When the space of
-//!   such files exceeds a bound, holders lose their blocks: of the caller that holds most, the oldest first.
-//!   An export loses its blocks only when no range is left that holds a removed file; then the newest, so
-//!   that the oldest ends.
+//!   such files exceeds a bound, blocks of ranges that were only moved are replaced. Then holders lose their
+//!   blocks: of the caller that holds most, the oldest first. An export loses its blocks only when no range
+//!   is left that holds a removed file; then the newest, so that the oldest ends.
 //! * A read in progress of one block keeps that block to its end.
 //!
 //! Lock order: a holder's lock, then that of the state. The registry's lock is not held with another one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::lock::{LockPurpose, StateLock};
 use super::state::RecordSource;
-use crate::block::{Block, BlockLocation, RemovedFiles};
+use crate::block::{Block, BlockLocation, FileName, RemovedFiles};
 use crate::error::{Error, Result};
 
 /// On whose behalf blocks are held.
@@ -51,29 +51,32 @@ impl PinRegistry {
         pinned
     }
 
-    /// Called after each checkpoint.
+    /// Called after each checkpoint: replaces blocks in memory by those that it has stored.
     pub fn refresh(&self, state: &StateLock) {
         for holder in self.holders() {
             holder.refresh(state);
         }
     }
 
-    /// Takes blocks away until the removed files that remain open have at most `bytes_max`.
-    pub fn keep_within(&self, removed: &RemovedFiles, bytes_max: u64) {
-        let mut bytes: u64 = removed.values().sum();
-        if bytes <= bytes_max || base::mutant("unbounded-pins") {
+    /// Takes blocks away until the removed files that holders keep open have at most `bytes_max`. The time is
+    /// that of one look at all blocks of all holders.
+    pub fn keep_within(&self, state: &StateLock, removed: &RemovedFiles, bytes_max: u64) {
+        if removed.values().sum::<u64>() <= bytes_max || base::mutant("unbounded-pins") {
             return;
         }
-        let held = self.holders().into_iter().map(|holder| holder.held(removed));
-        let mut held: Vec<HeldFiles> = held.filter(|(_, files)| !files.is_empty()).collect();
-        while bytes > bytes_max
-            && let Some(victim) = victim(&held, removed)
+        let mut held = HeldFiles::default();
+        for holder in self.holders() {
+            // The digests of what an export sends cover the places of its blocks.
+            if holder.owner != BlockOwner::Peer {
+                let is_removed = |location: &BlockLocation| removed.contains_key(&location.file_name());
+                holder.replace(state, |location| location.is_some_and(is_removed));
+            }
+            held.add(holder, removed);
+        }
+        while held.bytes > bytes_max
+            && let Some(holder) = held.pop(removed)
         {
-            let (holder, files) = held.remove(victim);
             drop(holder.sources.lock().take());
-            // A file may have other holders.
-            let freed = files.iter().filter(|file| held.iter().all(|(_, files)| !files.contains(*file)));
-            bytes -= freed.map(|file| removed[file]).sum::<u64>();
         }
     }
 
@@ -82,25 +85,82 @@ impl PinRegistry {
     }
 }
 
-/// A holder, and the removed files of which it has blocks.
-type HeldFiles = (Arc<PinnedBlocks>, BTreeSet<(u64, u64)>);
+/// Who keeps which removed files open. Each step of choosing who loses them takes the time of one lookup for
+/// each file of the holder.
+#[derive(Default)]
+struct HeldFiles {
+    /// Bytes of all files with a holder.
+    bytes: u64,
+    holders_of: BTreeMap<FileName, usize>,
+    owners: BTreeMap<BlockOwner, OwnedFiles>,
+    /// The owners, last the one that loses next: any caller before another member, then by bytes.
+    order: BTreeSet<(bool, u64, BlockOwner)>,
+}
 
-/// The next holder to lose its blocks.
-fn victim(held: &[HeldFiles], removed: &RemovedFiles) -> Option<usize> {
-    let mut owners: BTreeMap<BlockOwner, BTreeSet<_>> = BTreeMap::new();
-    for (holder, files) in held {
-        owners.entry(holder.owner).or_default().extend(files);
+#[derive(Default)]
+struct OwnedFiles {
+    bytes: u64,
+    holders_of: BTreeMap<FileName, usize>,
+    /// The oldest first.
+    holders: VecDeque<(Arc<PinnedBlocks>, BTreeSet<FileName>)>,
+}
+
+impl HeldFiles {
+    /// The next holder, the oldest first.
+    fn add(&mut self, holder: Arc<PinnedBlocks>, removed: &RemovedFiles) {
+        let mut files = holder.files();
+        files.retain(|name| removed.contains_key(name));
+        if files.is_empty() {
+            return;
+        }
+        let owner = holder.owner;
+        let owned = self.owners.entry(owner).or_default();
+        self.order.remove(&owned.rank(owner));
+        for name in &files {
+            self.bytes += hold(&mut self.holders_of, *name, removed);
+            owned.bytes += hold(&mut owned.holders_of, *name, removed);
+        }
+        owned.holders.push_back((holder, files));
+        self.order.insert(owned.rank(owner));
     }
-    let rank = |(owner, files): &(BlockOwner, BTreeSet<_>)| {
-        let bytes: u64 = files.iter().map(|file| removed[file]).sum();
-        (*owner != BlockOwner::Peer, bytes)
-    };
-    let (owner, _) = owners.into_iter().max_by_key(rank)?;
-    let mut holders = held.iter().map(|(holder, _)| holder.owner);
-    match owner {
-        BlockOwner::Caller(_) => holders.position(|other| other == owner),
-        BlockOwner::Peer => holders.rposition(|other| other == owner),
+
+    /// The next holder to lose its blocks, which no longer counts.
+    fn pop(&mut self, removed: &RemovedFiles) -> Option<Arc<PinnedBlocks>> {
+        let (_, _, owner) = self.order.pop_last()?;
+        let owned = self.owners.get_mut(&owner).expect("each owner in order has holders");
+        let (holder, files) = match owner {
+            BlockOwner::Caller(_) => owned.holders.pop_front(),
+            BlockOwner::Peer => owned.holders.pop_back(),
+        }?;
+        for name in &files {
+            self.bytes -= release(&mut self.holders_of, *name, removed);
+            owned.bytes -= release(&mut owned.holders_of, *name, removed);
+        }
+        if !owned.holders.is_empty() {
+            self.order.insert(owned.rank(owner));
+        }
+        Some(holder)
     }
+}
+
+impl OwnedFiles {
+    fn rank(&self, owner: BlockOwner) -> (bool, u64, BlockOwner) {
+        (owner != BlockOwner::Peer, self.bytes, owner)
+    }
+}
+
+/// Counts a holder of a file. The bytes that are held by it and were not before.
+fn hold(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: &RemovedFiles) -> u64 {
+    let holders = holders_of.entry(name).or_default();
+    *holders += 1;
+    if *holders == 1 { removed[&name] } else { 0 }
+}
+
+/// Takes a holder out. The bytes that no other holds.
+fn release(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: &RemovedFiles) -> u64 {
+    let holders = holders_of.get_mut(&name).expect("it was counted");
+    *holders -= 1;
+    if *holders == 0 { removed[&name] } else { 0 }
 }
 
 impl PinnedBlocks {
@@ -119,34 +179,34 @@ impl PinnedBlocks {
     }
 
     /// The files of its blocks.
-    pub fn files(&self) -> BTreeSet<(u64, u64)> {
+    pub fn files(&self) -> BTreeSet<FileName> {
         let sources = self.sources.lock();
         let blocks = sources.iter().flatten().filter_map(|source| source.block()?.location());
         blocks.map(BlockLocation::file_name).collect()
     }
 
-    fn held(self: Arc<Self>, removed: &RemovedFiles) -> HeldFiles {
-        let mut files = self.files();
-        files.retain(|file| removed.contains_key(file));
-        (self, files)
-    }
-
     /// Replaces blocks in memory by those that a checkpoint has stored.
     pub fn refresh(&self, state: &StateLock) {
+        self.replace(state, |location| location.is_none());
+    }
+
+    /// Replaces blocks at these locations by those that the store has in their place, if they hold the same
+    /// records.
+    fn replace(&self, state: &StateLock, is_left: impl Fn(Option<&BlockLocation>) -> bool) {
         let mut sources = self.sources.lock();
         let blocks = sources.iter_mut().flatten().filter_map(|source| match source {
-            RecordSource::Sealed(block) if block.location().is_none() => Some(block),
+            RecordSource::Sealed(block) if is_left(block.location()) => Some(block),
             RecordSource::Sealed(_) | RecordSource::Open { .. } => None,
         });
-        let in_memory: Vec<&mut Arc<Block>> = blocks.collect();
-        if in_memory.is_empty() {
+        let left: Vec<&mut Arc<Block>> = blocks.collect();
+        if left.is_empty() {
             return;
         }
         let state = state.read(LockPurpose::Checkpoint);
-        for block in in_memory {
-            let stored = state.block_table.find(block.identity.first);
-            if let Some(stored) = stored.filter(|stored| stored.identity == block.identity) {
-                *block = stored.clone();
+        for block in left {
+            let present = state.block_table.find(block.identity.first);
+            if let Some(present) = present.filter(|present| present.has_records_of(block)) {
+                *block = present.clone();
             }
         }
     }

@@ -39,6 +39,7 @@ pub struct PinnedRange {
     locations: Vec<PairLocation>,
     /// Blocks in revision order, each once, then single records of the open block.
     sources: Arc<PinnedBlocks>,
+    record_bytes: u64,
     /// Keys of the range. The limit does not apply.
     pub count: i64,
     /// The store's newest revision when the range was resolved.
@@ -120,9 +121,10 @@ impl PinnedRange {
         self.locations.is_empty()
     }
 
-    /// Block files that it keeps open.
-    pub fn files(&self) -> usize {
-        self.sources.files().len()
+    /// Bytes of memory that it takes while nothing of it is read: below the size of a block, and 12 for each
+    /// pair.
+    pub fn memory_bytes(&self) -> u64 {
+        self.record_bytes + (self.locations.len() * size_of::<PairLocation>()) as u64
     }
 
     /// The sizes of these pairs. Pairs are numbered in key order from 0.
@@ -187,6 +189,8 @@ struct FoundRange {
     /// Numbers of sources by address, which is unique while the block is referenced. The map's order is not
     /// used.
     numbers: HashMap<usize, u32, BuildHasherDefault<DefaultHasher>>,
+    /// Of copies of records.
+    record_bytes: u64,
     count: i64,
     revision: i64,
 }
@@ -204,9 +208,16 @@ impl FoundRange {
     /// Adds the next record in key order.
     fn push(&mut self, revision: Revision, source: RecordSource) {
         let next = u32::try_from(self.sources.len()).expect("fewer sources than keys, fewer than 2^32 keys");
-        let number = match source.block().map(|block| Arc::as_ptr(block).addr()) {
-            Some(address) => *self.numbers.entry(address).or_insert(next),
-            None => next,
+        let (number, source) = match source {
+            RecordSource::Sealed(block) => {
+                let number = *self.numbers.entry(Arc::as_ptr(&block).addr()).or_insert(next);
+                (number, RecordSource::Sealed(block))
+            }
+            // A slice would keep the whole block in memory.
+            RecordSource::Open { base, record } => {
+                self.record_bytes += record.len() as u64;
+                (next, RecordSource::Open { base, record: Bytes::copy_from_slice(&record) })
+            }
         };
         if number == next {
             self.sources.push(source);
@@ -237,8 +248,8 @@ impl FoundRange {
         meter: &dyn Meter,
         mut measure: impl FnMut(&KeyValueRef<'_>) -> u32,
     ) -> Result<PinnedRange> {
-        let FoundRange { records, sources, count, revision, .. } = self;
-        let sources = shared.pinned.add(BlockOwner::Caller(caller), sources);
+        let FoundRange { records, sources, record_bytes, count, revision, .. } = self;
+        let sources = shared.pinned_blocks.add(BlockOwner::Caller(caller), sources);
         // A checkpoint may have come between the first hold of the lock and the last.
         sources.refresh(&shared.state);
         assert!(u32::try_from(records.len()).is_ok(), "fewer than 2^32 keys");
@@ -271,6 +282,6 @@ impl FoundRange {
                 }
             }
         }
-        Ok(PinnedRange { shared, locations, sources, count, revision })
+        Ok(PinnedRange { shared, locations, sources, record_bytes, count, revision })
     }
 }

@@ -7,6 +7,7 @@
 //! * Handles stay valid when another store is installed: the next call reads the new state.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -129,6 +130,11 @@ impl Store {
     /// Space that the store takes on disk and in memory.
     pub fn size(&self) -> Size {
         self.shared.state.published().size()
+    }
+
+    /// Bytes of removed block files that reads keep open. Found after each step of maintenance.
+    pub fn removed_bytes(&self) -> u64 {
+        self.shared.removed_bytes.load(Ordering::Relaxed)
     }
 
     /// An upper bound for the bytes of the newest pair of `key`, without reading a block: for a pair in a

@@ -4,6 +4,7 @@
 //! together. The cache has other locks, and is not used under the state's lock.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -26,7 +27,9 @@ pub(crate) struct StoreShared {
     /// Revisions that reads in progress still need.
     pub pins: Pins,
     /// Blocks that long reads hold.
-    pub pinned: PinRegistry,
+    pub pinned_blocks: PinRegistry,
+    /// Of removed files that are still open, when the maintainer looked last.
+    pub removed_bytes: AtomicU64,
     /// Called when an entry has published a revision. Set at most once.
     pub wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     pub options: StoreOptions,

@@ -75,7 +75,7 @@ impl Maintainer {
             marks,
             items: self.checkpoints.durable.items.clone(),
             bytes: blocks.iter().map(|block| block.stored_bytes()).sum(),
-            blocks: self.checkpoints.shared.pinned.add(BlockOwner::Peer, sources),
+            blocks: self.checkpoints.shared.pinned_blocks.add(BlockOwner::Peer, sources),
             progress: NextPart::Marks,
             chunks: ChunkWriter::default(),
         }

@@ -89,9 +89,9 @@ impl LargeRange {
         self.range.len()
     }
 
-    /// Block files that it keeps open.
-    pub fn files(&self) -> usize {
-        self.range.files()
+    /// Bytes of memory between its windows.
+    pub fn memory_bytes(&self) -> u64 {
+        self.range.memory_bytes()
     }
 
     /// Whether there are no pairs.

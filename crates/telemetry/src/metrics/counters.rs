@@ -63,8 +63,6 @@ crate::declare_metrics! {
         txns: Counter => "etcd_mvcc_txn", "Txns of several operations seen by this member";
         /// Large ranges that were found and not sent to their end yet.
         large_ranges: Gauge => "kv_server_large_ranges_open", "Large ranges under way";
-        /// Block files that those keep from being deleted, counted for each range.
-        large_range_files: Gauge => "kv_server_large_range_files", "Block files pinned by large ranges";
         /// Large ranges that were reset because their clients did not read.
         large_ranges_unread: Counter
             => "kv_server_large_ranges_unread", "Large ranges reset because their clients did not read";

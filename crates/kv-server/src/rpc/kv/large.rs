@@ -6,7 +6,7 @@
 //!   and a connection has one of them at most. Who waits is not refused. Work that was begun keeps its turn
 //!   to its end, even if its client is gone.
 //! * So windows take 3 × 32 MiB at the most, however many clients ask. Between its turns an answer holds 12
-//!   bytes per key.
+//!   bytes per key, and what it has of the block that is written at the time.
 //! * A client that was too slow for its turn gets smaller windows, so that it does not make the member read
 //!   for nothing.
 //! * Refusals come before the first byte. After it the message is only broken off: by damage, or because it
@@ -38,9 +38,8 @@ use telemetry::metrics::Metrics;
 const WINDOW_BYTES: usize = 32 << 20;
 /// For a client that takes little in its turn: what a connection buffers of one answer.
 const WINDOW_BYTES_MIN: usize = 1 << 20;
-/// Bytes per key while a range is found, and afterwards.
+/// Bytes per key while a range is found.
 const FOUND_BYTES: u64 = 32;
-const PLACE_BYTES: u64 = 12;
 
 /// One large range, asked for and perhaps begun.
 pub struct LargeAnswer {
@@ -90,22 +89,18 @@ struct LargeMessage {
 /// A large range that is under way, in the metrics.
 struct OpenMessages {
     metrics: Arc<Metrics>,
-    files: i64,
 }
 
 impl OpenMessages {
-    fn new(metrics: &Arc<Metrics>, files: usize) -> Self {
-        let (metrics, files) = (Arc::clone(metrics), i64::try_from(files).unwrap_or(i64::MAX));
+    fn new(metrics: &Arc<Metrics>) -> Self {
         metrics.keys.large_ranges.inc();
-        metrics.keys.large_range_files.inc_by(files);
-        OpenMessages { metrics, files }
+        OpenMessages { metrics: Arc::clone(metrics) }
     }
 }
 
 impl Drop for OpenMessages {
     fn drop(&mut self) {
         self.metrics.keys.large_ranges.dec();
-        self.metrics.keys.large_range_files.dec_by(self.files);
     }
 }
 
@@ -154,7 +149,7 @@ impl LargeMessage {
         let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
         let prefix = frame_prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let before = Bytes::from([&prefix, &fields[..]].concat());
-        let open = OpenMessages::new(&member.metrics, range.files());
+        let open = OpenMessages::new(&member.metrics);
         Ok(LargeMessage { before, range, after, places, _open: open })
     }
 
@@ -212,10 +207,14 @@ impl LargeAnswer {
         let caller = self.client.caller;
         let found = self.in_turn(move |meter| {
             let range = LargeRange::find(&store, &request, caller, meter)?;
-            places.shrink_to(range.len() as u64 * PLACE_BYTES);
-            Ok((range, places))
+            // More than before only by records of the open block.
+            let held = range.memory_bytes();
+            let fits = held <= places.weight() || places.try_grow(held - places.weight());
+            places.shrink_to(held);
+            Ok((range, fits.then_some(places)))
         });
         let ((range, places), _turn) = found.await?;
+        let places = places.ok_or_else(grpc_errors::reads_exhausted)?;
         // The permissions under which it was begun must still be those.
         let unchanged = self.reader.check_unchanged(self.member.auth.table.revision());
         unchanged.map_err(grpc_errors::refused)?;
