@@ -365,8 +365,8 @@ mod tests {
                     }
                     Step::Tick => {
                         now += 1;
-                        let asked: Vec<_> = reads.rounds.iter().map(|round| reads.context(round.number)).collect();
-                        prop_assert!(reads.overdue(now).iter().all(|context| asked.contains(context)));
+                        let rounds: Vec<_> = reads.rounds.iter().map(|it| reads.context(it.number)).collect();
+                        prop_assert!(reads.overdue(now).iter().all(|context| rounds.contains(context)));
                         answered.extend(reads.expire(now.saturating_sub(20)));
                     }
                 }

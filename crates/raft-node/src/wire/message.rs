@@ -140,8 +140,8 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
 }
 
 /// The term of the sender and the entry that a snapshot's message from `peer` to this member `to` names;
-/// `None` if it is no such message. For the process, which hands the message in only if it received a store that reaches exactly this
-/// entry.
+/// `None` if it is no such message. For the process, which hands the message in only if it received a store
+/// that reaches exactly this entry.
 pub fn snapshot_position(peer: NodeId, to: NodeId, message: &Bytes) -> Option<(Term, LogPosition)> {
     let message = decode(peer, to, message.clone()).ok()?;
     let metadata = message.snapshot.as_ref()?.get_metadata();
