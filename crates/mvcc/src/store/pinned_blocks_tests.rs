@@ -145,6 +145,7 @@ fn a_holder_of_blocks_that_were_only_moved_loses_none() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the time is what it judges")]
 fn choosing_among_thousands_of_holders_looks_at_each_once() {
     let mut subject = Subject::new();
     let mut held = Vec::new();
