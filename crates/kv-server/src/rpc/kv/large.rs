@@ -31,7 +31,7 @@ use admission::{Caller, blocking};
 use admission::{ClientId, Pass};
 use auth::Caller as Reader;
 use grpc_server::http2::{LongAnswer, Part, PartRoom, frame_prefix};
-use telemetry::metrics::Metrics;
+use telemetry::metrics::UnderWay;
 
 /// A store of scattered keys is read as a whole for each window: nine times for a million keys with values of
 /// 256 bytes.
@@ -83,25 +83,7 @@ struct LargeMessage {
     after: Bytes,
     /// Memory of the places.
     places: Pass,
-    _open: OpenMessages,
-}
-
-/// A large range that is under way, in the metrics.
-struct OpenMessages {
-    metrics: Arc<Metrics>,
-}
-
-impl OpenMessages {
-    fn new(metrics: &Arc<Metrics>) -> Self {
-        metrics.keys.large_ranges.inc();
-        OpenMessages { metrics: Arc::clone(metrics) }
-    }
-}
-
-impl Drop for OpenMessages {
-    fn drop(&mut self) {
-        self.metrics.keys.large_ranges.dec();
-    }
+    _open: UnderWay,
 }
 
 impl LargeAnswer {
@@ -149,7 +131,7 @@ impl LargeMessage {
         let bytes = (fields.len() + after.len()) as u64 + range.pairs_bytes();
         let prefix = frame_prefix(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let before = Bytes::from([&prefix, &fields[..]].concat());
-        let open = OpenMessages::new(&member.metrics);
+        let open = UnderWay::new(&member.metrics.keys.large_ranges);
         Ok(LargeMessage { before, range, after, places, _open: open })
     }
 
