@@ -116,6 +116,10 @@ impl<R> Reads<R> {
         for round in &mut self.rounds {
             if round.asked + self.retry_ticks <= now {
                 round.asked = now;
+                if base::mutant("renamed-rounds") {
+                    round.number = self.next_number;
+                    self.next_number += 1;
+                }
                 overdue.push(round.number);
             }
         }
