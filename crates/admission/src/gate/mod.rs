@@ -381,6 +381,17 @@ impl Pass {
         fits
     }
 
+    /// Changes to `weight` without waiting, if there is room. As in `enter`, more than all there is counts as
+    /// all.
+    pub fn try_resize(&mut self, weight: u64) -> bool {
+        let weight = weight.clamp(1, self.gate.bounds.weight_max());
+        if weight > self.weight {
+            return self.try_grow(weight - self.weight);
+        }
+        self.shrink_to(weight);
+        true
+    }
+
     /// Gives back `before`, and keeps some of it or nothing.
     fn release(&self, before: u64, kept: Option<u64>) {
         let bounds = &self.gate.bounds;

@@ -157,6 +157,22 @@ async fn a_pass_grows_while_there_is_room_and_shrinks() {
     assert_eq!(gate.gauges(), (0, 0));
 }
 
+#[tokio::test]
+async fn a_pass_of_more_than_all_is_a_pass_of_all_whatever_it_is_resized_to() {
+    let gate = Gate::new(bounds());
+    let mut one = passed(&mut enter(&gate, FIRST, 1000));
+    for (weight, counted) in [(2000, 10), (7, 7), (0, 1), (1000, 10)] {
+        assert!(one.try_resize(weight));
+        assert_eq!(gate.gauges(), (counted, 0), "{weight}");
+    }
+    one.shrink_to(4);
+    let other = passed(&mut enter(&gate, SECOND, 1));
+    assert!(!one.try_resize(1000), "the other holds some");
+    assert_eq!(one.weight(), 4);
+    drop((one, other));
+    assert_eq!(gate.gauges(), (0, 0));
+}
+
 /// Twenty, of which four are left to passes of two and less.
 fn with_reserve() -> Bounds {
     Bounds { capacity: 20, reserve: 4, light_max: 2, waiting_weight_max: u64::MAX, ..bounds() }

@@ -189,10 +189,8 @@ impl LargeAnswer {
         let caller = self.client.caller;
         let found = self.in_turn(move |meter| {
             let range = LargeRange::find(&store, &request, caller, meter)?;
-            // More than before only by records of the open block.
-            let held = range.memory_bytes();
-            let fits = held <= places.weight() || places.try_grow(held - places.weight());
-            places.shrink_to(held);
+            // More than was asked for if each pair has a block, or a record of the open block.
+            let fits = places.try_resize(range.memory_bytes());
             Ok((range, fits.then_some(places)))
         });
         let ((range, places), _turn) = found.await?;
