@@ -5,7 +5,6 @@
 //! * It runs concurrently with the writer and the readers, and holds the lock for bounded steps.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -96,7 +95,7 @@ pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Wri
         counts: CountCache::default(),
         pins: Pins::default(),
         pinned_blocks: PinRegistry::default(),
-        removed_bytes: AtomicU64::new(0),
+        removed_files: Mutex::default(),
         wake: OnceLock::new(),
         options,
     });

@@ -79,8 +79,11 @@ pub(crate) struct BlockFiles {
     file_bytes: u64,
     generation: u64,
     /// Removed files that a reader may still have open, by file name.
-    removed: BTreeMap<FileName, (Weak<dyn BlockFile>, u64)>,
+    removed: BTreeMap<FileName, RemovedFile>,
 }
+
+/// A removed file while a reader has it open, and its bytes.
+pub(crate) type RemovedFile = (Weak<dyn BlockFile>, u64);
 
 /// Identifies a file among all that this process has used: the store, by how often one was installed, and the
 /// number in it.
@@ -226,6 +229,11 @@ impl BlockFiles {
     pub fn removed(&mut self) -> RemovedFiles {
         self.removed.retain(|_, (file, _)| file.strong_count() > 0);
         self.removed.iter().map(|(name, (_, bytes))| (*name, *bytes)).collect()
+    }
+
+    /// The same, to be looked at later.
+    pub fn removed_files(&self) -> Vec<RemovedFile> {
+        self.removed.values().cloned().collect()
     }
 
     /// Number of each file, and its bytes after the header.

@@ -10,7 +10,6 @@
 //!   are read without it, because they do not change.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::catalogue::Marks;
 use super::durable::DurableState;
@@ -77,8 +76,7 @@ impl CheckpointWriter {
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
         let (bytes_max, shared) = (self.durable.allocated().max(bytes_min), &self.shared);
         shared.pinned_blocks.keep_within(&shared.state, &self.durable.files.removed(), bytes_max);
-        let open = self.durable.files.removed().values().sum();
-        shared.removed_bytes.store(open, Ordering::Relaxed);
+        *shared.removed_files.lock() = self.durable.files.removed_files();
     }
 
     /// The newest possible checkpoint, if it differs from the durable one.

@@ -23,6 +23,9 @@ use super::state::RecordSource;
 use crate::block::{Block, BlockLocation, FileName, RemovedFiles};
 use crate::error::{Error, Result};
 
+/// Blocks that are looked up in one hold of the state's lock.
+const BLOCKS_PER_HOLD: usize = 1000;
+
 /// On whose behalf blocks are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockOwner {
@@ -76,7 +79,8 @@ impl PinRegistry {
         while held.bytes > bytes_max
             && let Some(holder) = held.pop(removed)
         {
-            drop(holder.sources.lock().take());
+            let sources = holder.sources.lock().take();
+            drop(sources);
         }
     }
 
@@ -164,6 +168,11 @@ fn release(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: 
 }
 
 impl PinnedBlocks {
+    /// Number of sources; 0 after they were taken away.
+    pub fn len(&self) -> usize {
+        self.sources.lock().as_ref().map_or(0, Vec::len)
+    }
+
     /// Errors: `Released`.
     pub fn get(&self, number: usize) -> Result<RecordSource> {
         let sources = self.sources.lock();
@@ -193,20 +202,21 @@ impl PinnedBlocks {
     /// Replaces blocks at these locations by those that the store has in their place, if they hold the same
     /// records.
     fn replace(&self, state: &StateLock, is_left: impl Fn(Option<&BlockLocation>) -> bool) {
+        // Dropped last, without a lock: the last holder of a removed file closes it, which takes tens of ms.
+        let mut replaced = Vec::new();
         let mut sources = self.sources.lock();
         let blocks = sources.iter_mut().flatten().filter_map(|source| match source {
             RecordSource::Sealed(block) if is_left(block.location()) => Some(block),
             RecordSource::Sealed(_) | RecordSource::Open { .. } => None,
         });
-        let left: Vec<&mut Arc<Block>> = blocks.collect();
-        if left.is_empty() {
-            return;
-        }
-        let state = state.read(LockPurpose::Checkpoint);
-        for block in left {
-            let present = state.block_table.find(block.identity.first);
-            if let Some(present) = present.filter(|present| present.has_records_of(block)) {
-                *block = present.clone();
+        let mut left: Vec<&mut Arc<Block>> = blocks.collect();
+        for part in left.chunks_mut(BLOCKS_PER_HOLD) {
+            let state = state.read(LockPurpose::Checkpoint);
+            for block in part {
+                let present = state.block_table.find(block.identity.first);
+                if let Some(present) = present.filter(|present| present.has_records_of(block)) {
+                    replaced.push(std::mem::replace(*block, present.clone()));
+                }
             }
         }
     }

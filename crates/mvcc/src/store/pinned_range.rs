@@ -121,10 +121,11 @@ impl PinnedRange {
         self.locations.is_empty()
     }
 
-    /// Bytes of memory that it takes while nothing of it is read: below the size of a block, and 12 for each
-    /// pair.
+    /// Bytes of memory that it takes while nothing of it is read: 12 for each pair, 40 for each block or
+    /// record of the open block, and those records, which are below the size of a block.
     pub fn memory_bytes(&self) -> u64 {
-        self.record_bytes + (self.locations.len() * size_of::<PairLocation>()) as u64
+        let tables = size_of_val(&*self.locations) + self.sources.len() * size_of::<RecordSource>();
+        self.record_bytes + tables as u64
     }
 
     /// The sizes of these pairs. Pairs are numbered in key order from 0.
