@@ -167,6 +167,7 @@ impl Archiver {
 
     fn fail(&mut self, reason: &str) {
         self.metrics.failures.inc();
+        self.note_behind();
         if self.said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
             self.said = Some(Instant::now());
             say(&format!("revision {}: {reason}", self.last));
@@ -259,7 +260,7 @@ impl Archiver {
             None => {
                 let identity = Identity { format: FORMAT, cluster_id: found.clone() };
                 let bytes = serde_json::to_vec(&identity).expect("text and numbers are JSON");
-                tokio::task::block_in_place(|| self.place.put(IDENTITY, bytes))?;
+                tokio::task::block_in_place(|| self.place.put(IDENTITY, &bytes))?;
                 self.cluster = Some(found);
             }
         }
@@ -333,13 +334,17 @@ impl Archiver {
             let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms);
             self.base = Some(tokio::spawn(made));
         }
-        let archived = self.metrics.revision.get();
-        if archived >= head.revision {
+        if self.metrics.revision.get() >= head.revision {
             self.whole_at = Instant::now();
         }
-        self.metrics.behind_revisions.set((head.revision - archived).max(0));
-        self.metrics.behind_seconds.set(self.whole_at.elapsed().as_secs_f64());
+        self.note_behind();
         Ok(())
+    }
+
+    fn note_behind(&self) {
+        let metrics = &self.metrics;
+        metrics.behind_revisions.set((metrics.head.get() - metrics.revision.get()).max(0));
+        metrics.behind_seconds.set(self.whole_at.elapsed().as_secs_f64());
     }
 
     async fn take(
@@ -451,7 +456,6 @@ impl Archiver {
     async fn put(&mut self, name: &str, bytes: &[u8], replaces: bool) -> Result<(), FollowError> {
         let mut signalled = self.signalled.clone();
         loop {
-            let bytes = bytes.to_vec();
             let put = tokio::task::block_in_place(|| match replaces {
                 true => self.place.replace(name, bytes),
                 false => self.place.put(name, bytes),

@@ -45,13 +45,14 @@ impl Replacing {
                 Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
                 Err(status) => self.not_in_sync(&members, id, &status).await,
             },
-            ReplaceStep::Remove { id } => match self.client.remove(id).await {
-                Ok(()) => {
-                    self.wanted.is_old_removed = true;
-                    Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old)))
+            ReplaceStep::Remove { id } => {
+                // It may be removed although the answer is lost.
+                self.wanted.is_old_removed = true;
+                match self.client.remove(id).await {
+                    Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
+                    Err(status) => later(&status, "remove the old member"),
                 }
-                Err(status) => later(&status, "remove the old member"),
-            },
+            }
         }
     }
 

@@ -151,6 +151,7 @@ fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError
 mod tests {
     use object_store::memory::InMemory;
 
+    use super::super::ArchivePlace;
     use super::*;
 
     #[test]
@@ -178,6 +179,22 @@ mod tests {
         assert!(std::fs::read(&fetched).unwrap() == large);
         bucket.remove("base/x").unwrap();
         assert_eq!((bucket.get("base/x").unwrap(), bucket.list("base").unwrap()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn an_object_is_made_by_the_next_try_if_an_answer_was_lost() {
+        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let local = ArchivePlace::take(directory.path().to_str().unwrap(), runtime.handle()).unwrap();
+        let bucket = Bucket::new(Arc::new(InMemory::new()), "", runtime.handle());
+        for place in [local, ArchivePlace::Bucket(bucket)] {
+            for (bytes, is_made) in [(b"one", true), (b"one", true), (b"two", false)] {
+                assert_eq!(place.put("log/1", bytes).is_ok(), is_made, "{place:?}");
+            }
+            assert_eq!(place.get("log/1").unwrap().as_deref(), Some(&b"one"[..]));
+            // A person may have removed it.
+            place.remove("log/1").unwrap();
+            place.remove("log/1").unwrap();
+        }
     }
 
     #[test]

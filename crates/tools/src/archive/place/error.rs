@@ -21,3 +21,16 @@ pub enum PlaceError {
     #[error("{attempt} {name}")]
     Bucket { attempt: &'static str, name: String, source: Box<object_store::Error> },
 }
+
+impl PlaceError {
+    /// Whether an object of that name is there.
+    pub fn is_there(&self) -> bool {
+        match self {
+            PlaceError::Io { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+            PlaceError::Bucket { source, .. } => {
+                matches!(**source, object_store::Error::AlreadyExists { .. })
+            }
+            _ => false,
+        }
+    }
+}

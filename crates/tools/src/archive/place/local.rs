@@ -120,10 +120,18 @@ impl Local {
         self.root.join(name)
     }
 
+    /// Makes an object durable that is there.
+    pub fn sync(&self, name: &str) -> Result<(), PlaceError> {
+        sync_parent(&self.root.join(name))
+    }
+
+    /// Removes an object that may be gone.
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
         let path = self.root.join(name);
-        fs::remove_file(&path).map_err(failed("remove", &path))?;
-        sync_parent(&path)
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
+            _ => sync_parent(&path),
+        }
     }
 }
 

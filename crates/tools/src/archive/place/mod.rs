@@ -71,19 +71,29 @@ impl ArchivePlace {
         }
     }
 
-    /// Makes a new object. One of that name is an error.
-    pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
-        match self {
-            ArchivePlace::Local(local) => local.put(name, &bytes),
-            ArchivePlace::Bucket(bucket) => bucket.put(name, bytes),
+    /// Makes a new object. One of that name with other bytes is an error: one with the same was made by a try
+    /// whose answer was lost.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
+        let made = match self {
+            ArchivePlace::Local(local) => local.put(name, bytes),
+            ArchivePlace::Bucket(bucket) => bucket.put(name, bytes.to_vec()),
+        };
+        match made {
+            Err(error) if error.is_there() && self.get(name)?.is_some_and(|found| found == bytes) => {
+                match self {
+                    ArchivePlace::Local(local) => local.sync(name),
+                    ArchivePlace::Bucket(_) => Ok(()),
+                }
+            }
+            made => made,
         }
     }
 
     /// Makes an object, in place of one of that name.
-    pub fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), PlaceError> {
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
         match self {
-            ArchivePlace::Local(local) => local.replace(name, &bytes),
-            ArchivePlace::Bucket(bucket) => bucket.replace(name, bytes),
+            ArchivePlace::Local(local) => local.replace(name, bytes),
+            ArchivePlace::Bucket(bucket) => bucket.replace(name, bytes.to_vec()),
         }
     }
 
