@@ -107,7 +107,8 @@ macro_rules! services {
     ($($name:ident: $stub:ident,)*) => {
         impl Client {
             $(pub fn $name(&self) -> $stub<Channel> {
-                $stub::new(self.channel())
+                // As etcd's client: what an answer may have is the server's to say.
+                $stub::new(self.channel()).max_decoding_message_size(usize::MAX)
             })*
         }
     };

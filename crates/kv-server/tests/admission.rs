@@ -75,7 +75,7 @@ async fn ask_for_everything(keys: usize, clients: usize) -> usize {
     for number in 0..clients {
         let patient = member.endpoint().timeout(Duration::from_secs(300));
         let client = Client::new(patient.connect().await.expect("a ready member can be dialled"));
-        let mut kv = client.kv().max_decoding_message_size(usize::MAX);
+        let mut kv = client.kv();
         calls.push(tokio::spawn(async move {
             match number % 3 {
                 0 => kv.range(sorted()).await.map(|answer| answer.into_inner().kvs.len()),
@@ -118,7 +118,7 @@ async fn a_member_keeps_to_its_memory_limit() {
         // A large answer waits until the allocator gives memory back, 10 s at a time.
         let endpoint = member.endpoint().timeout(5 * PATIENCE);
         let client = Client::new(endpoint.connect().await.expect("a ready member can be dialled"));
-        let mut kv = client.kv().max_decoding_message_size(usize::MAX);
+        let mut kv = client.kv();
         let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
         asking.push(tokio::spawn(async move {
             let mut refused = Vec::new();
@@ -175,7 +175,7 @@ async fn a_delete_that_would_return_too_much_is_refused_before_it_happens() {
         range_end: vec![0].into(),
         prev_kv: true,
     };
-    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut kv = member.kv().await;
     let deleted = kv.delete_range(delete.clone()).await.map(|answer| answer.into_inner().deleted);
     let refused = deleted.expect_err("more than all answers may hold");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");

@@ -43,7 +43,7 @@ fn everything() -> RangeRequest {
 
 /// The ordinary answer, put together from ranges that are small.
 async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
-    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut kv = member.kv().await;
     let mut whole = RangeResponse::default();
     loop {
         let mut from = whole.kvs.last().map_or(vec![0], |kv| kv.key.to_vec());
@@ -153,7 +153,7 @@ async fn a_page_that_proves_too_large_to_be_held_is_sent_as_a_large_range() {
     // These have to be in memory as a whole.
     let descending = RangeRequest { sort_order: SortOrder::Descend as i32, ..everything() };
     let filtered = RangeRequest { min_mod_revision: 1, ..page };
-    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut kv = member.kv().await;
     for request in [descending, filtered] {
         let refused = kv.range(request).await.map(drop).expect_err("more than one answer may hold");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
@@ -295,7 +295,7 @@ async fn inside_a_transaction_a_range_of_any_size_is_one_answer() {
     fill(member).await;
     let ranges = RequestOp { request: Some(Op::RequestRange(everything())) };
     let request = TxnRequest { success: vec![ranges], ..TxnRequest::default() };
-    let mut kv = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut kv = member.kv().await;
     let answer = kv.txn(request).await.expect("a healthy member answers").into_inner();
     let Some(api::etcdserverpb::response_op::Response::ResponseRange(range)) = &answer.responses[0].response
     else {

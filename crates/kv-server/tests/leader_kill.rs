@@ -107,7 +107,7 @@ async fn round(cluster: &mut Cluster, ledger: &Ledger, number: usize) -> Duratio
 
 /// The newest revision of every key, page by page.
 async fn everything(member: &Member) -> HashMap<Bytes, i64> {
-    let mut client = member.kv().await.max_decoding_message_size(usize::MAX);
+    let mut client = member.kv().await;
     let mut found = HashMap::new();
     let mut from = Bytes::from_static(b"\0");
     loop {

@@ -26,7 +26,7 @@ impl Lone {
     }
 
     fn kv(&self) -> KvClient<Channel> {
-        self.client.kv().max_decoding_message_size(usize::MAX)
+        self.client.kv()
     }
 }
 

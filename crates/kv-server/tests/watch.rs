@@ -28,7 +28,7 @@ impl Stream {
     }
 
     async fn open_with(member: &Member, metadata: &[(&'static str, &'static str)]) -> Result<Stream, Status> {
-        let mut client = member.endless_client().await.watch().max_decoding_message_size(usize::MAX);
+        let mut client = member.endless_client().await.watch();
         let (to, requests) = mpsc::unbounded_channel();
         let mut request = Request::new(UnboundedReceiverStream::new(requests));
         for (name, value) in metadata {
