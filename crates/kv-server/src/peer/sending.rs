@@ -135,13 +135,17 @@ impl SnapshotSend {
         let fence = Arc::clone(&self.context.fence);
         let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    () = fence.state_wrong() => {
-                        tokio::time::sleep(FENCED_PAUSE).await;
-                        Some(Err("the state of this member is corrupt".to_owned()))
+                let carried = async {
+                    tokio::select! {
+                        biased;
+                        () = fence.state_wrong() => {}
+                        ended = self.carry() => return ended,
                     }
-                    ended = self.carry() => Some(ended),
+                    tokio::time::sleep(FENCED_PAUSE).await;
+                    Err("the state of this member is corrupt".to_owned())
+                };
+                tokio::select! {
+                    ended = carried => Some(ended),
                     () = replaced.stopped() => None,
                     () = stop.stopped() => None,
                 }

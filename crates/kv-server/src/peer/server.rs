@@ -240,7 +240,10 @@ impl PeerServer {
         first: Bytes,
         term: Term,
     ) -> Result<LogPosition, Status> {
-        let mut reception = self.incoming.begin(term).await.map_err(|error| not_received(&error))?;
+        // A claim of a later term than Raft knows would keep the place from every leader.
+        let known = self.leases.as_ref().map_or(term, |leases| leases.raft.status().term);
+        let mut reception =
+            self.incoming.begin(term.min(known)).await.map_err(|error| not_received(&error))?;
         let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
         let mut received = ReceivedBatches { began, bytes: 0, bytes_max };
         let mut chunk = first;
@@ -249,7 +252,11 @@ impl PeerServer {
             if !chunk.is_empty() {
                 reception.add(chunk).await.map_err(|error| not_received(&error))?;
             }
-            let part = tokio::time::timeout(PART_WITHIN, parts.message()).await;
+            let part = tokio::select! {
+                biased;
+                () = reception.replaced() => return Err(not_received(&ReceiveError::Replaced)),
+                part = tokio::time::timeout(PART_WITHIN, parts.message()) => part,
+            };
             match part.map_err(|_| Status::deadline_exceeded("the stream stands still"))?? {
                 Some(part) => chunk = part.chunk,
                 None => return reception.finish().await.map_err(|error| not_received(&error)),

@@ -121,12 +121,23 @@ pub enum ReceiveError {
 
 /// A stream's way to the disk. Dropped without [`Reception::finish`], it leaves nothing on the disk.
 pub struct Reception {
-    incoming: ReceivePlace,
-    number: StreamNumber,
+    stream: CurrentStream,
     chunks: mpsc::Sender<Bytes>,
     written: oneshot::Receiver<Result<ReceivedSnapshot, ReceiveError>>,
     finish: Option<oneshot::Sender<()>>,
     replaced: Stop,
+}
+
+/// A stream that has the place, until another replaces it. Dropped, it leaves the place.
+struct CurrentStream {
+    shared: Arc<PlaceShared>,
+    number: StreamNumber,
+}
+
+impl Drop for CurrentStream {
+    fn drop(&mut self) {
+        self.shared.slot.lock().end(self.number);
+    }
 }
 
 impl ReceivePlace {
@@ -139,6 +150,8 @@ impl ReceivePlace {
     pub async fn begin(&self, term: Term) -> Result<Reception, ReceiveError> {
         let (stopper, replaced) = shutdown::stop();
         let (number, older) = self.shared.slot.lock().begin(term, stopper).ok_or(ReceiveError::Busy)?;
+        // From here on: the caller may leave while it waits.
+        let stream = CurrentStream { shared: Arc::clone(&self.shared), number };
         older.into_iter().for_each(|older| older.stop());
         let key = tokio::select! {
             key = Arc::clone(&self.shared.key).lock_owned() => key,
@@ -157,7 +170,7 @@ impl ReceivePlace {
             tracing::warn!(%error, "no thread to receive a snapshot with");
             return Err(ReceiveError::Stopping);
         }
-        Ok(Reception { incoming: self.clone(), number, chunks, written, finish: Some(finish), replaced })
+        Ok(Reception { stream, chunks, written, finish: Some(finish), replaced })
     }
 
     /// What a stream that begins now may take: the log and the present store need the rest.
@@ -188,6 +201,11 @@ impl ReceivePlace {
 }
 
 impl Reception {
+    /// Waits until another stream has taken the place.
+    pub async fn replaced(&self) {
+        self.replaced.stopped().await;
+    }
+
     /// Hands over the next chunk; waits for a slow disk.
     pub async fn add(&mut self, chunk: Bytes) -> Result<(), ReceiveError> {
         tokio::select! {
@@ -212,11 +230,12 @@ impl Reception {
             Err(_) => return Err(ReceiveError::Stopping),
         };
         let at = received.position();
-        let finished = self.incoming.shared.slot.lock().finish(self.number, at, received);
+        let CurrentStream { shared, number } = &self.stream;
+        let finished = shared.slot.lock().finish(*number, at, received);
         match finished {
             Ok(()) => Ok(at),
             Err(received) => {
-                self.incoming.shared.wipe(received);
+                shared.wipe(received);
                 Err(ReceiveError::Replaced)
             }
         }
@@ -227,12 +246,6 @@ impl Reception {
             Ok(Err(error)) => error,
             Ok(Ok(_)) | Err(_) => ReceiveError::Stopping,
         }
-    }
-}
-
-impl Drop for Reception {
-    fn drop(&mut self) {
-        self.incoming.shared.slot.lock().end(self.number);
     }
 }
 

@@ -1,8 +1,10 @@
 //! A store on its way in, over a disk in memory.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use mvcc::MemoryBackend;
 
 use super::*;
@@ -154,6 +156,18 @@ async fn a_new_stream_ends_the_one_before_it() {
     drop(older);
     assert_eq!(newer.await.unwrap().unwrap(), at(9));
     assert!(fixture.incoming.holds(at(9)));
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_while_it_waits_for_the_place_leaves_it_to_any_other() {
+    let fixture = fixture();
+    let holder = fixture.incoming.begin(Term(1)).await.unwrap();
+    {
+        let mut waiting = pin!(fixture.incoming.begin(Term(7)));
+        assert!(poll_immediate(&mut waiting).await.is_none(), "the directory is in use");
+    }
+    drop(holder);
+    assert_eq!(receive(&fixture.incoming, chunks(9)).await.unwrap(), at(9));
 }
 
 #[tokio::test]
