@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use state_machine::{Remaining, UNREVOKED, WhenExpired};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Status};
 
 use super::context::STREAMS_MAX;
@@ -232,9 +232,14 @@ impl LeaseService {
         self.renewals.shares.total() < BATCHES_MAX * BATCH_MAX
     }
 
-    /// How long a lease still has, by the leader's clock.
+    /// How long a lease still has, by the leader's clock. The wait for a batch is part of the request timeout.
     pub async fn remaining(&self, client: ClientId, id: i64) -> Result<Remaining, LeaseError> {
-        self.questions.enter(client, id)?.await.unwrap_or(Err(LeaseError::Stopped))
+        let answer = timeout(self.request_timeout, self.questions.enter(client, id)?).await;
+        match answer {
+            Ok(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
+            Err(_) if self.leader.raft.leader_known().borrow().is_none() => Err(LeaseError::NoLeader),
+            Err(_) => Err(LeaseError::Timeout),
+        }
     }
 
     async fn make_batches(self, kind: BatchKind, waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
@@ -244,7 +249,12 @@ impl LeaseService {
                 batch = batches.next() => batch,
                 () = stop.stopped() => return,
             };
-            let Some(batch) = batch else { return };
+            let Some(mut batch) = batch else { return };
+            // Callers may have gone since.
+            batch.retain(|waiting| !waiting.reply.is_closed());
+            if batch.is_empty() {
+                continue;
+            }
             let service = self.clone();
             batches.under_way.spawn(async move { service.answer(kind, batch).await });
         }

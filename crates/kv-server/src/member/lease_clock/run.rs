@@ -106,7 +106,11 @@ impl LeaderTerm {
                 let (ids, rest) = due.split_at(count);
                 due = rest;
                 let began = Instant::now();
-                self.expire(leases, expired, ids).await;
+                if !self.expire(leases, expired, ids).await {
+                    // It may lead no more, or again in a later term: that begins with a new turn.
+                    self.put_off(leases, due);
+                    return;
+                }
                 if !due.is_empty() || work.has_more {
                     sleep(pause_after(began.elapsed())).await;
                 }
@@ -146,18 +150,26 @@ impl LeaderTerm {
         }
     }
 
-    async fn expire(&mut self, leases: &LeaderLeases, expired: &Counter, ids: &[i64]) {
+    /// Whether it was done.
+    async fn expire(&mut self, leases: &LeaderLeases, expired: &Counter, ids: &[i64]) -> bool {
         match leases.expire(self.term, ids.to_vec()).await {
             Ok(count) => {
                 expired.inc_by(count as u64);
                 self.turns.expired(ids, &leases.table);
+                true
             }
             Err(error) => {
                 tracing::debug!(%error, leases = ids.len(), "leases were not revoked; trying again");
-                if let Ok((_, now)) = leases.read_clock(self.term) {
-                    self.turns.not_expired(ids, now);
-                }
+                self.put_off(leases, ids);
+                false
             }
+        }
+    }
+
+    /// Looks at leases again later that were not expired.
+    fn put_off(&mut self, leases: &LeaderLeases, ids: &[i64]) {
+        if let Ok((_, now)) = leases.read_clock(self.term) {
+            self.turns.not_expired(ids, now);
         }
     }
 }
