@@ -98,9 +98,8 @@ impl ClientShared {
 
 impl VerifyClient {
     pub fn new(number: usize, channels: &[Client], shared: Arc<ClientShared>, seed: u64) -> Self {
-        let member = |channel: &Client| channel.kv().max_decoding_message_size(usize::MAX);
         let random = SmallRng::seed_from_u64(seed.wrapping_add(number as u64));
-        let members = channels.iter().map(member).collect();
+        let members = channels.iter().map(Client::kv).collect();
         Self { number, members, shared, random, modified: HashMap::new() }
     }
 

@@ -72,7 +72,7 @@ impl Feed {
             WatchCreateRequest { key, range_end, start_revision, prev_kv: true, ..Default::default() };
         let request = |union| WatchRequest { request_union: Some(union) };
         let _ = requests.try_send(request(RequestUnion::CreateRequest(create)));
-        let mut client = self.channel.watch().max_decoding_message_size(usize::MAX);
+        let mut client = self.channel.watch();
         let opened = client.watch(ReceiverStream::new(queue)).await;
         let mut responses = opened.map_err(|_| StreamEnd::Stream)?.into_inner();
         let mut progress = tokio::time::interval(PROGRESS);

@@ -138,7 +138,7 @@ async fn replay(channel: Client, names: &KeyNames, from: Revision, to: Revision)
     let progress = progress.map(|_| RequestUnion::ProgressRequest(WatchProgressRequest {}));
     let requests = tokio_stream::once(RequestUnion::CreateRequest(create)).chain(progress);
     let requests = requests.map(|union| WatchRequest { request_union: Some(union) });
-    let mut client = channel.watch().max_decoding_message_size(usize::MAX);
+    let mut client = channel.watch();
     let mut responses = client.watch(requests).await.ok()?.into_inner();
     let mut changes = Vec::new();
     loop {
