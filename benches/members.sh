@@ -4,8 +4,22 @@
 declare -a pid=()
 trap '((${#pid[@]} == 0)) || kill -9 "${pid[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
-# `https` where members talk inside TLS; flags name the files then.
+# `https` where members talk inside TLS; `secure` has their flags then, and `identity` what curl shows to a member that asks for a certificate.
 scheme=${scheme:-http}
+declare -a secure=() identity=()
+# Certificates of P-256, of one authority, for members and clients: ca.pem, member.pem and member.key in `dir`.
+certificates() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca -keyout "$dir/ca.key" -out "$dir/ca.pem"
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=member -keyout "$dir/member.key" -out "$dir/member.csr"
+    openssl x509 -req -in "$dir/member.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial -days 2 -out "$dir/member.pem" \
+        -extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n')
+} 2>/dev/null
+secure() {
+    [[ -e $dir/member.pem ]] || certificates
+    scheme=https
+    secure=("--cert-file=$dir/member.pem" "--key-file=$dir/member.key" "--peer-cert-file=$dir/member.pem" "--peer-key-file=$dir/member.key"
+        "--peer-trusted-ca-file=$dir/ca.pem" --peer-client-cert-auth)
+}
 client() { echo "127.0.0.1:$((base + 2 * $1))"; }
 peer() { echo "$scheme://127.0.0.1:$((base + 2 * $1 + 1))"; }
 # Where so many members serve, comma separated.
@@ -25,7 +39,7 @@ up() { # how many, and the command to start each with
         pid+=($!)
     done
     for ((member = 0; member < count; member++)); do
-        until curl -skf "$scheme://$(client $member)/health" 2>/dev/null | grep -q true; do
+        until curl -skf "${identity[@]}" "$scheme://$(client $member)/health" 2>/dev/null | grep -q true; do
             kill -0 "${pid[$member]}" || { tail -3 "$dir/m$member.log"; exit 1; }
             sleep 0.1
         done

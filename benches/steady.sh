@@ -4,7 +4,8 @@
 #   benches/steady.sh [ROUNDS]           default 5; wants interop/bin (interop/build.sh) and, in target/dist, kv-server, loadgen and
 #                                        floor (`cargo build --profile dist -p benches --bin floor`)
 #   RATES="100 1000 0 idle"              only these, of: 100 1000 5000 20000, 0 (one client that waits), idle
-#   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N SECONDS_EACH=N SYSTEMS="kv-server etcd floor"
+#   SYSTEMS="kv-server etcd floor"       only these; kv-server+tls and etcd+tls are inside mutual TLS, +user are used by a user of one role
+#   ETCD_BIN=DIR BIN=DIR DIR=DIR PORT=N SECONDS_EACH=N
 #
 # Fresh members of all in turn, an open loop of 200 clients on 20 connections to all members, values of 256 bytes; medians of the rounds. Everything
 # but p50 and p99 is of all three members, for one put (idle: for one second). System calls, syncs and switches are counted by perf, if it is there.
@@ -13,14 +14,37 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-5} etcd=${ETCD_BIN:-interop/bin} bin=${BIN:-target/dist} base=${PORT:-26900} each=${SECONDS_EACH:-8}
 dir=$(mktemp -d "${DIR:-target}/steady.XXXXXX")
 . benches/members.sh
-all=$(clients 3)
 events=raw_syscalls:sys_enter,syscalls:sys_enter_fdatasync,syscalls:sys_enter_fsync,context-switches
 
 start() { # system
-    local member
+    local member program=$bin/kv-server
+    scheme=http secure=() identity=() all=$(clients 3)
     case $1 in
-    kv-server) up 3 "$bin/kv-server" ;;
-    etcd) up 3 "$etcd/etcd" ;;
+    etcd*) program=$etcd/etcd ;;
+    esac
+    case $1 in
+    *+tls)
+        secure
+        identity=(--cert "$dir/member.pem" --key "$dir/member.key")
+        up 3 "$program" "${secure[@]}" "--trusted-ca-file=$dir/ca.pem" --client-cert-auth
+        all=${all//127.0/https://127.0} identity=(--cacert "$dir/ca.pem" "${identity[@]}")
+        ;;
+    *+user)
+        up 3 "$program"
+        while read -r call json; do
+            curl -sSf -o /dev/null "http://$(client 0)/v3/auth/$call" -d "$json"
+        done <<USERS
+user/add {"name":"root","password":"s3cret"}
+user/grant {"user":"root","role":"root"}
+role/add {"name":"all"}
+role/grant {"name":"all","perm":{"permType":"READWRITE","key":"AA==","range_end":"AA=="}}
+user/add {"name":"u","password":"s3cret"}
+user/grant {"user":"u","role":"all"}
+enable {}
+USERS
+        identity=(--user "u:s3cret")
+        ;;
+    kv-server | etcd) up 3 "$program" ;;
     floor)
         pid=()
         for member in 0 1 2; do
@@ -32,7 +56,7 @@ start() { # system
     esac
 }
 load() { # system, rate, seconds
-    local generator=("$bin/loadgen" put --endpoints "$all" --duration "${3}s" --key-size 8 --val-size 256 --key-space-size 100000)
+    local generator=("$bin/loadgen" put --endpoints "$all" "${identity[@]}" --duration "${3}s" --key-size 8 --val-size 256 --key-space-size 100000)
     case $1.$2 in
     *.idle) sleep "$3" ;;
     floor.0) "$bin/floor" drive 0 "$3" 1 "$all" ;;

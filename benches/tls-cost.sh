@@ -14,15 +14,7 @@ rounds=${1:-3} etcd=${ETCD:-interop/bin/etcd} bin=${BIN:-target/dist} base=${POR
 systems=${SYSTEMS:-kv-server etcd}
 read -ra first <<<"${FIRST:-}"
 dir=$(mktemp -d "${DIR:-target}/tls-cost.XXXXXX")
-scheme=http
 . benches/members.sh
-
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca -keyout "$dir/ca.key" -out "$dir/ca.pem" 2>/dev/null
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=member -keyout "$dir/member.key" -out "$dir/member.csr" 2>/dev/null
-openssl x509 -req -in "$dir/member.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial -days 2 -out "$dir/member.pem" 2>/dev/null \
-    -extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n')
-secure=("--cert-file=$dir/member.pem" "--key-file=$dir/member.key" "--peer-cert-file=$dir/member.pem" "--peer-key-file=$dir/member.key"
-    "--peer-trusted-ca-file=$dir/ca.pem" --peer-client-cert-auth)
 
 declare -a figures=()
 note() { # figure, value
@@ -40,11 +32,11 @@ puts=(put --key-size 8 --val-size 256 --sequential-keys --key-space-size 100000)
 heavy=(--conns 100 --clients 1000 --total "$requests")
 
 measure() { # system, http or https
-    local system=$1 before flags=() program=$bin/kv-server
-    scheme=$2
+    local system=$1 before program=$bin/kv-server
+    scheme=http secure=()
+    [[ $2 == http ]] || secure
     [[ $system == etcd ]] && program=$etcd
-    [[ $scheme == http ]] || flags=("${secure[@]}")
-    up 3 "${first[@]}" "$program" "${flags[@]}"
+    up 3 "${first[@]}" "$program" "${secure[@]}"
     generate "${puts[@]}" --conns 100 --clients 1000 --total $((requests / 5))
     before=$(seconds)
     generate "${puts[@]}" "${heavy[@]}"
