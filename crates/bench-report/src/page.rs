@@ -61,7 +61,7 @@ pub struct Detail {
     pub title: String,
     pub notices: Vec<String>,
     pub facts: Vec<Fact>,
-    pub table: ReportTable,
+    pub table: Option<ReportTable>,
     pub figures: Vec<Figure>,
 }
 

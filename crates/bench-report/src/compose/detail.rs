@@ -30,8 +30,8 @@ impl ReportView<'_> {
             title: row.title.clone(),
             notices,
             facts,
-            table: self.detail_table(suite, row),
-            figures: self.over_time(row),
+            table: self.is_detailed.then(|| self.detail_table(suite, row)),
+            figures: if self.is_detailed { self.over_time(row) } else { Vec::new() },
         }
     }
 

@@ -24,9 +24,10 @@ pub fn page(report: &Report) -> Page {
         sections: report.suites.iter().map(|suite| section(&view, suite)).collect(),
         footer: format!(
             "Made by loadgen {}{}. The figures of every table and plot are in the JSON file of the \
-             same run, from which “loadgen report” makes this page again.",
+             same run, from which “loadgen report” makes this page again{}.",
             report.loadgen,
             report.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default(),
+            if view.is_detailed { "" } else { ", and with --rows one with the plots of some rows" },
         ),
     }
 }
@@ -42,7 +43,12 @@ fn section(view: &ReportView<'_>, suite: &SuiteResult) -> Section {
         source: suite.source_url.clone(),
         tables: view.tables(suite),
         groups: view.figure_groups(suite),
-        details: suite.rows.iter().map(|row| view.detail(suite, row)).collect(),
+        details: suite
+            .rows
+            .iter()
+            .filter(|row| view.has_detail(row))
+            .map(|row| view.detail(suite, row))
+            .collect(),
     }
 }
 

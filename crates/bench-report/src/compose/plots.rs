@@ -6,7 +6,7 @@ use crate::model::{CurvePoint, Round, RowResult, SideResult, SuiteResult};
 use crate::number;
 use crate::page::{Axis, Figure, FigureGroup, Folding, LinePlot, Point, Scale, Series, Stroke};
 
-/// The figures that are drawn over the load.
+/// The figures that are drawn over the load; of a page without details, the first three.
 const OVER_LOAD: [(&str, &str); 15] = [
     ("requests_per_second", "Throughput"),
     ("mean_ms", "Mean latency"),
@@ -37,6 +37,9 @@ impl ReportView<'_> {
                 figures: sweeps,
                 folding: Folding::AfterSome,
             });
+        }
+        if !self.is_detailed {
+            return groups;
         }
         let single = suite.rows.iter().filter(|row| row.spec.sweep.is_none() || suite.rows.len() < 8);
         let curves: Vec<_> = single.filter_map(|row| self.percentiles(row)).collect();
@@ -108,6 +111,7 @@ impl ReportView<'_> {
         let figures = axes.iter().flat_map(|axis| {
             OVER_LOAD
                 .iter()
+                .take(if self.is_detailed { OVER_LOAD.len() } else { 3 })
                 .filter_map(move |(key, title)| self.sweep(suite, axis, Metric::by_key(key)?, title))
         });
         figures.collect()

@@ -99,7 +99,7 @@ impl ReportView<'_> {
             } else {
                 String::new()
             },
-            anchor: Some(anchor(&[&suite.id, &row.id])),
+            anchor: self.has_detail(row).then(|| anchor(&[&suite.id, &row.id])),
         }];
         for measure in measures {
             if let Some(get) = measure.published {

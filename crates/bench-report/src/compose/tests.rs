@@ -1,7 +1,8 @@
 use super::*;
 use crate::metric::{Metric, Metrics, Middle};
 use crate::model::{
-    DiskInfo, PublishedChange, PublishedFigure, RowTarget, SearchVerdict, SideResult, StepSeconds,
+    DiskInfo, NoteLevel, Notice, PublishedChange, PublishedFigure, RowResult, RowTarget, SearchVerdict,
+    SideResult, StepSeconds,
 };
 use crate::number;
 use crate::page::{Owner, RatioVerdict, TableCell};
@@ -347,4 +348,24 @@ fn an_empty_report_is_still_a_page() {
     let page = page(&report);
     assert!(page.overview.is_none() && page.sections.is_empty());
     assert_eq!(page.notices[0], "Partial: interrupted. What was measured before is below.");
+}
+
+/// A published comparison of all suites stays below 500 KB, and still says why a row may mislead.
+#[test]
+fn a_page_of_many_rows_has_no_plots_of_each() {
+    let mut report = sample();
+    let row = report.suites[0].rows[0].clone();
+    report.suites[0].rows = (0..98).map(|n| RowResult { id: format!("r{n}"), ..row.clone() }).collect();
+    report.suites.truncate(1);
+    report.suites[0].rows[97].notices = vec![Notice { level: NoteLevel::Warning, text: "too short".into() }];
+    let whole = page(&report);
+    let details: Vec<_> = whole.sections[0].details.iter().map(|detail| detail.notices.as_slice()).collect();
+    assert!(details.contains(&["Warning: too short".to_owned()].as_slice()), "{details:?}");
+    assert!(
+        whole.sections[0].details.iter().all(|detail| detail.table.is_none() && detail.figures.is_empty())
+    );
+    let bytes = crate::render::html(&whole).len();
+    assert!(bytes < 500_000, "{bytes}");
+    report.suites[0].rows.truncate(32);
+    assert!(page(&report).sections[0].details.iter().all(|detail| detail.table.is_some()));
 }

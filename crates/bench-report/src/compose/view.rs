@@ -15,9 +15,15 @@ const EVEN: f64 = 0.03;
 /// The same with one round per side, where the spread of rounds is unknown.
 const EVEN_ALONE: f64 = 0.15;
 
+/// A page of more rows has tables and sweeps only, and no more of a row than what may mislead: it is read by
+/// people, and all figures and plots of 98 rows would be megabytes.
+const DETAILED_ROWS_MAX: usize = 32;
+
 /// A report, with the roles of its sides.
 pub struct ReportView<'a> {
     pub report: &'a Report,
+    /// Whether the page has the figures and plots of each row.
+    pub is_detailed: bool,
     /// Indexes into the sides.
     pub subject: usize,
     pub baseline: Option<usize>,
@@ -32,7 +38,8 @@ impl<'a> ReportView<'a> {
             [_, _] => (0, Some(1)),
             _ => (0, None),
         };
-        Self { report, subject, baseline }
+        let rows: usize = report.suites.iter().map(|suite| suite.rows.len()).sum();
+        Self { report, is_detailed: rows <= DETAILED_ROWS_MAX, subject, baseline }
     }
 
     /// Sides in the order of columns: baseline, then subject.
@@ -46,6 +53,11 @@ impl<'a> ReportView<'a> {
 
     pub fn side(row: &RowResult, side: usize) -> Option<&SideResult> {
         row.sides.get(side)
+    }
+
+    /// Whether the page has more of the row than its line in the tables.
+    pub fn has_detail(&self, row: &RowResult) -> bool {
+        self.is_detailed || worst(row).is_some()
     }
 
     /// Each measured row once: copies have the figures of another row.
@@ -173,15 +185,12 @@ impl<'a> ReportView<'a> {
             (marked(NoteLevel::Error), marked(NoteLevel::Warning) - marked(NoteLevel::Error));
         if errors > 0 {
             let rows = number::counted(errors, "row");
-            notices.push(format!(
-                "Error: {rows} had errors, marked in the tables and explained with each row in full."
-            ));
+            notices.push(format!("Error: {rows} had errors, marked in the tables and explained below them."));
         }
         if warnings > 0 {
             let rows = number::counted(warnings, "row");
-            notices.push(format!(
-                "{rows} came with warnings, marked in the tables and explained with each row in full."
-            ));
+            notices
+                .push(format!("{rows} came with warnings, marked in the tables and explained below them."));
         }
         notices
     }

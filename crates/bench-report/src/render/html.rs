@@ -82,7 +82,9 @@ fn section(section: &Section) -> Markup {
             @if let Some(source) = source { p.intro { "Source: " (link(source)) } }
             @for suite in tables { (table(suite, "cards")) }
             @for (n, figures) in groups.iter().enumerate() { (group(figures, &format!("{anchor}-g{n}"))) }
-            @if !details.is_empty() { h3 { "Every row in full" } }
+            @if !details.is_empty() {
+                h3 { @if details[0].table.is_some() { "Every row in full" } @else { "Rows with remarks" } }
+            }
             @for row in details { (detail(row)) }
         }
     }
@@ -129,7 +131,7 @@ fn detail(detail: &Detail) -> Markup {
             summary { (title) }
             (notices(row_notices))
             (facts(row_facts))
-            (table(figures, "plain"))
+            @if let Some(figures) = figures { (table(figures, "plain")) }
             @if !plots.is_empty() { (grid(plots, anchor)) }
         }
     }

@@ -22,12 +22,26 @@ pub fn report(flags: &ReportFlags) -> Result<(), String> {
     if value.get("kind").and_then(serde_json::Value::as_str) == Some(KIND) {
         return verified(flags, value);
     }
-    let report = read(&flags.result, whole(value))?;
+    let mut report = read(&flags.result, whole(value))?;
+    keep_rows(&mut report, &flags.rows)?;
     let page = compose::page(&report);
     if flags.outputs.is_empty() {
         return print(&markdown(&page));
     }
     write(&flags.outputs, &report, &page)
+}
+
+/// Leaves the rows of these names; all, if none is named.
+fn keep_rows(report: &mut Report, names: &[String]) -> Result<(), String> {
+    let has = |name: &&String| report.suites.iter().flat_map(|suite| &suite.rows).any(|row| row.id == **name);
+    if let Some(unknown) = names.iter().find(|name| !has(name)) {
+        return Err(format!("--rows: the result has no row {unknown}"));
+    }
+    if !names.is_empty() {
+        report.suites.iter_mut().for_each(|suite| suite.rows.retain(|row| names.contains(&row.id)));
+        report.suites.retain(|suite| !suite.rows.is_empty());
+    }
+    Ok(())
 }
 
 /// A single run has its report within.
@@ -42,6 +56,9 @@ fn whole(mut value: serde_json::Value) -> serde_json::Value {
 fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String> {
     let document = VerifyDocument::read(value);
     let document = document.map_err(|error| format!("read {}: {error}", flags.result.display()))?;
+    if !flags.rows.is_empty() {
+        return Err("--rows: a result of verify has none".into());
+    }
     let (page, outputs) = (page::page(&document), &flags.outputs);
     if outputs.csv.is_some() {
         return Err("--csv is not offered for a result of verify: its JSON holds the figures".into());
@@ -93,13 +110,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| Some(dir.path().join(name));
         let outputs = Outputs { html: file("r.html"), csv: file("r.csv"), markdown: file("r.md") };
-        report(&ReportFlags { result: SAMPLE.into(), outputs }).unwrap();
+        report(&ReportFlags { result: SAMPLE.into(), rows: Vec::new(), outputs }).unwrap();
         for (name, begin) in
             [("r.html", "<!doctype html>"), ("r.csv", "suite,row,side,"), ("r.md", "# kv-server and")]
         {
             let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
             assert!(text.starts_with(begin), "{name}: {}", &text[..40]);
         }
+    }
+
+    #[test]
+    fn a_page_may_have_some_of_the_rows() {
+        let mut report = json(Path::new(SAMPLE)).and_then(|value| read(Path::new(SAMPLE), value)).unwrap();
+        let name = report.suites[0].rows[1].id.clone();
+        let unknown = keep_rows(&mut report, &["put-0".into()]).unwrap_err();
+        assert_eq!(unknown, "--rows: the result has no row put-0");
+        keep_rows(&mut report, std::slice::from_ref(&name)).unwrap();
+        let left: Vec<_> = report.suites.iter().flat_map(|suite| &suite.rows).map(|row| &row.id).collect();
+        assert_eq!(left, [&name]);
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub struct ReportFlags {
     /// What `suite --json` or `compare --json` wrote
     #[arg(value_name = "RESULT.json")]
     pub result: PathBuf,
+    /// Only the rows of these names; a page of 32 rows or fewer has the figures and plots of each
+    #[arg(long, value_delimiter = ',', value_name = "ROW,…")]
+    pub rows: Vec<String>,
     #[command(flatten)]
     pub outputs: Outputs,
 }
