@@ -18,18 +18,34 @@ const RETRIES_MAX: u32 = 20;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keys `attack/0000000` and following, with values that do not compress.
+/// Keys `attack/0000000` and following, unless another beginning is named, with values that do not compress.
 #[derive(Clone, Copy, Debug)]
 pub struct Preload {
     pub keys: u32,
     pub value_bytes: usize,
 }
 
+/// More than the caches of a server hold: they fill with what healthy clients write, which is not left by an
+/// attack.
+const CACHES: Preload = Preload { keys: 3_000, value_bytes: 48 << 10 };
+
 pub fn key(number: u32) -> Bytes {
-    Bytes::from(format!("attack/{number:07}"))
+    named_key("attack", number)
+}
+
+fn named_key(prefix: &str, number: u32) -> Bytes {
+    Bytes::from(format!("{prefix}/{number:07}"))
+}
+
+pub async fn fill_caches(port: u16) -> Result<()> {
+    fill_named("healthy/cached", port, &CACHES).await
 }
 
 pub async fn fill(port: u16, preload: &Preload) -> Result<()> {
+    fill_named("attack", port, preload).await
+}
+
+async fn fill_named(prefix: &'static str, port: u16, preload: &Preload) -> Result<()> {
     if preload.keys == 0 {
         return Ok(());
     }
@@ -44,7 +60,7 @@ pub async fn fill(port: u16, preload: &Preload) -> Result<()> {
             for number in (caller..keys).step_by(CALLERS as usize) {
                 chance.fill(&mut value[..]);
                 let value = Bytes::copy_from_slice(&value);
-                let put = PutRequest { key: key(number), value, ..PutRequest::default() };
+                let put = PutRequest { key: named_key(prefix, number), value, ..PutRequest::default() };
                 // The channel dials again when the server has closed the connection.
                 let mut answer = kv.put(put.clone()).await;
                 for _ in 0..RETRIES_MAX {

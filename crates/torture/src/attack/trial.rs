@@ -46,7 +46,12 @@ impl Trial<'_> {
     pub async fn run(&self) -> Result<AttackOutcome> {
         let setup = self.setup();
         let mut target = AttackTarget::start(self.bench, self.program, &setup)?;
-        preload::fill(target.client_ports()[0], &self.attack.preload).await?;
+        let port = target.client_ports()[0];
+        // A quota bounds what is written after it.
+        if self.repeats > 1 && self.attack.quota_bytes.is_none() {
+            preload::fill_caches(port).await?;
+        }
+        preload::fill(port, &self.attack.preload).await?;
         let ids = target.ids().await?;
         let load = HealthyLoad::start(&target.client_ports()).await?;
         tokio::time::sleep(WARM_UP).await;
