@@ -307,3 +307,26 @@ async fn gaps_damage_and_other_clusters_are_named() {
     let (is_made, said) = restore(&archive, target, &[]);
     assert!(is_made && said.contains(&format!("revision {after}")), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_that_were_removed_are_a_gap() {
+    let mut cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &mut cluster.members[0];
+    let archiver = archiver(member, &archive, &[]);
+    archiver.wait_for("archiving");
+    let revision = member.put("a", "1").await;
+    wait_for(&archive, revision).await;
+    for segment in objects(&archive, "log") {
+        std::fs::remove_file(segment).unwrap();
+    }
+    member.kv().await.compact(CompactionRequest { revision, physical: true }).await.unwrap();
+    member.kill();
+    member.launch();
+    member.wait_ready();
+    archiver.wait_for(&format!("base at revision {revision}"));
+    let after = member.put("a", "2").await;
+    wait_for(&archive, after).await;
+    archiver.kill();
+}

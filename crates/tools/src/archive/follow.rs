@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::base::{self, BaseError, BaseResult};
 use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, ReachedRevision};
-use super::inventory::{BASES, Inventory, SEGMENTS, Segment, now_ms};
+use super::inventory::{Inventory, Segment, now_ms};
 use super::metrics::ArchiveMetrics;
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Pairs, Seam, SeamError};
@@ -106,7 +106,7 @@ impl Archiver {
         metrics: Arc<ArchiveMetrics>,
     ) -> Result<Archiver, FollowError> {
         let (identity, reached) = (documents::identity(&place)?, documents::reached(&place)?);
-        let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
+        let inventory = place.inventory()?;
         let now = Instant::now();
         let base_age = inventory.bases.last().map(|base| now_ms().saturating_sub(base.time_ms));
         let left = base_age.map_or(Duration::ZERO, |age| {
@@ -242,6 +242,7 @@ impl Archiver {
     /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
     async fn compare_pairs(&mut self, session: &Session) -> Result<(), ArchiveBroken> {
         self.write(None).await?;
+        self.list()?;
         let compared = seam::compare_pairs(&self.place, &self.inventory, self.last, session).await?;
         match compared.map_err(FollowError::from)? {
             Pairs::Equal => Ok(()),
@@ -300,12 +301,23 @@ impl Archiver {
         self.metrics.base_revision.set(base.revision);
         self.metrics.base_time.set(base.time_ms as f64 / 1000.0);
         say(&format!("base at revision {}, {} MiB", base.revision, bytes >> 20));
-        Ok(self.remove_superfluous()?)
+        // What is refused now is tried again after the next base.
+        if let Err(error) = self.remove_superfluous() {
+            self.fail(&causes(&error));
+        }
+        Ok(())
+    }
+
+    /// Lists what is there: others may have removed objects, and no state must rest on them.
+    fn list(&mut self) -> Result<(), FollowError> {
+        self.inventory = tokio::task::block_in_place(|| self.place.inventory())?;
+        Ok(())
     }
 
     fn remove_superfluous(&mut self) -> Result<(), FollowError> {
         let Some(keep) = self.options.keep else { return Ok(()) };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        self.list()?;
         let names = self.inventory.superfluous(now_ms().saturating_sub(keep));
         tokio::task::block_in_place(|| names.iter().try_for_each(|name| self.place.remove(name)))?;
         self.inventory.bases.retain(|base| !names.contains(&base.name()));
@@ -400,12 +412,15 @@ impl Archiver {
             true => format!("the cluster no longer has the revisions after {}, up to {to}", self.last),
             false => format!("the cluster no longer has what could be compared with revision {to}"),
         };
-        self.last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
-        let lineage = std::mem::take(&mut self.seam.lineage);
-        self.seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, self.last))?;
-        self.seam.lineage = lineage;
-        if self.last > 0 {
-            self.metrics.revision.set(self.last);
+        self.list()?;
+        let last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
+        let mut seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, last))?;
+        seam.lineage = std::mem::take(&mut self.seam.lineage);
+        (self.last, self.seam) = (last, seam);
+        if last > 0 {
+            self.metrics.revision.set(last);
+        } else {
+            self.base_after = Instant::now();
         }
         self.metrics.gaps.inc();
         Ok(ArchiveBroken::Lost(reason))
@@ -485,3 +500,6 @@ async fn finished(
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

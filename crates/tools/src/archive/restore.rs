@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::documents::{self, DocumentError, IDENTITY};
-use super::inventory::{BASES, Base, Inventory, Plan, SEGMENTS, Segment};
+use super::inventory::{Base, Inventory, Plan, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Newest};
 use super::segment::{self, Record, SegmentError};
@@ -87,7 +87,7 @@ pub fn restore(
     settings: &Settings,
 ) -> Result<RestoreResult, RestoreError> {
     documents::identity(place)?.ok_or(RestoreError::NoArchive)?;
-    let inventory = Inventory::of(&place.list(BASES)?, &place.list(SEGMENTS)?);
+    let inventory = place.inventory()?;
     let revision = match wanted {
         RestoreTarget::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
         RestoreTarget::Revision(revision) => revision,

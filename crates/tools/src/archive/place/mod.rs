@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::runtime::Handle;
 
+use super::inventory::{BASES, Inventory, SEGMENTS};
 use bucket::Bucket;
 pub use error::PlaceError;
 use local::Local;
@@ -103,6 +104,11 @@ impl ArchivePlace {
             ArchivePlace::Local(local) => local.list(directory),
             ArchivePlace::Bucket(bucket) => bucket.list(directory),
         }
+    }
+
+    /// All bases and segments that are there now.
+    pub fn inventory(&self) -> Result<Inventory, PlaceError> {
+        Ok(Inventory::of(&self.list(BASES)?, &self.list(SEGMENTS)?))
     }
 
     /// The whole object; None if there is none.

@@ -1,0 +1,56 @@
+//! What needs no answer of a cluster.
+
+use std::path::Path;
+
+use config::PortTls;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::super::inventory::{BASES, Base};
+use super::*;
+use crate::live_import::Digests;
+
+/// An archiver of an empty directory, whose cluster cannot be reached.
+fn archiver(directory: &Path, keep: Option<Duration>) -> Archiver {
+    let client = OperatorClient::new(vec!["http://127.0.0.1:1".to_owned()], &PortTls::default(), None);
+    let place = ArchivePlace::take(directory.to_str().unwrap(), &Handle::current()).unwrap();
+    let hour = Duration::from_secs(3600);
+    let options = FollowOptions { base_every: hour, segment_every: hour, segment_bytes: 1 << 20, keep };
+    Archiver::open(client.unwrap(), place, options, watch::channel(false).1, Arc::default()).unwrap()
+}
+
+fn base(revision: i64, time_ms: i64) -> Base {
+    Base { revision, time_ms, is_taken: true }
+}
+
+fn made(base: Base) -> Result<BaseResult, BaseError> {
+    Ok(BaseResult { base, bytes: 0, digests: Digests::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_was_removed_is_not_what_older_ones_are_removed_for() {
+    let directory = TempDir::new().unwrap();
+    let mut archiver = archiver(directory.path(), Some(Duration::ZERO));
+    let (older, removed, newest) = (base(10, 1), base(20, 2), base(30, now_ms() + 3_600_000));
+    archiver.inventory.bases = vec![older, removed];
+    archiver.place.put(&older.name(), b"").unwrap();
+    archiver.place.put(&newest.name(), b"").unwrap();
+    archiver.last = newest.revision;
+    assert!(archiver.take_base(made(newest)).is_ok());
+    let names: Vec<String> = [older, newest].iter().map(Base::name).collect();
+    let found = archiver.place.list(BASES).unwrap();
+    assert_eq!(found.iter().map(|name| format!("{BASES}/{name}")).collect::<Vec<_>>(), names);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_removed_is_counted_and_the_archiver_goes_on() {
+    let directory = TempDir::new().unwrap();
+    let mut archiver = archiver(directory.path(), Some(Duration::ZERO));
+    let (refused, newest) = (base(10, 1), base(20, 2));
+    std::fs::create_dir(directory.path().join(refused.name())).unwrap();
+    archiver.inventory.bases = vec![refused];
+    archiver.place.put(&newest.name(), b"").unwrap();
+    archiver.last = newest.revision;
+    assert!(archiver.take_base(made(newest)).is_ok());
+    assert_eq!((archiver.metrics.failures.get(), archiver.metrics.bases.get()), (1, 1));
+}
