@@ -2,7 +2,8 @@
 //!
 //! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
 //!   were received are written first: the cluster may never come back, or with an older state.
-//! * What cannot be written is tried again, and nothing is received meanwhile.
+//! * What fails at the place is tried again. Nothing is received while something is written.
+//! * One base is made at a time: it outlives the connection that it was begun over.
 //! * `head.json` says up to which time the archive has all that was received.
 
 use std::collections::HashSet;
@@ -151,9 +152,6 @@ impl Archiver {
                 Err(ArchiveBroken::Fatal(error)) => return Err(error),
                 Err(ArchiveBroken::Lost(reason)) => self.fail(&reason),
             }
-            if let Some(base) = self.base.take() {
-                base.abort();
-            }
             self.client.turn_away();
             tokio::select! {
                 () = first_signal(&mut signalled) => {
@@ -183,25 +181,27 @@ impl Archiver {
         if self.auth_revision == 0 {
             self.auth_revision = session.auth().await?.1;
         }
-        if self.last == 0 {
-            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms).await;
-            self.take_base(made)?;
-        } else if self.seam.is_blank(self.last) {
+        let mut signalled = self.signalled.clone();
+        if self.last > 0 && self.seam.is_blank(self.last) {
             self.compare_pairs(&session).await?;
+        }
+        while self.last == 0 {
+            self.observe(session.head().await?, &session).await?;
+            tokio::select! {
+                () = first_signal(&mut signalled) => return Ok(()),
+                made = finished(&mut self.base) => self.take_base(made)?,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
         }
         let mut events = Events::begin(&session, self.seam.begin(self.last)).await?;
         let mut revisions = EventRevisions::default();
         say(&format!("revision {}: archiving {}", self.last, self.client.endpoint()));
         self.said = None;
-        let mut signalled = self.signalled.clone();
         loop {
             tokio::select! {
                 biased;
                 () = first_signal(&mut signalled) => return Ok(self.write(Some(&session)).await?),
-                made = finished(&mut self.base) => {
-                    self.base = None;
-                    self.take_base(made)?;
-                }
+                made = finished(&mut self.base) => self.take_base(made)?,
                 news = events.next() => match news? {
                     News::Head(head) => {
                         let confirmed = if self.seam.is_confirmed(self.last) { self.last } else { 0 };
@@ -272,24 +272,23 @@ impl Archiver {
         }
     }
 
-    fn take_base(&mut self, made: Result<BaseResult, BaseError>) -> Result<(), ArchiveBroken> {
+    fn take_base(&mut self, made: Result<BaseResult, BaseError>) -> Result<(), FollowError> {
+        self.base = None;
         let BaseResult { base, bytes, digests } = match made {
             Ok(made) => made,
             Err(error) => {
                 self.base_after = Instant::now() + BASE_PAUSE;
-                let reason = format!("no base: {}", causes(&error));
-                if self.last == 0 {
-                    return Err(ArchiveBroken::Lost(reason));
-                }
-                self.fail(&reason);
+                self.fail(&format!("no base: {}", causes(&error)));
                 return Ok(());
             }
         };
         self.base_after = Instant::now() + self.options.base_every;
         let last = if self.last == 0 { base.revision } else { self.last };
         if let Err(other) = self.seam.expect(&digests, last) {
-            let removed = tokio::task::block_in_place(|| self.place.remove(&base.name()));
-            return Err(removed.map_or_else(FollowError::from, |()| other.into()).into());
+            if let Err(error) = tokio::task::block_in_place(|| self.place.remove(&base.name())) {
+                self.fail(&causes(&error));
+            }
+            return Err(other.into());
         }
         self.inventory.bases.push(base);
         if self.last == 0 {

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::super::inventory::{BASES, Base};
 use super::*;
-use crate::live_import::Digests;
+use crate::live_import::{CopyError, Digests};
 
 /// An archiver of an empty directory, whose cluster cannot be reached.
 fn archiver(directory: &Path, keep: Option<Duration>) -> Archiver {
@@ -25,6 +25,25 @@ fn base(revision: i64, time_ms: i64) -> Base {
 
 fn made(base: Base) -> Result<BaseResult, BaseError> {
     Ok(BaseResult { base, bytes: 0, digests: Digests::default() })
+}
+
+/// No abort ends the check of a draft, and another base would be written to the same one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_outlives_the_connection_that_it_was_begun_over() {
+    let directory = TempDir::new().unwrap();
+    let mut archiver = archiver(directory.path(), None);
+    let base = tokio::spawn(std::future::pending());
+    let (task, metrics) = (base.abort_handle(), Arc::clone(&archiver.metrics));
+    archiver.base = Some(base);
+    let failed_twice = async {
+        while metrics.failures.get() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        _ = archiver.run() => panic!("nothing asked it to end"),
+        () = failed_twice => assert!(!task.is_finished()),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,4 +72,12 @@ async fn what_cannot_be_removed_is_counted_and_the_archiver_goes_on() {
     archiver.last = newest.revision;
     assert!(archiver.take_base(made(newest)).is_ok());
     assert_eq!((archiver.metrics.failures.get(), archiver.metrics.bases.get()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_base_is_not_tried_again_at_once() {
+    let directory = TempDir::new().unwrap();
+    let mut archiver = archiver(directory.path(), None);
+    assert!(archiver.take_base(Err(BaseError::Copy(CopyError::Silent))).is_ok());
+    assert!(archiver.base_after > Instant::now());
 }

@@ -69,9 +69,10 @@ impl Bucket {
         let io_error = |source| PlaceError::Io { attempt: "send", path: draft.to_owned(), source };
         let mut file = File::open(draft).map_err(io_error)?;
         self.runtime.block_on(async {
-            let upload = self.store.put_multipart(&self.path(name)).await.map_err(failed("make", name))?;
+            let path = self.path(name);
+            let upload = self.store.put_multipart(&path).await.map_err(failed("make", name))?;
             let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-            let mut buffer = vec![0; PART_BYTES];
+            let (mut buffer, mut bytes) = (vec![0; PART_BYTES], 0);
             loop {
                 let read = file.read(&mut buffer).map_err(io_error)?;
                 if read == 0 {
@@ -79,8 +80,13 @@ impl Bucket {
                 }
                 upload.wait_for_capacity(PARTS_MAX).await.map_err(failed("write", name))?;
                 upload.write(&buffer[..read]);
+                bytes += read as u64;
             }
-            upload.finish().await.map(drop).map_err(failed("write", name))
+            match upload.finish().await {
+                // An answer was lost: all parts are there, or none.
+                Err(_) if self.store.head(&path).await.is_ok_and(|made| made.size == bytes) => Ok(()),
+                finished => finished.map(drop).map_err(failed("write", name)),
+            }
         })
     }
 
@@ -149,6 +155,12 @@ fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::extract::Request;
+    use axum::http::Response;
     use object_store::memory::InMemory;
 
     use super::super::ArchivePlace;
@@ -194,6 +206,49 @@ mod tests {
             // A person may have removed it.
             place.remove("log/1").unwrap();
             place.remove("log/1").unwrap();
+        }
+    }
+
+    /// Answers the completion of an upload by 500, and knows no upload after that.
+    async fn lose(upload: Arc<Mutex<(Vec<u8>, bool)>>, is_kept: bool, request: Request) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = to_bytes(body, usize::MAX).await.unwrap();
+        let (object, is_complete) = &mut *upload.lock().unwrap();
+        let (status, answer) = match (head.method.as_str(), head.uri.query()) {
+            ("POST", Some("uploads=")) => {
+                (200, "<U><Bucket>b</Bucket><Key>k</Key><UploadId>1</UploadId></U>".into())
+            }
+            ("PUT", Some(_)) => {
+                object.extend(body);
+                (200, Vec::new())
+            }
+            ("POST", Some(_)) if !*is_complete => {
+                *is_complete = true;
+                (500, Vec::new())
+            }
+            ("HEAD", None) if *is_complete && is_kept => (200, object.clone()),
+            _ => (404, Vec::new()),
+        };
+        let response = Response::builder().status(status).header("ETag", "e");
+        response.header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT").body(answer.into()).unwrap()
+    }
+
+    #[test]
+    fn an_upload_is_made_if_the_answer_was_lost_and_the_object_is_there() {
+        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let draft = directory.path().join("draft");
+        std::fs::write(&draft, "whole").unwrap();
+        for is_kept in [true, false] {
+            let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+            let endpoint = format!("http://{}", listener.local_addr().unwrap());
+            let upload = Arc::default();
+            let router = Router::new().fallback(move |request| lose(Arc::clone(&upload), is_kept, request));
+            runtime.spawn(async { axum::serve(listener, router).await });
+            let store = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
+            let store = store.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
+            let bucket = Bucket::new(Arc::new(store.build().unwrap()), "", runtime.handle());
+            let made = bucket.adopt(&draft, "base/x");
+            assert_eq!(made.is_ok(), is_kept, "{made:?}");
         }
     }
 
