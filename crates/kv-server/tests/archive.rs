@@ -48,6 +48,12 @@ pub fn objects(archive: &Path, directory: &str) -> Vec<PathBuf> {
     paths
 }
 
+fn metrics_port(archiver: &Process) -> u16 {
+    let said = archiver.said();
+    let address = said.lines().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:")).unwrap();
+    address.trim_end_matches("/metrics").parse().unwrap()
+}
+
 /// Puts, deletes and transactions. Returns the newest revision.
 async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize) -> i64 {
     let mut revision = 0;
@@ -177,10 +183,7 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
     let later = member.put("d", "1").await;
     wait_for(&archive, later).await;
 
-    let said = archiver.said();
-    let address = said.lines().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:")).unwrap();
-    let port = address.trim_end_matches("/metrics").parse().unwrap();
-    let figures = common::http(port, "GET /metrics");
+    let figures = common::http(metrics_port(&archiver), "GET /metrics");
     assert!(figures.contains(&format!("kv_archive_revision {later}\n")), "{figures}");
     assert!(figures.contains("kv_archive_bases_total 1\n"), "{figures}");
 
@@ -306,6 +309,40 @@ async fn gaps_damage_and_other_clusters_are_named() {
     assert!(!is_made && said.contains("give --revision or --time"), "{said}");
     let (is_made, said) = restore(&archive, target, &[]);
     assert!(is_made && said.contains(&format!("revision {after}")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_is() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    // Not there to be read, and there where it is made.
+    std::fs::create_dir(&archive).unwrap();
+    let identity = archive.join("archive.json");
+    std::os::unix::fs::symlink("nowhere", &identity).unwrap();
+    let archiver = archiver(member, &archive, &["--listen-metrics=127.0.0.1:0"]);
+    archiver.wait_for("make ");
+    std::fs::remove_file(&identity).unwrap();
+    archiver.wait_for("archiving");
+
+    let (log, away) = (archive.join("log"), directory.path().join("log"));
+    std::fs::rename(&log, &away).unwrap();
+    std::fs::write(&log, "").unwrap();
+    member.put("a", "1").await;
+    archiver.wait_for("Not a directory");
+    let last = member.put("a", "2").await;
+    let figures = || common::http(metrics_port(&archiver), "GET /metrics");
+    let began = Instant::now();
+    while !figures().contains(&format!("kv_archive_head_revision {last}\n")) {
+        assert!(began.elapsed() < PATIENCE, "{}", figures());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(figures().contains(&format!("kv_archive_behind_revisions {}\n", last - 1)), "{}", figures());
+    std::fs::remove_file(&log).unwrap();
+    std::fs::rename(&away, &log).unwrap();
+    wait_for(&archive, last).await;
+    archiver.kill();
 }
 
 #[tokio::test(flavor = "multi_thread")]

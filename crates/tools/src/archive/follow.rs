@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::WatchResponse;
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -67,6 +68,18 @@ pub enum FollowError {
     Older { head: i64, revision: i64 },
     #[error(transparent)]
     Refused(#[from] SourceRefusal),
+}
+
+impl FollowError {
+    /// Whether the place did not do what was asked. What it holds is another matter.
+    fn is_of_place(&self) -> bool {
+        matches!(
+            self,
+            FollowError::Place(error)
+            | FollowError::Document(DocumentError::Place(error))
+            | FollowError::Seam(SeamError::Place(error)) if error.may_pass()
+        )
+    }
 }
 
 type ArchiveBroken = live_import::Broken<FollowError>;
@@ -142,7 +155,12 @@ impl Archiver {
     pub async fn run(mut self) -> Result<i64, FollowError> {
         let mut signalled = self.signalled.clone();
         loop {
-            let ended = self.connection().await;
+            let ended = match self.connection().await {
+                Err(ArchiveBroken::Fatal(error)) if error.is_of_place() && !*signalled.borrow() => {
+                    Err(ArchiveBroken::Lost(causes(&error)))
+                }
+                ended => ended,
+            };
             let is_writable = !matches!(ended, Err(ArchiveBroken::Fatal(FollowError::Place(_))));
             if is_writable && self.segment.span().is_some() && self.seam.is_confirmed(self.last) {
                 self.write(None).await?;
@@ -176,6 +194,7 @@ impl Archiver {
     async fn connection(&mut self) -> Result<(), ArchiveBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
+        self.metrics.head.set(head.revision);
         self.check(head)?;
         self.follow_lineage(session.lineage().await?).await?;
         if self.auth_revision == 0 {
@@ -253,17 +272,18 @@ impl Archiver {
     /// The cluster is that of the archive, and not older. The first one becomes it.
     fn check(&mut self, head: Head) -> Result<(), FollowError> {
         let found = cluster_name(head);
-        match &self.cluster {
-            Some(wanted) if *wanted != found => {
-                return Err(FollowError::OtherCluster { found, wanted: wanted.clone() });
-            }
-            Some(_) => {}
-            None => {
-                let identity = Identity { format: FORMAT, cluster_id: found.clone() };
-                let bytes = serde_json::to_vec(&identity).expect("text and numbers are JSON");
-                tokio::task::block_in_place(|| self.place.put(IDENTITY, &bytes))?;
-                self.cluster = Some(found);
-            }
+        if self.cluster.is_none() {
+            let identity = Identity { format: FORMAT, cluster_id: found.clone() };
+            let bytes = serde_json::to_vec(&identity).expect("text and numbers are JSON");
+            // Another archiver may have been first.
+            let first = tokio::task::block_in_place(|| {
+                self.place.put(IDENTITY, &bytes)?;
+                documents::identity(&self.place)
+            })?;
+            self.cluster = first.map(|identity| identity.cluster_id);
+        }
+        if let Some(wanted) = self.cluster.clone().filter(|wanted| *wanted != found) {
+            return Err(FollowError::OtherCluster { found, wanted });
         }
         let revision = self.archived();
         match head.revision < revision {
@@ -352,6 +372,16 @@ impl Archiver {
         Ok(())
     }
 
+    /// Where the cluster is while something is written.
+    async fn note_head(&self, session: Option<&Session>) {
+        if let Some(session) = session
+            && let Ok(Ok(head)) = tokio::time::timeout(PAUSE, session.head()).await
+        {
+            self.metrics.head.set(head.revision);
+        }
+        self.note_behind();
+    }
+
     fn note_behind(&self) {
         let metrics = &self.metrics;
         metrics.behind_revisions.set((metrics.head.get() - metrics.revision.get()).max(0));
@@ -431,12 +461,15 @@ impl Archiver {
             if let Some(session) = session {
                 self.add_leases(session).await;
             }
-            let segment = Segment { first, last, time_ms };
-            let bytes = std::mem::replace(&mut self.segment, SegmentWriter::new()).finish();
-            self.put(&segment.name(), &bytes, false).await?;
+            let mut segment = Segment { first, last, time_ms };
+            let object = Bytes::from(std::mem::replace(&mut self.segment, SegmentWriter::new()).finish());
+            // Another archiver may have one of the same moment, with its own times of the revisions before.
+            while !self.put(&segment.name(), &object, false, session).await? {
+                segment.time_ms += 1;
+            }
             self.inventory.segments.push(segment);
             self.metrics.segments.inc();
-            self.metrics.bytes.inc_by(bytes.len() as u64);
+            self.metrics.bytes.inc_by(object.len() as u64);
             self.metrics.revision.set(last);
         }
         self.segment_since = Instant::now();
@@ -447,7 +480,7 @@ impl Archiver {
         let Archiver { last: revision, last_ms: time_ms, auth_revision, .. } = *self;
         let head = ReachedRevision { revision, time_ms, auth_revision };
         let head = serde_json::to_vec(&head).expect("numbers are JSON");
-        self.put(HEAD, &head, true).await
+        self.put(HEAD, &head.into(), true, session).await.map(drop)
     }
 
     /// Adds the TTLs of leases that were seen for the first time. Those that cannot be asked for come with a
@@ -466,15 +499,33 @@ impl Archiver {
         }
     }
 
-    /// Tries until the object is there, or until a signal.
-    async fn put(&mut self, name: &str, bytes: &[u8], replaces: bool) -> Result<(), FollowError> {
+    /// Tries until the object is there, or until a signal. False: another one has its name.
+    async fn put(
+        &mut self,
+        name: &str,
+        object: &Bytes,
+        replaces: bool,
+        session: Option<&Session>,
+    ) -> Result<bool, FollowError> {
         let mut signalled = self.signalled.clone();
         loop {
-            let put = tokio::task::block_in_place(|| match replaces {
-                true => self.place.replace(name, bytes),
-                false => self.place.put(name, bytes),
-            });
-            let Err(error) = put else { return Ok(()) };
+            let (place, name, object) = (Arc::clone(&self.place), name.to_owned(), object.clone());
+            let mut put = Some(tokio::task::spawn_blocking(move || match replaces {
+                true => place.replace(&name, &object).map(|()| true),
+                false => place.put(&name, &object),
+            }));
+            let put = loop {
+                tokio::select! {
+                    biased;
+                    put = finished(&mut put) => break put,
+                    () = tokio::time::sleep(PAUSE) => self.note_head(session).await,
+                }
+            };
+            let error = match put {
+                Ok(is_made) => return Ok(is_made),
+                Err(error) => error,
+            };
+            self.note_head(session).await;
             self.fail(&causes(&error));
             if *signalled.borrow() {
                 return Err(error.into());
@@ -487,15 +538,10 @@ impl Archiver {
     }
 }
 
-/// The base that is being made; never, if none is.
-async fn finished(
-    base: &mut Option<JoinHandle<Result<BaseResult, BaseError>>>,
-) -> Result<BaseResult, BaseError> {
-    match base {
-        Some(base) => match base.await {
-            Ok(made) => made,
-            Err(ended) => std::panic::resume_unwind(ended.into_panic()),
-        },
+/// What a task has made; never, if there is none.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    match task {
+        Some(task) => task.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic())),
         None => std::future::pending().await,
     }
 }

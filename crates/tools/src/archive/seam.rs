@@ -22,7 +22,7 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::base::{self, BaseError};
-use super::inventory::{Inventory, Segment};
+use super::inventory::{Base, Inventory, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
 use crate::live_import::{Digests, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
@@ -80,9 +80,7 @@ impl Seam {
         }
         for base in inventory.bases.iter().filter(|base| base.revision >= last) {
             if base.revision > last || seam.seen.last().is_none() {
-                let known = base::digests(place, base);
-                let (known, lineage) = known
-                    .map_err(|source| SeamError::Base { name: base.name(), source: Box::new(source) })?;
+                let (known, lineage) = base::digests(place, base).map_err(of_base(base))?;
                 seam.expect(&known, last)?;
                 if !seam.lineage.is_known() {
                     seam.lineage = lineage;
@@ -163,6 +161,14 @@ impl Seam {
     }
 }
 
+fn of_base(base: &Base) -> impl FnOnce(BaseError) -> SeamError {
+    let name = base.name();
+    move |error| match error {
+        BaseError::Place(error) => error.into(),
+        BaseError::Copy(_) | BaseError::File(_) => SeamError::Base { name, source: Box::new(error) },
+    }
+}
+
 fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
     inventory.segments.iter().rfind(|segment| segment.last == last)
 }
@@ -232,9 +238,7 @@ fn newest_pairs(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Resul
     if let Some(segment) = ending_at(inventory, last) {
         each(place, segment, |record| newest.add(record.events))?;
     } else if let Some(base) = inventory.bases.iter().rfind(|base| base.revision == last) {
-        let pairs = base::pairs(place, base, PAIRS_MAX);
-        let pairs =
-            pairs.map_err(|source| SeamError::Base { name: base.name(), source: Box::new(source) })?;
+        let pairs = base::pairs(place, base, PAIRS_MAX).map_err(of_base(base))?;
         let pair = |kv: KeyValue| (kv.key.clone(), NewestPair { revision: kv.mod_revision, kv: Some(kv) });
         newest.by_key.extend(pairs.into_iter().map(pair));
     }

@@ -6,7 +6,7 @@ use config::PortTls;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use super::super::inventory::{BASES, Base};
+use super::super::inventory::{BASES, Base, SEGMENTS};
 use super::*;
 use crate::live_import::{CopyError, Digests};
 
@@ -80,4 +80,21 @@ async fn the_first_base_is_not_tried_again_at_once() {
     let mut archiver = archiver(directory.path(), None);
     assert!(archiver.take_base(Err(BaseError::Copy(CopyError::Silent))).is_ok());
     assert!(archiver.base_after > Instant::now());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_gets_another_name_if_another_archiver_has_its_own_by_that_name() {
+    let directory = TempDir::new().unwrap();
+    let mut archiver = archiver(directory.path(), None);
+    archiver.last = 1;
+    archiver.push(WholeRevision { revision: 2, events: Vec::new() });
+    let (first, last, time_ms) = archiver.segment.span().unwrap();
+    let segment = |time_ms| Segment { first, last, time_ms };
+    archiver.place.put(&segment(time_ms).name(), b"theirs").unwrap();
+    let written = tokio::time::timeout(2 * PAUSE, archiver.write(None)).await;
+    assert!(written.is_ok_and(|written| written.is_ok()));
+    let names = archiver.place.list(SEGMENTS).unwrap();
+    let wanted = [segment(time_ms), segment(time_ms + 1)].map(|segment| segment.name());
+    assert_eq!(names.iter().map(|name| format!("{SEGMENTS}/{name}")).collect::<Vec<_>>(), wanted);
+    assert_eq!(archiver.place.get(&wanted[0]).unwrap().as_deref(), Some(&b"theirs"[..]));
 }

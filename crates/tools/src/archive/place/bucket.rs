@@ -2,7 +2,7 @@
 //! tools use.
 //!
 //! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
-//! object of one replaces one of the other.
+//! segment of one replaces one of the other.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -200,7 +200,7 @@ mod tests {
         let bucket = Bucket::new(Arc::new(InMemory::new()), "", runtime.handle());
         for place in [local, ArchivePlace::Bucket(bucket)] {
             for (bytes, is_made) in [(b"one", true), (b"one", true), (b"two", false)] {
-                assert_eq!(place.put("log/1", bytes).is_ok(), is_made, "{place:?}");
+                assert_eq!(place.put("log/1", bytes).unwrap(), is_made, "{place:?}");
             }
             assert_eq!(place.get("log/1").unwrap().as_deref(), Some(&b"one"[..]));
             // A person may have removed it.

@@ -23,6 +23,14 @@ pub enum PlaceError {
 }
 
 impl PlaceError {
+    /// Whether another try may help.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            PlaceError::Io { .. } | PlaceError::Scratch(_) | PlaceError::Bucket { .. } => true,
+            PlaceError::TooLarge { .. } | PlaceError::Taken(_) | PlaceError::Address(_) => false,
+        }
+    }
+
     /// Whether an object of that name is there.
     pub fn is_there(&self) -> bool {
         match self {

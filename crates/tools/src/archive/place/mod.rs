@@ -72,21 +72,21 @@ impl ArchivePlace {
         }
     }
 
-    /// Makes a new object. One of that name with other bytes is an error: one with the same was made by a try
-    /// whose answer was lost.
-    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
+    /// Makes a new object. False: one of that name has other bytes. One with the same was made by a try whose
+    /// answer was lost.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<bool, PlaceError> {
         let made = match self {
             ArchivePlace::Local(local) => local.put(name, bytes),
             ArchivePlace::Bucket(bucket) => bucket.put(name, bytes.to_vec()),
         };
         match made {
-            Err(error) if error.is_there() && self.get(name)?.is_some_and(|found| found == bytes) => {
-                match self {
-                    ArchivePlace::Local(local) => local.sync(name),
-                    ArchivePlace::Bucket(_) => Ok(()),
-                }
-            }
-            made => made,
+            Err(error) if error.is_there() => match (self.get(name)?, self) {
+                (Some(found), _) if found != bytes => Ok(false),
+                (Some(_), ArchivePlace::Local(local)) => local.sync(name).map(|()| true),
+                (Some(_), ArchivePlace::Bucket(_)) => Ok(true),
+                (None, _) => Err(error),
+            },
+            made => made.map(|()| true),
         }
     }
 
