@@ -19,7 +19,7 @@ use api::peer::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use raft_node::{Inbox, LogPosition, Term};
+use raft_node::{Inbox, LogPosition};
 use state_machine::CommandLevel;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -236,14 +236,12 @@ impl PeerServer {
     /// The whole stream into its place; the last entry in the store.
     async fn receive(
         &self,
+        from: u64,
         parts: &mut Streaming<SnapshotPart>,
         first: Bytes,
-        term: Term,
     ) -> Result<LogPosition, Status> {
-        // A claim of a later term than Raft knows would keep the place from every leader.
-        let known = self.leases.as_ref().map_or(term, |leases| leases.raft.status().term);
-        let mut reception =
-            self.incoming.begin(term.min(known)).await.map_err(|error| not_received(&error))?;
+        let begun = self.incoming.begin(from, self.inbox.leader()).await;
+        let mut reception = begun.map_err(|error| not_received(&error))?;
         let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
         let mut received = ReceivedBatches { began, bytes: 0, bytes_max };
         let mut chunk = first;
@@ -342,7 +340,7 @@ impl Peer for PeerServer {
         let from = self.greet_sender(first.hello)?;
         self.peers.heard(from);
         let own = self.peers.context().identity.member_id;
-        let (term, named) = raft_node::snapshot_position(from, own, &first.message)
+        let named = raft_node::snapshot_position(from, own, &first.message)
             .ok_or_else(|| Status::invalid_argument("the stream of a store begins with its message"))?;
         let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.snapshots;
@@ -350,7 +348,7 @@ impl Peer for PeerServer {
         let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
         let mut attempt = Attempt { failures, has_succeeded: false };
-        let received = self.receive(&mut parts, first.chunk, term).await;
+        let received = self.receive(from, &mut parts, first.chunk).await;
         let fitting = received.and_then(|at| self.check_fits(named, at).map(|()| at));
         let at = fitting.inspect_err(|status| {
             self.note_refusal(from, &format!("a snapshot was not received: {}", status.message()));

@@ -64,6 +64,10 @@ impl Inbox for Recorder {
         LogIndex(u64::MAX)
     }
 
+    fn leader(&self) -> Option<u64> {
+        Some(1)
+    }
+
     fn answer_member(&self, asker: u64) -> oneshot::Receiver<PeerState> {
         let (reply, answer) = oneshot::channel();
         let state = PeerState {
@@ -932,7 +936,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
 #[tokio::test]
 async fn a_stranger_sends_no_snapshot() {
     let (listener, port) = listener();
-    let two = member(2, &[(1, 1), (2, port)]);
+    let two = member(2, &[(1, 1), (2, port), (3, 1)]);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
     let hello = Some(Hello { cluster_id: 8, from: 1, to: 2, encoding: ENCODING, ..Hello::default() });
@@ -949,6 +953,12 @@ async fn a_stranger_sends_no_snapshot() {
         let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
     }
+    // A member that does not lead.
+    let hello_of_3 = Some(Hello { from: 3, ..hello.clone().unwrap() });
+    let message = snapshot_message(3, ENTRIES, 2);
+    let part = SnapshotPart { hello: hello_of_3, message, ..SnapshotPart::default() };
+    let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
     // On a lane there is no store that it could belong to.
     let batch =
         MessageBatch { hello, messages: vec![snapshot_message(1, ENTRIES, 2)], ..MessageBatch::default() };

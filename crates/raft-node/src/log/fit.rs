@@ -14,7 +14,7 @@
 //! * A received store is used only together with a log that holds it: restarting the log is what decides an
 //!   install, so a crash before it leaves the old state, one after it the new.
 
-use crate::{LogIndex, LogPosition, Term};
+use crate::{LogIndex, LogPosition, NodeId, Term};
 
 /// The log's entries, as far as a store must fit them.
 #[derive(Clone, Copy)]
@@ -88,8 +88,9 @@ pub fn choose_store(
 ///     └───────────────┘
 /// ```
 ///
-/// * One store at a time. A new stream replaces one that is not whole, but never a store that waits for
-///   Raft's decision.
+/// * A stream is taken only from the leader that Raft knows: its heartbeats come before its stores. So the
+///   stream that has the place is its own of before, or that of an earlier leader, and a new one replaces it.
+/// * One store at a time. No stream replaces a store that waits for Raft's decision.
 /// * A store is found by index and term.
 ///
 /// `P` ends a stream that is replaced, `R` is a received store.
@@ -102,8 +103,7 @@ pub struct ReceiveSlot<P, R> {
 #[derive(Debug)]
 enum SlotContent<P, R> {
     Empty,
-    /// Of the leader of this term.
-    Partial(StreamNumber, Term, P),
+    Partial(StreamNumber, P),
     Received(LogPosition, R),
 }
 
@@ -118,18 +118,22 @@ impl<P, R> Default for ReceiveSlot<P, R> {
 }
 
 impl<P, R> ReceiveSlot<P, R> {
-    /// A stream of the leader of `term` begins. Returns its number and the stream that it replaces; None if a
-    /// whole store has the place, or the stream of a later leader.
-    pub fn begin(&mut self, term: Term, stream: P) -> Option<(StreamNumber, Option<P>)> {
-        match self.content {
-            SlotContent::Received(..) => return None,
-            SlotContent::Partial(_, present, _) if term < present => return None,
-            SlotContent::Partial(..) | SlotContent::Empty => {}
+    /// A stream of member `from` begins, while Raft knows this leader. Returns its number and the stream that
+    /// it replaces; None if a whole store has the place, or another member leads.
+    pub fn begin(
+        &mut self,
+        from: NodeId,
+        leader: Option<NodeId>,
+        stream: P,
+    ) -> Option<(StreamNumber, Option<P>)> {
+        let is_leader = leader == Some(from) || base::mutant("store-of-any-member");
+        if !is_leader || matches!(self.content, SlotContent::Received(..)) {
+            return None;
         }
         self.streams += 1;
         let number = StreamNumber(self.streams);
-        match std::mem::replace(&mut self.content, SlotContent::Partial(number, term, stream)) {
-            SlotContent::Partial(_, _, replaced) => Some((number, Some(replaced))),
+        match std::mem::replace(&mut self.content, SlotContent::Partial(number, stream)) {
+            SlotContent::Partial(_, replaced) => Some((number, Some(replaced))),
             SlotContent::Empty | SlotContent::Received(..) => Some((number, None)),
         }
     }
@@ -212,19 +216,23 @@ mod tests {
     #[test]
     fn a_slot_holds_one_store_and_finds_it_by_index_and_term() {
         let mut slot = ReceiveSlot::default();
-        let (one, replaced) = slot.begin(Term(2), "one").unwrap();
+        assert!(slot.begin(1, None, "early").is_none(), "no leader is known");
+        let (one, replaced) = slot.begin(1, Some(1), "one").unwrap();
         assert_eq!(replaced, None);
-        let (two, replaced) = slot.begin(Term(2), "two").unwrap();
+        let (again, replaced) = slot.begin(1, Some(1), "again").unwrap();
         assert_eq!(replaced, Some("one"));
-        assert!(slot.begin(Term(1), "stale").is_none(), "a leader before keeps no later one from its end");
+        assert!(slot.begin(3, Some(1), "stranger").is_none() && slot.is_current(again));
+        let (two, replaced) = slot.begin(2, Some(2), "two").unwrap();
+        assert_eq!(replaced, Some("again"), "of an earlier leader");
+        assert!(slot.begin(1, Some(2), "stale").is_none(), "a leader before keeps no later one from its end");
         slot.end(one); // too late to matter
         assert_eq!(slot.finish(one, at(9, 2), "old"), Err("old"));
         assert_eq!(slot.finish(two, at(9, 2), "store"), Ok(()));
-        assert!(slot.begin(Term(3), "three").is_none(), "a whole store keeps its place");
+        assert!(slot.begin(2, Some(2), "three").is_none(), "a whole store keeps its place");
         assert!(slot.take(at(9, 1)).is_none() && slot.take(at(8, 2)).is_none());
         assert_eq!(slot.take(at(9, 2)), Some("store"));
-        let (four, _) = slot.begin(Term(3), "four").unwrap();
+        let (four, _) = slot.begin(2, Some(2), "four").unwrap();
         slot.end(four);
-        assert!(slot.begin(Term(1), "five").unwrap().1.is_none());
+        assert!(slot.begin(1, Some(1), "five").unwrap().1.is_none());
     }
 }

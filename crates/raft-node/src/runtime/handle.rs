@@ -160,6 +160,8 @@ pub trait Inbox: Send + Sync + 'static {
     fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome);
     /// The last index that this member knows to be committed.
     fn commit(&self) -> LogIndex;
+    /// The leader that this member knows.
+    fn leader(&self) -> Option<NodeId>;
     /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
     /// by the driver and not from the gauges: the answer must know all that this member has said to others.
     /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
@@ -196,6 +198,10 @@ impl<O: Send + 'static> Inbox for Handle<O> {
 
     fn commit(&self) -> LogIndex {
         self.status().commit
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.status().leader
     }
 
     fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState> {

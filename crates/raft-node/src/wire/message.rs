@@ -139,13 +139,13 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.first() == Some(&VERSION) && bytes.get(1) == Some(&(MessageType::MsgSnapshot.value() as u8))
 }
 
-/// The term of the sender and the entry that a snapshot's message from `peer` to this member `to` names;
-/// `None` if it is no such message. For the process, which hands the message in only if it received a store
-/// that reaches exactly this entry.
-pub fn snapshot_position(peer: NodeId, to: NodeId, message: &Bytes) -> Option<(Term, LogPosition)> {
+/// The entry that a snapshot's message from `peer` to this member `to` names; `None` if it is no such
+/// message. For the process, which hands the message in only if it received a store that reaches exactly this
+/// entry.
+pub fn snapshot_position(peer: NodeId, to: NodeId, message: &Bytes) -> Option<LogPosition> {
     let message = decode(peer, to, message.clone()).ok()?;
     let metadata = message.snapshot.as_ref()?.get_metadata();
-    Some((Term(message.term), LogPosition::new(metadata.index, metadata.term)))
+    Some(LogPosition::new(metadata.index, metadata.term))
 }
 
 pub(crate) fn encode(message: &Message) -> Bytes {

@@ -511,10 +511,13 @@ impl SimMember {
         }
     }
 
-    /// Makes room for a stream of the leader of `term`: an older one that is not whole gives way. False if a
-    /// whole store has the place, or the stream of a later leader.
-    pub fn begin_receiving(&mut self, number: u64, term: Term) -> Result<bool, MemberError> {
-        let Some((slot, _)) = lock(self.store_owner()).slot.begin(term, ()) else { return Ok(false) };
+    /// Makes room for a stream of member `from`: an older one that is not whole gives way. False if a whole
+    /// store has the place, or this member knows another leader.
+    pub fn begin_receiving(&mut self, number: u64, from: u64) -> Result<bool, MemberError> {
+        let leader = self.up.as_ref().and_then(|up| up.node.gauges().leader);
+        let Some((slot, _)) = lock(self.store_owner()).slot.begin(from, leader, ()) else {
+            return Ok(false);
+        };
         let (disk, options) = (self.store_disk.clone(), self.store_options());
         let up = self.up.as_mut().expect("only a running member receives");
         up.staging = None;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * A member sends one stream to each other member at a time; a newer one replaces it.
-//! * One store is received at a time; one that is whole keeps its place until Raft has made up its mind.
+//! * One store is received at a time, of the leader that the receiver knows; one that is whole keeps its place
+//!   until Raft has made up its mind.
 //! * A stream ends with either of its members' runs.
 
 use raft_node::{Event, SnapshotOffer, SnapshotOutcome};
@@ -32,7 +33,7 @@ const CRASHES: u64 = 250;
 enum StreamStep {
     Chunk,
     All,
-    /// Another store has the place.
+    /// Another store has the place, or another member leads.
     Refused,
 }
 
@@ -126,9 +127,7 @@ impl World {
     fn carry(&mut self, number: u64, stream: &mut SnapshotTransfer) -> Result<StreamStep, MemberError> {
         let ((from, _), to) = (stream.from, stream.to);
         let is_first = stream.receiver.replace(self.see(to).boots).is_none();
-        let position = raft_node::snapshot_position(from, to, &stream.message);
-        let (term, _) = position.expect("a stream has the message of a snapshot");
-        if is_first && !self.site(to).begin_receiving(number, term)? {
+        if is_first && !self.site(to).begin_receiving(number, from)? {
             return Ok(StreamStep::Refused);
         }
         let bytes_max = self.chances.streams.within(200, 5_000) as usize;

@@ -8,8 +8,8 @@
 //!      └── wiped ◀──────┴─────────────────┘
 //! ```
 //!
-//! * One store at a time: a new stream ends the one before it, but never touches one that Raft may be
-//!   installing. What has the place is decided by [`raft_node::ReceiveSlot`], as in the simulator.
+//! * One store at a time: a new stream of the leader ends the one before it, but never touches one that Raft
+//!   may be installing. What has the place is decided by [`raft_node::ReceiveSlot`], as in the simulator.
 //! * A writer of the staging directory holds its key, so that nothing is removed while it is written.
 //! * Memory is bounded by a few chunks; the disk is written by a separate thread, apart from those that serve
 //!   messages.
@@ -24,7 +24,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mvcc::{Backend, SledBackend, StagedStore, Staging};
 use parking_lot::Mutex;
-use raft_node::{Fatal, LogPosition, ReceiveSlot, StreamNumber, Term};
+use raft_node::{Fatal, LogPosition, NodeId, ReceiveSlot, StreamNumber};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
 use process::runtime::yield_to_others;
@@ -105,7 +105,7 @@ impl ReceivedSnapshot {
 /// Why a stream came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    #[error("a received snapshot waits to be installed, or one of a later leader arrives")]
+    #[error("a received snapshot waits to be installed, or the sender is not known to lead")]
     Busy,
     #[error("another snapshot began to arrive")]
     Replaced,
@@ -146,10 +146,12 @@ impl ReceivePlace {
         ReceivePlace { shared: Arc::new(shared) }
     }
 
-    /// Makes room for a new stream of the leader of `term`: an older one is ended and wiped first.
-    pub async fn begin(&self, term: Term) -> Result<Reception, ReceiveError> {
+    /// Makes room for a new stream of member `from`, if it is the leader: an older one is ended and wiped
+    /// first.
+    pub async fn begin(&self, from: NodeId, leader: Option<NodeId>) -> Result<Reception, ReceiveError> {
         let (stopper, replaced) = shutdown::stop();
-        let (number, older) = self.shared.slot.lock().begin(term, stopper).ok_or(ReceiveError::Busy)?;
+        let begun = self.shared.slot.lock().begin(from, leader, stopper);
+        let (number, older) = begun.ok_or(ReceiveError::Busy)?;
         // From here on: the caller may leave while it waits.
         let stream = CurrentStream { shared: Arc::clone(&self.shared), number };
         older.into_iter().for_each(|older| older.stop());
@@ -188,14 +190,10 @@ impl ReceivePlace {
         self.shared.slot.lock().holds(at)
     }
 
-    /// The store that reaches this entry will not be installed. It is removed by a separate thread: that
-    /// takes as long as the disk wants.
+    /// The store that reaches this entry will not be installed.
     pub fn discard_soon(&self, at: LogPosition) {
-        let Some(received) = self.take(at) else { return };
-        let shared = Arc::clone(&self.shared);
-        let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());
-        if let Err(error) = wiping.spawn(move || shared.wipe(received)) {
-            tracing::warn!(%error, "no thread to remove a received snapshot with; the next one or the next start does it");
+        if let Some(received) = self.take(at) {
+            self.shared.wipe_soon(received);
         }
     }
 }
@@ -235,7 +233,7 @@ impl Reception {
         match finished {
             Ok(()) => Ok(at),
             Err(received) => {
-                shared.wipe(received);
+                shared.wipe_soon(received);
                 Err(ReceiveError::Replaced)
             }
         }
@@ -299,6 +297,15 @@ impl PlaceShared {
             drop(answer.send(Err(ReceiveError::Damaged(error))));
         } else {
             (self.on_fatal)(Fatal::caused("receive a snapshot", error));
+        }
+    }
+
+    /// On a separate thread: that takes as long as the disk wants.
+    fn wipe_soon(self: &Arc<Self>, received: ReceivedSnapshot) {
+        let shared = Arc::clone(self);
+        let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());
+        if let Err(error) = wiping.spawn(move || shared.wipe(received)) {
+            tracing::warn!(%error, "no thread to remove a received snapshot with; the next one or the next start does it");
         }
     }
 

@@ -27,6 +27,9 @@ impl StagingPlace for MemoryPlace {
     }
 
     fn wipe(&self) -> mvcc::Result<()> {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        assert!(name.starts_with("snapshot-"), "the thread {name} waits for the disk");
         self.is_used.store(false, Ordering::SeqCst);
         self.home.discard_staged()
     }
@@ -80,7 +83,7 @@ fn chunks(entries: u64) -> Vec<Bytes> {
 }
 
 async fn receive(incoming: &ReceivePlace, chunks: Vec<Bytes>) -> Result<LogPosition, ReceiveError> {
-    let mut reception = incoming.begin(Term(1)).await?;
+    let mut reception = incoming.begin(1, Some(1)).await?;
     for chunk in chunks {
         reception.add(chunk).await?;
     }
@@ -127,7 +130,7 @@ async fn a_stream_that_breaks_off_leaves_nothing() {
     let fixture = fixture();
     let mut all = chunks(9);
     all.truncate(3);
-    let mut reception = fixture.incoming.begin(Term(1)).await.unwrap();
+    let mut reception = fixture.incoming.begin(1, Some(1)).await.unwrap();
     for chunk in all.clone() {
         reception.add(chunk).await.unwrap();
     }
@@ -144,7 +147,7 @@ async fn a_stream_that_breaks_off_leaves_nothing() {
 #[tokio::test]
 async fn a_new_stream_ends_the_one_before_it() {
     let fixture = fixture();
-    let mut older = fixture.incoming.begin(Term(1)).await.unwrap();
+    let mut older = fixture.incoming.begin(1, Some(1)).await.unwrap();
     let all = chunks(9);
     older.add(all[0].clone()).await.unwrap();
     let next = all[1].clone();
@@ -159,11 +162,25 @@ async fn a_new_stream_ends_the_one_before_it() {
 }
 
 #[tokio::test]
+async fn a_stream_that_is_replaced_when_it_is_whole_is_wiped_on_another_thread() {
+    let fixture = fixture();
+    let mut older = fixture.incoming.begin(1, Some(1)).await.unwrap();
+    for chunk in chunks(9) {
+        older.add(chunk).await.unwrap();
+    }
+    let mut newer = pin!(fixture.incoming.begin(2, Some(2)));
+    assert!(poll_immediate(&mut newer).await.is_none(), "the directory is in use");
+    let error = older.finish().await.unwrap_err();
+    assert!(matches!(error, ReceiveError::Replaced), "{error}");
+    newer.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_stream_that_ends_while_it_waits_for_the_place_leaves_it_to_any_other() {
     let fixture = fixture();
-    let holder = fixture.incoming.begin(Term(1)).await.unwrap();
+    let holder = fixture.incoming.begin(1, Some(1)).await.unwrap();
     {
-        let mut waiting = pin!(fixture.incoming.begin(Term(7)));
+        let mut waiting = pin!(fixture.incoming.begin(2, Some(2)));
         assert!(poll_immediate(&mut waiting).await.is_none(), "the directory is in use");
     }
     drop(holder);
