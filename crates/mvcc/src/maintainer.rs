@@ -5,6 +5,7 @@
 //! * It runs concurrently with the writer and the readers, and holds the lock for bounded steps.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -63,6 +64,12 @@ impl Maintainer {
         })
     }
 
+    /// Closes removed files that readers have left, as each operation here does: no reader closes one. For an
+    /// owner that has had nothing else to do for some seconds.
+    pub fn close_removed_files(&mut self) {
+        self.checkpoints.close_removed_files();
+    }
+
     /// Runs one operation that writes. If it fails, nothing is retried: a page whose sync failed may look
     /// clean to the kernel although the disk never got it.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -71,7 +78,7 @@ impl Maintainer {
         }
         let result = work(self);
         self.is_poisoned = result.is_err();
-        self.checkpoints.bound_removed_files();
+        self.close_removed_files();
         result
     }
 }
@@ -95,7 +102,7 @@ pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Wri
         counts: CountCache::default(),
         pins: Pins::default(),
         pinned_blocks: PinRegistry::default(),
-        removed_files: Mutex::default(),
+        removed_bytes: AtomicU64::new(0),
         wake: OnceLock::new(),
         options,
     });

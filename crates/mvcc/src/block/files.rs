@@ -7,12 +7,14 @@
 //!   overwritten.
 //! * A file is removed when none of its blocks is in use and it is not the current file. Its number is not
 //!   used again while the store is open, so (number, offset) always means the same block.
+//! * A removed file stays open until `close_unused` finds that no reader has it: closing frees its space, which
+//!   takes tens of milliseconds for 64 MiB, and is never done by the thread of a reader.
 //! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every file
 //!   written to.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::backend::{Backend, BlockFile};
 use crate::cursor::{Cursor, stamped};
@@ -78,12 +80,9 @@ pub(crate) struct BlockFiles {
     next_number: u64,
     file_bytes: u64,
     generation: u64,
-    /// Removed files that a reader may still have open, by file name.
-    removed: BTreeMap<FileName, RemovedFile>,
+    /// Removed files that are still open, and their bytes.
+    removed: BTreeMap<FileName, (Arc<dyn BlockFile>, u64)>,
 }
-
-/// A removed file while a reader has it open, and its bytes.
-pub(crate) type RemovedFile = (Weak<dyn BlockFile>, u64);
 
 /// Identifies a file among all that this process has used: the store, by how often one was installed, and the
 /// number in it.
@@ -209,7 +208,7 @@ impl BlockFiles {
             // No entry of the catalogue refers to the file. Readers that hold a location in it keep it open.
             backend.remove_file(number)?;
             let usage = self.files.remove(&number).expect("listed above");
-            self.removed.insert((self.generation, number), (Arc::downgrade(&usage.file), usage.end));
+            self.removed.insert((self.generation, number), (usage.file, usage.end));
         }
         Ok(())
     }
@@ -217,23 +216,20 @@ impl BlockFiles {
     /// Takes the place of an older store, whose files are removed.
     pub fn replace(&mut self, older: BlockFiles) {
         self.removed = older.removed;
-        let files = older.files.iter();
-        self.removed.extend(
-            files.map(|(number, usage)| {
-                ((older.generation, *number), (Arc::downgrade(&usage.file), usage.end))
-            }),
-        );
+        let files = older.files.into_iter();
+        self.removed
+            .extend(files.map(|(number, usage)| ((older.generation, number), (usage.file, usage.end))));
+    }
+
+    /// Closes the removed files that no reader has open.
+    pub fn close_unused(&mut self) {
+        // Nothing gives out a file whose only handle is this one.
+        self.removed.retain(|_, (file, _)| Arc::strong_count(file) > 1);
     }
 
     /// The removed files that are still open.
-    pub fn removed(&mut self) -> RemovedFiles {
-        self.removed.retain(|_, (file, _)| file.strong_count() > 0);
+    pub fn removed(&self) -> RemovedFiles {
         self.removed.iter().map(|(name, (_, bytes))| (*name, *bytes)).collect()
-    }
-
-    /// The same, to be looked at later.
-    pub fn removed_files(&self) -> Vec<RemovedFile> {
-        self.removed.values().cloned().collect()
     }
 
     /// Number of each file, and its bytes after the header.
@@ -381,7 +377,13 @@ mod tests {
         files.release(&locations[5]);
         files.remove_unused(&mut disk).unwrap();
         assert_eq!(disk.files().unwrap(), [2, 3], "the current file stays, empty as it is");
-        assert_eq!(locations[1].read().unwrap(), [1; 100]);
+        let names = |files: &BlockFiles| files.removed().keys().map(|name| name.1).collect::<Vec<_>>();
+        files.close_unused();
+        assert_eq!((locations[1].read().unwrap(), names(&files)), (vec![1; 100], vec![1]));
+        drop(locations);
+        assert_eq!(names(&files), [1], "a reader closes no file");
+        files.close_unused();
+        assert!(names(&files).is_empty());
     }
 
     #[test]

@@ -20,9 +20,7 @@ mod table; // which block holds a revision
 pub(crate) use cache::BlockCache;
 pub(crate) use codec::BlockIdentity;
 pub(crate) use dead_list::DeadList;
-pub(crate) use files::{
-    BlockFiles, BlockLocation, FileName, HEADER_BYTES, RemovedFile, RemovedFiles, check_header_bytes,
-};
+pub(crate) use files::{BlockFiles, BlockLocation, FileName, HEADER_BYTES, RemovedFiles, check_header_bytes};
 pub(crate) use records::{DecodedBlock, OpenBlock, Record, RecordBody};
 pub(crate) use sealed::{Block, BlockSource, live_records};
 pub(crate) use table::BlockTable;

@@ -10,6 +10,7 @@
 //!   are read without it, because they do not change.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::catalogue::Marks;
 use super::durable::DurableState;
@@ -70,13 +71,16 @@ impl CheckpointWriter {
         Ok(self.persisted(blocks, bytes_written))
     }
 
-    /// Bounds the space of removed files that long reads keep open: by that of the store's files, so that a
-    /// store never takes more than twice its space, and a single slow reader of everything is not stopped.
-    pub fn bound_removed_files(&mut self) {
+    /// Closes removed files, and bounds the space of those that long reads keep open: by that of the store's
+    /// files, so that a store never takes more than twice its space, and a single slow reader of everything is
+    /// not stopped.
+    pub fn close_removed_files(&mut self) {
+        self.durable.files.close_unused();
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
         let (bytes_max, shared) = (self.durable.allocated().max(bytes_min), &self.shared);
         shared.pinned_blocks.keep_within(&shared.state, &self.durable.files.removed(), bytes_max);
-        *shared.removed_files.lock() = self.durable.files.removed_files();
+        self.durable.files.close_unused();
+        shared.removed_bytes.store(self.durable.files.removed().values().sum(), Ordering::Relaxed);
     }
 
     /// The newest possible checkpoint, if it differs from the durable one.

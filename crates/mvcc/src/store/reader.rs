@@ -7,6 +7,7 @@
 //! * Handles stay valid when another store is installed: the next call reads the new state.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -131,10 +132,9 @@ impl Store {
         self.shared.state.published().size()
     }
 
-    /// Bytes of removed block files that reads keep open.
+    /// Bytes of removed block files that are still open.
     pub fn removed_bytes(&self) -> u64 {
-        let files = self.shared.removed_files.lock();
-        files.iter().filter(|(file, _)| file.strong_count() > 0).map(|(_, bytes)| bytes).sum()
+        self.shared.removed_bytes.load(Ordering::Relaxed)
     }
 
     /// An upper bound for the bytes of the newest pair of `key`, without reading a block: for a pair in a

@@ -4,6 +4,7 @@
 //! together. The cache has other locks, and is not used under the state's lock.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use super::counts::CountCache;
 use super::lock::StateLock;
 use super::pinned_blocks::PinRegistry;
 use super::pins::Pins;
-use crate::block::{BlockCache, RemovedFile};
+use crate::block::BlockCache;
 use crate::types::{KvHash, StoreOptions};
 
 /// State that all handles share.
@@ -27,8 +28,8 @@ pub(crate) struct StoreShared {
     pub pins: Pins,
     /// Blocks that long reads hold.
     pub pinned_blocks: PinRegistry,
-    /// Files that were removed while a reader had them open.
-    pub removed_files: Mutex<Vec<RemovedFile>>,
+    /// Of removed files that are still open. Written by the maintainer, which alone closes them.
+    pub removed_bytes: AtomicU64,
     /// Called when an entry has published a revision. Set at most once.
     pub wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     pub options: StoreOptions,

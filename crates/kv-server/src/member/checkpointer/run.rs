@@ -101,6 +101,7 @@ impl Checkpointer {
             if self.compacting {
                 self.compact()?;
             }
+            self.maintainer.close_removed_files();
         }
     }
 
