@@ -6,7 +6,8 @@
 //! * Renewals of expired leases that are not revoked yet go on in separate batches, which wait for that:
 //!   no other renewal waits for them, or for their place. Nor does one wait for questions: their batches and
 //!   bounds are separate.
-//! * A request is tried again while the leader is being found, until the request timeout.
+//! * A request is tried again while the leader is being found. Whatever it waits for, it ends with the request
+//!   timeout, which counts from its arrival.
 //! * One connection, to the member that led last, is kept and shared by all questions. The first error on it
 //!   gives it up.
 
@@ -20,7 +21,7 @@ use prometheus_client::metrics::counter::Counter;
 use state_machine::{Remaining, UNREVOKED, WhenExpired};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
 
 use super::context::STREAMS_MAX;
@@ -32,7 +33,7 @@ use process::shutdown::Stop;
 
 /// Requests in one batch: its answer takes at most 22 bytes for each.
 const BATCH_MAX: usize = 1_024;
-/// Renewals that wait for their answers, some 200 bytes each, and as many questions. A client with too many
+/// Renewals that wait for their answers, some 400 bytes each, and as many questions. A client with too many
 /// of them is refused with *too many requests*; it asks again.
 const WAITING_MAX: usize = 64 << 10;
 /// Requests of one client that always wait: a busy client that keeps some thousand leases alive.
@@ -100,23 +101,47 @@ struct Entrance {
     waiting: mpsc::UnboundedSender<Waiting>,
     /// Bounds them, under way as well.
     shares: Arc<Shares>,
+    request_timeout: Duration,
+    leader: watch::Receiver<Option<u64>>,
 }
 
 impl Entrance {
-    fn new() -> (Entrance, mpsc::UnboundedReceiver<Waiting>) {
+    fn new(
+        request_timeout: Duration,
+        leader: watch::Receiver<Option<u64>>,
+    ) -> (Entrance, mpsc::UnboundedReceiver<Waiting>) {
         let (waiting, batches) = mpsc::unbounded_channel();
-        (Entrance { waiting, shares: Shares::new(WAITING_MAX, WAITING_ALWAYS) }, batches)
+        let shares = Shares::new(WAITING_MAX, WAITING_ALWAYS);
+        (Entrance { waiting, shares, request_timeout, leader }, batches)
     }
 
-    fn enter(&self, client: ClientId, id: i64) -> Result<Answer, LeaseError> {
+    fn enter(&self, client: ClientId, id: i64) -> Result<PendingLease, LeaseError> {
         let share = self.shares.take(client, 1).ok_or(LeaseError::TooManyRequests)?;
         let (reply, answer) = oneshot::channel();
         let sent = self.waiting.send(Waiting { id, _share: share, reply });
-        sent.map(|()| answer).map_err(|_| LeaseError::Stopped)
+        sent.map_err(|_| LeaseError::Stopped)?;
+        let deadline = Instant::now() + self.request_timeout;
+        Ok(PendingLease { answer, deadline, leader: self.leader.clone() })
     }
 }
 
-type Answer = oneshot::Receiver<Result<Remaining, LeaseError>>;
+/// A request under way.
+pub struct PendingLease {
+    answer: oneshot::Receiver<Result<Remaining, LeaseError>>,
+    deadline: Instant,
+    leader: watch::Receiver<Option<u64>>,
+}
+
+impl PendingLease {
+    /// The answer: for a renewal the lease's TTL, or 0 if there is no such lease.
+    pub async fn remaining(self) -> Result<Remaining, LeaseError> {
+        match timeout_at(self.deadline, self.answer).await {
+            Ok(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
+            Err(_) if self.leader.borrow().is_none() => Err(LeaseError::NoLeader),
+            Err(_) => Err(LeaseError::Timeout),
+        }
+    }
+}
 
 /// A request that waits for its batch.
 struct Waiting {
@@ -183,16 +208,6 @@ impl Batches {
     }
 }
 
-/// A renewal under way.
-pub struct PendingRenewal(Answer);
-
-impl PendingRenewal {
-    /// The lease's TTL, or 0 if there is no such lease.
-    pub async fn ttl(self) -> Result<i64, LeaseError> {
-        self.0.await.unwrap_or(Err(LeaseError::Stopped)).map(|answer| answer.ttl)
-    }
-}
-
 impl LeaseService {
     /// Starts the tasks that make batches, which end with `stop`.
     pub fn start(
@@ -201,8 +216,8 @@ impl LeaseService {
         request_timeout: Duration,
         stop: &Stop,
     ) -> Self {
-        let (renewals, renewing) = Entrance::new();
-        let (questions, asking) = Entrance::new();
+        let (renewals, renewing) = Entrance::new(request_timeout, leader.raft.leader_known());
+        let (questions, asking) = Entrance::new(request_timeout, leader.raft.leader_known());
         let (unrevoked, ending) = mpsc::unbounded_channel();
         let renewed = peers.context().metrics.leases.renewed.clone();
         let link = Arc::new(LeaderLink { peers, kept: Kept(Mutex::new(None)) });
@@ -223,8 +238,8 @@ impl LeaseService {
     }
 
     /// Begins to renew a lease.
-    pub fn renew(&self, client: ClientId, id: i64) -> Result<PendingRenewal, LeaseError> {
-        self.renewals.enter(client, id).map(PendingRenewal)
+    pub fn renew(&self, client: ClientId, id: i64) -> Result<PendingLease, LeaseError> {
+        self.renewals.enter(client, id)
     }
 
     /// Whether the renewals that wait, of all clients, fit into the batches under way.
@@ -232,14 +247,9 @@ impl LeaseService {
         self.renewals.shares.total() < BATCHES_MAX * BATCH_MAX
     }
 
-    /// How long a lease still has, by the leader's clock. The wait for a batch is part of the request timeout.
+    /// How long a lease still has, by the leader's clock.
     pub async fn remaining(&self, client: ClientId, id: i64) -> Result<Remaining, LeaseError> {
-        let answer = timeout(self.request_timeout, self.questions.enter(client, id)?).await;
-        match answer {
-            Ok(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
-            Err(_) if self.leader.raft.leader_known().borrow().is_none() => Err(LeaseError::NoLeader),
-            Err(_) => Err(LeaseError::Timeout),
-        }
+        self.questions.enter(client, id)?.remaining().await
     }
 
     async fn make_batches(self, kind: BatchKind, waiting: mpsc::UnboundedReceiver<Waiting>, stop: Stop) {
@@ -516,6 +526,21 @@ mod tests {
                 Ok(renewal) => assert_eq!((ttl, renewal.id), (UNREVOKED, 0), "it has no answer yet"),
                 Err(_) => assert_eq!(answer.await.unwrap().unwrap().ttl, 9),
             }
+        }
+    }
+
+    /// No batch is made: those under way wait for a leader that is gone.
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_ends_with_the_request_timeout_whether_it_has_a_batch_or_not() {
+        let (leads, known) = watch::channel(Some(1));
+        let (entrance, _batches) = Entrance::new(Duration::from_secs(7), known);
+        for (leader, wanted) in [(Some(1), LeaseError::Timeout), (None, LeaseError::NoLeader)] {
+            let began = Instant::now();
+            let renewal = entrance.enter(ClientId::default(), 9).unwrap();
+            leads.send_replace(leader);
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(renewal.remaining().await.unwrap_err(), wanted);
+            assert_eq!(began.elapsed().as_secs(), 7, "from its arrival on");
         }
     }
 

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use super::super::guard::Asker;
 use crate::audit::AuditSubject;
 use crate::member::{LeaseError, Member};
-use crate::peer::{LeaseService, PendingRenewal};
+use crate::peer::{LeaseService, PendingLease};
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests, framed};
 
@@ -100,7 +100,7 @@ fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
 struct KeepAlive {
     id: i64,
     header: Option<ResponseHeader>,
-    renewed: PendingRenewal,
+    renewed: PendingLease,
 }
 
 impl KeepAlive {
@@ -127,7 +127,7 @@ impl KeepAlive {
     /// The answer, with its prefix.
     async fn answer(begun: Result<KeepAlive, Status>) -> Result<Bytes, Status> {
         let KeepAlive { id, header, renewed } = begun?;
-        let ttl = renewed.ttl().await.map_err(unanswered)?;
+        let ttl = renewed.remaining().await.map_err(unanswered)?.ttl;
         framed(&LeaseKeepAliveResponse { header, id, ttl })
     }
 }
