@@ -120,7 +120,7 @@ fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
     runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let patience = Duration::from_secs(arguments.timeout);
-        Ok(Replacing { client, wanted }.run(patience).await?)
+        Ok(Replacing { client, wanted, is_start_said: false }.run(patience).await?)
     })
 }
 

@@ -12,6 +12,8 @@ use super::progress::{self, RunError, StepReport, later, say};
 pub struct Replacing {
     pub client: OperatorClient,
     pub wanted: Replacement,
+    /// It has said how the new member is started.
+    pub is_start_said: bool,
 }
 
 impl Replacing {
@@ -32,13 +34,14 @@ impl Replacing {
                 Ok(StepReport::Done(format!("{name} is in the place of {}", self.wanted.old)))
             }
             ReplaceStep::Add => match self.client.add_learner(&self.wanted.new_urls).await {
-                Ok(id) => {
-                    self.start_line(&members, id);
-                    Ok(StepReport::Moved(format!("added {name} as a learner with id {id:x}")))
-                }
+                Ok(id) => Ok(StepReport::Moved(format!("added {name} as a learner with id {id:x}"))),
                 Err(status) => later(&status, "add the new member"),
             },
             ReplaceStep::AwaitStart { id } => {
+                // Said here: the answer to the addition may be lost, or have been that of an earlier run.
+                if !std::mem::replace(&mut self.is_start_said, true) {
+                    self.start_line(&members, id);
+                }
                 Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to be started")))
             }
             ReplaceStep::Promote { id } => match self.client.promote(id).await {
@@ -82,7 +85,8 @@ impl Replacing {
             let urls = member.peer_ur_ls.iter().map(|url| format!("{}={url}", member.name));
             urls.collect::<Vec<_>>()
         };
-        let mut cluster: Vec<String> = members.iter().flat_map(entry).collect();
+        let others = members.iter().filter(|member| member.id != id);
+        let mut cluster: Vec<String> = others.flat_map(entry).collect();
         cluster.extend(new_urls.iter().map(|url| format!("{new_name}={url}")));
         say(&format!(
             "start it now, with an empty data directory: kv-server --name {new_name} --initial-advertise-peer-urls {} \
