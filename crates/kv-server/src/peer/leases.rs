@@ -6,8 +6,8 @@
 //! * Renewals of expired leases that are not revoked yet go on in separate batches, which wait for that:
 //!   no other renewal waits for them, or for their place. Nor does one wait for questions: their batches and
 //!   bounds are separate.
-//! * A request is tried again while the leader is being found. Whatever it waits for, it ends with the request
-//!   timeout, which counts from its arrival.
+//! * A request is tried again while the leader is being found. It ends with the request timeout, which counts
+//!   from its arrival.
 //! * One connection, to the member that led last, is kept and shared by all questions. The first error on it
 //!   gives it up.
 

@@ -7,8 +7,8 @@
 //!   overwritten.
 //! * A file is removed when none of its blocks is in use and it is not the current file. Its number is not
 //!   used again while the store is open, so (number, offset) always means the same block.
-//! * A removed file stays open until `close_unused` finds that no reader has it: closing frees its space, which
-//!   takes tens of milliseconds for 64 MiB, and is never done by the thread of a reader.
+//! * A removed file stays open until `close_unused` finds that no reader has it: closing frees its space,
+//!   which takes tens of milliseconds for 64 MiB, and is never done by the thread of a reader.
 //! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every file
 //!   written to.
 

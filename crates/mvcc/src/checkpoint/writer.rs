@@ -72,8 +72,8 @@ impl CheckpointWriter {
     }
 
     /// Closes removed files, and bounds the space of those that long reads keep open: by that of the store's
-    /// files, so that a store never takes more than twice its space, and a single slow reader of everything is
-    /// not stopped.
+    /// files, so that a store never takes more than twice its space, and a single slow reader of everything
+    /// is not stopped.
     pub fn close_removed_files(&mut self) {
         self.durable.files.close_unused();
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
