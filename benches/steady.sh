@@ -18,16 +18,14 @@ events=raw_syscalls:sys_enter,syscalls:sys_enter_fdatasync,syscalls:sys_enter_fs
 
 start() { # system
     local member program=$bin/kv-server
-    scheme=http secure=() identity=() all=$(clients 3)
-    case $1 in
-    etcd*) program=$etcd/etcd ;;
-    esac
+    scheme=http secure=() identity=() credentials=() all=$(clients 3)
+    [[ $1 != etcd* ]] || program=$etcd/etcd
     case $1 in
     *+tls)
         secure
         identity=(--cert "$dir/member.pem" --key "$dir/member.key")
         up 3 "$program" "${secure[@]}" "--trusted-ca-file=$dir/ca.pem" --client-cert-auth
-        all=${all//127.0/https://127.0} identity=(--cacert "$dir/ca.pem" "${identity[@]}")
+        all=${all//127.0/https://127.0} credentials=(--cacert "$dir/ca.pem" "${identity[@]}")
         ;;
     *+user)
         up 3 "$program"
@@ -42,7 +40,7 @@ user/add {"name":"u","password":"s3cret"}
 user/grant {"user":"u","role":"all"}
 enable {}
 USERS
-        identity=(--user "u:s3cret")
+        credentials=(--user "u:s3cret")
         ;;
     kv-server | etcd) up 3 "$program" ;;
     floor)
@@ -56,7 +54,7 @@ USERS
     esac
 }
 load() { # system, rate, seconds
-    local generator=("$bin/loadgen" put --endpoints "$all" "${identity[@]}" --duration "${3}s" --key-size 8 --val-size 256 --key-space-size 100000)
+    local generator=("$bin/loadgen" put --endpoints "$all" "${credentials[@]}" --duration "${3}s" --key-size 8 --val-size 256 --key-space-size 100000)
     case $1.$2 in
     *.idle) sleep "$3" ;;
     floor.0) "$bin/floor" drive 0 "$3" 1 "$all" ;;
