@@ -73,13 +73,19 @@ pub struct Link {
     route: Route,
     queue: Arc<LaneQueue>,
     inbox: Arc<dyn Inbox>,
-    active_since: ActiveSince,
+    activity: SharedActivity,
     /// What was last said about this link, and when, so that it is said once.
     said: Option<(String, Instant)>,
 }
 
-/// Since when a peer has answered probes without a break.
-pub type ActiveSince = Arc<Mutex<Option<Instant>>>;
+/// Of a peer that has answered probes without a break.
+pub struct Activity {
+    pub since: Instant,
+    /// The urgent lane's, for questions that come often: none needs another connection.
+    pub connection: PeerConnection,
+}
+
+pub type SharedActivity = Arc<Mutex<Option<Activity>>>;
 
 /// Why a stream is no more.
 enum LinkEnd {
@@ -96,10 +102,10 @@ impl Link {
         context: Context,
         route: Route,
         queue: Arc<LaneQueue>,
-        active_since: ActiveSince,
+        activity: SharedActivity,
         inbox: Arc<dyn Inbox>,
     ) -> Link {
-        Link { context, route, queue, inbox, active_since, said: None }
+        Link { context, route, queue, inbox, activity, said: None }
     }
 
     /// Runs until `stop`. `heard` cuts a pause short.
@@ -121,7 +127,7 @@ impl Link {
             };
             self.give_up_what_waits();
             let is_urgent = self.route.lane == Lane::Urgent;
-            let has_worked = !is_urgent || self.active_since.lock().is_some();
+            let has_worked = !is_urgent || self.activity.lock().is_some();
             match broken {
                 LinkEnd::Moved => {
                     attempt = 0;
@@ -133,7 +139,7 @@ impl Link {
             }
             attempt += 1;
             if is_urgent {
-                *self.active_since.lock() = None;
+                *self.activity.lock() = None;
                 self.context.levels.forget(self.route.to);
             }
             tokio::select! {
@@ -196,7 +202,10 @@ impl Link {
                 self.says_removed(status, url);
             } else {
                 self.route.addresses.send_if_modified(|addresses| addresses.note_answer(url));
-                self.active_since.lock().get_or_insert_with(Instant::now);
+                let mut activity = self.activity.lock();
+                let since = activity.take().map_or_else(Instant::now, |before| before.since);
+                *activity = Some(Activity { since, connection: client.clone() });
+                drop(activity);
                 let took = began.elapsed();
                 seconds.observe(took.as_secs_f64());
                 self.context.metrics.round_trips.lock().insert(self.route.to, took);

@@ -50,6 +50,20 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
     Err(reason)
 }
 
+/// Asks a member over the connection that its link has; a member whose link is broken is not asked. For
+/// questions that come often: a connection for each cost more than the answer, inside TLS many times as much.
+async fn ask_linked<A, F: Future<Output = Result<Response<A>, Status>>>(
+    connection: Option<PeerConnection>,
+    within: Duration,
+    call: impl FnOnce(PeerConnection) -> F,
+) -> Result<A, String> {
+    let connection = connection.ok_or("the peer is inactive")?;
+    match tokio::time::timeout(within, call(connection)).await {
+        Ok(answer) => answer.map(Response::into_inner).map_err(|status| reason_of(&status)),
+        Err(_) => Err(format!("no answer within {within:?}")),
+    }
+}
+
 /// The hash of each member, or why there is none.
 pub type HashAnswers = Vec<(u64, Result<KvHash, String>)>;
 
@@ -106,17 +120,13 @@ pub(crate) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> Changes
     ChangesDigestResponse { answer }
 }
 
-/// Asks a member that listens at `urls` for the digest of a span of entries.
+/// Asks a linked member for the digest of a span of entries.
 pub async fn ask_digest(
-    dialer: &Dialer,
-    urls: &[String],
+    connection: Option<PeerConnection>,
     request: ChangesDigestRequest,
 ) -> Result<SpanDigest, String> {
-    let call = |mut client: PeerConnection| {
-        let request = request.clone();
-        async move { client.changes_digest(request).await }
-    };
-    Ok(match ask_in_turn(dialer, urls, DIGEST_WITHIN, call).await?.answer {
+    let call = |mut client: PeerConnection| async move { client.changes_digest(request).await };
+    Ok(match ask_linked(connection, DIGEST_WITHIN, call).await?.answer {
         Some(Answer::Digest(digest)) => SpanDigest::Known(digest),
         Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
         None => SpanDigest::NotKept,
@@ -139,11 +149,10 @@ pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result
     Ok(RecountResponse { answer: Some(answer) })
 }
 
-/// Asks a member that listens at `urls` for the digest of a part of its state as it is now. The error
-/// says why there is no answer.
+/// Asks a linked member for the digest of a part of its state as it is now. The error says why there is no
+/// answer.
 pub async fn ask_recount(
-    dialer: &Dialer,
-    urls: &[String],
+    connection: Option<PeerConnection>,
     hello: Hello,
     span: RecountSpan,
 ) -> Result<RecountAnswer, String> {
@@ -151,11 +160,8 @@ pub async fn ask_recount(
     let hello = Some(hello);
     let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
     let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted };
-    let call = |mut client: PeerConnection| {
-        let request = request.clone();
-        async move { client.recount(request).await }
-    };
-    match ask_in_turn(dialer, urls, RECOUNT_WITHIN, call).await?.answer {
+    let call = |mut client: PeerConnection| async move { client.recount(request).await };
+    match ask_linked(connection, RECOUNT_WITHIN, call).await?.answer {
         Some(Recount::Digest(digest)) => Ok(RecountAnswer::Digest(digest)),
         Some(Recount::IsBehind(_)) => Ok(RecountAnswer::NotYet),
         Some(Recount::IsCompacted(_)) => Ok(RecountAnswer::Compacted),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::peer::peer_client::PeerClient;
 use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, SnapshotPart};
 use bytes::Bytes;
-use mvcc::{Backend, LogIndex, MemoryBackend};
+use mvcc::{Backend, LogIndex, MemoryBackend, RecountSpan, Revision};
 use raft_node::{
     Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
 };
@@ -16,8 +16,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use state_machine::CommandLevel;
 use testkit::process::PATIENCE;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Code;
 
@@ -420,6 +420,38 @@ async fn members_that_are_added_are_dialled_and_one_that_is_removed_is_told() {
     one.peers.set_members(known[..1].to_vec());
     assert!(one.peers.active_since(2).is_none());
     assert_eq!(one.peers.context().levels.announced(2), None, "only listed members are remembered");
+}
+
+#[tokio::test]
+async fn questions_that_come_often_open_no_connections() {
+    let ((listener, port), (listener_of_two, port_of_two)) = (listener(), listener());
+    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let both = [(1, port), (2, between.local_addr().unwrap().port())];
+    let mut two = member(2, &both);
+    serve(vec![(listener_of_two, None)], &two.server, &two.stop);
+    let one = member(1, &both);
+    serve(vec![(listener, None)], &one.server, &one.stop);
+    let span = RecountSpan { from: Revision::first_of(0), to: Revision::first_of(1), compacted: 0 };
+    let unlinked = one.peers.ask_recount(2, span).await;
+    assert_eq!(unlinked, Err("the peer is inactive".to_owned()));
+    // One for each lane.
+    for _ in 0..2 {
+        let (mut near, _) = between.accept().await.unwrap();
+        tokio::spawn(async move {
+            let mut far = TcpStream::connect(("127.0.0.1", port_of_two)).await.unwrap();
+            copy_bidirectional(&mut near, &mut far).await
+        });
+    }
+    until(|| one.peers.active_since(2).is_some()).await;
+    one.reach(&mut two, 2, "linked").await;
+    for _ in 0..20 {
+        assert_eq!(one.peers.ask_recount(2, span).await, Err("digests are not served".to_owned()));
+        assert!(one.peers.ask_digest(2, LogIndex(0), LogIndex(1)).await.is_err());
+    }
+    assert!(tokio::time::timeout(Duration::ZERO, between.accept()).await.is_err(), "no other connection");
+    two.stopper.stop();
+    until(|| one.peers.active_since(2).is_none()).await;
+    assert_eq!(one.peers.ask_recount(2, span).await, unlinked);
 }
 
 #[tokio::test]

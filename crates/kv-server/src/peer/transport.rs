@@ -18,7 +18,8 @@ use tokio::sync::{Notify, watch};
 use super::context::Context;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{
-    ASK_WITHIN, ActiveSince, LaneQueue, Link, PushResult, Route, answer_of, answers_as, dial, running_cluster,
+    ASK_WITHIN, LaneQueue, Link, PeerConnection, PushResult, Route, SharedActivity, answer_of, answers_as,
+    dial, running_cluster,
 };
 use super::questions;
 use super::sending::Senders;
@@ -67,7 +68,7 @@ struct Lanes {
     addresses: Arc<watch::Sender<Addresses>>,
     /// The peer was heard: dial now rather than later.
     heard: Arc<Notify>,
-    active_since: ActiveSince,
+    activity: SharedActivity,
     /// Ends the links when the member is removed.
     end: (Stopper, Stop),
 }
@@ -79,7 +80,7 @@ impl Lanes {
             bulk: Arc::new(LaneQueue::new(BULK_BYTES_MAX)),
             addresses: Arc::new(watch::Sender::new(addresses)),
             heard: Arc::new(Notify::new()),
-            active_since: ActiveSince::default(),
+            activity: SharedActivity::default(),
             end: shutdown::stop(),
         }
     }
@@ -116,8 +117,8 @@ impl Peers {
         let Some(RaftConnection { inbox, stop, runtime }) = self.connected.get() else { return };
         for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
             let route = Route { to, lane, addresses: Arc::clone(&lanes.addresses) };
-            let (queue, active_since) = (Arc::clone(queue), Arc::clone(&lanes.active_since));
-            let link = Link::new(self.context.clone(), route, queue, active_since, Arc::clone(inbox));
+            let (queue, activity) = (Arc::clone(queue), Arc::clone(&lanes.activity));
+            let link = Link::new(self.context.clone(), route, queue, activity, Arc::clone(inbox));
             let (heard, stop, end) = (Arc::clone(&lanes.heard), stop.clone(), lanes.end.1.clone());
             runtime.spawn(async move {
                 tokio::select! {
@@ -174,6 +175,11 @@ impl Peers {
         lanes.get(&id).map(|lanes| lanes.addresses.borrow().by_last_answer()).unwrap_or_default()
     }
 
+    /// The connection of the link to a member that answers.
+    fn linked(&self, id: u64) -> Option<PeerConnection> {
+        self.lanes.read().get(&id)?.activity.lock().as_ref().map(|activity| activity.connection.clone())
+    }
+
     /// Whether `id` is not in the list, but known by its introduction.
     pub(super) fn is_introduced(&self, id: u64) -> bool {
         self.introductions.lock().holds(id)
@@ -189,7 +195,7 @@ impl Peers {
         }
         let Some(urls) = claimed(&hello.peer_urls, &self.context.roster.own_urls()) else { return };
         let is_fine = |lanes: &Lanes| {
-            lanes.active_since.lock().is_some() || holds_all(&lanes.addresses.borrow().all(), &urls)
+            lanes.activity.lock().is_some() || holds_all(&lanes.addresses.borrow().all(), &urls)
         };
         if self.lanes.read().get(&id).is_some_and(is_fine) {
             return;
@@ -309,7 +315,7 @@ impl Peers {
 
 impl Reach for Peers {
     fn active_since(&self, member: u64) -> Option<Instant> {
-        *self.lanes.read().get(&member)?.active_since.lock()
+        self.lanes.read().get(&member)?.activity.lock().as_ref().map(|activity| activity.since)
     }
 
     fn announced(&self, member: u64) -> Option<AnnouncedMembers> {
@@ -330,16 +336,13 @@ impl Reach for Peers {
     }
 
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_> {
-        let urls = self.urls(member);
         let hello = Some(self.context.hello(member));
         let request = ChangesDigestRequest { hello, after: after.0, to: to.0 };
-        Box::pin(async move { questions::ask_digest(&self.context.dialer, &urls, request).await })
+        Box::pin(questions::ask_digest(self.linked(member), request))
     }
 
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_> {
-        let urls = self.urls(member);
-        let hello = self.context.hello(member);
-        Box::pin(async move { questions::ask_recount(&self.context.dialer, &urls, hello, span).await })
+        Box::pin(questions::ask_recount(self.linked(member), self.context.hello(member), span))
     }
 
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_> {
