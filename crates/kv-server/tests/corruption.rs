@@ -374,6 +374,14 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     cluster.members[0].put("flipped", &value).await;
     let at = follower(&cluster).await;
     assert_eq!(cluster.members[at].get("flipped").await.as_deref(), Some(value.as_str()));
+    // The state is recounted from its start again and again, also while writes come all the time.
+    let (leader, writing) = (cluster.leader().await, &cluster.members[(at + 1) % 3]);
+    let passes = || common::metric(&cluster.members[leader], "kv_server_recount_passes_total");
+    let (before, deadline) = (passes(), Instant::now() + PATIENCE);
+    while passes() < before + 2.0 {
+        assert!(Instant::now() < deadline, "no pass over the state ends");
+        writing.put("busy", "value").await;
+    }
     let flipped = Instant::now();
     assert!(
         flip_in_memory(cluster.members[at].running().pid(), value.as_bytes()) > 0,
@@ -382,7 +390,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     let deadline = flipped + PATIENCE;
     while cluster.members[at].kv().await.range(get("flipped")).await.is_ok() {
         assert!(Instant::now() < deadline, "not found");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        writing.put("busy", "value").await;
     }
     println!("found after {:?}", flipped.elapsed());
     let members: Vec<u64> = alarms(&cluster).await.iter().map(|alarm| alarm.member_id).collect();

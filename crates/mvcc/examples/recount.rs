@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use mvcc::{LogPosition, RecountAnswer, RecountBounds, RecountSpan, SledBackend, StoreOptions};
+use mvcc::{LogPosition, RecountAnswer, RecountBounds, SledBackend, StoreOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Those of the server, and its share of a processor.
@@ -50,15 +50,15 @@ fn main() {
     }
     maintainer.persist().unwrap();
     for pass in 1..=3 {
-        let (mut from, mut parts, mut longest, mut paced) =
-            (RecountSpan::START, 0_u32, Duration::ZERO, Duration::ZERO);
+        let (mut walk, mut parts, mut longest, mut paced) =
+            (store.recount_pass(), 0_u32, Duration::ZERO, Duration::ZERO);
         let began = thread_time();
-        while let Some(span) = store.next_span(from, BOUNDS) {
+        while let Some(span) = store.next_span(&mut walk, BOUNDS) {
             let part_began = thread_time();
             assert!(matches!(store.recount(&span, &()).unwrap(), RecountAnswer::Digest(_)));
             let took = thread_time() - part_began;
             paced += took + (took * PAUSE_FACTOR).max(PAUSE_MIN);
-            (from, parts, longest) = (span.next(), parts + 1, longest.max(took));
+            (parts, longest) = (parts + 1, longest.max(took));
         }
         let took = thread_time() - began;
         println!(

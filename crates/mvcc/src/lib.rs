@@ -50,7 +50,7 @@ pub use meter::Meter;
 pub use range::KeyRange;
 #[doc(hidden)]
 pub use recount::Flip;
-pub use recount::{RecountAnswer, RecountBounds, RecountSpan};
+pub use recount::{RecountAnswer, RecountBounds, RecountPass, RecountSpan};
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };

@@ -400,8 +400,8 @@ fn import(history: &History, backend: &MemoryBackend, options: &StoreOptions) ->
 
 /// What `other` has for each span of `one`, and how often.
 fn recount(one: &Store, other: &Store) -> Result<String, Error> {
-    let (mut found, mut from) = (BTreeMap::new(), RecountSpan::START);
-    while let Some(span) = one.next_span(from, BOUNDS) {
+    let (mut found, mut pass) = (BTreeMap::new(), one.recount_pass());
+    while let Some(span) = one.next_span(&mut pass, BOUNDS) {
         let (here, there) = (one.recount(&span, &())?, other.recount(&span, &())?);
         let verdict = match there {
             _ if here == there => "equal".to_owned(),
@@ -409,7 +409,6 @@ fn recount(one: &Store, other: &Store) -> Result<String, Error> {
             other => format!("{other:?}"),
         };
         *found.entry(verdict).or_insert(0) += 1;
-        from = span.next();
     }
     Ok(joined(found.iter().map(|(verdict, count)| format!("{count} {verdict}"))))
 }

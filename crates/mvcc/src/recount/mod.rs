@@ -1,7 +1,7 @@
 //! The digest of the state as it is now, recomputed from the index, memory and the disk, part by part.
 //!
 //! ```text
-//!   one member:   next_span(from) ─▶ span: revisions from ..= to, and a compact revision
+//!   one member:   next_span(pass) ─▶ span: revisions from ..= to, and a compact revision
 //!   all members:  recount(span) ─▶ digest ─▶ equal on members whose state is right
 //! ```
 //!
@@ -69,21 +69,24 @@ pub struct RecountBounds {
     pub raw_bytes: u64,
 }
 
-impl RecountSpan {
-    /// Where the first span of a pass begins.
-    pub const START: Revision = Revision::first_of(0);
-
-    /// Where the next span begins.
-    pub fn next(&self) -> Revision {
-        if self.to.sub == i64::MAX { Revision::first_of(self.to.main + 1) } else { self.to.next() }
-    }
+/// A walk over the whole state, span by span. It ends at the revision that was the newest one when it began,
+/// however fast records come: those are of the next pass.
+#[derive(Clone, Copy, Debug)]
+pub struct RecountPass {
+    next: Revision,
+    last: Revision,
 }
 
 impl Store {
-    /// The span that begins at `from`; `None` if there is no newer revision.
-    pub fn next_span(&self, from: Revision, bounds: RecountBounds) -> Option<RecountSpan> {
+    pub fn recount_pass(&self) -> RecountPass {
+        let last = if base::mutant("endless-pass") { i64::MAX } else { self.revision() };
+        RecountPass { next: Revision::first_of(0), last: Revision { main: last, sub: i64::MAX } }
+    }
+
+    /// The next span of a pass; `None` after the last one.
+    pub fn next_span(&self, pass: &mut RecountPass, bounds: RecountBounds) -> Option<RecountSpan> {
         let state = self.shared.state.read(LockPurpose::Hash);
-        let newest = Revision { main: state.revision, sub: i64::MAX };
+        let (from, newest) = (pass.next, pass.last.min(Revision { main: state.revision, sub: i64::MAX }));
         if from > newest {
             return None;
         }
@@ -94,6 +97,7 @@ impl Store {
             (records >= bounds.records || raw_bytes >= bounds.raw_bytes).then_some(block.identity.last)
         });
         let to = ends.unwrap_or(newest).min(newest);
+        pass.next = if to.sub == i64::MAX { Revision::first_of(to.main + 1) } else { to.next() };
         Some(RecountSpan { from, to, compacted: state.compact_revision })
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
-use mvcc::{Export, RecountSpan, Revision};
+use mvcc::{Export, RecountPass};
 use raft_node::Membership;
 
 use super::event::{DownMembers, FaultPhase, ScheduledEvent, WorldEvent};
@@ -75,8 +75,8 @@ pub(super) struct World {
     pub truth: SharedTruth,
     pub changes: ProposedChanges,
     pub elections: Elections,
-    /// Where the next part of the members' states begins that is compared.
-    pub recount_from: Revision,
+    /// The walk over the members' states, whose parts are compared.
+    pub recount: Option<RecountPass>,
     pub report: RunReport,
     pub phase: FaultPhase,
     /// When this phase began.
@@ -134,7 +134,7 @@ impl World {
             truth: SharedTruth::default(),
             changes: ProposedChanges::default(),
             elections: Elections::default(),
-            recount_from: RecountSpan::START,
+            recount: None,
             report: RunReport::new(plan.seed),
             phase: FaultPhase::Faults,
             phase_began: 0,

@@ -5,7 +5,7 @@
 //! other law, and no test would find it.
 
 use bytes::Bytes;
-use mvcc::{Flip, KeyRange, RangeOptions, RecountAnswer, RecountBounds, RecountSpan, Store};
+use mvcc::{Flip, KeyRange, RangeOptions, RecountAnswer, RecountBounds, Store};
 use raft_node::LogPosition;
 
 use super::event::FaultPhase;
@@ -74,8 +74,9 @@ impl World {
         let up: Vec<(u64, &Store)> =
             self.sites.iter().filter_map(|site| Some((site.id, &site.up.as_ref()?.store))).collect();
         let Some((asking, store)) = up.get(turn % up.len().max(1)).copied() else { return Ok(()) };
-        let Some(span) = store.next_span(self.recount_from, RECOUNT) else {
-            self.recount_from = RecountSpan::START;
+        let pass = self.recount.get_or_insert_with(|| store.recount_pass());
+        let Some(span) = store.next_span(pass, RECOUNT) else {
+            self.recount = None;
             return Ok(());
         };
         // A disk may refuse; then there is no digest. No disk of a store forgets or changes what it holds.
@@ -97,7 +98,6 @@ impl World {
                 }
             }
         }
-        self.recount_from = span.next();
         self.report.add(Statistic::Recounts, compared);
         Ok(())
     }

@@ -10,6 +10,8 @@
 //!   bit in memory, however long no entry reads it.
 //! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the
 //!   leader. Every other member recounts the same parts. A pass over a large state takes longer, not more.
+//! * A pass ends at the revision that was the newest one when it began: under steady writes as well, old
+//!   records are recounted again, and silent members are asked again.
 //! * A difference counts if the same part differs twice.
 //! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While
 //!   one is silent and the others have no majority, nothing is raised.
@@ -17,7 +19,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mvcc::{RecountAnswer, RecountBounds, RecountSpan};
+use mvcc::{RecountAnswer, RecountBounds, RecountPass, RecountSpan};
 use tokio::time::{Instant, sleep};
 
 use super::verdict::{self, Verdict, named};
@@ -40,7 +42,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// One leader's passes over the state.
 #[derive(Debug)]
 pub(super) struct Recount {
-    next: mvcc::Revision,
+    /// None before its first part.
+    pass: Option<RecountPass>,
     began: Instant,
     /// Members that are not asked in this pass.
     silent: BTreeSet<u64>,
@@ -48,7 +51,7 @@ pub(super) struct Recount {
 
 impl Recount {
     pub fn new() -> Recount {
-        Recount { next: RecountSpan::START, began: Instant::now(), silent: BTreeSet::new() }
+        Recount { pass: None, began: Instant::now(), silent: BTreeSet::new() }
     }
 
     /// Begins from the start at the next turn: another member led meanwhile.
@@ -59,14 +62,14 @@ impl Recount {
     /// Compares the next part, and pauses. Returns the members that differ from a majority; member 0 if no
     /// majority agrees.
     pub async fn turn(&mut self, member: &Member) -> Vec<u64> {
-        let Some(span) = member.store.next_span(self.next, PART) else {
+        let pass = self.pass.get_or_insert_with(|| member.store.recount_pass());
+        let Some(span) = member.store.next_span(pass, PART) else {
             member.metrics.disk.recount_passes.inc();
             sleep(PASS_EVERY.saturating_sub(self.began.elapsed()).max(PAUSE_MIN)).await;
             self.restart();
             return Vec::new();
         };
         let (differing, took) = self.compare(member, span).await;
-        self.next = span.next();
         sleep((took * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX)).await;
         if differing.is_empty() {
             return differing;
