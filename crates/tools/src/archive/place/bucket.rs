@@ -5,25 +5,34 @@
 //! segment of one replaces one of the other.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{TryFutureExt, TryStreamExt};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
+use object_store::{
+    ClientConfigKey, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+};
 use tokio::runtime::Handle;
 
 use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use crate::live_import::say;
 use process::files;
+use process::log::causes;
 
 pub const SCHEME: &str = "s3://";
 /// Of a file that is sent, and of one that is fetched.
 const PART_BYTES: usize = 8 << 20;
 /// Parts that are under way at once.
 const PARTS_MAX: usize = 4;
+/// Time for a request, and in addition what its body takes over the slowest line that is served.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
 /// A prefix in a bucket.
 #[derive(Debug)]
@@ -45,7 +54,9 @@ impl Bucket {
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
             .into_iter()
             .find_map(|name| std::env::var(name).ok());
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        // One limit for all requests would be too long for a small one, or too short for a large one.
+        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_config(timeout, "1 day");
         if let Some(endpoint) = endpoint {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
@@ -67,26 +78,22 @@ impl Bucket {
     /// Sends a file.
     pub fn adopt(&self, draft: &FilePath, name: &str) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "send", path: draft.to_owned(), source };
-        let mut file = File::open(draft).map_err(io_error)?;
+        let file = File::open(draft).map_err(io_error)?;
+        let bytes = file.metadata().map_err(io_error)?.len();
         self.runtime.block_on(async {
             let path = self.path(name);
-            let upload = self.store.put_multipart(&path).await.map_err(failed("make", name))?;
-            let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-            let (mut buffer, mut bytes) = (vec![0; PART_BYTES], 0);
-            loop {
-                let read = file.read(&mut buffer).map_err(io_error)?;
-                if read == 0 {
-                    break;
-                }
-                upload.wait_for_capacity(PARTS_MAX).await.map_err(failed("write", name))?;
-                upload.write(&buffer[..read]);
-                bytes += read as u64;
+            let begun = within(0, self.store.put_multipart(&path)).await;
+            let mut upload = begun.map_err(failed("make", name))?;
+            let Err(error) = send(&mut *upload, file, bytes, name, io_error).await else { return Ok(()) };
+            // An answer was lost: all parts are there, or none.
+            if within(0, self.store.head(&path)).await.is_ok_and(|made| made.size == bytes) {
+                return Ok(());
             }
-            match upload.finish().await {
-                // An answer was lost: all parts are there, or none.
-                Err(_) if self.store.head(&path).await.is_ok_and(|made| made.size == bytes) => Ok(()),
-                finished => finished.map(drop).map_err(failed("write", name)),
+            // No list shows the parts of an upload that is not completed, and a bucket keeps them.
+            if let Err(left) = within(0, upload.abort()).await {
+                say(&format!("parts of {name} may be left: {}", causes(&left)));
             }
+            Err(error)
         })
     }
 
@@ -99,25 +106,28 @@ impl Bucket {
     }
 
     fn write(&self, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<(), PlaceError> {
-        let (path, options) = (self.path(name), PutOptions::from(mode));
+        let (path, options, len) = (self.path(name), PutOptions::from(mode), bytes.len() as u64);
         let put = self.store.put_opts(&path, Bytes::from(bytes).into(), options);
-        self.runtime.block_on(put).map(drop).map_err(failed("make", name))
+        self.runtime.block_on(within(len, put)).map(drop).map_err(failed("make", name))
     }
 
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         let path = self.path(directory);
-        let listed = self.store.list(Some(&path)).map_ok(|object| object.location);
-        let found: Vec<Path> =
-            self.runtime.block_on(listed.try_collect()).map_err(failed("list", directory))?;
-        let mut names: Vec<String> =
-            found.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
+        let mut listed = self.store.list(Some(&path));
+        let mut names = Vec::new();
+        self.runtime.block_on(async {
+            while let Some(object) = within(0, listed.try_next()).await.map_err(failed("list", directory))? {
+                names.extend(object.location.filename().map(str::to_owned));
+            }
+            Ok(())
+        })?;
         names.sort_unstable();
         Ok(names)
     }
 
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.path(name);
-        let found = match self.runtime.block_on(self.store.get(&path)) {
+        let found = match self.runtime.block_on(within(0, self.store.get(&path))) {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed("read", name))?,
         };
@@ -125,27 +135,63 @@ impl Bucket {
         if bytes > OBJECT_BYTES_MAX {
             return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
-        let read = self.runtime.block_on(found.bytes()).map_err(failed("read", name))?;
+        let read = self.runtime.block_on(within(bytes, found.bytes())).map_err(failed("read", name))?;
         Ok(Some(read.to_vec()))
     }
 
-    /// Writes the object to a new file.
+    /// Writes the object to a new file, part by part: each may be tried again.
     pub fn fetch(&self, name: &str, to: &FilePath) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
         let mut file = files::create(to).map_err(io_error)?;
         self.runtime.block_on(async {
-            let got = self.store.get(&self.path(name)).await.map_err(failed("read", name))?;
-            let mut parts = got.into_stream();
-            while let Some(part) = parts.try_next().await.map_err(failed("read", name))? {
-                file.write_all(&part).map_err(io_error)?;
+            let path = self.path(name);
+            let bytes = within(0, self.store.head(&path)).await.map_err(failed("read", name))?.size;
+            for from in (0..bytes).step_by(PART_BYTES) {
+                let range = from..bytes.min(from + PART_BYTES as u64);
+                let part = within(PART_BYTES as u64, self.store.get_range(&path, range)).await;
+                file.write_all(&part.map_err(failed("read", name))?).map_err(io_error)?;
             }
             Ok(())
         })
     }
 
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
-        self.runtime.block_on(self.store.delete(&self.path(name))).map_err(failed("remove", name))
+        let path = self.path(name);
+        self.runtime.block_on(within(0, self.store.delete(&path))).map_err(failed("remove", name))
     }
+}
+
+/// Sends all parts of a file, and completes the upload.
+async fn send(
+    upload: &mut dyn MultipartUpload,
+    mut file: File,
+    bytes: u64,
+    name: &str,
+    io_error: impl Fn(io::Error) -> PlaceError,
+) -> Result<(), PlaceError> {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        let mut part = Vec::new();
+        (&mut file).take(PART_BYTES as u64).read_to_end(&mut part).map_err(&io_error)?;
+        let is_last = part.is_empty();
+        if !is_last {
+            under_way.push(within((PARTS_MAX * PART_BYTES) as u64, upload.put_part(part.into())));
+        }
+        while under_way.len() >= if is_last { 1 } else { PARTS_MAX } {
+            under_way.try_next().await.map_err(failed("write", name))?;
+        }
+        if is_last {
+            break;
+        }
+    }
+    within(bytes, upload.complete()).map_ok(drop).await.map_err(failed("write", name))
+}
+
+/// What a request gives in the time that its bytes take.
+async fn within<T>(bytes: u64, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let limit = ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
+    let late = |_| Error::Generic { store: "S3", source: format!("no answer within {limit:?}").into() };
+    tokio::time::timeout(limit, request).await.map_err(late)?
 }
 
 fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError {
@@ -209,6 +255,16 @@ mod tests {
         }
     }
 
+    /// A bucket that answers as `router` does.
+    fn stub(runtime: &tokio::runtime::Runtime, router: Router) -> Bucket {
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        runtime.spawn(async { axum::serve(listener, router).await });
+        let store = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
+        let store = store.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
+        Bucket::new(Arc::new(store.build().unwrap()), "", runtime.handle())
+    }
+
     /// Answers the completion of an upload by 500, and knows no upload after that.
     async fn lose(upload: Arc<Mutex<(Vec<u8>, bool)>>, is_kept: bool, request: Request) -> Response<Body> {
         let (head, body) = request.into_parts();
@@ -239,17 +295,46 @@ mod tests {
         let draft = directory.path().join("draft");
         std::fs::write(&draft, "whole").unwrap();
         for is_kept in [true, false] {
-            let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-            let endpoint = format!("http://{}", listener.local_addr().unwrap());
             let upload = Arc::default();
             let router = Router::new().fallback(move |request| lose(Arc::clone(&upload), is_kept, request));
-            runtime.spawn(async { axum::serve(listener, router).await });
-            let store = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
-            let store = store.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
-            let bucket = Bucket::new(Arc::new(store.build().unwrap()), "", runtime.handle());
-            let made = bucket.adopt(&draft, "base/x");
+            let made = stub(&runtime, router).adopt(&draft, "base/x");
             assert_eq!(made.is_ok(), is_kept, "{made:?}");
         }
+    }
+
+    #[test]
+    fn an_upload_that_fails_leaves_no_parts() {
+        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let draft = directory.path().join("draft");
+        std::fs::write(&draft, "whole").unwrap();
+        let methods = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&methods);
+        let answer = async move |request: Request| {
+            let method = request.method().to_string();
+            let (status, body) = match method.as_str() {
+                "POST" => (200, "<U><Bucket>b</Bucket><Key>k</Key><UploadId>1</UploadId></U>"),
+                "DELETE" => (204, ""),
+                "HEAD" => (404, ""),
+                _ => (400, ""),
+            };
+            seen.lock().unwrap().push(method);
+            Response::builder().status(status).body(Body::from(body)).unwrap()
+        };
+        let bucket = stub(&runtime, Router::new().fallback(answer));
+        bucket.adopt(&draft, "base/x").unwrap_err();
+        assert_eq!(*methods.lock().unwrap(), ["POST", "PUT", "HEAD", "DELETE"]);
+    }
+
+    #[test]
+    fn a_request_has_the_time_that_its_bytes_take() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
+            for (bytes, seconds) in [(0, 30), (1 << 20, 46), (1 << 30, 16_414)] {
+                let began = tokio::time::Instant::now();
+                within::<()>(bytes, std::future::pending()).await.unwrap_err();
+                assert_eq!(began.elapsed().as_secs(), seconds, "{bytes}");
+            }
+        });
     }
 
     #[test]

@@ -23,6 +23,18 @@ pub struct Local {
     _lock: Option<File>,
 }
 
+/// A file that is removed with this, unless it has become an object: what does not fit would take the space
+/// of all that comes after it.
+#[derive(Debug)]
+pub struct Draft(pub PathBuf);
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Most have become objects.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
 impl Local {
     /// To read from.
     pub fn at(root: &Path) -> Local {
@@ -55,30 +67,30 @@ impl Local {
     }
 
     /// Where a file may be made that becomes an object by [`Local::adopt`].
-    pub fn draft(&self, name: &str) -> PathBuf {
-        self.root.join(format!("{name}.{DRAFT}"))
+    pub fn draft(&self, name: &str) -> Draft {
+        Draft(self.root.join(format!("{name}.{DRAFT}")))
     }
 
     /// Makes a new object. One of that name is an error.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
         let draft = self.write_draft(name, bytes)?;
-        self.adopt(&draft, name)
+        self.adopt(&draft.0, name)
     }
 
     /// Makes an object, in place of one of that name.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
         let (draft, path) = (self.write_draft(name, bytes)?, self.root.join(name));
-        fs::rename(&draft, &path).map_err(failed("make", &path))?;
+        fs::rename(&draft.0, &path).map_err(failed("make", &path))?;
         sync_parent(&path)
     }
 
-    fn write_draft(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, PlaceError> {
+    fn write_draft(&self, name: &str, bytes: &[u8]) -> Result<Draft, PlaceError> {
         let draft = self.draft(name);
-        let written = files::create(&draft).and_then(|mut file| {
+        let written = files::create(&draft.0).and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()
         });
-        written.map_err(failed("write", &draft))?;
+        written.map_err(failed("write", &draft.0))?;
         Ok(draft)
     }
 
@@ -173,11 +185,16 @@ mod tests {
         place.replace("head.json", b"1").unwrap();
         place.replace("head.json", b"2").unwrap();
         assert_eq!(place.get("head.json").unwrap().as_deref(), Some(&b"2"[..]));
-        fs::write(place.draft("base/b"), "half").unwrap();
+        let draft = place.draft("base/b");
+        fs::write(&draft.0, "half").unwrap();
         assert_eq!(place.list("base").unwrap(), Vec::<String>::new());
+        let path = draft.0.clone();
+        drop(draft);
+        assert!(!path.exists(), "no object came of it");
+        fs::write(&path, "half").unwrap();
         drop(place);
         let place = Local::take(&root).unwrap();
-        assert!(!place.draft("base/b").exists(), "left by an archiver that was killed");
+        assert!(!path.exists(), "left by an archiver that was killed");
         File::create(root.join("log/huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
         assert!(matches!(place.get("log/huge"), Err(PlaceError::TooLarge { .. })));
         place.remove("log/a").unwrap();

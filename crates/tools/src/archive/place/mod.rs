@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::inventory::{BASES, Inventory, SEGMENTS};
 use bucket::Bucket;
 pub use error::PlaceError;
-use local::Local;
+use local::{Draft, Local};
 
 use process::scratch::Scratch;
 
@@ -32,6 +32,8 @@ pub struct LocalFile {
     pub path: PathBuf,
     /// Where it lies, if it is removed with this.
     _scratch: Option<Scratch>,
+    /// Removed with this, if it has not become an object.
+    _draft: Option<Draft>,
 }
 
 /// Whether a flag names a bucket.
@@ -59,7 +61,10 @@ impl ArchivePlace {
     /// Where a file may be made that becomes an object by [`ArchivePlace::adopt`].
     pub fn draft(&self, name: &str) -> Result<LocalFile, PlaceError> {
         match self {
-            ArchivePlace::Local(local) => Ok(LocalFile { path: local.draft(name), _scratch: None }),
+            ArchivePlace::Local(local) => {
+                let draft = local.draft(name);
+                Ok(LocalFile { path: draft.0.clone(), _scratch: None, _draft: Some(draft) })
+            }
             ArchivePlace::Bucket(_) => LocalFile::within(Scratch::new()),
         }
     }
@@ -122,7 +127,9 @@ impl ArchivePlace {
     /// A file with the object. That of a bucket is fetched to the file system of `near`.
     pub fn file(&self, name: &str, near: &Path) -> Result<LocalFile, PlaceError> {
         match self {
-            ArchivePlace::Local(local) => Ok(LocalFile { path: local.file(name), _scratch: None }),
+            ArchivePlace::Local(local) => {
+                Ok(LocalFile { path: local.file(name), _scratch: None, _draft: None })
+            }
             ArchivePlace::Bucket(bucket) => {
                 let file = LocalFile::within(Scratch::next_to(near))?;
                 bucket.fetch(name, &file.path)?;
@@ -142,6 +149,7 @@ impl ArchivePlace {
 impl LocalFile {
     fn within(scratch: io::Result<Scratch>) -> Result<LocalFile, PlaceError> {
         let scratch = scratch.map_err(PlaceError::Scratch)?;
-        Ok(LocalFile { path: scratch.path().join("object"), _scratch: Some(scratch) })
+        let path = scratch.path().join("object");
+        Ok(LocalFile { path, _scratch: Some(scratch), _draft: None })
     }
 }
