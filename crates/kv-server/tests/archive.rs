@@ -8,8 +8,8 @@ use crate::common::{Cluster, Member, PATIENCE, Process, put, start};
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, PutRequest, RequestOp,
-    TxnRequest,
+    AuthUserAddRequest, CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
+    LeaseTimeToLiveRequest, PutRequest, RequestOp, TxnRequest,
 };
 use client::Channel;
 use rand::rngs::SmallRng;
@@ -174,6 +174,11 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
     kv.put(attached("a", 7)).await.unwrap();
     let archiver = archiver(member, &archive, &["--listen-metrics=127.0.0.1:0"]);
     archiver.wait_for("archiving");
+    // One id is granted again after the segment with its first TTL.
+    leases.lease_grant(grant(9, 15)).await.unwrap();
+    let first = kv.put(attached("b", 9)).await.unwrap().into_inner().header.unwrap().revision;
+    wait_for(&archive, first).await;
+    leases.lease_revoke(LeaseRevokeRequest { id: 9 }).await.unwrap();
     leases.lease_grant(grant(9, 800)).await.unwrap();
     kv.put(attached("b", 9)).await.unwrap();
     kv.put(attached("a", 0)).await.unwrap();
@@ -343,6 +348,31 @@ async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_i
     std::fs::rename(&away, &log).unwrap();
     wait_for(&archive, last).await;
     archiver.kill();
+}
+
+/// No segment has users: what they are is in a base only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_users_is_due_until_a_base_has_it_also_after_a_restart() {
+    let cluster = Cluster::started(1);
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    let member = &cluster.members[0];
+    let first = archiver(member, &archive, &[]);
+    first.wait_for("archiving");
+    let (bases, away) = (archive.join("base"), directory.path().join("base"));
+    std::fs::rename(&bases, &away).unwrap();
+    std::fs::write(&bases, "").unwrap();
+    let user = AuthUserAddRequest { name: "late".into(), password: "s3cret".into(), ..Default::default() };
+    member.client().await.auth().user_add(user).await.unwrap();
+    first.wait_for("no base: ");
+    first.terminate();
+    first.wait_end();
+    std::fs::remove_file(&bases).unwrap();
+    std::fs::rename(&away, &bases).unwrap();
+    assert_eq!(objects(&archive, "base").len(), 1);
+    let second = archiver(member, &archive, &[]);
+    second.wait_for("base at revision");
+    second.kill();
 }
 
 #[tokio::test(flavor = "multi_thread")]

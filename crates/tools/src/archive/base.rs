@@ -30,23 +30,36 @@ pub struct BaseResult {
     pub base: Base,
     pub bytes: u64,
     pub digests: Digests,
+    /// Of users and roles, before it was begun.
+    pub auth_revision: u64,
 }
 
 /// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
 /// back: it counts from `from_ms` or later.
-pub async fn make(session: Session, place: Arc<ArchivePlace>, from_ms: i64) -> Result<BaseResult, BaseError> {
+pub async fn make(
+    session: Session,
+    place: Arc<ArchivePlace>,
+    from_ms: i64,
+    auth_revision: u64,
+) -> Result<BaseResult, BaseError> {
     let draft = place.draft(&format!("{BASES}/incoming"))?;
     let taken = copy(&session, &draft.path, &mut ImportProgress::default()).await?;
-    tokio::task::block_in_place(|| adopt(&place, &draft.path, milliseconds(taken).max(from_ms)))
+    let time_ms = milliseconds(taken).max(from_ms);
+    tokio::task::block_in_place(|| adopt(&place, &draft.path, time_ms, auth_revision))
 }
 
-fn adopt(place: &ArchivePlace, draft: &Path, time_ms: i64) -> Result<BaseResult, BaseError> {
+fn adopt(
+    place: &ArchivePlace,
+    draft: &Path,
+    time_ms: i64,
+    auth_revision: u64,
+) -> Result<BaseResult, BaseError> {
     let file = CheckedFile::open(draft, HashCheck::Required)?;
     let base = Base { revision: file.revision()?, time_ms, is_taken: true };
     let digests = newest_digests(&file)?;
     let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());
     place.adopt(draft, &base.name())?;
-    Ok(BaseResult { base, bytes, digests })
+    Ok(BaseResult { base, bytes, digests, auth_revision })
 }
 
 /// Digests of the newest revisions of a base that is in the archive, and the histories that it has.

@@ -36,8 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Between two attempts to make a base.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
-/// Ids of leases whose TTL is archived. Beyond that, they are asked for again.
-const LEASES_KNOWN_MAX: usize = 2_000_000;
+/// Clocks are corrected by less.
+const CLOCK_TOLERANCE_MS: i64 = 10_000;
 
 /// When objects are made and removed.
 #[derive(Clone, Copy, Debug)]
@@ -100,12 +100,16 @@ pub struct Archiver {
     last: i64,
     /// When it was received: times do not go back.
     last_ms: i64,
-    /// Leases whose TTL is archived, and those whose TTL is not yet.
-    known: HashSet<i64>,
-    unknown: HashSet<i64>,
+    /// Leases that keys were attached to and whose TTL is not archived yet. One that is granted again has
+    /// another, so each segment has those of its keys.
+    leases: HashSet<i64>,
+    /// Of the users that the newest base has, at least; 0: not known.
     auth_revision: u64,
     base: Option<JoinHandle<Result<BaseResult, BaseError>>>,
     base_after: Instant,
+    /// Not before, after one that failed.
+    base_pause: Instant,
+    removal: Option<JoinHandle<Result<Vec<String>, PlaceError>>>,
     whole_at: Instant,
     said: Option<Instant>,
 }
@@ -139,11 +143,12 @@ impl Archiver {
             seam: Seam::load(&place, &inventory, last)?,
             last,
             last_ms: reached.map_or(0, |reached| reached.time_ms),
-            known: HashSet::new(),
-            unknown: HashSet::new(),
+            leases: HashSet::new(),
             auth_revision: reached.map_or(0, |reached| reached.auth_revision),
             base: None,
             base_after: now + left,
+            base_pause: now,
+            removal: None,
             whole_at: now,
             said: None,
             inventory,
@@ -197,9 +202,6 @@ impl Archiver {
         self.metrics.head.set(head.revision);
         self.check(head)?;
         self.follow_lineage(session.lineage().await?).await?;
-        if self.auth_revision == 0 {
-            self.auth_revision = session.auth().await?.1;
-        }
         let mut signalled = self.signalled.clone();
         if self.last > 0 && self.seam.is_blank(self.last) {
             self.compare_pairs(&session).await?;
@@ -221,6 +223,7 @@ impl Archiver {
                 biased;
                 () = first_signal(&mut signalled) => return Ok(self.write(Some(&session)).await?),
                 made = finished(&mut self.base) => self.take_base(made)?,
+                removed = finished(&mut self.removal) => self.take_removed(removed),
                 news = events.next() => match news? {
                     News::Head(head) => {
                         let confirmed = if self.seam.is_confirmed(self.last) { self.last } else { 0 };
@@ -294,10 +297,10 @@ impl Archiver {
 
     fn take_base(&mut self, made: Result<BaseResult, BaseError>) -> Result<(), FollowError> {
         self.base = None;
-        let BaseResult { base, bytes, digests } = match made {
+        let BaseResult { base, bytes, digests, auth_revision } = match made {
             Ok(made) => made,
             Err(error) => {
-                self.base_after = Instant::now() + BASE_PAUSE;
+                self.base_pause = Instant::now() + BASE_PAUSE;
                 self.fail(&format!("no base: {}", causes(&error)));
                 return Ok(());
             }
@@ -311,6 +314,9 @@ impl Archiver {
             return Err(other.into());
         }
         self.inventory.bases.push(base);
+        self.auth_revision = auth_revision;
+        // No other base has its name, also after the clock was set back.
+        self.last_ms = self.last_ms.max(base.time_ms + 1);
         if self.last == 0 {
             self.last = base.revision;
             self.metrics.revision.set(base.revision);
@@ -320,10 +326,7 @@ impl Archiver {
         self.metrics.base_revision.set(base.revision);
         self.metrics.base_time.set(base.time_ms as f64 / 1000.0);
         say(&format!("base at revision {}, {} MiB", base.revision, bytes >> 20));
-        // What is refused now is tried again after the next base.
-        if let Err(error) = self.remove_superfluous() {
-            self.fail(&causes(&error));
-        }
+        self.remove_superfluous();
         Ok(())
     }
 
@@ -333,15 +336,34 @@ impl Archiver {
         Ok(())
     }
 
-    fn remove_superfluous(&mut self) -> Result<(), FollowError> {
-        let Some(keep) = self.options.keep else { return Ok(()) };
+    /// Begins to remove what is not kept, as the place has it now. What is refused is tried again after the
+    /// next base.
+    fn remove_superfluous(&mut self) {
+        let (Some(keep), None) = (self.options.keep, &self.removal) else { return };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
-        self.list()?;
-        let names = self.inventory.superfluous(now_ms().saturating_sub(keep));
-        tokio::task::block_in_place(|| names.iter().try_for_each(|name| self.place.remove(name)))?;
-        self.inventory.bases.retain(|base| !names.contains(&base.name()));
-        self.inventory.segments.retain(|segment| !names.contains(&segment.name()));
-        Ok(())
+        let (place, signalled) = (Arc::clone(&self.place), self.signalled.clone());
+        self.removal = Some(tokio::task::spawn_blocking(move || {
+            let mut removed = place.inventory()?.superfluous(now_ms().saturating_sub(keep));
+            let mut count = 0;
+            for name in removed.iter().take_while(|_| !*signalled.borrow()) {
+                place.remove(name)?;
+                count += 1;
+            }
+            removed.truncate(count);
+            Ok(removed)
+        }));
+    }
+
+    fn take_removed(&mut self, removed: Result<Vec<String>, PlaceError>) {
+        self.removal = None;
+        match removed {
+            Ok(names) => {
+                let names: HashSet<String> = names.into_iter().collect();
+                self.inventory.bases.retain(|base| !names.contains(&base.name()));
+                self.inventory.segments.retain(|segment| !names.contains(&segment.name()));
+            }
+            Err(error) => self.fail(&causes(&error)),
+        }
     }
 
     async fn observe(&mut self, head: Head, session: &Session) -> Result<(), ArchiveBroken> {
@@ -354,15 +376,15 @@ impl Archiver {
             if self.seam.lineage.id == 0 {
                 self.follow_lineage(session.lineage().await?).await?;
             }
-            let (_, auth_revision) = session.auth().await?;
-            if auth_revision != self.auth_revision {
-                // No watch says what has changed.
-                self.auth_revision = auth_revision;
+            // No watch says what has changed.
+            if session.auth().await?.1 != self.auth_revision {
                 self.base_after = self.base_after.min(Instant::now());
             }
         }
-        if self.base.is_none() && Instant::now() >= self.base_after {
-            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms);
+        if self.base.is_none() && Instant::now() >= self.base_after.max(self.base_pause) {
+            // Asked for before it begins: a change meanwhile is due again.
+            let (_, auth_revision) = session.auth().await?;
+            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms, auth_revision);
             self.base = Some(tokio::spawn(made));
         }
         if self.metrics.revision.get() >= head.revision {
@@ -419,8 +441,8 @@ impl Archiver {
             return Some(revision);
         }
         for kv in events.iter().filter_map(|event| event.kv.as_ref()) {
-            if kv.lease != 0 && !self.known.contains(&kv.lease) {
-                self.unknown.insert(kv.lease);
+            if kv.lease != 0 {
+                self.leases.insert(kv.lease);
             }
         }
         self.last_ms = self.last_ms.max(now_ms());
@@ -476,6 +498,14 @@ impl Archiver {
         if self.last == 0 {
             return Ok(());
         }
+        let early = self.last_ms - now_ms();
+        if early > CLOCK_TOLERANCE_MS {
+            let seconds = early / 1000;
+            self.fail(&format!(
+                "the clock is {seconds} s before the last time in the archive: what comes until then \
+                 is late for `restore --time` and for `--keep`"
+            ));
+        }
         self.last_ms = self.last_ms.max(now_ms());
         let Archiver { last: revision, last_ms: time_ms, auth_revision, .. } = *self;
         let head = ReachedRevision { revision, time_ms, auth_revision };
@@ -483,16 +513,12 @@ impl Archiver {
         self.put(HEAD, &head.into(), true, session).await.map(drop)
     }
 
-    /// Adds the TTLs of leases that were seen for the first time. Those that cannot be asked for come with a
+    /// Adds the TTLs of the leases that keys were attached to. Those that cannot be asked for come with a
     /// later segment.
     async fn add_leases(&mut self, session: &Session) {
-        let ids: Vec<i64> = self.unknown.iter().copied().collect();
+        let ids: Vec<i64> = self.leases.iter().copied().collect();
         let Ok(leases) = session.ttls(&ids).await else { return };
-        if self.known.len() + ids.len() > LEASES_KNOWN_MAX {
-            self.known.clear();
-        }
-        self.known.extend(ids);
-        self.unknown.clear();
+        self.leases.clear();
         let leases: Vec<Lease> = leases.into_iter().map(|(id, ttl)| Lease { id, ttl }).collect();
         if !leases.is_empty() {
             self.segment.push(&Record { leases, ..Record::default() });

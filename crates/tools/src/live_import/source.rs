@@ -192,9 +192,13 @@ impl<E: From<SourceRefusal>> From<Status> for Broken<E> {
     }
 }
 
+/// What a member says to a signed token from before a change of users. The next session has a new one.
+const OLD_TOKEN: &str = api::Error::AuthOldRevision.message();
+
 /// Whether asking again, elsewhere or later, may help.
 pub fn may_pass(status: &Status) -> bool {
     match status.code() {
+        Code::InvalidArgument if status.message() == OLD_TOKEN => true,
         Code::PermissionDenied
         | Code::Unimplemented
         | Code::InvalidArgument

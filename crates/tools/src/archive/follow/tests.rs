@@ -24,7 +24,7 @@ fn base(revision: i64, time_ms: i64) -> Base {
 }
 
 fn made(base: Base) -> Result<BaseResult, BaseError> {
-    Ok(BaseResult { base, bytes: 0, digests: Digests::default() })
+    Ok(BaseResult { base, bytes: 0, digests: Digests::default(), auth_revision: 0 })
 }
 
 /// No abort ends the check of a draft, and another base would be written to the same one.
@@ -56,6 +56,8 @@ async fn a_base_that_was_removed_is_not_what_older_ones_are_removed_for() {
     archiver.place.put(&newest.name(), b"").unwrap();
     archiver.last = newest.revision;
     assert!(archiver.take_base(made(newest)).is_ok());
+    let removed = finished(&mut archiver.removal).await;
+    archiver.take_removed(removed);
     let names: Vec<String> = [older, newest].iter().map(Base::name).collect();
     let found = archiver.place.list(BASES).unwrap();
     assert_eq!(found.iter().map(|name| format!("{BASES}/{name}")).collect::<Vec<_>>(), names);
@@ -71,6 +73,8 @@ async fn what_cannot_be_removed_is_counted_and_the_archiver_goes_on() {
     archiver.place.put(&newest.name(), b"").unwrap();
     archiver.last = newest.revision;
     assert!(archiver.take_base(made(newest)).is_ok());
+    let removed = finished(&mut archiver.removal).await;
+    archiver.take_removed(removed);
     assert_eq!((archiver.metrics.failures.get(), archiver.metrics.bases.get()), (1, 1));
 }
 
@@ -79,7 +83,7 @@ async fn the_first_base_is_not_tried_again_at_once() {
     let directory = TempDir::new().unwrap();
     let mut archiver = archiver(directory.path(), None);
     assert!(archiver.take_base(Err(BaseError::Copy(CopyError::Silent))).is_ok());
-    assert!(archiver.base_after > Instant::now());
+    assert!(archiver.base_pause > Instant::now());
 }
 
 #[tokio::test(flavor = "multi_thread")]
