@@ -51,8 +51,8 @@ pub struct Summary {
 /// The time from which the latency of a failed call would count, to its failure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FailedCallsSummary {
-    /// Whether all figures of latency contain these.
-    pub counted: bool,
+    /// How many of these all figures of latency contain.
+    pub counted: u64,
     pub average_seconds: f64,
     pub p50_seconds: f64,
     pub p99_seconds: f64,
@@ -197,7 +197,7 @@ fn failed_calls(tally: &Tally) -> Option<FailedCallsSummary> {
     let waits = &tally.failed_ns;
     let at = |percent: f64| percentile::value(waits, percent) as f64 / 1e9;
     (!waits.is_empty()).then(|| FailedCallsSummary {
-        counted: tally.counted_len() > tally.succeeded_len() + tally.unanswered.count,
+        counted: tally.counted_len() - tally.succeeded_len() - tally.unanswered.count,
         average_seconds: waits.mean() / 1e9,
         p50_seconds: at(50.0),
         p99_seconds: at(99.0),

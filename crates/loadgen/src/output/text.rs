@@ -42,7 +42,7 @@ pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: TextOpti
 }
 
 fn append_report(out: &mut String, summary: &Summary, options: TextOptions) {
-    let counted = summary.succeeded > 0 || summary.unanswered.is_some();
+    let counted = !summary.histogram.is_empty();
     if counted {
         append_summary(out, summary, options);
         append_histogram(out, summary, options);
@@ -127,7 +127,11 @@ fn append_distribution(out: &mut String, summary: &Summary, options: TextOptions
 /// How long failed calls took: no percentile shows it unless they are counted.
 fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions) {
     let Some(calls) = summary.failed_calls else { return };
-    let place = if calls.counted { "are among these" } else { "are not among these" };
+    let place = match calls.counted {
+        0 => "are not among these".to_owned(),
+        counted if counted == summary.failed => "are among these".to_owned(),
+        counted => format!("are not among these, except for {counted} that a time limit ended"),
+    };
     let [average, p50, p99, most] =
         [calls.average_seconds, calls.p50_seconds, calls.p99_seconds, calls.slowest_seconds]
             .map(|seconds| options.show(seconds));
@@ -272,13 +276,14 @@ Client:
     #[test]
     fn failed_calls_stand_next_to_the_percentiles_and_unanswered_ones_are_among_them() {
         let mut measurement = measurement();
-        let failure = CallFailure::new(Code(4), "no answer within 2s");
+        let late = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
         let unix_second = *measurement.tally.seconds.first_key_value().unwrap().0;
         let wait = |seconds| {
             let latency = Duration::from_secs(seconds);
             CallSample { unix_second, began: Duration::ZERO, latency, service: latency, body_bytes: 0 }
         };
-        measurement.tally.failed_at(7, &failure, &wait(2), FailedCalls::Apart);
+        measurement.tally.failed_at(6, &CallFailure::unavailable("gone"), &wait(2), FailedCalls::Apart);
+        measurement.tally.failed_at(7, &late, &wait(2), FailedCalls::Apart);
         measurement.tally.unanswered(8, &wait(3));
         measurement.tally.unsent(&wait(1));
         let text = text(&Summary::of(&measurement), None, SHORT);
@@ -286,7 +291,7 @@ Client:
   max in 3.0000 secs.
   Among these are 2 requests without a reply when the run ended, 1 of them not even sent,
   with the time that they had waited: up to 3.0000 secs.
-  1 failed calls are not among these. They failed after 2.0002 secs on average;
+  2 failed calls are not among these, except for 1 that a time limit ended. They failed after 2.0002 secs on average;
   of them 50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
 ";
         assert!(text.contains(expected), "{text}");

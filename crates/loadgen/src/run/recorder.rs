@@ -2,7 +2,8 @@
 //!
 //! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest
 //!   are exact.
-//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it.
+//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it, or
+//!   if a time limit ended the call: its reply would have taken longer.
 //! * A request that was due and has no reply when the run ends counts with the time that it has waited. It is
 //!   a lower bound of its latency. To leave it out would hide a server that has stopped answering.
 //! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
@@ -27,7 +28,7 @@ const RESIZES: &str = "a histogram of this kind resizes itself";
 /// Whether the waits of failed calls are latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedCalls {
-    /// They are reported next to the latencies.
+    /// They are reported next to the latencies, except for those that a time limit ended.
     #[default]
     Apart,
     Included,
@@ -36,8 +37,8 @@ pub enum FailedCalls {
 /// Results of a run, or of one worker's part of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tally {
-    /// Of all requests that count: those that succeeded, those without a reply when the run ended, and the
-    /// failed ones if the run asks for it.
+    /// Of all requests that count: those that succeeded, those without a reply when the run ended or their
+    /// time limit did, and the failed ones if the run asks for it.
     #[serde(with = "pairs")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
@@ -249,9 +250,8 @@ impl Tally {
     ) {
         self.failed(failure);
         self.failed_ns.record(nanos(wait.latency)).expect(RESIZES);
-        match counted {
-            FailedCalls::Apart => {}
-            FailedCalls::Included => self.count(wait),
+        if counted == FailedCalls::Included || failure.code == Code::DEADLINE_EXCEEDED {
+            self.count(wait);
         }
         self.keep_position(position);
     }
@@ -490,10 +490,16 @@ mod tests {
     }
 
     #[test]
-    fn waits_of_failed_calls_are_latencies_only_if_the_run_asks_for_it() {
-        for (counted, latencies) in [(FailedCalls::Apart, 2), (FailedCalls::Included, 3)] {
+    fn waits_of_failed_calls_are_latencies_if_the_run_asks_for_it_or_a_time_limit_ended_them() {
+        let late = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
+        for (failure, counted, latencies) in [
+            (CallFailure::unavailable("gone"), FailedCalls::Apart, 2),
+            (CallFailure::unavailable("gone"), FailedCalls::Included, 3),
+            // Nothing of a server that stands still would show otherwise.
+            (late, FailedCalls::Apart, 3),
+        ] {
             let mut tally = tally(&[1, 1]);
-            tally.failed_at(7, &CallFailure::unavailable("gone"), &wait(2), counted);
+            tally.failed_at(7, &failure, &wait(2), counted);
             assert_eq!((tally.succeeded_len(), tally.counted_len(), tally.failed_len()), (2, latencies, 1));
             assert!(tally.failed_ns.max() >= 1_990_000_000 && tally.failed_ns.len() == 1);
         }
