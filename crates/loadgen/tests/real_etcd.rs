@@ -605,6 +605,17 @@ fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
         assert_eq!(status, expected, "{out}{err}");
         assert!(out.contains("[4]\tInvalidArgument: etcdserver: request is too large"), "{out}");
     }
+    // A limit of errors is that of the exit status, and several rates have one as well.
+    for (flags, expected) in [
+        ("--total=4 --slo=errors=4", 0),
+        ("--total=4 --slo=errors=4 --max-errors=3", 1),
+        ("--rates=5,10 --step=1s --warm-up=0s", 1),
+        ("--rates=5,10 --step=1s --warm-up=0s --max-errors=15", 0),
+    ] {
+        let line = format!("put --val-size=2000000 {flags}");
+        let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert_eq!(status, Some(expected), "{line}: {out}{err}");
+    }
 }
 
 #[test]

@@ -164,11 +164,16 @@ async fn measure(
         report.partial = Some(progress::INTERRUPTED.into());
     }
     write(global, &flags.outputs, &report)?;
-    Ok(match report.errors() {
-        _ if interrupted => ExitCode::from(progress::INTERRUPTED_STATUS),
-        errors if errors > global.max_errors || report.is_incomplete() => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    })
+    if interrupted {
+        return Ok(ExitCode::from(progress::INTERRUPTED_STATUS));
+    }
+    Ok(verdict(global, &report))
+}
+
+/// Success only if the report is complete, with no more errors than are allowed.
+pub fn verdict(global: &Global, report: &Report) -> ExitCode {
+    let is_bad = report.errors() > global.max_errors.unwrap_or(0) || report.is_incomplete();
+    if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// The rows of a plan, with their commands if they are wanted.

@@ -2,7 +2,7 @@
 
 use super::agents::controller;
 use super::flags::Global;
-use super::flags::limits::{Limit, LimitResult};
+use super::flags::limits::{self, Limit, LimitResult};
 use super::flags::outputs::Outputs;
 use super::live::exporter::Exporter;
 use super::live::screen::Screen;
@@ -107,7 +107,8 @@ pub async fn run(
         lost.push(notice);
     }
     let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
-    let kept: Vec<_> = wants.limits.iter().map(|limit| limit.of(&measurement)).collect();
+    let errors_max = limits::errors_max(global.max_errors, wants.limits);
+    let kept = limits::results(wants.limits, errors_max, &measurement);
     let rows = rows_of_run(&measurement, figures.clone(), foreign, &spec, &title);
     let notices = [rows[0].notices.clone(), lost].concat();
     let shown = ResultDocument { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
@@ -121,7 +122,7 @@ pub async fn run(
         outputs::write(&wants.outputs, &report, &compose::page(&report)),
         hdr.unwrap_or(Ok(())),
     ])?;
-    Ok(verdict(&measurement, global.max_errors, &kept))
+    Ok(verdict(&measurement, errors_max, &kept))
 }
 
 /// All latencies, or those of each kind of operation.

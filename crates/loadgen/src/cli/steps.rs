@@ -62,7 +62,7 @@ pub async fn run(
     if !ended? {
         return Ok(ExitCode::from(progress::INTERRUPTED_STATUS));
     }
-    let Some(verdict) = &report.search else { return Ok(ExitCode::SUCCESS) };
+    let Some(verdict) = &report.search else { return Ok(measure::verdict(global, &report)) };
     measure::say(global, &format!("\n{verdict}\n"))?;
     Ok(match verdict.requests_per_second {
         _ if !verdict.settled => ExitCode::from(UNDECIDED_STATUS),

@@ -162,12 +162,11 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
 
 /// Whether replies were missing for a time of which a closed loop's percentiles say nothing.
 fn stalled(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
-    let HiddenStall { longest, requests, time_share } = measurement.hidden_stall()?;
+    let HiddenStall { longest, requests, counted, time_share } = measurement.hidden_stall()?;
     let text = format!(
-        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {}, for which its callers \
+        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {counted}, for which its callers \
          waited {:.1} % of their time; an open loop would count those that were due meanwhile as well",
         longest.as_secs_f64(),
-        measurement.tally.counted_len(),
         time_share * 100.0
     );
     Some((FindingKind::Stalled, Notice::warning(text)))

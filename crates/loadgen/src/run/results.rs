@@ -12,6 +12,8 @@ const STALLED_MIN: f64 = 0.1;
 /// The share of the time in slow requests is at least so many times their share of all requests, or the
 /// percentiles show them.
 const UNDERSTATED_MIN: f64 = 10.0;
+/// The title of the puts whose events are measured.
+pub const PUTS: &str = "Put summary:";
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +121,8 @@ pub struct HiddenStall {
     pub longest: Duration,
     /// Requests that were slow because of it.
     pub requests: u64,
+    /// Of so many.
+    pub counted: u64,
     /// Of the time of all callers.
     pub time_share: f64,
 }
@@ -126,21 +130,31 @@ pub struct HiddenStall {
 impl Measurement {
     /// See [`HiddenStall`].
     pub fn hidden_stall(&self) -> Option<HiddenStall> {
-        let longest = Duration::from_nanos(self.tally.slowest_ns);
-        if !self.closed_loop || self.events || longest < STALL_MIN || self.clients == 0 {
+        let is_hidden = |stall: &HiddenStall| {
+            stall.time_share >= stall.requests as f64 / stall.counted as f64 * UNDERSTATED_MIN
+        };
+        self.stall().filter(is_hidden)
+    }
+
+    /// The same, also if percentiles show it.
+    pub fn stall(&self) -> Option<HiddenStall> {
+        // Events follow puts, and none is due while the puts wait.
+        let puts = || self.parts.iter().find(|part| part.title == PUTS).map(|part| &part.tally);
+        let tally = if self.events { puts()? } else { &self.tally };
+        let longest = Duration::from_nanos(tally.slowest_ns);
+        if !self.closed_loop || longest < STALL_MIN || self.clients == 0 {
             return None;
         }
         let least = STALL_MIN.as_nanos() as u64;
-        let steps = self.tally.latencies_ns.iter_recorded().filter(|step| step.value_iterated_to() >= least);
+        let steps = tally.latencies_ns.iter_recorded().filter(|step| step.value_iterated_to() >= least);
         let (requests, waited_ns) = steps.fold((0, 0.0), |(requests, waited_ns), step| {
             let count = step.count_at_value();
             (requests + count, waited_ns + step.value_iterated_to() as f64 * count as f64)
         });
         let time_share = waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64);
-        let request_share = requests as f64 / self.tally.counted_len() as f64;
-        let is_hidden = time_share >= request_share * UNDERSTATED_MIN;
         let is_of_many = requests as f64 >= self.clients as f64 * STALLED_MIN;
-        (is_hidden && is_of_many).then_some(HiddenStall { longest, requests, time_share })
+        let stall = HiddenStall { longest, requests, counted: tally.counted_len(), time_share };
+        is_of_many.then_some(stall)
     }
 
     /// Successful requests per second.
@@ -153,9 +167,9 @@ impl Measurement {
         self.tallies().map(Tally::failed_len).sum()
     }
 
-    /// Calls that failed, and those without a reply although the run waited for it.
+    /// Calls that failed, and requests and events that were due and had no reply when the run ended.
     pub fn errors(&self) -> u64 {
-        self.failed_len() + self.unanswered().sent()
+        self.failed_len() + self.unanswered().count
     }
 
     /// Requests and events of all kinds that were due and had no reply when the run ended.

@@ -3,7 +3,7 @@
 use super::leader::LeaderWatch;
 use super::plan::{Error, LoadPlan};
 use super::recorder::{Start, Tally};
-use super::results::{KindResults, Measurement, MergedResults, Role, ThreadEnded};
+use super::results::{self, KindResults, Measurement, MergedResults, Role, ThreadEnded};
 use super::schedule::{RunPace, Schedule};
 use super::watchers::{self, Awaits, Ledger};
 use crate::client::endpoint::Endpoint;
@@ -248,7 +248,7 @@ impl LoadPlan {
         if self.total > 0 {
             let title = match watching.awaits {
                 Awaits::History { .. } => "Get during watch summary:",
-                Awaits::Puts | Awaits::Nothing => "Put summary:",
+                Awaits::Puts | Awaits::Nothing => results::PUTS,
             };
             parts.push(loaded.part(title, 0, start));
         }

@@ -21,6 +21,9 @@ pub struct LimitResult {
     /// Milliseconds, or failed calls.
     pub value: f64,
     pub met: bool,
+    /// The value is a time without replies, of which the percentile of a closed loop says nothing.
+    #[serde(skip)]
+    pub stalled: bool,
 }
 
 impl Limit {
@@ -28,22 +31,39 @@ impl Limit {
     pub fn of(&self, measurement: &Measurement) -> LimitResult {
         match self {
             Limit::Latency(slo) => {
-                let latencies = &measurement.tally.latencies_ns;
-                let mut ms = measurement.tally.percentile_ns(slo.percent) as f64 / 1e6;
+                let counted = measurement.tally.percentile_ns(slo.percent) as f64 / 1e6;
                 // Sent at an even rate, too many requests would have met the stall.
-                let stall = measurement.hidden_stall();
-                if let Some(stall) = stall.filter(|stall| stall.time_share > 1.0 - slo.percent / 100.0) {
-                    ms = ms.max(stall.longest.as_secs_f64() * 1e3);
-                }
-                let met = slo.is_met_by(ms) && !latencies.is_empty();
-                LimitResult { limit: slo.to_string(), value: ms, met }
+                let stall = measurement.stall();
+                let stall = stall.filter(|stall| stall.time_share > 1.0 - slo.percent / 100.0);
+                let value = stall.map_or(counted, |stall| counted.max(stall.longest.as_secs_f64() * 1e3));
+                let met = slo.is_met_by(value) && measurement.tally.counted_len() > 0;
+                LimitResult { limit: slo.to_string(), value, met, stalled: value > counted }
             }
             Limit::Errors(most) => {
                 let failed = measurement.errors();
-                LimitResult { limit: format!("errors={most}"), value: failed as f64, met: failed <= *most }
+                let (limit, met) = (format!("errors={most}"), failed <= *most);
+                LimitResult { limit, value: failed as f64, met, stalled: false }
             }
         }
     }
+}
+
+/// Failed calls that the exit status allows: `--max-errors`, else the limit of `--slo`.
+pub fn errors_max(flag: Option<u64>, slo: &[Limit]) -> u64 {
+    let limits = slo.iter().filter_map(|limit| match limit {
+        Limit::Errors(most) => Some(*most),
+        Limit::Latency(_) => None,
+    });
+    flag.or(limits.min()).unwrap_or(0)
+}
+
+/// Holds a run against the limits. If it has more errors than are allowed, that is one of them: "met" is not
+/// the last word on a run that failed.
+pub fn results(slo: &[Limit], errors_max: u64, measurement: &Measurement) -> Vec<LimitResult> {
+    let errors = Limit::Errors(errors_max);
+    let implied = (!slo.is_empty() && !slo.contains(&errors)).then(|| errors.of(measurement));
+    let implied = implied.filter(|errors| !errors.met);
+    slo.iter().map(|limit| limit.of(measurement)).chain(implied).collect()
 }
 
 impl LimitResult {
@@ -55,7 +75,8 @@ impl LimitResult {
         } else {
             format!("{:.0}", self.value)
         };
-        format!("SLO {}: {verdict}, {value}.\n", self.limit)
+        let how = if self.stalled { ": so long there was no reply, as an open loop would count" } else { "" };
+        format!("SLO {}: {verdict}, {value}{how}.\n", self.limit)
     }
 }
 
@@ -77,10 +98,11 @@ impl FromStr for Limit {
 mod tests {
     use super::*;
     use crate::cli::plans::row;
-    use crate::client::failure::CallFailure;
+    use crate::client::failure::{CallFailure, Code};
     use crate::output::summary::Summary;
     use crate::run::LoadPlan;
-    use crate::run::recorder::{CallSample, Tally};
+    use crate::run::recorder::{CallSample, FailedCalls, Tally};
+    use crate::run::results::{KindResults, PUTS};
     use crate::workload::Workload;
     use std::time::Duration;
 
@@ -106,17 +128,18 @@ mod tests {
         }
     }
 
+    /// A call that has waited for so many seconds.
+    fn wait(seconds: u64) -> CallSample {
+        let (began, latency) = (Duration::ZERO, Duration::from_secs(seconds));
+        CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 }
+    }
+
     #[test]
     fn limits_are_met_or_missed_by_what_counts() {
         let measurement = |failed: u64| {
             let mut tally = Tally::new();
             (0..99).for_each(|_| tally.succeeded(1, Duration::from_millis(5), 0));
-            let latency = Duration::from_secs(2);
-            let began = Duration::ZERO;
-            tally.unanswered(
-                99,
-                &CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 },
-            );
+            tally.unanswered(99, &wait(2));
             tally.failed_times(&CallFailure::unavailable("gone"), failed);
             Measurement { tally, ..Measurement::default() }
         };
@@ -133,33 +156,79 @@ mod tests {
             let limit: Limit = limit.parse().unwrap();
             assert_eq!(limit.of(&measurement(failed)).met, met, "{limit:?}");
         }
-        // Two of six seconds: ten requests of a closed loop, a third of those that an open loop had sent.
-        let frozen = |closed_loop| {
-            let mut tally = Tally::new();
-            (0..20_000).for_each(|_| tally.succeeded(1, Duration::from_millis(2), 0));
-            (0..10).for_each(|_| tally.succeeded(1, Duration::from_secs(2), 0));
-            Measurement {
-                tally,
-                closed_loop,
-                clients: 10,
-                wall: Duration::from_secs(6),
-                ..Measurement::default()
-            }
-        };
-        for (limit, closed_loop, met) in [
-            ("p99=50ms", true, false),
-            ("p99=50ms", false, true),
-            ("p99=3s", true, true),
-            ("p50=50ms", true, true),
-        ] {
-            assert_eq!(
-                limit.parse::<Limit>().unwrap().of(&frozen(closed_loop)).met,
-                met,
-                "{limit} {closed_loop}"
-            );
-        }
+        let mut unsent = measurement(0);
+        unsent.tally.unsent(&wait(1));
+        assert_eq!(
+            Limit::Errors(1).of(&unsent).value,
+            2.0,
+            "a request that was due and not sent is an error"
+        );
         assert!(!"p99=1h".parse::<Limit>().unwrap_or(Limit::Errors(0)).of(&measurement(1)).met);
         assert!(!"p99=10ms".parse::<Limit>().unwrap().of(&Measurement::default()).met);
         assert!("errors=x".parse::<Limit>().is_err() && "mean=1ms".parse::<Limit>().is_err());
+    }
+
+    #[test]
+    fn a_stall_counts_as_an_open_loop_would_count_it() {
+        // So many fast requests of 2 ms and slow ones of so many milliseconds.
+        let tally = |fast: u64, slow: u64, slow_ms: u64| {
+            let mut tally = Tally::new();
+            (0..fast).for_each(|_| tally.succeeded(1, Duration::from_millis(2), 0));
+            (0..slow).for_each(|_| tally.succeeded(1, Duration::from_millis(slow_ms), 0));
+            tally
+        };
+        let run = |clients, seconds, tally| {
+            let wall = Duration::from_secs(seconds);
+            Measurement { tally, closed_loop: true, clients, wall, ..Measurement::default() }
+        };
+        // Two of six seconds: ten requests of a closed loop, a third of those that an open loop had sent.
+        let frozen = || run(10, 6, tally(20_000, 10, 2_000));
+        // One request of 80, and of those that were due in 20 seconds a tenth.
+        let few = || run(1, 20, tally(79, 1, 1_900));
+        let mut late = tally(2_000, 0, 0);
+        let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
+        (0..10).for_each(|at| late.failed_at(at, &failure, &wait(2), FailedCalls::Apart));
+        // Puts stand still, so no event is due.
+        let puts = KindResults { title: PUTS.into(), tally: tally(220, 1, 4_000), wall: Duration::ZERO };
+        let watched = Measurement { events: true, parts: vec![puts], ..run(1, 15, tally(440, 0, 0)) };
+        for (name, limit, measurement, met) in [
+            ("frozen", "p99=50ms", frozen(), false),
+            ("open loop", "p99=50ms", Measurement { closed_loop: false, ..frozen() }, true),
+            ("frozen", "p99=3s", frozen(), true),
+            ("frozen", "p50=50ms", frozen(), true),
+            ("few", "p95=50ms", few(), false),
+            ("few", "p90=50ms", few(), true),
+            ("calls end by a time limit", "p99=50ms", run(10, 6, late), false),
+            ("watch", "p99=500ms", watched.clone(), false),
+            ("watch", "p50=500ms", watched, true),
+        ] {
+            let result = limit.parse::<Limit>().unwrap().of(&measurement);
+            assert_eq!(result.met, met, "{name} {limit}");
+            assert!(met || result.text().contains("no reply"), "{name} {limit}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_errors_is_that_of_the_exit_status_unless_the_flag_is_given() {
+        let mut tally = Tally::new();
+        tally.succeeded(1, Duration::from_millis(2), 0);
+        tally.failed_times(&CallFailure::unavailable("gone"), 3);
+        let measurement = Measurement { tally, ..Measurement::default() };
+        for (slo, flag, said) in [
+            ("", None, ""),
+            ("errors=5", None, "errors=5 met"),
+            ("errors=5,errors=2", None, "errors=5 met, errors=2 missed"),
+            ("errors=5", Some(2), "errors=5 met, errors=2 missed"),
+            ("p50=1s", None, "p50=1000ms met, errors=0 missed"),
+            ("p50=1s", Some(3), "p50=1000ms met"),
+        ] {
+            let slo: Vec<Limit> =
+                slo.split(',').filter(|it| !it.is_empty()).map(|limit| limit.parse().unwrap()).collect();
+            let results = results(&slo, errors_max(flag, &slo), &measurement);
+            let word = |it: &LimitResult| format!("{} {}", it.limit, if it.met { "met" } else { "missed" });
+            let words: Vec<_> = results.iter().map(word).collect();
+            assert_eq!(words.join(", "), said, "{slo:?} {flag:?}");
+        }
+        assert_eq!((errors_max(None, &[]), errors_max(None, &[Limit::Errors(5)])), (0, 5));
     }
 }

@@ -158,9 +158,9 @@ pub struct Global {
     /// To a file, or to standard output instead of the report with -
     #[arg(long, global = true, value_name = "FILE|-", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
-    /// Exit with a failure when more calls than this failed
-    #[arg(long, global = true, default_value_t = 0, help_heading = OUTPUT)]
-    pub max_errors: u64,
+    /// Exit with a failure when more calls than this failed (default: 0, or the errors of --slo)
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    pub max_errors: Option<u64>,
     /// Count failed calls in the latencies as well, with the time after which they failed
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub count_failures: bool,
