@@ -217,12 +217,13 @@ impl Cost {
         let Measurement { tally, client_cpu, sent_bytes, received_bytes, .. } = &self.measurement;
         let requests = tally.succeeded_len() as f64;
         let latencies = &tally.latencies_ns;
-        let (millis, per) = (|ns: u64| Some(ns as f64 / 1e6), |value: f64| Some(value / requests));
+        let per = |value: f64| Some(value / requests);
+        let millis = |ns: u64| Some(ns as f64 / 1e6).filter(|_| !latencies.is_empty());
         let at = |histogram: &Histogram<u64>, percent: f64| millis(percentile::value(histogram, percent));
         let mut metrics = Metrics {
             requests_per_second: Some(self.measurement.per_second()),
             summed_requests_per_second: self.summed_per_second,
-            mean_ms: Some(tally.mean_ns / 1e6),
+            mean_ms: Some(tally.mean_ns / 1e6).filter(|_| !latencies.is_empty()),
             p50_ms: millis(tally.percentile_ns(50.0)),
             p90_ms: millis(tally.percentile_ns(90.0)),
             p99_ms: millis(tally.percentile_ns(99.0)),

@@ -12,6 +12,7 @@ use crate::run;
 use crate::run::results::{KindResults, Measurement};
 use crate::run::schedule::RunPace;
 use crate::server::ServerFigures;
+use crate::stats::percentile;
 use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::{Duration, Instant};
@@ -192,6 +193,9 @@ fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
     if whole && slo.is_met_by(latency_ms) {
         return slo.outcome(latency_ms);
     }
+    if is_of_callers(cost, slo) {
+        return TrialOutcome::Flagged;
+    }
     let found = findings::of(cost);
     let blamed = |kind: &FindingKind| {
         matches!(
@@ -205,6 +209,22 @@ fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
     if found.iter().any(|(kind, _)| blamed(kind)) { TrialOutcome::Flagged } else { TrialOutcome::Missed }
 }
 
+/// Whether the servers answered within the limit what was sent, and only callers were missing that send more.
+fn is_of_callers(cost: &Cost, slo: Slo) -> bool {
+    let Measurement { tally, wall, clients, partial, .. } = &cost.measurement;
+    let (services, limit_ns) = (&tally.services_ns, slo.ms * 1e6);
+    let all_answered = partial.is_none() && tally.failed_len() + tally.unanswered.sent() == 0;
+    if services.is_empty() || !all_answered {
+        return false;
+    }
+    // While a server stands still, few calls are slow, and as many as are due find no caller.
+    let steps = services.iter_recorded().map(|step| (step.value_iterated_to() as f64, step.count_at_value()));
+    let slow_ns: f64 = steps.filter(|(ns, _)| *ns > limit_ns).map(|(ns, count)| ns * count as f64).sum();
+    let slow_share = slow_ns / (wall.as_nanos() as f64 * *clients as f64);
+    let service_ms = percentile::value(services, slo.percent) as f64 / 1e6;
+    slo.is_met_by(service_ms) && slow_share <= 1.0 - slo.percent / 100.0
+}
+
 /// One step in one line.
 fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, TrialOutcome)>) -> String {
     let tally = &cost.measurement.tally;
@@ -214,8 +234,12 @@ fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, TrialOutcome)>) -> String 
         failed => format!(", {failed} failed"),
     };
     let verdict = verdict.map_or(String::new(), |(slo, outcome)| format!(": {}", said_of(slo, outcome)));
-    let (reached, latency) = (cost.measurement.per_second(), latency_ms(cost, percent));
-    format!("  {rate:.0}/s: {reached:.0}/s reached, p{percent} {latency:.2} ms{failed}{verdict}")
+    let reached = cost.measurement.per_second();
+    let latency = match tally.counted_len() {
+        0 => String::new(),
+        _ => format!(", p{percent} {:.2} ms", latency_ms(cost, percent)),
+    };
+    format!("  {rate:.0}/s: {reached:.0}/s reached{latency}{failed}{verdict}")
 }
 
 fn said_of(slo: Slo, outcome: TrialOutcome) -> String {
@@ -268,5 +292,55 @@ fn row(
         notices,
         failed: None,
         copy_of: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::failure::CallFailure;
+    use crate::run::recorder::{CallSample, Tally};
+
+    const SLO: Slo = Slo { percent: 99.0, ms: 100.0 };
+
+    /// Ten seconds of ten callers, with calls of these latencies and service times in milliseconds.
+    fn cost(calls: &[(u64, u64, u64)], failed: u64) -> Cost {
+        let mut tally = Tally::new();
+        for &(count, latency, service) in calls {
+            let [latency, service] = [latency, service].map(Duration::from_millis);
+            let sample =
+                CallSample { unix_second: 1, began: Duration::ZERO, latency, service, body_bytes: 0 };
+            (0..count).for_each(|_| tally.record(&sample));
+        }
+        tally.failed_times(&CallFailure::unavailable("gone"), failed);
+        let wall = Duration::from_secs(10);
+        Cost::of_run(Measurement { tally, wall, clients: 10, ..Measurement::default() }, None)
+    }
+
+    #[test]
+    fn a_miss_is_the_servers_only_if_more_callers_would_not_have_helped() {
+        for (name, calls, failed, expected) in [
+            ("all in time", &[(5_000, 20, 20)][..], 0, TrialOutcome::MetClearly),
+            ("replies in time, sent late", &[(2_000, 20, 20), (3_000, 900, 20)], 0, TrialOutcome::Flagged),
+            ("slow replies", &[(400, 900, 150)], 0, TrialOutcome::Missed),
+            (
+                "no reply for a second",
+                &[(4_500, 20, 20), (10, 1_000, 1_000), (490, 500, 20)],
+                0,
+                TrialOutcome::Missed,
+            ),
+            ("refused", &[(2_000, 20, 20), (3_000, 900, 20)], 1, TrialOutcome::Missed),
+        ] {
+            assert_eq!(outcome(&cost(calls, failed), SLO), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_zero() {
+        let none = cost(&[], 3);
+        assert_eq!(said(&none, 5.0, None), "  5/s: 0/s reached, 3 failed");
+        let metrics = none.round(None).metrics;
+        let latencies = [metrics.mean_ms, metrics.p50_ms, metrics.p99_ms, metrics.p999_ms, metrics.max_ms];
+        assert_eq!((latencies, metrics.requests_per_second), ([None; 5], Some(0.0)));
     }
 }
