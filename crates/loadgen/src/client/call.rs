@@ -16,11 +16,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// How many messages a reply may have.
+/// What a reply consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyCount {
-    One,
-    Many,
+pub enum ReplyKind {
+    Message,
+    /// One that says whether the lease still exists.
+    Renewal,
+    /// Any number of messages.
+    Stream,
 }
 
 /// A request that a link has sent.
@@ -59,7 +62,7 @@ impl SentCall {
     /// Reads the reply as far as it has arrived.
     pub fn poll(
         &mut self,
-        replies: ReplyCount,
+        replies: ReplyKind,
         context: &mut Context<'_>,
     ) -> Poll<Result<CompleteReply, CallFailure>> {
         if let CallStage::Sent(response) = &mut self.stage {
@@ -77,8 +80,9 @@ impl SentCall {
         };
         let read = ready!(read_to_end(stream, data_is_over, &mut self.reply, context));
         Poll::Ready(read.and_then(|()| match replies {
-            ReplyCount::One => self.reply.finish(),
-            ReplyCount::Many => Ok(self.reply.finish_stream()),
+            ReplyKind::Message => self.reply.finish(),
+            ReplyKind::Renewal => self.reply.finish_renewal(),
+            ReplyKind::Stream => Ok(self.reply.finish_stream()),
         }))
     }
 }

@@ -4,11 +4,14 @@
 //! Only the first bytes of a body are kept, so memory does not grow with the reply.
 
 use crate::client::failure::{CallFailure, Code};
+use api::etcdserverpb::LeaseKeepAliveResponse;
 use api::grpc::{PREFIX_BYTES, Prefix};
 use http::HeaderMap;
+use prost::Message;
 
-/// Enough for the prefix, the tag and length of the header, and its four numbers at their longest.
-const HEAD_BYTES: usize = PREFIX_BYTES + 2 + 4 * 11;
+/// Enough for the prefix, the tag and length of the header, its four numbers at their longest, and the two of
+/// a renewed lease.
+const HEAD_BYTES: usize = PREFIX_BYTES + 2 + 4 * 11 + 2 * 11;
 
 /// The part of a reply that has arrived.
 #[derive(Debug)]
@@ -61,6 +64,18 @@ impl PartialReply {
         }
         let revision = header_revision(&head[PREFIX_BYTES..]).unwrap_or(0);
         Ok(CompleteReply { revision, body_bytes: self.body_bytes })
+    }
+
+    /// The same of a `LeaseKeepAliveResponse`, whose status is OK also if the lease is gone.
+    pub fn finish_renewal(&self) -> Result<CompleteReply, CallFailure> {
+        let reply = self.finish()?;
+        let message = &self.head[PREFIX_BYTES..usize::from(self.head_len)];
+        let response = LeaseKeepAliveResponse::decode(message);
+        let response = response.map_err(|error| CallFailure::protocol(format!("renewal: {error}")))?;
+        if response.ttl <= 0 {
+            return Err(CallFailure::new(Code::NOT_FOUND, "etcdserver: requested lease not found"));
+        }
+        Ok(reply)
     }
 
     /// The result of a streamed reply whose trailers have status OK: any number of messages.
@@ -137,7 +152,6 @@ mod tests {
     use crate::workload::frame::Template;
     use api::etcdserverpb::{PutResponse, RangeResponse, ResponseHeader};
     use api::mvccpb::KeyValue;
-    use prost::Message;
 
     fn body(message: &impl Message) -> Vec<u8> {
         Template::constant(message).fill(|_, _, _| ()).to_vec()
@@ -181,6 +195,16 @@ mod tests {
             let mut reply = PartialReply::new();
             reply.push(body);
             assert_eq!(reply.finish(), Err(CallFailure::protocol(reason)));
+        }
+    }
+
+    #[test]
+    fn a_renewal_of_a_lease_that_is_gone_is_a_failure() {
+        let gone = CallFailure::new(Code::NOT_FOUND, "etcdserver: requested lease not found");
+        for (ttl, expected) in [(i64::MAX, Ok(7)), (60, Ok(7)), (0, Err(gone.clone())), (-1, Err(gone))] {
+            let mut reply = PartialReply::new();
+            reply.push(&body(&LeaseKeepAliveResponse { header: header(7), id: i64::MIN, ttl }));
+            assert_eq!(reply.finish_renewal().map(|reply| reply.revision), expected, "{ttl}");
         }
     }
 

@@ -14,7 +14,7 @@ use super::running::{ActiveRun, Begin, Thread, process_cpu};
 use super::schedule::Schedule;
 use super::watchers::{self, Ledger, Watchers};
 use super::worker::{Worker, WorkerSetup};
-use crate::client::call::ReplyCount;
+use crate::client::call::ReplyKind;
 use crate::client::endpoint::Endpoint;
 use crate::client::link::Link;
 use crate::stats::progress::{Control, WorkerCounters};
@@ -268,8 +268,11 @@ impl LoadPlan {
         let links =
             links.map(|endpoint| Link::new(endpoint, path, counters.clone())).collect::<Result<_, _>>();
         let callers = self.callers(&share);
-        let is_streamed = matches!(self.workload, Workload::RangeStream(_));
-        let replies = if is_streamed { ReplyCount::Many } else { ReplyCount::One };
+        let replies = match self.workload {
+            Workload::RangeStream(_) => ReplyKind::Stream,
+            Workload::LeaseKeepAlive(_) => ReplyKind::Renewal,
+            _ => ReplyKind::Message,
+        };
         Ok(WorkerSetup {
             links: links.map_err(|error| error.to_string())?,
             endpoints_len,

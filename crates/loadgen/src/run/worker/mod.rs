@@ -22,7 +22,7 @@ mod ready; // which connections and callers can make progress
 
 pub mod timer; // with nanosecond resolution
 
-use crate::client::call::ReplyCount;
+use crate::client::call::ReplyKind;
 use crate::client::failure::CallFailure;
 use crate::client::link::{Link, LinkChange};
 use crate::run::recorder::{FailedCalls, Start, Tally};
@@ -70,7 +70,7 @@ pub struct WorkerSetup {
     pub source: WorkloadSource,
     /// Kinds of requests that the source makes.
     pub kinds: usize,
-    pub replies: ReplyCount,
+    pub replies: ReplyKind,
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
     /// The place of the endpoint that requests are sent to; all of them in turn without it.
