@@ -394,9 +394,11 @@ fn every_workload_of_ycsb_runs_on_its_records() {
         let succeeded = parts.iter().map(|part| part["succeeded"].as_u64().unwrap());
         assert_eq!(succeeded.sum::<u64>(), 600, "{letter}");
     }
-    let line = "ycsb --workload=c --records=300 --skip-load --total=200 --prefix=c/ --max-errors=200";
-    let (_, out, _) = output_of(etcd.loadgen(&etcd.address, line).output().unwrap());
-    assert!(out.contains("NotFound: no record"), "records that were never loaded: {out}");
+    for workload in ["--workload=c --prefix=c/", "--mix=scan=1 --prefix=none/"] {
+        let line = format!("ycsb {workload} --records=300 --skip-load --total=200 --max-errors=200");
+        let (_, out, _) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
+        assert!(out.contains("NotFound: no record"), "records that were never loaded: {line}: {out}");
+    }
 }
 
 #[test]
