@@ -23,6 +23,8 @@ enum Server {
     Drops(i64),
     /// The events of this and later revisions reach no watcher.
     Freezes(i64),
+    /// This and later puts are not answered.
+    Stops(i64),
     /// It reaches each watcher twice.
     Repeats(i64),
     /// Its put is refused, and reaches no watcher.
@@ -63,6 +65,10 @@ impl Kv for Service {
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let PutRequest { key, value, .. } = request.into_inner();
+        let next = self.1.lock().unwrap().revision + 1;
+        if matches!(self.0, Server::Stops(it) if it <= next) {
+            std::future::pending::<()>().await;
+        }
         let mut store = self.1.lock().unwrap();
         store.revision += 1;
         let revision = store.revision;
@@ -216,6 +222,21 @@ fn events_that_are_due_when_a_run_is_stopped_count_with_their_wait() {
     let waited = Duration::from_nanos(tally.slowest_ns);
     assert!(waited >= Duration::from_millis(300) && waited <= since.elapsed() * 2, "{waited:?}");
     assert_eq!(measurement.partial.as_deref(), Some("interrupted"));
+}
+
+#[test]
+fn puts_that_wait_are_shown_where_events_are_measured() {
+    let plan = LoadPlan { patience: Duration::from_secs(60), ..plan(Server::Stops(7)) };
+    let run = plan.start().unwrap();
+    let begin = std::time::Instant::now();
+    // All four callers wait.
+    while run.progress().waiting.in_flight < 4 || run.by_endpoint()[0].waiting.in_flight < 4 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", run.progress());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(run.progress().waiting.oldest.is_some());
+    run.control().stop("interrupted");
+    run.finish().unwrap();
 }
 
 #[test]

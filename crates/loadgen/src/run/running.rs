@@ -108,11 +108,9 @@ impl ActiveRun {
             (total, _) => total,
         };
         let now = Instant::now();
-        let mut waiting = match self.measures() {
-            Role::Loads => self.schedule.overdue(now),
-            Role::Watches => WaitingCalls::default(),
-        };
-        self.counters().for_each(|counters| waiting.add(counters.waiting()));
+        // Also where events are measured: none is due while the puts wait.
+        let mut waiting = self.schedule.overdue(now);
+        self.threads.iter().for_each(|thread| waiting.add(thread.counters.waiting()));
         RunProgress {
             answered,
             failed,
@@ -132,7 +130,7 @@ impl ActiveRun {
             threads().for_each(|thread| latencies.merge(&thread.by_endpoint[place].latencies()));
             let counters = || threads().map(|thread| &thread.by_endpoint[place]);
             let mut waiting = WaitingCalls::default();
-            counters().for_each(|counters| waiting.add(counters.waiting()));
+            self.threads.iter().for_each(|thread| waiting.add(thread.by_endpoint[place].waiting()));
             let answered = counters().map(WorkerCounters::answered).sum();
             OfEndpoint {
                 endpoint: endpoint.clone(),
