@@ -70,7 +70,10 @@ impl Stages {
             rest -= total;
             begin += stage.seconds;
         }
-        Duration::from_secs_f64(begin)
+        // A warm-up may be longer: the last rate goes on.
+        let last = self.all().last().map_or(0.0, |stage| stage.to);
+        let later = if last > 0.0 { rest / last } else { SECONDS_MAX };
+        Duration::from_secs_f64(begin + later.min(SECONDS_MAX))
     }
 
     /// How many requests are due after so long.
@@ -145,6 +148,15 @@ mod tests {
             let due = stages.due(when);
             assert!(due.abs_diff(position) <= 1, "{position} at {when:?}: {due}");
             before = when;
+        }
+    }
+
+    #[test]
+    fn the_last_rate_goes_on_after_the_last_stage() {
+        for (text, position, seconds) in
+            [("2s:50", 50, 2.0), ("2s:50", 150, 4.0), ("2s:50,2s:0", 100, 4.0 + SECONDS_MAX)]
+        {
+            assert_eq!(stages(text).when(position), Duration::from_secs_f64(seconds), "{text} {position}");
         }
     }
 
