@@ -23,8 +23,9 @@ More examples:
 
 Exit status: 0 all went well; 1 more calls failed than --max-errors, or were
 never answered, a limit of --slo was missed, or the run could not begin or end;
-2 the command line makes no sense; 130 you interrupted it: what was measured
-until then is reported.";
+2 the command line makes no sense; 3 --find-max-rate is undecided: only the
+load generator or its machine kept it from a rate; 130 you interrupted it: what
+was measured until then is reported.";
 
 pub fn root_long() -> String {
     format!("{ROOT}\n\n{MORE}")
@@ -383,16 +384,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_flag_or_command_suggests_the_nearest() {
-        for (line, nearest) in [
-            ("put --valsize=3", "--val-size"),
-            ("put --client 3", "--clients"),
-            ("verify --minute=3", "--minutes"),
-            ("wacth", "watch"),
+    fn a_wrong_command_line_says_what_is_wrong() {
+        for (line, said) in [
+            // The nearest flag or command.
+            ("put --valsize=3", "'--val-size'"),
+            ("put --client 3", "'--clients'"),
+            ("verify --minute=3", "'--minutes'"),
+            ("wacth", "'watch'"),
+            // One of two files would be lost.
+            ("put --json=r --html=./r", "--json and --html name the same file"),
+            ("--json - put --csv -", "--json and --csv name the same file"),
+            ("report x --html=r --markdown=r", "--html and --markdown name the same file"),
+            ("watch --hdr=r --csv=r", "--csv and --hdr name the same file"),
         ] {
             let words = std::iter::once("loadgen").chain(line.split(' '));
             let refused = Cli::read(words.map(Into::into).collect()).unwrap_err().to_string();
-            assert!(refused.contains(&format!("'{nearest}'")), "{refused}");
+            assert!(refused.contains(said), "{refused}");
         }
     }
 

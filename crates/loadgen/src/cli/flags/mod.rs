@@ -14,6 +14,7 @@ pub mod verify; // guarantees
 pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use coordination::{
     LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
@@ -50,6 +51,10 @@ impl Cli {
     pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::described();
         let matches = command.try_get_matches_from_mut(go::plain_switches(arguments, &Self::switches()))?;
+        if let Some((flags, path)) = matches.subcommand().and_then(|(_, flags)| outputs::named_twice(flags)) {
+            let text = format!("{} name the same file: {}", flags.join(" and "), path.display());
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        }
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 

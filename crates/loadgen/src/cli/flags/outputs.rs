@@ -1,6 +1,6 @@
 //! Flags that name output files.
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 use std::path::{Path, PathBuf};
 
 /// Files to write a report to.
@@ -39,6 +39,22 @@ impl Outputs {
     pub fn is_empty(&self) -> bool {
         self.files().next().is_none()
     }
+}
+
+/// Two flags that name one file, which would hold what was written last.
+pub fn named_twice(flags: &ArgMatches) -> Option<([String; 2], PathBuf)> {
+    let mut named: Vec<(PathBuf, &str)> = Vec::new();
+    for flag in ["json", "html", "csv", "markdown", "hdr"] {
+        let path = flags.try_get_one::<PathBuf>(flag).ok().flatten();
+        // A device takes everything.
+        let Some(path) = path.filter(|path| !path.exists() || path.is_file()) else { continue };
+        let whole = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or(path.clone());
+        if let Some((_, other)) = named.iter().find(|(other, _)| *other == whole) {
+            return Some(([other, flag].map(|flag| format!("--{flag}")), path.clone()));
+        }
+        named.push((whole, flag));
+    }
+    None
 }
 
 /// Whether the path of an output is standard output.
