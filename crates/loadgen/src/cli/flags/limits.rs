@@ -1,7 +1,9 @@
 //! Limits of --slo: `p99=10ms,errors=0`.
 
+use crate::client::failure::Code;
 use crate::compare::Slo;
 use crate::run::results::Measurement;
+use crate::stats::percentile;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -21,9 +23,9 @@ pub struct LimitResult {
     /// Milliseconds, or failed calls.
     pub value: f64,
     pub met: bool,
-    /// The value is a time without replies, of which the percentile of a closed loop says nothing.
+    /// What the value is, if it is no percentile.
     #[serde(skip)]
-    pub stalled: bool,
+    pub how: &'static str,
 }
 
 impl Limit {
@@ -31,18 +33,27 @@ impl Limit {
     pub fn of(&self, measurement: &Measurement) -> LimitResult {
         match self {
             Limit::Latency(slo) => {
-                let counted = measurement.tally.percentile_ns(slo.percent) as f64 / 1e6;
+                let (tally, percent) = (&measurement.tally, slo.percent);
+                let ms = tally.percentile_ns(percent) as f64 / 1e6;
                 // Sent at an even rate, too many requests would have met the stall.
-                let stall = measurement.stall();
-                let stall = stall.filter(|stall| stall.time_share > 1.0 - slo.percent / 100.0);
-                let value = stall.map_or(counted, |stall| counted.max(stall.longest.as_secs_f64() * 1e3));
-                let met = slo.is_met_by(value) && measurement.tally.counted_len() > 0;
-                LimitResult { limit: slo.to_string(), value, met, stalled: value > counted }
+                let stall = measurement.stall().filter(|stall| stall.time_share > 1.0 - percent / 100.0);
+                let value = stall.map_or(ms, |stall| ms.max(stall.longest.as_secs_f64() * 1e3));
+                // Replies to calls that a time limit ended would have taken longer: no one knows how long.
+                let ended = tally.failures.get(&Code::DEADLINE_EXCEEDED).map_or(0, |ended| ended.count);
+                let known = tally.counted_len().saturating_sub(ended);
+                let index = percentile::index(tally.counted_len(), percent);
+                let is_known = index.map_or(ended == 0 && known > 0, |index| index < known);
+                let how = match (value > ms, is_known) {
+                    (true, _) => ": so long there was no reply, as an open loop would count",
+                    (false, true) => "",
+                    (false, false) => " or more: then a time limit ended the calls",
+                };
+                LimitResult { limit: slo.to_string(), value, met: slo.is_met_by(value) && is_known, how }
             }
             Limit::Errors(most) => {
                 let failed = measurement.errors();
                 let (limit, met) = (format!("errors={most}"), failed <= *most);
-                LimitResult { limit, value: failed as f64, met, stalled: false }
+                LimitResult { limit, value: failed as f64, met, how: "" }
             }
         }
     }
@@ -75,8 +86,7 @@ impl LimitResult {
         } else {
             format!("{:.0}", self.value)
         };
-        let how = if self.stalled { ": so long there was no reply, as an open loop would count" } else { "" };
-        format!("SLO {}: {verdict}, {value}{how}.\n", self.limit)
+        format!("SLO {}: {verdict}, {value}{}.\n", self.limit, self.how)
     }
 }
 
@@ -98,7 +108,7 @@ impl FromStr for Limit {
 mod tests {
     use super::*;
     use crate::cli::plans::row;
-    use crate::client::failure::{CallFailure, Code};
+    use crate::client::failure::CallFailure;
     use crate::output::summary::Summary;
     use crate::run::LoadPlan;
     use crate::run::recorder::{CallSample, FailedCalls, Tally};
@@ -185,9 +195,13 @@ mod tests {
         let frozen = || run(10, 6, tally(20_000, 10, 2_000));
         // One request of 80, and of those that were due in 20 seconds a tenth.
         let few = || run(1, 20, tally(79, 1, 1_900));
-        let mut late = tally(2_000, 0, 0);
-        let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
-        (0..10).for_each(|at| late.failed_at(at, &failure, &wait(2), FailedCalls::Apart));
+        // Of a hundred calls two or less were not answered in two seconds.
+        let late = |calls| {
+            let mut late = tally(100 - calls, 0, 0);
+            let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
+            (0..calls).for_each(|at| late.failed_at(at, &failure, &wait(2), FailedCalls::Apart));
+            Measurement { closed_loop: false, ..run(10, 6, late) }
+        };
         // Puts stand still, so no event is due.
         let puts = KindResults { title: PUTS.into(), tally: tally(220, 1, 4_000), wall: Duration::ZERO };
         let watched = Measurement { events: true, parts: vec![puts], ..run(1, 15, tally(440, 0, 0)) };
@@ -198,13 +212,17 @@ mod tests {
             ("frozen", "p50=50ms", frozen(), true),
             ("few", "p95=50ms", few(), false),
             ("few", "p90=50ms", few(), true),
-            ("calls end by a time limit", "p99=50ms", run(10, 6, late), false),
+            ("calls end by a time limit", "p98=3s", late(2), false),
+            ("calls end by a time limit", "p98=3s", late(1), true),
+            ("calls end by a time limit", "p99=3s", late(100), false),
             ("watch", "p99=500ms", watched.clone(), false),
             ("watch", "p50=500ms", watched, true),
         ] {
             let result = limit.parse::<Limit>().unwrap().of(&measurement);
             assert_eq!(result.met, met, "{name} {limit}");
-            assert!(met || result.text().contains("no reply"), "{name} {limit}");
+            let says_why =
+                ["there was no reply", "a time limit ended"].iter().any(|why| result.text().contains(why));
+            assert!(met || says_why, "{name} {limit}: {}", result.text());
         }
     }
 
