@@ -164,8 +164,8 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
 fn stalled(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let HiddenStall { longest, requests, counted, time_share } = measurement.hidden_stall()?;
     let text = format!(
-        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {counted}, for which its callers \
-         waited {:.1} % of their time; an open loop would count those that were due meanwhile as well",
+        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {counted}, for which its \
+         callers waited {:.1} % of their time; an open loop would count those that were due meanwhile too",
         longest.as_secs_f64(),
         time_share * 100.0
     );

@@ -130,7 +130,7 @@ fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions
     let place = match calls.counted {
         0 => "are not among these".to_owned(),
         counted if counted == summary.failed => "are among these".to_owned(),
-        counted => format!("are not among these, except for {counted} that a time limit ended"),
+        counted => format!("are not among these, except {counted} that timed out"),
     };
     let [average, p50, p99, most] =
         [calls.average_seconds, calls.p50_seconds, calls.p99_seconds, calls.slowest_seconds]
@@ -291,7 +291,7 @@ Client:
   max in 3.0000 secs.
   Among these are 2 requests without a reply when the run ended, 1 of them not even sent,
   with the time that they had waited: up to 3.0000 secs.
-  2 failed calls are not among these, except for 1 that a time limit ended. They failed after 2.0002 secs on average;
+  2 failed calls are not among these, except 1 that timed out. They failed after 2.0002 secs on average;
   of them 50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
 ";
         assert!(text.contains(expected), "{text}");

@@ -2,8 +2,8 @@
 //!
 //! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest
 //!   are exact.
-//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it, or
-//!   if a time limit ended the call: its reply would have taken longer.
+//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it,
+//!   or a time limit ended the call: its reply would have taken longer.
 //! * A request that was due and has no reply when the run ends counts with the time that it has waited. It is
 //!   a lower bound of its latency. To leave it out would hide a server that has stopped answering.
 //! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
