@@ -119,8 +119,7 @@ impl AgentLine {
     }
 }
 
-/// As if all had been sent by one load generator; `None` without runs. Their parts are in the same order,
-/// because all have sent the same load.
+/// As if all had been sent by one load generator; `None` without runs.
 pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
     runs.into_iter().reduce(|mut whole, run| {
         whole.tally.merge(&run.tally);
@@ -138,9 +137,14 @@ pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
         whole.planned += run.planned;
         whole.capped |= run.capped;
         whole.partial = whole.partial.or(run.partial);
-        for (ours, theirs) in whole.parts.iter_mut().zip(run.parts) {
-            ours.tally.merge(&theirs.tally);
-            ours.wall = ours.wall.max(theirs.wall);
+        for theirs in run.parts {
+            match whole.parts.iter_mut().find(|ours| ours.kind() == theirs.kind()) {
+                Some(ours) => {
+                    ours.tally.merge(&theirs.tally);
+                    ours.wall = ours.wall.max(theirs.wall);
+                }
+                None => whole.parts.push(theirs),
+            }
         }
         whole
     })

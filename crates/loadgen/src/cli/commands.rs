@@ -113,18 +113,15 @@ async fn kubernetes(global: &Global, flags: &KubernetesFlags) -> Result<ExitCode
     }
     let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
     created.await?;
-    cluster.begin_counting();
     let code = load(global, &flags.sending, plan, std::future::pending()).await?;
-    let (expected, received) = cluster.events();
-    measure::say(global, &format!("\nWatchers of API servers received {received} events.\n"))?;
+    let events = cluster.events();
+    measure::say(global, &format!("\nWatchers of API servers received {} events.\n", events.received))?;
     if cluster.listed() > 0 {
         note(&format!("{} watchers listed their resource again after a compaction", cluster.listed()));
     }
-    if received >= expected {
-        return Ok(code);
-    }
-    note(&format!("{} events were not received by their watchers", expected - received));
-    Ok(if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code })
+    let failures = events.failures();
+    failures.iter().for_each(|(what, count)| note(&format!("{count} {what}")));
+    Ok(if failures.is_empty() || code != ExitCode::SUCCESS { code } else { ExitCode::FAILURE })
 }
 
 fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {

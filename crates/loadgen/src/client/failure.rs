@@ -20,6 +20,7 @@ impl Code {
     pub const NOT_FOUND: Code = Code(5);
     pub const INTERNAL: Code = Code(13);
     pub const UNAVAILABLE: Code = Code(14);
+    pub const DATA_LOSS: Code = Code(15);
 }
 
 impl fmt::Display for Code {

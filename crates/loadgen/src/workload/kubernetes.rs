@@ -16,8 +16,8 @@ use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, R
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The names of [`KubernetesOperation`]s, in their order.
 pub const OPERATIONS: [&str; 12] = [
@@ -58,8 +58,6 @@ const READS_PER_POD: f64 = 2.0;
 const LISTS_APART: f64 = 300.0;
 const STARTS_APART: f64 = 600.0;
 const COMPACTIONS_APART: f64 = 300.0;
-/// What a watcher has received that listed its resource again: everything.
-const LISTED: u64 = 1 << 62;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +119,41 @@ struct ObjectStates {
     /// Numbers of pods that exist: from, to.
     pods_deleted: AtomicU64,
     pods_created: AtomicU64,
-    /// By resource: acknowledged writes, each of which every API server's watcher of it receives.
-    written: [AtomicU64; RESOURCES.len()],
     /// By API server and resource.
-    received: Vec<AtomicU64>,
+    watchers: Vec<Mutex<WatcherState>>,
     /// What each API server knows of compactions: how many there were, and the revision for its next one.
     compactors: Vec<(AtomicI64, AtomicI64)>,
+}
+
+/// What the watcher of a resource at an API server receives.
+#[derive(Debug, Default)]
+struct WatcherState {
+    /// It listed the resource again, last at this revision; 0: it did not.
+    listed: i64,
+    /// Revisions of writes that were acknowledged since it began to list.
+    since_listing: Option<Vec<i64>>,
+    counts: EventCounts,
+}
+
+/// Events of watchers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Those of acknowledged writes.
+    pub expected: u64,
+    pub received: u64,
+    /// Those that came after the events of this revision or a later one.
+    pub repeated: u64,
+}
+
+impl EventCounts {
+    /// What did not reach the watchers as it should have, with its count.
+    pub fn failures(&self) -> Vec<(&'static str, u64)> {
+        let all = [
+            ("events were not received by their watchers", self.expected.saturating_sub(self.received)),
+            ("events were received again, or after newer ones", self.repeated),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 /// An object that may be written.
@@ -185,8 +212,7 @@ impl Kubernetes {
             events: AtomicU64::new(0),
             pods_deleted: AtomicU64::new(0),
             pods_created: AtomicU64::new(pods),
-            written: Default::default(),
-            received: (0..api_servers * RESOURCES.len()).map(|_| AtomicU64::new(0)).collect(),
+            watchers: (0..api_servers * RESOURCES.len()).map(|_| Mutex::default()).collect(),
             compactors: (0..api_servers.max(1)).map(|_| Default::default()).collect(),
         };
         let churn = nodes as f64 * CHURN_PER_NODE;
@@ -334,42 +360,66 @@ impl Kubernetes {
         }
     }
 
-    /// A write was acknowledged: the object is at this revision now, 0 if it was deleted.
-    pub fn wrote(&self, object: Object, revision: i64) {
-        self.found(object, revision);
-        self.state.written[object.kind as usize].fetch_add(1, Relaxed);
+    /// A change of an object was acknowledged at this revision.
+    pub fn wrote(&self, object: Object, change: &Change, revision: i64) {
+        self.found(object, if *change == Change::Delete { 0 } else { revision });
+        for api_server in 0..self.api_servers {
+            let mut watcher = self.watcher(api_server, object.kind as usize);
+            // What was listed has no event.
+            if revision > watcher.listed {
+                watcher.counts.expected += 1;
+                watcher.since_listing.iter_mut().for_each(|since| since.push(revision));
+            }
+        }
     }
 
-    /// Events that watchers should receive, and those of them that they received.
-    pub fn events(&self) -> (u64, u64) {
-        let ObjectStates { written, received, .. } = &*self.state;
-        let written = written.iter().map(|written| written.load(Relaxed)).cycle();
-        let each = received.iter().zip(written).map(|(received, written)| {
-            let received = received.load(Relaxed);
-            (written, received.min(written))
-        });
-        each.fold((0, 0), |(expected, all), (written, received)| (expected + written, all + received))
+    fn watcher(&self, api_server: usize, resource: usize) -> MutexGuard<'_, WatcherState> {
+        let watcher = &self.state.watchers[api_server * RESOURCES.len() + resource];
+        watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watchers(&self) -> impl Iterator<Item = MutexGuard<'_, WatcherState>> {
+        let places =
+            (0..self.api_servers).flat_map(|server| (0..RESOURCES.len()).map(move |it| (server, it)));
+        places.map(|(api_server, resource)| self.watcher(api_server, resource))
+    }
+
+    /// Of all watchers. One that received more than it should have does not make up for another one.
+    pub fn events(&self) -> EventCounts {
+        self.watchers().fold(EventCounts::default(), |all, watcher| {
+            let EventCounts { expected, received, repeated } = watcher.counts;
+            EventCounts {
+                expected: all.expected + expected,
+                received: all.received + received.min(expected),
+                repeated: all.repeated + repeated,
+            }
+        })
     }
 
     /// The watcher of a resource, by its place, at an API server received events.
-    pub fn received(&self, api_server: usize, resource: usize, events: u64) {
-        self.state.received[api_server * RESOURCES.len() + resource].fetch_add(events, Relaxed);
+    pub fn received(&self, api_server: usize, resource: usize, events: u64, repeated: u64) {
+        let counts = &mut self.watcher(api_server, resource).counts;
+        counts.received += events;
+        counts.repeated += repeated;
     }
 
-    /// It read the resource instead, because its next events were compacted.
-    pub fn listed_again(&self, api_server: usize, resource: usize) {
-        self.state.received[api_server * RESOURCES.len() + resource].store(LISTED, Relaxed);
+    /// It begins to read the resource instead, because its next events were compacted.
+    pub fn lists(&self, api_server: usize, resource: usize) {
+        self.watcher(api_server, resource).since_listing = Some(Vec::new());
+    }
+
+    /// It has read it at this revision, and so misses nothing up to it.
+    pub fn listed_again(&self, api_server: usize, resource: usize, revision: i64) {
+        let mut watcher = self.watcher(api_server, resource);
+        let since = watcher.since_listing.take().unwrap_or_default();
+        let to_come = since.iter().filter(|written| **written > revision).count() as u64;
+        watcher.counts.received = watcher.counts.expected - to_come;
+        watcher.listed = revision;
     }
 
     /// Watchers that did.
     pub fn listed(&self) -> usize {
-        self.state.received.iter().filter(|received| received.load(Relaxed) >= LISTED).count()
-    }
-
-    /// Forgets the writes of the load phase, which no watcher saw.
-    pub fn begin_counting(&self) {
-        let ObjectStates { written, received, .. } = &*self.state;
-        written.iter().chain(received).for_each(|count| count.store(0, Relaxed));
+        self.watchers().filter(|watcher| watcher.listed > 0).count()
     }
 
     /// The first key of a resource, and the first after all of them.
@@ -488,13 +538,12 @@ mod tests {
             };
             assert!(keys.insert(load.key(object)) && !value.is_empty());
             assert_eq!(load.revision(object), 0);
-            load.wrote(object, position as i64 + 1);
+            load.wrote(object, &Change::Create(value), position as i64 + 1);
             assert_eq!(cluster.revision(object), position as i64 + 1);
         }
         assert_eq!((keys.len(), cluster.objects()), (65, 65));
-        assert!(cluster.events().0 > 0);
-        cluster.begin_counting();
-        assert_eq!(cluster.events(), (0, 0));
+        // No watcher is there yet, of which an event could be awaited.
+        assert_eq!([load.events(), cluster.events()], [EventCounts::default(); 2]);
     }
 
     #[test]
@@ -593,27 +642,43 @@ mod tests {
         };
         let absent = [Change::Create("v".into()), Change::Update("v".into()), Change::Delete].map(named);
         assert_eq!(absent, [0, -1, -1].map(|revision| Some(TargetUnion::ModRevision(revision))));
-        cluster.wrote(object, 9);
+        cluster.wrote(object, &Change::Create("v".into()), 9);
         assert_eq!(named(Change::Delete), Some(TargetUnion::ModRevision(9)));
         let txn = cluster.transaction(object, 9, Change::Update("v".into()), 5);
         let Some(Request::RequestPut(put)) = &txn.success[0].request else { panic!() };
         assert_eq!((put.lease, &put.key), (5, &txn.compare[0].key));
-        cluster.wrote(object, 0);
-        assert_eq!((cluster.revision(object), cluster.events()), (0, (6, 0)));
+        cluster.wrote(object, &Change::Delete, 10);
+        assert_eq!((cluster.revision(object), cluster.events()), (0, events(6, 0, 0)));
+    }
+
+    fn events(expected: u64, received: u64, repeated: u64) -> EventCounts {
+        EventCounts { expected, received, repeated }
     }
 
     #[test]
-    fn a_watcher_that_listed_again_has_missed_nothing() {
-        let cluster = cluster();
-        (1..=4).for_each(|revision| cluster.wrote(Object { kind: ObjectKind::Pod, number: 1 }, revision));
-        let pods = ObjectKind::Pod as usize;
-        cluster.received(0, pods, 4);
-        cluster.received(1, pods, 3);
-        cluster.received(2, 0, 9);
-        assert_eq!((cluster.events(), cluster.listed()), ((12, 7), 0));
-        cluster.listed_again(2, pods);
-        cluster.received(2, pods, 1);
-        assert_eq!((cluster.events(), cluster.listed()), ((12, 11), 1));
+    fn no_watcher_makes_up_for_what_another_one_or_it_itself_missed() {
+        let (cluster, pods) = (cluster(), ObjectKind::Pod as usize);
+        let write = |revision| {
+            let pod = Object { kind: ObjectKind::Pod, number: 1 };
+            cluster.wrote(pod, &Change::Update("v".into()), revision);
+        };
+        (1..=4).for_each(write);
+        cluster.received(0, pods, 4, 2);
+        cluster.received(1, pods, 3, 1);
+        cluster.received(2, 0, 9, 0);
+        assert_eq!((cluster.events(), cluster.listed()), (events(12, 7, 3), 0));
+        // While it lists at revision 6, writes are acknowledged: one of them was listed, two were not.
+        cluster.lists(2, pods);
+        [5, 7, 8].into_iter().for_each(write);
+        cluster.listed_again(2, pods, 6);
+        // What was listed is acknowledged late.
+        write(6);
+        cluster.received(0, pods, 4, 0);
+        cluster.received(1, pods, 4, 0);
+        assert_eq!((cluster.events(), cluster.listed()), (events(23, 20, 3), 1));
+        cluster.received(2, pods, 1, 0);
+        write(9);
+        assert_eq!(cluster.events(), events(26, 21, 3), "it misses one of revisions 7 to 9");
     }
 
     #[test]

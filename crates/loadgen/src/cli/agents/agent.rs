@@ -14,11 +14,12 @@ use crate::cli::terminal::note;
 use crate::cli::{access, ycsb};
 use crate::client::failure::{CallFailure, Code};
 use crate::output::text::chain;
-use crate::run::results::Measurement;
+use crate::run::recorder::Tally;
+use crate::run::results::{KindResults, Measurement};
 use crate::run::{ActiveRun, LoadPlan, PreparedRun};
 use crate::server::machine;
 use crate::workload::Workload;
-use crate::workload::kubernetes::Kubernetes;
+use crate::workload::kubernetes::{EventCounts, Kubernetes};
 use bytes::Bytes;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ async fn measured(line: &mut AgentLine) -> Result<Measurement, String> {
     let mut measurement = measurement.map_err(|error| chain(&error))?;
     measurement.machines = vec![machine::describe()];
     if let Some(cluster) = cluster {
-        count_lost(&cluster, &mut measurement);
+        count_failures(cluster.events(), &mut measurement);
     }
     Ok(measurement)
 }
@@ -152,12 +153,20 @@ async fn followed(line: &mut AgentLine, run: &ActiveRun) {
     }
 }
 
-/// Events that watchers of API servers did not receive are failures.
-fn count_lost(cluster: &Kubernetes, measurement: &mut Measurement) {
-    let (expected, received) = cluster.events();
-    if measurement.partial.is_none() && received < expected {
-        let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "an event was not received by its watcher");
-        measurement.tally.failed_times(&failure, expected - received);
+/// Events that watchers of API servers did not receive once are failures, of a kind of their own.
+fn count_failures(mut events: EventCounts, measurement: &mut Measurement) {
+    if measurement.partial.is_some() {
+        // Nothing waited for them.
+        events.expected = events.received;
+    }
+    let mut tally = Tally::new();
+    for (what, count) in events.failures() {
+        tally.failed_times(&CallFailure::new(Code::DATA_LOSS, what), count);
+    }
+    if tally.failed_len() > 0 {
+        measurement.tally.merge(&tally);
+        let title = "Watch events received summary:".into();
+        measurement.parts.push(KindResults { title, tally, wall: measurement.wall });
     }
 }
 
@@ -220,7 +229,6 @@ async fn plan_of(
             let (cluster, plan) = plans::kubernetes::plan(global, flags)?;
             let created = ycsb::load(global, plans::kubernetes::load_phase(&plan, &cluster), "objects");
             created.await.map_err(ExitReason::reason)?;
-            cluster.begin_counting();
             return Ok((plan, Some(cluster)));
         }
         _ => Err(NOT_EXECUTED.into()),
@@ -276,6 +284,28 @@ mod tests {
         let ended = timeout(2 * ORDER_WAIT, measured(&mut line)).await.expect("it is given up");
         assert_eq!(ended.unwrap_err(), "no command was sent");
         drop(silent);
+    }
+
+    #[test]
+    fn events_that_an_agent_misses_are_failures_of_its_run() {
+        let part = |title: &str| {
+            let mut tally = Tally::new();
+            tally.succeeded(1, Duration::from_millis(1), 1);
+            KindResults { title: title.into(), tally, wall: Duration::from_secs(1) }
+        };
+        let run = |events| {
+            let parts = vec![part("Total Get pod Ops: 1\nDetails:")];
+            let mut measurement =
+                Measurement { tally: parts[0].tally.clone(), parts, ..Measurement::default() };
+            count_failures(events, &mut measurement);
+            measurement
+        };
+        let sound = EventCounts { expected: 9, received: 9, repeated: 0 };
+        let runs = [run(sound), run(EventCounts { received: 6, repeated: 2, ..sound }), run(sound)];
+        assert_eq!(runs.each_ref().map(Measurement::errors), [0, 5, 0]);
+        let whole = crate::agents::merged(runs.into()).unwrap();
+        assert_eq!((whole.errors(), whole.tally.failed_len(), whole.parts.len()), (5, 5, 2));
+        assert_eq!((whole.parts[0].tally.succeeded_len(), whole.parts[1].tally.failed_len()), (3, 5));
     }
 
     #[tokio::test]

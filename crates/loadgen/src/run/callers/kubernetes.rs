@@ -119,8 +119,11 @@ async fn open(
     // The stream of requests stays open.
     let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
     let mut responses = client.watch(requests).await?.into_inner();
-    let created = responses.message().await?;
-    Ok((responses, created.and_then(|created| created.header).map_or(0, |header| header.revision)))
+    let created = responses.message().await?.unwrap_or_default();
+    if created.canceled && created.compact_revision == 0 {
+        return Err(tonic::Status::permission_denied(created.cancel_reason));
+    }
+    Ok((responses, created.header.map_or(0, |header| header.revision)))
 }
 
 impl Reflector {
@@ -133,17 +136,17 @@ impl Reflector {
         Ok(responses)
     }
 
-    /// Receives until the stream breaks.
+    /// Receives until the stream breaks, or the server gives the watcher up.
     async fn follow(&mut self, mut responses: Streaming<WatchResponse>) {
         while let Ok(Some(response)) = responses.message().await {
             if response.compact_revision > 0 {
                 return self.list().await;
             }
-            self.cluster.received(self.api_server, self.resource, response.events.len() as u64);
-            let event = response.events.last().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
-            let progress = response.header.filter(|_| response.events.is_empty() && !response.created);
-            let received = event.or(progress.map(|header| header.revision)).unwrap_or(0);
-            self.next = self.next.max(received + 1);
+            if response.canceled {
+                return;
+            }
+            let (received, repeated) = take(&response, &mut self.next);
+            self.cluster.received(self.api_server, self.resource, received, repeated);
         }
     }
 
@@ -165,11 +168,28 @@ impl Reflector {
     /// after the next stream.
     async fn list(&mut self) {
         let range = self.cluster.list(RESOURCES[self.resource], CACHE_PAGE);
+        self.cluster.lists(self.api_server, self.resource);
         if let Ok((_, revision)) = list(&mut kv(self.channel.clone()), range).await {
             self.next = revision + 1;
-            self.cluster.listed_again(self.api_server, self.resource);
+            self.cluster.listed_again(self.api_server, self.resource, revision);
         }
     }
+}
+
+/// Counts events from the revision `next` on and those of older ones: each write has one revision and one
+/// event. Moves `next` on.
+fn take(response: &WatchResponse, next: &mut i64) -> (u64, u64) {
+    let (mut received, mut repeated) = (0, 0);
+    for event in &response.events {
+        let revision = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+        let count = if revision >= *next { &mut received } else { &mut repeated };
+        *count += 1;
+        *next = revision.max(*next - 1) + 1;
+    }
+    let is_progress = response.events.is_empty() && !response.created;
+    let progress = response.header.as_ref().filter(|_| is_progress).map_or(0, |header| header.revision);
+    *next = progress.max(*next - 1) + 1;
+    (received, repeated)
 }
 
 impl CallerTask for KubernetesCaller {
@@ -200,8 +220,8 @@ impl CallerTask for KubernetesCaller {
     async fn close(&mut self) {
         let begin = Instant::now();
         let is_behind = || {
-            let (expected, received) = self.cluster.events();
-            received < expected
+            let events = self.cluster.events();
+            events.received < events.expected
         };
         while is_behind() && begin.elapsed() < EVENTS_AWAITED {
             tokio::time::sleep(LOOK).await;
@@ -232,7 +252,7 @@ impl KubernetesCaller {
             let answer = transact(client, txn).await?;
             if answer.succeeded {
                 let header = answer.header.map_or(0, |header| header.revision);
-                self.cluster.wrote(object, if change == Change::Delete { 0 } else { header });
+                self.cluster.wrote(object, &change, header);
                 return Ok(AnsweredCall::of(&answer, retries));
             }
             revision = read(&answer)?.kvs.first().map_or(0, |kv| kv.mod_revision);
@@ -307,4 +327,34 @@ async fn stream(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<A
         all.body_bytes += part.encoded_len() as u64;
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::ResponseHeader;
+    use api::mvccpb::{Event, KeyValue};
+
+    #[test]
+    fn an_event_counts_once_however_often_it_comes() {
+        let mut next = 5;
+        for (revisions, header, counts, then) in [
+            (&[5, 6][..], 6, (2, 0), 7),
+            (&[5, 6], 6, (0, 2), 7),
+            // Nothing was written to this resource at 7 and 8.
+            (&[], 8, (0, 0), 9),
+            (&[8, 9, 9, 12], 12, (2, 2), 13),
+        ] {
+            let event = |&mod_revision: &i64| {
+                let kv = Some(KeyValue { mod_revision, ..Default::default() });
+                Event { kv, ..Default::default() }
+            };
+            let response = WatchResponse {
+                header: Some(ResponseHeader { revision: header, ..Default::default() }),
+                events: revisions.iter().map(event).collect(),
+                ..Default::default()
+            };
+            assert_eq!((take(&response, &mut next), next), (counts, then), "{revisions:?}");
+        }
+    }
 }
