@@ -77,7 +77,7 @@ pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<MemberInfo>, Error> {
 /// A cluster, of which some members are named and the others are found by MemberList.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterView {
-    /// As many as endpoints are named, in their order.
+    /// Each once, in the order of the endpoints that name them.
     pub named: Vec<MemberInfo>,
     /// Members that are not named and answer at an address that they advertise.
     pub others: Vec<MemberInfo>,
@@ -101,14 +101,16 @@ impl ClusterView {
     }
 }
 
-/// Several endpoints may lead to one member.
-fn distinct<'a>(members: impl Iterator<Item = &'a MemberInfo>) -> HashSet<u64> {
-    members.map(MemberInfo::id).collect()
+/// Each member once: several endpoints may lead to one. A server without IDs says 0.
+fn once(mut members: Vec<MemberInfo>) -> (Vec<MemberInfo>, HashSet<u64>) {
+    let mut known = HashSet::new();
+    members.retain(|member| known.insert(member.id()) || member.id() == 0);
+    (members, known)
 }
 
 /// Surveys the named endpoints, and the members that they do not name.
 pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
-    let named = survey(named).await?;
+    let (named, known) = once(survey(named).await?);
     let Some(first) = named.first() else { return Ok(ClusterView::default()) };
     // A server without MemberList, or a user who may not call it: the named endpoints are what is known.
     let list = async { AdminClient::connect(&first.endpoint).await?.members().await };
@@ -116,7 +118,6 @@ pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
     if list.is_empty() {
         return Ok(ClusterView { named, ..ClusterView::default() });
     }
-    let known = distinct(named.iter());
     let mut others = Vec::new();
     for member in list.iter().filter(|member| !known.contains(&member.id)) {
         for url in &member.client_ur_ls {
@@ -291,4 +292,24 @@ fn innermost(error: &dyn std::error::Error) -> String {
         last = source;
     }
     last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::ResponseHeader;
+
+    #[test]
+    fn a_member_that_two_endpoints_name_is_one() {
+        let member = |(endpoint, member_id): (&str, u64)| MemberInfo {
+            endpoint: endpoint.parse().unwrap(),
+            status: StatusResponse {
+                header: Some(ResponseHeader { member_id, ..Default::default() }),
+                ..Default::default()
+            },
+        };
+        let named = [("a:1", 7), ("b:1", 9), ("c:1", 7), ("d:1", 0), ("e:1", 0)].map(member);
+        let left: Vec<_> = once(named.into()).0.iter().map(|member| member.endpoint.to_string()).collect();
+        assert_eq!(left, ["a:1", "b:1", "d:1", "e:1"]);
+    }
 }

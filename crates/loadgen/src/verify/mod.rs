@@ -147,12 +147,6 @@ pub async fn run(
 }
 
 impl VerifyReport {
-    /// Whether everything was checked and nothing contradicts.
-    pub fn is_clean(&self) -> bool {
-        let is_whole = self.failed.is_none() && self.undecided == 0 && self.behind.is_empty();
-        self.violation.is_none() && is_whole && !self.is_empty()
-    }
-
     /// Whether no write or no read was checked: nothing contradicts a cluster that answers nothing.
     pub fn is_empty(&self) -> bool {
         self.checked.writes == 0 || self.checked.linearizable_reads == 0

@@ -4,6 +4,7 @@ use crate::compare;
 use crate::server::machine;
 use crate::verify::{Settings, VerifyReport};
 use bench_report::model::Machine;
+use bench_report::number;
 use serde::{Deserialize, Serialize};
 
 /// Distinguishes these files from others.
@@ -32,6 +33,9 @@ pub struct VerifyDocument {
     pub clients: usize,
     pub keys: u32,
     pub leases: usize,
+    /// The members' hashes were to be compared.
+    #[serde(default)]
+    pub hashes_wanted: bool,
     /// What a proxy in front of the first member did wrong on purpose, and how often.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lies: Vec<(String, u64)>,
@@ -56,9 +60,42 @@ impl VerifyDocument {
             clients: settings.clients,
             keys: settings.keys,
             leases: settings.leases,
+            hashes_wanted: settings.hash_interval.is_some(),
             lies: Vec::new(),
             report: VerifyReport::default(),
         }
+    }
+
+    /// Whether everything was checked and nothing contradicts.
+    pub fn is_clean(&self) -> bool {
+        let VerifyReport { violation, failed, .. } = &self.report;
+        violation.is_none() && failed.is_none() && self.unchecked().is_empty()
+    }
+
+    /// What was to be checked and was not.
+    pub fn unchecked(&self) -> Vec<String> {
+        let VerifyReport { checked, violation, undecided, behind, .. } = &self.report;
+        let mut all = Vec::new();
+        if self.report.is_empty() {
+            all.push("anything: no write or no linearizable read was answered".into());
+        }
+        if self.unreached > 0 {
+            all.push(format!("{}, without an answer", number::counted(self.unreached, "member")));
+        }
+        if *undecided > 0 {
+            let operations = number::counted(*undecided, "operation");
+            all.push(format!("{operations}, whose revision no watcher reached"));
+        }
+        all.extend(behind.iter().map(|endpoint| format!("{endpoint} to the end, as its watcher is behind")));
+        if self.hashes_wanted && self.endpoints.len() > 1 && checked.hashes == 0 {
+            all.push("the members' hashes: no two were of one revision".into());
+        }
+        for (lie, times) in self.lies.iter().filter(|_| violation.is_none()) {
+            all.push(format!(
+                "the law that the fault {lie} breaks: it was there {times} times, and not found"
+            ));
+        }
+        all
     }
 
     /// Reads a value whose kind is [`KIND`].

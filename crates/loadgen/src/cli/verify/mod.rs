@@ -64,11 +64,10 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Ex
     });
     document.report = report;
     write(global, flags, &document)?;
-    let report = &document.report;
-    Ok(match report {
+    Ok(match &document.report {
         VerifyReport { violation: Some(_), .. } | VerifyReport { failed: Some(_), .. } => ExitCode::FAILURE,
         VerifyReport { interrupted: true, .. } => ExitCode::from(progress::INTERRUPTED_STATUS),
-        _ if report.is_clean() => ExitCode::SUCCESS,
+        _ if document.is_clean() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }

@@ -17,25 +17,7 @@ pub fn page(document: &VerifyDocument) -> Page {
     if report.interrupted {
         notices.push("The run was interrupted; what was checked until then is below.".into());
     }
-    if report.undecided > 0 {
-        notices.push(format!(
-            "{} operations were not checked: no watcher reached their revision.",
-            report.undecided
-        ));
-    }
-    if document.unreached > 0 {
-        let unreached = number::counted(document.unreached, "member");
-        notices.push(format!("{unreached} could not be reached, and nothing was checked there."));
-    }
-    if report.is_empty() {
-        notices.push("Nothing was checked: no write or no linearizable read was answered.".into());
-    }
-    notices.extend(
-        report
-            .behind
-            .iter()
-            .map(|endpoint| format!("The watcher of {endpoint} did not receive everything before the end.")),
-    );
+    notices.extend(document.unchecked().iter().map(|what| format!("Not checked: {what}.")));
     for (lie, times) in &document.lies {
         notices.push(format!("A proxy in front of {} had the fault {lie} {times} times.", endpoints[0]));
     }
@@ -58,7 +40,7 @@ fn lede(document: &VerifyDocument) -> String {
     let report = &document.report;
     match &report.violation {
         Some(violation) => format!("Violation: {}.", violation.rule),
-        None if report.is_clean() => {
+        None if document.is_clean() => {
             format!("No violation in {}.", number::duration(report.seconds))
         }
         None => "No violation among what was checked.".into(),

@@ -21,12 +21,7 @@ pub fn text(document: &VerifyDocument) -> String {
     let mut line = |text: String| out.extend([text.as_str(), "\n"]);
     line(format!("Checked in {:.1} s: {}.", report.seconds, brief(&report.checked)));
     for (number, endpoint) in endpoints.iter().enumerate() {
-        let behind = report.behind.contains(endpoint);
-        let state = if behind { ": its watcher did not receive everything before the end" } else { "" };
-        line(format!("Member and watcher {number}: {endpoint}{state}"));
-    }
-    if document.unreached > 0 {
-        line(format!("Members that could not be reached, and were not checked: {}.", document.unreached));
+        line(format!("Member and watcher {number}: {endpoint}"));
     }
     if report.checked.leases_expired > 0 {
         let seconds = report.checked.lease_latest_ms as f64 / 1e3;
@@ -35,19 +30,14 @@ pub fn text(document: &VerifyDocument) -> String {
     if report.checked.too_old > 0 {
         line(format!("{} serializable reads were too old to be checked.", report.checked.too_old));
     }
-    if report.undecided > 0 {
-        line(format!("{} operations were not checked: no watcher reached their revision.", report.undecided));
-    }
     for (lie, times) in lies {
         line(format!("A proxy in front of member 0 had the fault {lie} {times} times."));
     }
     report.failed.iter().for_each(|reason| line(format!("Ended early: {reason}.")));
-    if report.is_empty() {
-        line("Nothing was checked: no write or no linearizable read was answered.".into());
-    }
+    document.unchecked().iter().for_each(|what| line(format!("Not checked: {what}.")));
     match &report.violation {
         Some(violation) => line(violation.to_string()),
-        None if report.is_clean() => line("No violation.".into()),
+        None if document.is_clean() => line("No violation.".into()),
         None => line("No violation among what was checked.".into()),
     }
     out
@@ -61,38 +51,50 @@ mod tests {
 
     #[test]
     fn only_a_run_that_was_checked_whole_is_clean() {
-        let endpoints = vec!["a:1".to_owned(), "b:1".to_owned()];
-        let clean = VerifyReport {
-            seconds: 1.0,
-            checked: CheckCounts { writes: 3, linearizable_reads: 1, too_old: 2, ..CheckCounts::default() },
-            ..VerifyReport::default()
+        let clean = VerifyDocument {
+            endpoints: vec!["a:1".into(), "b:1".into()],
+            hashes_wanted: true,
+            ..VerifyDocument::default()
         };
-        // A member that answers nothing, and watchers that receive nothing, contradict nothing.
-        let empty =
-            VerifyReport { checked: CheckCounts { linearizable_reads: 0, ..clean.checked }, ..clean.clone() };
-        let violation = Violation { rule: "x".into(), evidence: vec!["y".into()] };
-        for (report, is_clean, last) in [
-            (clean.clone(), true, "No violation."),
-            (VerifyReport { undecided: 1, ..clean.clone() }, false, "No violation among what was checked."),
+        let checked =
+            CheckCounts { writes: 3, linearizable_reads: 1, too_old: 2, hashes: 1, ..Default::default() };
+        type Changed = fn(&mut VerifyDocument);
+        let cases: [(Changed, Option<&str>); 12] = [
+            (|_| {}, None),
+            (|it| it.report.undecided = 1, Some("1 operation, whose")),
+            (|it| it.report.behind = vec!["b:1".into()], Some("b:1 to the end")),
+            // A member that answers nothing, and watchers that receive nothing, contradict nothing.
+            (|it| it.report.checked.linearizable_reads = 0, Some("anything: ")),
+            (|it| it.report.checked.writes = 0, Some("anything: ")),
+            (|it| it.unreached = 1, Some("1 member, without an answer")),
+            (|it| it.report.checked.hashes = 0, Some("the members' hashes")),
+            (|it| (it.report.checked.hashes, it.hashes_wanted) = (0, false), None),
+            (|it| (it.report.checked.hashes, it.endpoints) = (0, vec!["a:1".into()]), None),
+            (|it| it.lies = vec![("wrong-hash".into(), 3)], Some("the law that the fault wrong-hash")),
+            (|it| it.report.failed = Some("z".into()), Some("")),
             (
-                VerifyReport { behind: vec!["b:1".into()], ..clean.clone() },
-                false,
-                "No violation among what was checked.",
+                |it| it.report.violation = Some(Violation { rule: "x".into(), evidence: vec!["y".into()] }),
+                Some(""),
             ),
-            (empty, false, "No violation among what was checked."),
-            (
-                VerifyReport { failed: Some("z".into()), ..clean.clone() },
-                false,
-                "No violation among what was checked.",
-            ),
-            (VerifyReport { violation: Some(violation), ..clean.clone() }, false, "  y"),
-        ] {
-            let document =
-                VerifyDocument { report, endpoints: endpoints.clone(), ..VerifyDocument::default() };
-            let (report, text) = (&document.report, text(&document));
-            assert_eq!((report.is_clean(), text.lines().last()), (is_clean, Some(last)));
-            assert_eq!(text.contains("1: b:1: its watcher did not"), !report.behind.is_empty(), "{text}");
-            assert_eq!(text.contains("Nothing was checked: "), report.is_empty(), "{text}");
+        ];
+        for (number, (change, unchecked)) in cases.into_iter().enumerate() {
+            let mut document = clean.clone();
+            document.report = VerifyReport { seconds: 1.0, checked, ..VerifyReport::default() };
+            change(&mut document);
+            let text = text(&document);
+            let last = match (&document.report.violation, unchecked) {
+                (Some(_), _) => "  y",
+                (None, None) => "No violation.",
+                (None, Some(_)) => "No violation among what was checked.",
+            };
+            assert_eq!(
+                (document.is_clean(), text.lines().last()),
+                (unchecked.is_none(), Some(last)),
+                "{number}"
+            );
+            let said = unchecked.filter(|what| !what.is_empty());
+            assert_eq!(text.contains("Not checked: "), said.is_some(), "{text}");
+            said.iter().for_each(|what| assert!(text.contains(&format!("Not checked: {what}")), "{text}"));
             assert!(text.contains("2 serializable reads"), "{text}");
         }
     }

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// Operations that no watcher has caught up with, and the keys and records that they hold: above this, some
 /// hundred megabytes, clients wait.
@@ -227,7 +227,10 @@ pub async fn call(
             let (limit, revision) = (*limit as i64, revision.unwrap_or(0));
             let asked = RangeRequest { key, range_end, limit, revision, ..Default::default() };
             match range(client, names, asked).await {
-                Err(status) if status.code() == Code::OutOfRange => Ok(CallOutcome::Compacted),
+                // Not that it is a future one: that stays a failed call.
+                Err(status) if status.message() == api::Error::Compacted.message() => {
+                    Ok(CallOutcome::Compacted)
+                }
                 answer => answer,
             }
         }
