@@ -5,7 +5,7 @@
 //!   to the other on the same row.
 
 use super::tables::{RATE, latency_kind};
-use super::view::{ReportView, anchor};
+use super::view::ReportView;
 use crate::metric::Metric;
 use crate::model::{LatencyKind, PublishedChange, PublishedFigure, RowResult, SuiteResult};
 use crate::number;
@@ -30,7 +30,7 @@ impl ReportView<'_> {
             suite.rows.iter().flat_map(|row| row.published.iter().map(move |published| (row, published)));
         let rows = published.filter_map(|(row, published)| {
             let change = published.change.as_ref()?;
-            let mut cells = vec![name(suite, row, published, change)];
+            let mut cells = vec![self.change_name(suite, row, published, change)];
             for ((_, metric), percent) in measures.iter().zip([change.rate_percent, change.latency_percent]) {
                 cells.push(percent.map_or(TableCell::Missing(NOT_PUBLISHED), |percent| TableCell::Number {
                     text: number::change(percent / 100.0),
@@ -70,17 +70,18 @@ impl ReportView<'_> {
         let found: Vec<_> = self.order().into_iter().filter_map(|(side, _)| of(side)).collect();
         if found.is_empty() { TableCell::Missing(NOT_MEASURED) } else { TableCell::Stack(found) }
     }
-}
 
-fn name(
-    suite: &SuiteResult,
-    row: &RowResult,
-    published: &PublishedFigure,
-    change: &PublishedChange,
-) -> TableCell {
-    TableCell::Name {
-        text: row.title.clone(),
-        detail: format!("{}, relative to {}", published.subject, change.from),
-        anchor: Some(anchor(&[&suite.id, &row.id])),
+    fn change_name(
+        &self,
+        suite: &SuiteResult,
+        row: &RowResult,
+        published: &PublishedFigure,
+        change: &PublishedChange,
+    ) -> TableCell {
+        TableCell::Name {
+            text: row.title.clone(),
+            detail: format!("{}, relative to {}", published.subject, change.from),
+            anchor: self.row_anchor(suite, row),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One row in full: every figure, every notice, its plots over time.
 
-use super::view::{ReportView, anchor, ordered, row_notices};
+use super::view::{ReportView, ordered, row_anchor, row_notices};
 use crate::metric::{METRICS, Middle};
 use crate::model::{RowResult, SideResult, SuiteResult};
 use crate::number;
@@ -26,7 +26,7 @@ impl ReportView<'_> {
             facts.extend(read_back(name, side));
         }
         Detail {
-            anchor: anchor(&[&suite.id, &row.id]),
+            anchor: row_anchor(suite, row),
             title: row.title.clone(),
             notices,
             facts,

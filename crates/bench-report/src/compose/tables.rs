@@ -1,6 +1,6 @@
 //! The table of a suite: published, measured here, ratio.
 
-use super::view::{ReportView, anchor, metrics, worst};
+use super::view::{ReportView, metrics, worst};
 use crate::metric::Metric;
 use crate::model::{
     Connect, LatencyKind, NoteLevel, PublishedFigure, RowOperation, RowProtocol, RowResult, RowTarget,
@@ -99,7 +99,7 @@ impl ReportView<'_> {
             } else {
                 String::new()
             },
-            anchor: self.has_detail(row).then(|| anchor(&[&suite.id, &row.id])),
+            anchor: self.row_anchor(suite, row),
         }];
         for measure in measures {
             if let Some(get) = measure.published {

@@ -312,8 +312,11 @@ fn copies_count_once_and_rows_of_one_side_are_named_first() {
         let of = lede.split(" of ").nth(1).unwrap();
         of.split(' ').next().unwrap().parse().unwrap()
     };
-    report.suites[0].rows[1].copy_of = Some("docs-3.2/other".into());
-    assert_eq!(count(&page(&report).lede) + 1, count(&before));
+    let original = report.suites[0].rows[0].id.clone();
+    for (of, fewer) in [(original, 1), ("left-out".into(), 0)] {
+        report.suites[0].rows[1].copy_of = Some(format!("docs-3.2/{of}"));
+        assert_eq!(count(&page(&report).lede) + fewer, count(&before), "a copy of {of}");
+    }
     report.suites[0].rows[1].copy_of = None;
     report.suites[0].rows[1].notices.push(crate::model::Notice::warning("too short"));
     let marked = page(&report);
@@ -340,6 +343,39 @@ fn each_medium_is_named() {
         fact("Disk of the data").unwrap().starts_with("ext4 on /dev/nvme0n1p1 (/var/tmp), a 4 KiB append")
     );
     assert_eq!(fact("Disk of the logs").unwrap(), "tmpfs on  (/dev/shm)");
+}
+
+/// All ids of a page once, and every link to one of them.
+#[test]
+fn links_lead_to_one_place_each() {
+    let mut media = sample();
+    media.suites.truncate(1);
+    media.suites.push(media.suites[0].clone());
+    for (suite, medium) in media.suites.iter_mut().zip(["ram", "ssd"]) {
+        suite.medium = Some(medium.into());
+    }
+    let mut many = sample();
+    let row = &mut many.suites[0].rows[1];
+    row.published[0].change = Some(PublishedChange {
+        from: "etcd 2.1".into(),
+        row: None,
+        rate_percent: Some(-30.0),
+        latency_percent: None,
+    });
+    let row = row.clone();
+    many.suites[0].rows = (0..40).map(|n| RowResult { id: format!("r{n}"), ..row.clone() }).collect();
+    for report in [media, many] {
+        let text = crate::render::html(&page(&report));
+        let all = |begin: &str| -> Vec<String> {
+            text.split(begin).skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+        };
+        let (mut ids, links) = (all(" id=\""), all("href=\"#"));
+        ids.sort_unstable();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "{ids:?}");
+        assert!(!links.is_empty() && links.iter().all(|link| ids.contains(link)), "{links:?} {ids:?}");
+    }
 }
 
 #[test]

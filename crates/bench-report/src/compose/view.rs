@@ -6,9 +6,12 @@
 //! * Sentences state counts and medians of what is in the tables.
 
 use crate::metric::{Better, Metric, Metrics, Middle, median};
-use crate::model::{DiskInfo, NoteLevel, Notice, Placement, Report, RowResult, Side, SideResult};
+use crate::model::{
+    DiskInfo, NoteLevel, Notice, Placement, Report, RowResult, Side, SideResult, SuiteResult,
+};
 use crate::number;
 use crate::page::{Fact, Owner, RatioGroup, RatioRow, RatioVerdict, Ratios};
+use std::collections::HashSet;
 
 /// A ratio closer to 1 than this is no relevant difference.
 const EVEN: f64 = 0.03;
@@ -60,10 +63,25 @@ impl<'a> ReportView<'a> {
         self.is_detailed || worst(row).is_some()
     }
 
-    /// Each measured row once: copies have the figures of another row.
+    /// The id of its details, if it has some.
+    pub fn row_anchor(&self, suite: &SuiteResult, row: &RowResult) -> Option<String> {
+        self.has_detail(row).then(|| row_anchor(suite, row))
+    }
+
+    /// Each measured row once: copies have the figures of another row, which may be left out of the page.
     fn rows(&self) -> impl Iterator<Item = &'a RowResult> {
-        let rows = self.report.suites.iter().flat_map(|suite| &suite.rows);
-        rows.filter(|row| row.copy_of.is_none())
+        let suites = self.report.suites.iter();
+        let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
+        let originals = rows.clone().filter(|(_, row)| row.copy_of.is_none());
+        let place = |(suite, row): (&'a SuiteResult, &RowResult)| {
+            (suite.medium.as_deref(), format!("{}/{}", suite.id, row.id))
+        };
+        let mut known: HashSet<_> = originals.map(place).collect();
+        let counts = move |(suite, row): &(&'a SuiteResult, &RowResult)| {
+            let is_new = |copied: &String| known.insert((suite.medium.as_deref(), copied.clone()));
+            row.copy_of.as_ref().is_none_or(is_new)
+        };
+        rows.filter(counts).map(|(_, row)| row)
     }
 
     /// Which rows only one side could run: without this, the counts that follow would hide them.
@@ -368,6 +386,12 @@ pub fn ordered<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Vec<String>
         NoteLevel::Remark => notice.text.clone(),
     };
     notices.iter().map(text).collect()
+}
+
+/// The id of a row's details.
+pub fn row_anchor(suite: &SuiteResult, row: &RowResult) -> String {
+    let parts = [Some(&suite.id), suite.medium.as_ref(), Some(&row.id)];
+    anchor(&parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// An id of a place on the page.
