@@ -142,6 +142,10 @@ pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
                 Some(ours) => {
                     ours.tally.merge(&theirs.tally);
                     ours.wall = ours.wall.max(theirs.wall);
+                    if let Some((kind, _)) = ours.title.split_once(" Ops: ") {
+                        let ops = ours.tally.succeeded_len() + ours.tally.failed_len();
+                        ours.title = format!("{kind} Ops: {ops}\nDetails:");
+                    }
                 }
                 None => whole.parts.push(theirs),
             }

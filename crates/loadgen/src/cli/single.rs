@@ -20,6 +20,7 @@ use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
+use crate::run::schedule::RunPace;
 use crate::run::{ActiveRun, LoadPlan};
 use crate::server::{self, ForeignCpu, Probe, ServerFigures};
 use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
@@ -93,6 +94,8 @@ pub async fn run(
         report.machine = agents::machine(&measurement.machines);
         (report.setup.threads, report.title) = (measurement.threads, title.clone());
         report.suites[0].title.clone_from(&title);
+        let each = if matches!(sent.pace, RunPace::Stages(_)) { ", each of which sent this" } else { "" };
+        report.suites[0].about = format!("By {agents}{each}. {}", about(&sent));
     }
     let spec = spec(&sent);
     let later = server::read(&probes).await;
@@ -146,6 +149,19 @@ fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Resu
     report.sides[0].version = version.unwrap_or_default();
     report.setup.members = cluster.members_len.unwrap_or(cluster.endpoints().len());
     report.setup.rounds = 1;
+    report.suites.push(SuiteResult {
+        id: SINGLE_RUN.into(),
+        title: title.into(),
+        about: about(plan),
+        source_url: None,
+        medium: None,
+        rows: Vec::new(),
+    });
+    Ok(report)
+}
+
+/// What was sent, in a sentence.
+fn about(plan: &LoadPlan) -> String {
     let how = row::how(plan);
     let limit = match plan.seconds_max {
         Some(limit) => format!("for {} s", limit.as_secs_f64()),
@@ -155,15 +171,7 @@ fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Resu
         0.0 => String::new(),
         seconds => format!(", after {seconds} s at the same rate"),
     };
-    report.suites.push(SuiteResult {
-        id: SINGLE_RUN.into(),
-        title: title.into(),
-        about: format!("One run, {limit}{warmed}: {how}."),
-        source_url: None,
-        medium: None,
-        rows: Vec::new(),
-    });
-    Ok(report)
+    format!("One run, {limit}{warmed}: {how}.")
 }
 
 /// Runs to the end, on the screen or with a bar, and with metrics for Prometheus, as the flags say.

@@ -305,6 +305,7 @@ mod tests {
         assert_eq!(runs.each_ref().map(Measurement::errors), [0, 5, 0]);
         let whole = crate::agents::merged(runs.into()).unwrap();
         assert_eq!((whole.errors(), whole.tally.failed_len(), whole.parts.len()), (5, 5, 2));
+        assert_eq!(whole.parts[0].title, "Total Get pod Ops: 3\nDetails:");
         assert_eq!((whole.parts[0].tally.succeeded_len(), whole.parts[1].tally.failed_len()), (3, 5));
     }
 

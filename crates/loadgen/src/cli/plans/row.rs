@@ -64,13 +64,19 @@ pub fn how(load: &run::LoadPlan) -> String {
     }
 }
 
-/// The load that agents sent together, each of which sent this one.
+/// The load that agents sent together, each of which sent this one. Stages are still those of each.
 pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPlan {
-    let mut whole = load.clone();
+    let (mut whole, agents) = (load.clone(), measurement.machines.len());
+    if whole.total != run::LoadPlan::OPEN_END {
+        whole.total *= agents as u64;
+    }
+    if let RunPace::AtMost(rate) | RunPace::Open(rate) = &mut whole.pace {
+        *rate *= agents as f64;
+    }
     (whole.clients, whole.conns, whole.threads) =
         (measurement.clients, measurement.conns, measurement.threads);
     if let Some(watching) = &mut whole.watching {
-        watching.streams *= measurement.machines.len();
+        watching.streams *= agents;
     }
     whole
 }
@@ -136,6 +142,31 @@ pub fn spec(load: &run::LoadPlan) -> RowSpec {
 mod tests {
     use super::*;
     use crate::client::endpoint::Endpoint;
+    use bench_report::model::Machine;
+
+    #[test]
+    fn agents_send_the_sum_of_what_each_sends() {
+        let workload = Workload::LeaseKeepAlive([].into());
+        let plan = run::LoadPlan::new("a:1".parse().unwrap(), workload, 100);
+        let measurement = Measurement {
+            clients: 10,
+            conns: 4,
+            machines: vec![Machine::default(); 2],
+            ..Measurement::default()
+        };
+        let sent = |pace, total| {
+            let sent = of_agents(&run::LoadPlan { pace, total, ..plan.clone() }, &measurement);
+            (how(&sent), sent.total, spec(&sent).rate, sent.clients)
+        };
+        let open_end = run::LoadPlan::OPEN_END;
+        for (pace, total, expected) in [
+            (RunPace::Open(50.0), 100, ("100 per second, open loop", 200, Some(100.0), 10)),
+            (RunPace::AtMost(5.5), open_end, ("at most 11 per second, closed loop", open_end, None, 10)),
+        ] {
+            let (how, total, rate, clients) = sent(pace, total);
+            assert_eq!((how.as_str(), total, rate, clients), expected);
+        }
+    }
 
     #[test]
     fn a_title_counts_the_connections_that_are_opened() {
