@@ -202,6 +202,12 @@ pub struct Side {
     pub source: String,
     /// How its first member was started.
     pub command: Option<String>,
+    /// Size and time of the program's file. Of a cluster that was running: what its server was built with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The ID of a cluster that was running already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 /// A condition that a reader needs to interpret a figure.

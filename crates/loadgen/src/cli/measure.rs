@@ -14,6 +14,7 @@ use crate::compare::{
     self, COMPARED_SECONDS_MIN, ComparisonPlan, ComparisonStep, Monitor, Program, Subject, SubjectOrigin,
 };
 use crate::run::ActiveRun;
+use crate::server;
 use bench_report::compose;
 use bench_report::model::{Report, RowSpec};
 use bench_report::render::{brief, markdown};
@@ -132,14 +133,19 @@ async fn measure(
     of_flags(plan.check())?;
     outputs::check(&flags.outputs)?;
     global.json.as_deref().map_or(Ok(()), check_writable)?;
-    for subject in &plan.subjects {
+    let mut report = of_flags(compare::report(&plan, command_line()))?;
+    for (subject, side) in plan.subjects.iter().zip(&mut report.sides) {
         if let SubjectOrigin::Endpoints(endpoints) = &subject.origin {
             let surveyed = admin::survey(endpoints).await;
-            surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
+            let surveyed = surveyed.map_err(|error| format!("{}: {error}", subject.name))?;
+            if let Some(first) = surveyed.first() {
+                side.version.clone_from(&first.status.version);
+                side.program = server::built_with(&first.endpoint).await;
+                side.cluster = Some(format!("{:x}", first.cluster_id()));
+            }
             note(&written_to(&subject.name, &plan));
         }
     }
-    let mut report = of_flags(compare::report(&plan, command_line()))?;
     let json = global.json.as_deref().filter(|_| !global.is_json_on_stdout());
     let kept = match json.filter(|_| flags.resume) {
         Some(path) => {
@@ -161,8 +167,9 @@ async fn measure(
         () = progress::interrupted() => true,
     };
     if interrupted {
-        report.partial = Some(progress::INTERRUPTED.into());
+        compare::interrupted(&mut report, progress::INTERRUPTED);
     }
+    let report = compare::with_earlier(&report, &kept);
     write(global, &flags.outputs, &report)?;
     if interrupted {
         return Ok(ExitCode::from(progress::INTERRUPTED_STATUS));

@@ -53,7 +53,7 @@ impl MemberInfo {
         client::member_id(&self.status)
     }
 
-    fn cluster_id(&self) -> u64 {
+    pub fn cluster_id(&self) -> u64 {
         self.status.header.as_ref().map_or(0, |header| header.cluster_id)
     }
 }

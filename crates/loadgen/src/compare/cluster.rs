@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Elections and first syncs included.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -225,6 +225,13 @@ pub fn version_text(path: &Path) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
+/// What tells a file from one that was built anew.
+pub fn file_text(path: &Path) -> Option<String> {
+    let file = path.metadata().ok()?;
+    let modified = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{} bytes, written at {}", file.len(), modified.as_secs()))
+}
+
 /// Creates a directory with a new name, closed to other users.
 fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -283,6 +290,15 @@ mod tests {
             panic!("it cannot start")
         };
         assert_eq!(error.to_string(), "run /nonexistent/server");
+    }
+
+    #[test]
+    fn a_program_that_was_built_anew_is_told_from_the_one_before() {
+        let program = tempfile::NamedTempFile::new().unwrap();
+        let before = file_text(program.path());
+        assert!(before.is_some() && before == file_text(program.path()));
+        std::fs::write(program.path(), "#!/bin/sh").unwrap();
+        assert_ne!(before, file_text(program.path()));
     }
 
     #[test]

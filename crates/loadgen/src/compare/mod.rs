@@ -36,7 +36,7 @@ pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
 use bench_report::model::{
-    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, Side, SideResult,
+    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, SideResult,
     SuiteResult,
 };
 use bench_report::suite::SuiteRow;
@@ -130,31 +130,83 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     notices
 }
 
-/// What an earlier run of the same comparison measured, which `report` is to contain: without the row that it
-/// was interrupted in, and without those that failed.
+/// Takes over the sides and times of an earlier run of the same comparison, and returns its rows. The error
+/// names what is another one now.
 pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, String> {
-    let of_side = |side: &Side| (side.name.clone(), side.version_text.clone(), side.source.clone());
-    let of_report = |report: &Report| {
-        (report.format, report.commit.clone(), report.machine.host.clone(), report.setup.scale)
-    };
-    let sides = |report: &Report| report.sides.iter().map(of_side).collect::<Vec<_>>();
-    if of_report(&earlier) != of_report(report) || sides(&earlier) != sides(report) {
-        return Err("the file has figures of other programs or of another machine".into());
+    let mut pairs = identity(report).into_iter().zip(identity(&earlier));
+    if let Some(((what, now), (_, before))) = pairs.find(|(now, before)| now != before) {
+        return Err(format!("{what}: {now:?} now, {before:?} in the file; start another one"));
     }
-    let mut suites = earlier.suites;
-    if earlier.partial.is_some()
-        && let Some(suite) = suites.last_mut()
-    {
-        suite.rows.pop();
-    }
-    suites.iter_mut().for_each(|suite| suite.rows.retain(|row| row.failed.is_none()));
     report.started_unix_seconds = earlier.started_unix_seconds;
     report.took_seconds = earlier.took_seconds;
     report.sides = earlier.sides;
-    Ok(suites)
+    Ok(earlier.suites)
 }
 
-/// Measures all rows that are not among `earlier`. Completed rounds stay in `report` if this future is dropped.
+/// What figures of one report have in common, by name.
+fn identity(report: &Report) -> Vec<(String, String)> {
+    let Report { machine, setup, sides, .. } = report;
+    let disks = |disks: &mut dyn Iterator<Item = &DiskInfo>| {
+        disks.map(|disk| format!("{} on {}", disk.filesystem, disk.device)).collect::<Vec<_>>().join(", ")
+    };
+    let names: Vec<_> = sides.iter().map(|side| side.name.as_str()).collect();
+    let mut all = vec![
+        ("format".to_owned(), report.format.to_string()),
+        ("commit of loadgen".into(), report.commit.clone().unwrap_or_default()),
+        ("host".into(), machine.host.clone()),
+        ("--scale".into(), setup.scale.to_string()),
+        ("--threads".into(), setup.threads.to_string()),
+        ("file system of --data-dir".into(), disks(&mut machine.disk.iter())),
+        ("file system of --wal-dir".into(), disks(&mut machine.wal_disk.iter())),
+        ("file systems of --media".into(), disks(&mut machine.media.iter().map(|(_, disk)| disk))),
+        ("sides".into(), names.join(", ")),
+    ];
+    for side in sides {
+        // Of a program that is started here, the version is seen later.
+        let served = side.cluster.as_ref().map(|_| side.version.clone());
+        for (what, value) in [
+            ("--version", &side.version_text),
+            ("place", &Some(side.source.clone())),
+            ("program", &side.program),
+            ("cluster ID", &side.cluster),
+            ("version", &served),
+        ] {
+            all.push((format!("{} of {}", what, side.name), value.clone().unwrap_or_default()));
+        }
+    }
+    all
+}
+
+/// Marks the row that is being measured as not measured whole.
+pub fn interrupted(report: &mut Report, reason: &str) {
+    report.partial = Some(reason.into());
+    if let Some(row) = report.suites.last_mut().and_then(|suite| suite.rows.last_mut()) {
+        row.failed = Some(reason.into());
+    }
+}
+
+/// The report with the rows of an earlier run that it does not have.
+pub fn with_earlier(report: &Report, earlier: &[SuiteResult]) -> Report {
+    let mut whole = report.clone();
+    for old in earlier {
+        match whole.suites.iter_mut().find(|suite| is_suite(suite, &old.id, old.medium.as_deref())) {
+            Some(suite) => {
+                let missing = |row: &&RowResult| suite.rows.iter().all(|other| other.id != row.id);
+                let missing: Vec<_> = old.rows.iter().filter(missing).cloned().collect();
+                suite.rows.extend(missing);
+            }
+            None => whole.suites.push(old.clone()),
+        }
+    }
+    whole
+}
+
+fn is_suite(suite: &SuiteResult, id: &str, medium: Option<&str>) -> bool {
+    suite.id == id && suite.medium.as_deref() == medium
+}
+
+/// Measures all rows that `earlier` does not have. If this future is dropped, completed rounds stay in
+/// `report`, and rows of `earlier` that were not reached are not in it.
 pub async fn run(
     plan: &ComparisonPlan,
     report: &mut Report,
@@ -181,19 +233,21 @@ pub async fn run(
             row_number += 1;
             let mut row = row.scaled(plan.scale, plan.rounds);
             row.spec.members = plan.members.unwrap_or(row.spec.members);
-            let mut same = earlier.iter().filter(|other| other.id == suite.id && other.medium == *medium);
-            if let Some(kept) = same.find_map(|other| other.rows.iter().find(|kept| is_same(kept, &row))) {
+            let mut same = earlier.iter().filter(|other| is_suite(other, &suite.id, medium.as_deref()));
+            let kept = same.find_map(|other| other.rows.iter().find(|kept| is_sound(kept, &row)));
+            if let Some(kept) = kept {
                 report.suites.last_mut().expect("pushed above").rows.push(kept.clone());
                 continue;
             }
-            let known = measured_before(report, medium.as_deref(), &row.spec);
+            let all = report.suites.iter().chain(earlier);
+            let known = measured_before(all, medium.as_deref(), &row.spec);
             let result = empty_result(&row, report.sides.len());
             report.suites.last_mut().expect("pushed above").rows.push(result);
             match known {
                 Some((place, measured)) => {
                     let result = report.last_row();
                     result.spec = RowSpec { sweep: result.spec.sweep.take(), ..measured.spec };
-                    result.sides = measured.sides;
+                    (result.sides, result.notices) = (measured.sides, measured.notices);
                     result.copied(place);
                 }
                 None => {
@@ -210,16 +264,17 @@ pub async fn run(
                 }
             }
             report.took_seconds = took_before + begin.elapsed().as_secs_f64();
-            monitor.row_measured(report);
+            monitor.row_measured(&with_earlier(report, earlier));
         }
     }
 }
 
-fn is_same(measured: &RowResult, row: &SuiteRow) -> bool {
-    measured.id == row.id && is_measured_as(&measured.spec, &row.spec)
+/// Whether a row was measured as it is planned now. A copy is made again.
+fn is_sound(measured: &RowResult, row: &SuiteRow) -> bool {
+    let is_same = measured.id == row.id && is_measured_as(&measured.spec, &row.spec);
+    is_same && measured.failed.is_none() && measured.copy_of.is_none()
 }
 
-/// The result of a row that sent the same, if there is one.
 /// Whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
 fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
     let RowSpec { total, warm_up_total, .. } = *planned;
@@ -228,13 +283,20 @@ fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
     RowSpec { total, keys, warm_up_total, ..measured.clone() } == *planned
 }
 
-fn measured_before(report: &Report, medium: Option<&str>, spec: &RowSpec) -> Option<(String, RowResult)> {
-    let suites = report.suites.iter().filter(|suite| suite.medium.as_deref() == medium);
+/// The result of a row that sent the same on all sides to its end, if there is one.
+fn measured_before<'a>(
+    suites: impl Iterator<Item = &'a SuiteResult>,
+    medium: Option<&str>,
+    spec: &RowSpec,
+) -> Option<(String, RowResult)> {
+    let suites = suites.filter(|suite| suite.medium.as_deref() == medium);
     let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
-    let mut measured = rows.filter(|(_, row)| row.sides.iter().all(|side| side.median.is_some()));
     let planned = RowSpec { sweep: None, ..spec.clone() };
-    let (suite, row) =
-        measured.find(|(_, row)| is_measured_as(&RowSpec { sweep: None, ..row.spec.clone() }, &planned))?;
+    let (suite, row) = { rows }.find(|(_, row)| {
+        let is_whole = row.failed.is_none() && row.sides.iter().all(|side| side.median.is_some());
+        let is_same = is_measured_as(&RowSpec { sweep: None, ..row.spec.clone() }, &planned);
+        is_whole && is_same && row.copy_of.is_none()
+    })?;
     Some((format!("{}/{}", suite.id, row.id), row.clone()))
 }
 
@@ -256,27 +318,95 @@ fn empty_result(row: &SuiteRow, sides: usize) -> RowResult {
 mod tests {
     use super::*;
 
+    fn sample() -> Report {
+        serde_json::from_str(include_str!("../../../bench-report/tests/data/report.json")).unwrap()
+    }
+
     #[test]
-    fn what_an_interrupted_comparison_measured_is_taken_over_but_for_its_last_row() {
-        let sample = include_str!("../../../bench-report/tests/data/report.json");
-        let sample = || serde_json::from_str::<Report>(sample).unwrap();
-        let rows = |suites: &[SuiteResult]| suites.iter().map(|suite| suite.rows.len()).sum::<usize>();
-        let failed = |row: &&RowResult| row.failed.is_some();
-        let lost = sample().suites.iter().flat_map(|suite| &suite.rows).filter(failed).count();
-        let all = rows(&sample().suites) - lost;
+    fn an_earlier_comparison_goes_on_unless_something_is_another_one() {
+        let mut earlier = sample();
+        (earlier.sides[0].version, earlier.sides[1].version) = ("3.6.1".into(), "3.7.3".into());
+        earlier.sides[1].cluster = Some("c".into());
+        let mut report = Report { suites: Vec::new(), took_seconds: 0.0, ..earlier.clone() };
+        // What a program that is started here serves is not known yet.
+        report.sides[0].version = String::new();
+        assert_eq!(resume(&mut report, earlier.clone()), Ok(earlier.suites.clone()));
+        assert_eq!((report.took_seconds, &report.sides), (earlier.took_seconds, &earlier.sides));
+        type Change = fn(&mut Report);
+        let changes: [(Change, &str); 8] = [
+            (|it| it.sides[1].version_text = Some("x".into()), "--version of etcd: "),
+            (|it| it.sides[1].source = "x".into(), "place of etcd: "),
+            (
+                |it| it.sides[0].program = Some("x".into()),
+                "program of kv-server: \"\" now, \"x\" in the file",
+            ),
+            (|it| it.sides[1].cluster = Some("d".into()), "cluster ID of etcd: \"c\" now, \"d\" in the file"),
+            (|it| it.sides[1].version = "3.6.1".into(), "version of etcd: \"3.7.3\" now, \"3.6.1\" in"),
+            (
+                |it| it.machine.disk.as_mut().unwrap().filesystem = "tmpfs".into(),
+                "file system of --data-dir: ",
+            ),
+            (|it| it.setup.threads += 1, "--threads: "),
+            (|it| drop(it.sides.pop()), "sides: "),
+        ];
+        for (change, reason) in changes {
+            let mut other = earlier.clone();
+            change(&mut other);
+            let error = resume(&mut report, other).unwrap_err();
+            assert!(error.starts_with(reason), "{reason}: {error}");
+        }
+    }
 
-        let mut report = Report { suites: Vec::new(), took_seconds: 0.0, ..sample() };
-        assert_eq!(rows(&resume(&mut report, sample()).unwrap()), all);
-        assert_eq!(report.took_seconds, sample().took_seconds);
-        let mut interrupted = Report { partial: Some("interrupted".into()), ..sample() };
-        interrupted.suites.last_mut().unwrap().rows.last_mut().unwrap().failed = None;
-        let whole = Report { partial: None, ..interrupted.clone() };
-        let kept = rows(&resume(&mut report, whole).unwrap());
-        assert_eq!(rows(&resume(&mut report, interrupted).unwrap()), kept - 1);
+    #[test]
+    fn rows_of_an_earlier_comparison_stay_until_they_are_measured() {
+        let whole = sample();
+        let ids = |report: &Report| -> Vec<String> {
+            let rows = report.suites.iter().flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
+            rows.map(|(suite, row)| format!("{}/{}", suite.id, row.id)).collect()
+        };
+        let mut measured = Report { suites: vec![whole.suites[0].clone()], ..sample() };
+        measured.suites[0].rows.truncate(1);
+        interrupted(&mut measured, "stopped");
+        let merged = with_earlier(&measured, &whole.suites);
+        assert_eq!(ids(&merged), ids(&whole));
+        assert_eq!(
+            (merged.partial.as_deref(), &merged.suites[0].rows[0]),
+            (Some("stopped"), &measured.suites[0].rows[0])
+        );
+        assert_eq!(merged.suites[0].rows[1..], whole.suites[0].rows[1..]);
+        assert_eq!(with_earlier(&whole, &whole.suites), whole);
+        // On another medium they are others.
+        measured.suites[0].medium = Some("ssd".into());
+        assert_eq!(ids(&with_earlier(&measured, &whole.suites)).len(), ids(&whole).len() + 1);
+    }
 
-        let mut other = sample();
-        other.sides[1].version_text = Some("another one".into());
-        resume(&mut report, other).unwrap_err();
+    #[test]
+    fn only_a_row_that_was_measured_whole_is_kept_or_copied() {
+        let suites = bench_report::suite::find(&["docs-3.2".into()]).unwrap();
+        let planned = suites[0].rows[0].scaled(1.0, None);
+        let mut report = sample();
+        report.suites.truncate(1);
+        report.suites[0].rows.truncate(1);
+        let row = &mut report.suites[0].rows[0];
+        (row.id, row.spec, row.failed, row.copy_of) = (planned.id.clone(), planned.spec.clone(), None, None);
+        let place = format!("{}/{}", report.suites[0].id, planned.id);
+        type Change = fn(&mut RowResult);
+        let cases: [(Change, [bool; 2]); 5] = [
+            (|_| {}, [true, true]),
+            // The row of another write-up.
+            (|row| row.id = "x".into(), [false, true]),
+            (|row| row.failed = Some("a member ended".into()), [false, false]),
+            (|row| row.copy_of = Some("a/b".into()), [false, false]),
+            (|row| row.spec.value_bytes += 1, [false, false]),
+        ];
+        for (number, (change, expected)) in cases.into_iter().enumerate() {
+            let mut report = report.clone();
+            change(&mut report.suites[0].rows[0]);
+            let row = &report.suites[0].rows[0];
+            let copied = measured_before(report.suites.iter(), None, &planned.spec);
+            assert_eq!([is_sound(row, &planned), copied.is_some()], expected, "{number}");
+            assert!(number > 0 || copied.is_some_and(|(from, _)| from == place));
+        }
     }
 
     #[test]

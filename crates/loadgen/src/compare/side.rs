@@ -42,13 +42,19 @@ pub enum Error {
 
 /// The description of the side in the report.
 pub fn describe(subject: &Subject) -> model::Side {
-    let (version_text, source) = match &subject.origin {
-        SubjectOrigin::Program(path) => (cluster::version_text(path), path.display().to_string()),
+    let side = model::Side { name: subject.name.clone(), ..model::Side::default() };
+    match &subject.origin {
+        SubjectOrigin::Program(path) => model::Side {
+            version_text: cluster::version_text(path),
+            source: path.display().to_string(),
+            program: cluster::file_text(path),
+            ..side
+        },
         SubjectOrigin::Endpoints(endpoints) => {
-            (None, endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+            let source = endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            model::Side { source, ..side }
         }
-    };
-    model::Side { name: subject.name.clone(), version_text, source, ..model::Side::default() }
+    }
 }
 
 impl Side {

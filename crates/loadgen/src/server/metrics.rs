@@ -38,6 +38,12 @@ pub(super) async fn counters(endpoint: &Endpoint) -> Result<ServerCounters, Erro
     parse(&page).ok_or_else(|| Error::Metrics { endpoint: endpoint.clone(), reason })
 }
 
+/// What the server at `endpoint` was built with, if it says so as Go's programs do: etcd does.
+pub async fn built_with(endpoint: &Endpoint) -> Option<String> {
+    let page = fetch(endpoint).await.ok()?;
+    samples(&page, "go_info").next().map(|(labels, _)| labels.to_owned())
+}
+
 /// Reads the disk and peer metrics of the server at `endpoint`.
 pub async fn server_metrics(endpoint: &Endpoint) -> Result<ServerMetrics, Error> {
     fetch(endpoint).await.map(|page| ServerMetrics::parse(&page))

@@ -13,7 +13,7 @@ pub mod with_parent; // programs that end with this one
 use counters::ServerCounters;
 pub use counters::{Error, machine_cpu_seconds, usage};
 pub use foreign::ForeignCpu;
-pub use metrics::{ServerMetrics, server_metrics};
+pub use metrics::{ServerMetrics, built_with, server_metrics};
 
 use crate::client::endpoint::Endpoint;
 use serde::Serialize;

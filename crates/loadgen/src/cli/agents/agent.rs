@@ -153,7 +153,7 @@ async fn followed(line: &mut AgentLine, run: &ActiveRun) {
     }
 }
 
-/// Events that watchers of API servers did not receive once are failures, of a kind of their own.
+/// What watchers of API servers missed or received twice are failures, of a kind of their own.
 fn count_failures(mut events: EventCounts, measurement: &mut Measurement) {
     if measurement.partial.is_some() {
         // Nothing waited for them.
