@@ -337,7 +337,7 @@ fn others(settings: &Settings, channels: &[Client], shared: &Arc<ClientShared>, 
 
 /// Deletes the keys of the run. A cluster that does not answer keeps them.
 async fn clean_up(channels: &[Client], names: &KeyNames) {
-    let (key, range_end) = names.watched();
+    let (key, range_end) = names.written();
     let delete = DeleteRangeRequest { key, range_end, ..Default::default() };
     for channel in channels {
         let mut client = channel.kv();

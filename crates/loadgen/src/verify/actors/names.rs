@@ -34,6 +34,11 @@ impl KeyNames {
         self.bounds(b"k", b"m")
     }
 
+    /// The same, with those of locks and elections that a holder had when the run ended.
+    pub fn written(&self) -> (Bytes, Bytes) {
+        self.bounds(b"k", b"o")
+    }
+
     /// The name of a lock or an election.
     pub fn held(&self, name: &str) -> Bytes {
         [&self.prefix[..], b"n", name.as_bytes()].concat().into()
@@ -121,6 +126,8 @@ mod tests {
         assert!(first < names.key(0) && names.key(LEASED - 1) < end);
         let leased = names.key(LEASED | 17);
         assert_eq!(names.number(&leased), LEASED | 17);
+        let held = names.held("lock");
+        assert!(names.written().0 == first && leased < held && held < names.written().1);
         assert!(leased >= end && leased < names.watched().1 && names.watched().0 == first);
     }
 }
