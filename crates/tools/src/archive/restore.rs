@@ -243,10 +243,19 @@ fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Res
     let base = inventory.base_at(time_ms);
     let before = inventory.segments.iter().filter(|segment| segment.time_ms <= time_ms);
     let mut found = before.map(|segment| segment.last).max().max(base);
-    // The first one that goes beyond it may have revisions of before.
-    if let Some(segment) = inventory.segments.iter().find(|segment| segment.time_ms > time_ms) {
+    // Those that end later may have revisions of before: the next one, and what another archiver had in time
+    // where one was late.
+    let is_later = |segment: &&Segment| segment.time_ms > time_ms && Some(segment.last) > found;
+    let later: Vec<&Segment> = inventory.segments.iter().filter(is_later).collect();
+    let mut reached = found.max(later.first().map(|segment| segment.first - 1)).unwrap_or(0);
+    for segment in later {
+        // They are sorted.
+        if segment.first > reached + 1 {
+            break;
+        }
         each(place, segment, |record| {
             if record.revision > 0 && record.time_ms <= time_ms {
+                reached = reached.max(record.revision);
                 found = found.max(Some(record.revision));
             }
             Ok(record.time_ms <= time_ms)
@@ -259,4 +268,65 @@ fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Res
 fn shown(time_ms: i64) -> String {
     let since = std::time::Duration::from_millis(time_ms.max(0).cast_unsigned());
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::runtime::Handle;
+
+    use super::super::documents::{HEAD, ReachedRevision};
+    use super::super::segment::SegmentWriter;
+    use super::*;
+
+    /// An archive with these segments: `5:3,9` has revision 5, received at 3, and revision 6, received at 9.
+    fn archive(directory: &Path, segments: &str) -> ArchivePlace {
+        let place = ArchivePlace::take(directory.to_str().unwrap(), &Handle::current()).unwrap();
+        for segment in segments.split(' ') {
+            let (first, times) = segment.split_once(':').unwrap();
+            let mut writer = SegmentWriter::new();
+            for (revision, time) in (first.parse().unwrap()..).zip(times.split(',')) {
+                let time_ms = time.parse().unwrap();
+                writer.push(&Record { revision, time_ms, ..Record::default() });
+            }
+            let (first, last, time_ms) = writer.span().unwrap();
+            place.put(&Segment { first, last, time_ms }.name(), &writer.finish()).unwrap();
+        }
+        let head = ReachedRevision { revision: 1, time_ms: 100, auth_revision: 1 };
+        place.put(HEAD, &serde_json::to_vec(&head).unwrap()).unwrap();
+        place
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_time_gives_the_newest_revision_that_any_archiver_had_by_then() {
+        for (segments, time, wanted) in [
+            ("2:1,2 4:3,9 6:10", 2, Some(3)),
+            ("2:1,2 4:3,9 6:10", 3, Some(4)),
+            ("2:1,2 4:3,9 6:10", 9, Some(5)),
+            ("2:1,2 4:3,9 6:10", 0, None),
+            // The second archiver was suspended from 2 to 10.
+            ("2:1,2,3 5:4,5,6,12 2:1,2 4:10,10,10,10", 6, Some(7)),
+            ("2:1,2,3 5:4,5,6,12 2:1,2 4:10,10,10,10 8:10,13", 11, Some(8)),
+            ("2:1,2,3,9 2:7,7,7,7,7", 3, Some(4)),
+            // After a gap.
+            ("2:1,2 10:5,6,20", 4, Some(3)),
+            ("2:1,2 10:5,6,20", 6, Some(11)),
+            ("2:1,2 10:19,19 10:5,6,20", 6, Some(11)),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let place = archive(directory.path(), segments);
+            let found =
+                tokio::task::block_in_place(|| revision_at(&place, &place.inventory().unwrap(), time));
+            assert_eq!(found.ok(), wanted, "{time} of {segments}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn segments_that_are_too_late_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = archive(directory.path(), "2:1,2 4:3,9");
+        place.put(&Segment { first: 6, last: 9, time_ms: 12 }.name(), b"damaged").unwrap();
+        assert!(matches!(revision_at(&place, &place.inventory().unwrap(), 3), Ok(4)));
+    }
 }
