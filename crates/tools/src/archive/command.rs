@@ -92,8 +92,9 @@ fn try_run(arguments: &ArchiveArguments) -> Result<i64, ArchiveError> {
     runtime.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let figures = Arc::new(ArchiveMetrics::default());
+        let (_stopper, stop) = shutdown::stop();
         if let Some(address) = arguments.listen_metrics {
-            let served = metrics::serve(figures.clone(), address).await;
+            let served = metrics::serve(figures.clone(), address, &stop).await;
             let bound = served.map_err(|error| ArchiveError::Metrics(address, error))?;
             say(&format!("metrics at http://{bound}/metrics"));
         }

@@ -12,6 +12,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
+use grpc_server::metrics_port::{self, Routers};
+use process::shutdown::Stop;
+use transport::wire::Listener;
+
 type Seconds = Gauge<f64, AtomicU64>;
 
 telemetry::declare_metrics! {
@@ -45,11 +49,49 @@ impl ArchiveMetrics {
     }
 }
 
-/// Serves `/metrics` at the address, as long as the runtime runs. Returns where.
-pub async fn serve(metrics: Arc<ArchiveMetrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
+/// Serves `/metrics` at the address until `stop`. Returns where.
+pub async fn serve(
+    metrics: Arc<ArchiveMetrics>,
+    address: SocketAddr,
+    stop: &Stop,
+) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
     let router = Router::new().route("/metrics", get(move || async move { metrics.text() }));
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let routers = Routers { plain: router.clone(), secure: router };
+    metrics_port::serve(vec![(Listener::Tcp(listener), None)], &routers, stop);
     Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use process::shutdown;
+
+    /// Each has a descriptor of the archiver.
+    #[tokio::test]
+    async fn connections_that_say_nothing_are_closed_and_keep_no_scrape_out() {
+        let (_stopper, stop) = shutdown::stop();
+        let address = serve(Arc::default(), "127.0.0.1:0".parse().unwrap(), &stop).await.unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let closed = async {
+            let mut scraper = TcpStream::connect(address).await.unwrap();
+            scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            scraper.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains("kv_archive_revision 0\n"), "{answer}");
+            for mut stream in silent {
+                let _closed = stream.read(&mut [0; 256]).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), closed).await.expect("all are closed");
+    }
 }
