@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::cluster_client::ClusterClient;
 use api::etcdserverpb::{
-    Member as Entry, MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest,
-    MoveLeaderRequest,
+    AuthEnableRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, Member as Entry, MemberAddRequest,
+    MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest, MoveLeaderRequest,
 };
 use client::{Channel, Client};
 use tonic::{Code, Status};
@@ -328,11 +328,15 @@ async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
 
 /// Starts `member replace OLD m3=…`, where m3 is the last member of `cluster`.
 fn replace(cluster: &Cluster, old: &str, seconds: &str) -> testkit::Process {
+    replace_with(cluster, old, &["--timeout", seconds])
+}
+
+fn replace_with(cluster: &Cluster, old: &str, flags: &[&str]) -> testkit::Process {
     let new = cluster.members.last().unwrap();
     let endpoints: Vec<String> =
         cluster.members.iter().map(|member| format!("127.0.0.1:{}", member.client_port)).collect();
     let (new, endpoints) = (format!("{}={}", new.name, peer_url(new)), endpoints.join(","));
-    common::start(&["member", "replace", old, &new, "--endpoints", &endpoints, "--timeout", seconds])
+    common::start(&[&["member", "replace", old, &new, "--endpoints", &endpoints], flags].concat())
 }
 
 async fn names(member: &Member) -> Vec<String> {
@@ -385,6 +389,24 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     cluster.joiner(&[0]);
     let (status, said) = replace(&cluster, "m1", "1").wait_end();
     assert!(!status.success() && said.contains("no progress within 1 s"), "{said}");
+}
+
+/// The new member does not know the token that the command had before it was added.
+#[tokio::test]
+async fn a_lone_member_is_replaced_where_users_are_checked() {
+    let mut cluster = Cluster::started_with(1, &["--bcrypt-cost=4"]);
+    let mut users = cluster.members[0].client().await.auth();
+    let (name, password) = ("root".to_owned(), "secret".to_owned());
+    users.user_add(AuthUserAddRequest { name, password, ..Default::default() }).await.unwrap();
+    let (user, role) = ("root".to_owned(), "root".to_owned());
+    users.user_grant_role(AuthUserGrantRoleRequest { user, role }).await.unwrap();
+    users.auth_enable(AuthEnableRequest {}).await.unwrap();
+    let at = cluster.joiner(&[0]);
+    let run = replace_with(&cluster, "m0", &["--user=root:secret", "--timeout=20"]);
+    run.wait_for("waiting for m1");
+    cluster.members[at].launch();
+    let (status, said) = tokio::task::spawn_blocking(|| run.wait_end()).await.unwrap();
+    assert!(status.success() && said.contains("m1 is in the place of m0"), "{said}");
 }
 
 /// Each member judges by a list without the other's change; the leader judges again when the turn of the

@@ -98,14 +98,25 @@ impl OperatorClient {
     }
 
     /// What a member says of itself, at the first of its client URLs that answers.
-    pub async fn status(&self, member: &Member) -> Option<StatusResponse> {
+    pub async fn status(&mut self, member: &Member) -> Option<StatusResponse> {
         for url in &member.client_ur_ls {
-            let asked = async { self.dial(url).await?.status().await };
-            if let Ok(status) = asked.await {
+            if let Ok(status) = self.status_at(url).await {
                 return Some(status);
             }
         }
         None
+    }
+
+    async fn status_at(&mut self, url: &str) -> Result<StatusResponse, Status> {
+        let client = self.dial(url).await?;
+        match client.status().await {
+            // A member that was added after the token was given does not know it.
+            Err(refused) if refused.code() == Code::Unauthenticated => {
+                self.token = None;
+                self.logged_in(client.with_token(None)).await?.status().await
+            }
+            answered => answered,
+        }
     }
 
     /// All active alarms.

@@ -35,6 +35,8 @@ pub enum ReplaceStep {
     Remove {
         id: u64,
     },
+    /// The new member votes, and too few voters answer to remove the old one: it may have just started.
+    AwaitQuorum(ReplaceRefusal),
     Done,
 }
 
@@ -84,7 +86,10 @@ pub fn next(
             wanted: wanted.new_name.clone(),
         }),
         (Some(new), _) if new.is_learner => Ok(ReplaceStep::Promote { id: new.id }),
-        (Some(_), Some(old)) => view.without(old).map(|()| ReplaceStep::Remove { id: old.id }),
+        (Some(_), Some(old)) => Ok(match view.without(old) {
+            Ok(()) => ReplaceStep::Remove { id: old.id },
+            Err(refusal) => ReplaceStep::AwaitQuorum(refusal),
+        }),
         (Some(_), None) => Ok(ReplaceStep::Done),
     }
 }
@@ -198,6 +203,7 @@ mod tests {
             is_old_removed,
         };
         match next(&members, &wanted, &|id| !silent.contains(&id)) {
+            Ok(ReplaceStep::AwaitQuorum(refusal)) => format!("wait: {refusal}"),
             Ok(step) => format!("{step:?}").replace("160", "a0").replace("162", "a2").replace("163", "a3"),
             Err(refusal) => format!("{refusal}"),
         }
@@ -247,7 +253,9 @@ mod tests {
                 "with 1 of 2 voting members answering, the removal of the old member would leave no",
             ),
             ("a! b! c", "c", "with 1 of 3 voting members answering, the addition of a member would leave no"),
-            ("a b! c! d n", "d", "with 3 of 5 voting members answering, the removal"),
+            // Once the new member votes, nothing is refused for it.
+            ("a n!", "a", "wait: with 1 of 2 voting members answering, the removal"),
+            ("a b! c! d n", "d", "wait: with 3 of 5 voting members answering, the removal"),
         ] {
             let refused = step(cluster, old, false);
             assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");

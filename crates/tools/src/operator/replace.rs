@@ -33,6 +33,7 @@ impl Replacing {
             ReplaceStep::Done => {
                 Ok(StepReport::Done(format!("{name} is in the place of {}", self.wanted.old)))
             }
+            ReplaceStep::AwaitQuorum(refusal) => Ok(StepReport::Waits(refusal.to_string())),
             ReplaceStep::Add => match self.client.add_learner(&self.wanted.new_urls).await {
                 Ok(id) => Ok(StepReport::Moved(format!("added {name} as a learner with id {id:x}"))),
                 Err(status) => later(&status, "add the new member"),
@@ -61,7 +62,7 @@ impl Replacing {
 
     /// How far a learner is that could not be promoted.
     async fn not_in_sync(
-        &self,
+        &mut self,
         members: &[Member],
         id: u64,
         status: &Status,
