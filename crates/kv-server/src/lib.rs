@@ -88,7 +88,9 @@ pub fn run(
         descriptors::raise();
         return tools::inspect::run(arguments);
     }
-    if arguments.next_if(|first| tools::import::COMMANDS.iter().any(|command| first == command)).is_some() {
+    let named = |first: &OsString| tools::import::COMMANDS.into_iter().find(|command| first == command);
+    if let Some(name) = arguments.peek().and_then(named) {
+        arguments.next();
         descriptors::raise();
         let arguments: Vec<OsString> = arguments.collect();
         return if tools::live_import::is_wanted(&arguments) {
@@ -96,7 +98,7 @@ pub fn run(
         } else if tools::archive::is_wanted(&arguments) {
             tools::archive::run_restore(arguments.into_iter())
         } else {
-            tools::import::run(arguments.into_iter())
+            tools::import::run(name, arguments.into_iter())
         };
     }
     if arguments.next_if(|first| first == tools::archive::COMMAND).is_some() {

@@ -308,10 +308,12 @@ async fn gaps_damage_and_other_clusters_are_named() {
         let name = object.file_name().unwrap().to_str().unwrap();
         assert!(!is_made && said.contains(name) && said.contains("does not have the SHA-256"), "{said}");
         std::fs::write(&object, whole).unwrap();
-        let _unmade = std::fs::remove_dir_all(&target.data_dir);
+        assert!(!target.data_dir.exists(), "what it has made is removed");
     }
     let (is_made, said) = restore(&archive, &Cluster::new(3).members[0], &[]);
     assert!(!is_made && said.contains("give --revision or --time"), "{said}");
+    let (is_made, said) = restore(&archive.join("no-file"), target, &[]);
+    assert!(!is_made && said.starts_with("kv-server restore: open"), "{said}");
     let (is_made, said) = restore(&archive, target, &[]);
     assert!(is_made && said.contains(&format!("revision {after}")), "{said}");
 }

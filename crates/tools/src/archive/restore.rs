@@ -5,7 +5,8 @@
 //! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
 //!   gets [`TTL_UNKNOWN`].
 //! * Users and roles are those of the base.
-//! * The directory gets its identity last: a restore that was cut short does not start.
+//! * The directory gets its identity last: one whose restore was killed does not start. A restore that fails
+//!   removes what it has made.
 
 use std::collections::HashMap;
 
@@ -14,11 +15,10 @@ use super::inventory::{Base, Inventory, Plan, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Newest};
 use super::segment::{self, Record, SegmentError};
-use crate::import::{CheckedFile, HashCheck, ImportError, check_empty};
+use crate::import::{CheckedFile, HashCheck, ImportError, NewDirectory, check_empty};
 use crate::live_import::{Digests, ImportTarget, TargetError, WholeRevision, say};
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
-use data_dir::{Directory, DirectoryError};
 use process::log::causes;
 use snapshot_file::Revisions;
 use state_machine::Lineage;
@@ -55,8 +55,6 @@ pub enum RestoreError {
     Target(#[from] TargetError),
     #[error(transparent)]
     Import(#[from] ImportError),
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
 }
@@ -107,7 +105,7 @@ pub fn restore(
     let base = place.file(&base_name, &settings.data_dir)?;
     let file = CheckedFile::open(&base.path, HashCheck::Required)?;
     drop(base); // It is read through the open file.
-    let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
+    let directory = NewDirectory::make(settings)?;
     let imported = file.into_store(&directory.store_dir(), Revisions::default(), &identity)?;
     if imported.revision != plan.base.revision {
         return Err(RestoreError::OtherBase { name: base_name, found: imported.revision });
@@ -126,7 +124,7 @@ pub fn restore(
     }
     target.persist()?;
     drop(target);
-    bootstrap::establish_after_import(&identity, &directory)?;
+    directory.finish(&identity)?;
     Ok(RestoreResult { revision, base: plan.base.revision, leases: leases.len(), without_ttl })
 }
 

@@ -57,10 +57,10 @@ pub fn described() -> clap::Command {
     ImportArguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
-/// 1 if not, 2 for a command line that makes no sense.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server import", arguments, |arguments: &ImportArguments| {
+/// The whole of the command; `name` is one of [`COMMANDS`], and `arguments` are those after it. Exit status:
+/// 0 if the directory was made, 1 if not, 2 for a command line that makes no sense.
+pub fn run(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command(&format!("kv-server {name}"), arguments, |arguments: &ImportArguments| {
         let ImportResult { revision, compact_revision, changes, leases } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),

@@ -5,14 +5,15 @@
 //! ```
 //!
 //! * Every member of the new cluster imports the same file with the same flags, except its name and URLs.
-//! * The data directory must be empty, and the identity is written last. So a directory whose import was cut
-//!   short does not start, and the import is done again into an empty one.
+//! * The data directory must be empty, and the identity is written last. So a directory whose import was
+//!   killed does not start, and the import is done again into an empty one. An import that fails removes what
+//!   it has made.
 //! * The log begins at entry 2 with the Raft state of term 1. It says that the member has taken no part yet:
 //!   at its start it asks the others, and is given their state if they have begun without it. So no member
 //!   can replay the log without the imported store: one that lost its store or did not import gets a snapshot
 //!   of the leader.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -69,13 +70,72 @@ pub fn import(
     let identity = bootstrap::first_identity(settings)?;
     let file = CheckedFile::open(path, hash_check)?;
     check_empty(settings)?;
-    let directory = Directory::open(&settings.data_dir, settings.wal_dir.as_deref())?;
+    let directory = NewDirectory::make(settings)?;
     let imported = file.into_store(&directory.store_dir(), revisions, &identity)?;
     // The start checks the same, but a damaged file is better refused here.
     let backend = SledBackend::open(&directory.store_dir()).map_err(ImportError::Opened)?;
     drop(mvcc::open(Box::new(backend), StoreOptions::default()).map_err(ImportError::Opened)?);
-    bootstrap::establish_after_import(&identity, &directory)?;
+    directory.finish(&identity)?;
     Ok(imported)
+}
+
+/// A data directory in the making, locked by this process. Unless it is finished, what was made is removed.
+#[derive(Debug)]
+pub struct NewDirectory {
+    directory: Directory,
+    /// Directories of log and data that did not exist, the inner one first.
+    made: Vec<PathBuf>,
+    is_finished: bool,
+}
+
+impl NewDirectory {
+    /// Takes directories that are empty or do not exist.
+    pub fn make(settings: &Settings) -> Result<NewDirectory, ImportError> {
+        let (data_dir, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
+        let made = [wal_dir.map_or_else(|| Directory::wal_in(data_dir), Path::to_owned), data_dir.clone()];
+        let made = made.into_iter().filter(|dir| !dir.exists()).collect();
+        check_empty(settings)?;
+        let directory = Directory::open(data_dir, wal_dir)?;
+        // Another process may have filled it before this one had the lock.
+        let files = [directory.store_dir(), directory.identity_path(), directory.live_import_path()];
+        if files.iter().any(|path| path.exists()) || !files_in(directory.wal_dir()).is_empty() {
+            return Err(ImportError::NotEmpty(data_dir.clone()));
+        }
+        Ok(NewDirectory { directory, made, is_finished: false })
+    }
+
+    pub fn store_dir(&self) -> PathBuf {
+        self.directory.store_dir()
+    }
+
+    /// Makes the log and the identity of a member whose store is in place.
+    pub fn finish(mut self, identity: &Identity) -> Result<(), BootstrapError> {
+        bootstrap::establish_after_import(identity, &self.directory)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        // The identity first: what is left of the rest does not start.
+        let mut files =
+            ["identity.json", "identity.tmp"].map(|name| self.directory.path().join(name)).to_vec();
+        files.extend(files_in(self.directory.wal_dir()));
+        files.push(self.directory.path().join("LOCK"));
+        files.iter().for_each(|path| drop(fs::remove_file(path)));
+        let _stays = fs::remove_dir_all(self.store_dir());
+        // One that another process has put files into stays.
+        self.made.iter().for_each(|dir| drop(fs::remove_dir(dir)));
+    }
+}
+
+fn files_in(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter(|path| !path.is_dir()).collect()
 }
 
 /// A file that is whole, and a database.
@@ -156,7 +216,7 @@ fn open(path: &Path, hash_check: HashCheck) -> Result<(File, u64), ImportError> 
 pub fn check_empty(settings: &Settings) -> Result<(), ImportError> {
     for dir in [Some(settings.data_dir.as_path()), settings.wal_dir.as_deref()].into_iter().flatten() {
         let failed = |source| ImportError::File { attempt: "look at", path: dir.to_owned(), source };
-        match std::fs::read_dir(dir) {
+        match fs::read_dir(dir) {
             Ok(entries) => {
                 if entries.count() > 0 {
                     return Err(ImportError::NotEmpty(dir.to_owned()));

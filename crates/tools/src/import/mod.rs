@@ -4,5 +4,8 @@ mod file; // a store becomes a data directory
 
 mod command; // the command line
 
+#[cfg(test)]
+mod tests;
+
 pub use command::{COMMANDS, MemberFlags, MemberFlagsError, described, run};
-pub use file::{CheckedFile, HashCheck, ImportError, check_empty};
+pub use file::{CheckedFile, HashCheck, ImportError, NewDirectory, check_empty};
