@@ -30,8 +30,7 @@ use bytes::Bytes;
 use mvcc::{
     Backend, Change, Changes, CompactProgress, Error, Fetch, Flip, Follower, History, Import, ImportedState,
     KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, PinnedRange, Present, Previous, RangeOptions,
-    RangeResult, RecountBounds, RecountSpan, Revision, RevisionWriter, StagedStore, Staging, Store,
-    StoreOptions, Writer,
+    RangeResult, RecountBounds, Revision, RevisionWriter, StagedStore, Staging, Store, StoreOptions, Writer,
 };
 
 /// Longer results are shown by their number of pairs, the first and the last.
