@@ -211,16 +211,14 @@ fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
 
 /// Whether the servers answered within the limit what was sent, and only callers were missing that send more.
 fn is_of_callers(cost: &Cost, slo: Slo) -> bool {
-    let Measurement { tally, wall, clients, partial, .. } = &cost.measurement;
-    let (services, limit_ns) = (&tally.services_ns, slo.ms * 1e6);
+    let Measurement { tally, partial, .. } = &cost.measurement;
+    let services = &tally.services_ns;
     let all_answered = partial.is_none() && tally.failed_len() + tally.unanswered.sent() == 0;
     if services.is_empty() || !all_answered {
         return false;
     }
     // While a server stands still, few calls are slow, and as many as are due find no caller.
-    let steps = services.iter_recorded().map(|step| (step.value_iterated_to() as f64, step.count_at_value()));
-    let slow_ns: f64 = steps.filter(|(ns, _)| *ns > limit_ns).map(|(ns, count)| ns * count as f64).sum();
-    let slow_share = slow_ns / (wall.as_nanos() as f64 * *clients as f64);
+    let (_, slow_share) = cost.measurement.slow(services, (slo.ms * 1e6) as u64 + 1);
     let service_ms = percentile::value(services, slo.percent) as f64 / 1e6;
     slo.is_met_by(service_ms) && slow_share <= 1.0 - slo.percent / 100.0
 }

@@ -2,6 +2,7 @@
 
 use crate::run::recorder::{Tally, UnansweredCalls};
 use bench_report::model::Machine;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -145,16 +146,20 @@ impl Measurement {
         if !self.closed_loop || longest < STALL_MIN || self.clients == 0 {
             return None;
         }
-        let least = STALL_MIN.as_nanos() as u64;
-        let steps = tally.latencies_ns.iter_recorded().filter(|step| step.value_iterated_to() >= least);
-        let (requests, waited_ns) = steps.fold((0, 0.0), |(requests, waited_ns), step| {
-            let count = step.count_at_value();
-            (requests + count, waited_ns + step.value_iterated_to() as f64 * count as f64)
-        });
-        let time_share = waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64);
+        let (requests, time_share) = self.slow(&tally.latencies_ns, STALL_MIN.as_nanos() as u64);
         let is_of_many = requests as f64 >= self.clients as f64 * STALLED_MIN;
         let stall = HiddenStall { longest, requests, counted: tally.counted_len(), time_share };
         is_of_many.then_some(stall)
+    }
+
+    /// Calls that took `least` nanoseconds or more, and their share of the time of all callers.
+    pub fn slow(&self, times: &Histogram<u64>, least: u64) -> (u64, f64) {
+        let steps = times.iter_recorded().filter(|step| step.value_iterated_to() >= least);
+        let (calls, waited_ns) = steps.fold((0, 0.0), |(calls, waited_ns), step| {
+            let count = step.count_at_value();
+            (calls + count, waited_ns + step.value_iterated_to() as f64 * count as f64)
+        });
+        (calls, waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64))
     }
 
     /// Successful requests per second.

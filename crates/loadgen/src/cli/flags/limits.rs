@@ -68,8 +68,8 @@ pub fn errors_max(flag: Option<u64>, slo: &[Limit]) -> u64 {
     flag.or(limits.min()).unwrap_or(0)
 }
 
-/// Holds a run against the limits. If it has more errors than are allowed, that is one of them: "met" is not
-/// the last word on a run that failed.
+/// Holds a run against the limits. If it has more errors than the exit status allows, that is a missed limit
+/// too: a run that failed does not end with "met".
 pub fn results(slo: &[Limit], errors_max: u64, measurement: &Measurement) -> Vec<LimitResult> {
     let errors = Limit::Errors(errors_max);
     let implied = (!slo.is_empty() && !slo.contains(&errors)).then(|| errors.of(measurement));
