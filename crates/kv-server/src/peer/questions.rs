@@ -41,13 +41,20 @@ async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
     let mut reason = "no peer URL".to_owned();
     for url in urls {
         let asked = async { call(dial(dialer, url).await?).await.map_err(|status| reason_of(&status)) };
-        match tokio::time::timeout(within, asked).await {
-            Ok(Ok(answer)) => return Ok(answer.into_inner()),
-            Ok(Err(error)) => reason = error,
-            Err(_) => reason = format!("no answer within {within:?}"),
+        match answer_within(within, asked).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => reason = error,
         }
     }
     Err(reason)
+}
+
+async fn answer_within<A>(
+    within: Duration,
+    asked: impl Future<Output = Result<Response<A>, String>>,
+) -> Result<A, String> {
+    let late = |_| format!("no answer within {within:?}");
+    tokio::time::timeout(within, asked).await.map_err(late)?.map(Response::into_inner)
 }
 
 /// Asks a member over the connection that its link has; a member whose link is broken is not asked. For
@@ -58,10 +65,7 @@ async fn ask_linked<A, F: Future<Output = Result<Response<A>, Status>>>(
     call: impl FnOnce(PeerConnection) -> F,
 ) -> Result<A, String> {
     let connection = connection.ok_or("the peer is inactive")?;
-    match tokio::time::timeout(within, call(connection)).await {
-        Ok(answer) => answer.map(Response::into_inner).map_err(|status| reason_of(&status)),
-        Err(_) => Err(format!("no answer within {within:?}")),
-    }
+    answer_within(within, async { call(connection).await.map_err(|status| reason_of(&status)) }).await
 }
 
 /// The hash of each member, or why there is none.
