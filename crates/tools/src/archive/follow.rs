@@ -344,11 +344,8 @@ impl Archiver {
         let (place, signalled) = (Arc::clone(&self.place), self.signalled.clone());
         self.removal = Some(tokio::task::spawn_blocking(move || {
             let mut removed = place.inventory()?.superfluous(now_ms().saturating_sub(keep));
-            let mut count = 0;
-            for name in removed.iter().take_while(|_| !*signalled.borrow()) {
-                place.remove(name)?;
-                count += 1;
-            }
+            let mut names = removed.iter().take_while(|_| !*signalled.borrow());
+            let count = names.try_fold(0, |count, name| place.remove(name).map(|()| count + 1))?;
             removed.truncate(count);
             Ok(removed)
         }));

@@ -122,8 +122,9 @@ impl Drop for NewDirectory {
             return;
         }
         // The identity first: what is left of the rest does not start.
-        let mut files =
-            ["identity.json", "identity.tmp"].map(|name| self.directory.path().join(name)).to_vec();
+        let identity = self.directory.identity_path();
+        let draft = identity.with_extension("tmp");
+        let mut files = vec![identity, draft];
         files.extend(files_in(self.directory.wal_dir()));
         files.push(self.directory.path().join("LOCK"));
         files.iter().for_each(|path| drop(fs::remove_file(path)));

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{TryFutureExt, TryStreamExt};
+use futures_util::{TryFutureExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{
@@ -169,21 +168,18 @@ async fn send(
     name: &str,
     io_error: impl Fn(io::Error) -> PlaceError,
 ) -> Result<(), PlaceError> {
-    let mut under_way = FuturesUnordered::new();
-    loop {
+    let parts = std::iter::from_fn(|| {
         let mut part = Vec::new();
-        (&mut file).take(PART_BYTES as u64).read_to_end(&mut part).map_err(&io_error)?;
-        let is_last = part.is_empty();
-        if !is_last {
-            under_way.push(within((PARTS_MAX * PART_BYTES) as u64, upload.put_part(part.into())));
+        match (&mut file).take(PART_BYTES as u64).read_to_end(&mut part) {
+            Ok(0) => None,
+            read => Some(read.map(|_| part).map_err(&io_error)),
         }
-        while under_way.len() >= if is_last { 1 } else { PARTS_MAX } {
-            under_way.try_next().await.map_err(failed("write", name))?;
-        }
-        if is_last {
-            break;
-        }
-    }
+    });
+    let sent = stream::iter(parts).map_ok(|part| {
+        let sent = within((PARTS_MAX * PART_BYTES) as u64, upload.put_part(part.into()));
+        sent.map_err(failed("write", name))
+    });
+    sent.try_buffer_unordered(PARTS_MAX).try_collect::<()>().await?;
     within(bytes, upload.complete()).map_ok(drop).await.map_err(failed("write", name))
 }
 
