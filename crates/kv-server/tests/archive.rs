@@ -14,11 +14,32 @@ use api::etcdserverpb::{
 use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
 
 pub fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
     let to = format!("--to={}", to.display());
     start(&[&["archive", &endpoints, &to, "--segment-every=50ms"], flags].concat())
+}
+
+/// A cluster of one member, and where its archive may be made.
+pub fn lone_cluster() -> (Cluster, TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("archive");
+    (Cluster::started(1), directory, archive)
+}
+
+/// Puts a file in the place of a directory. Returns where that is.
+fn displace(directory: &Path) -> PathBuf {
+    let away = directory.with_extension("away");
+    std::fs::rename(directory, &away).unwrap();
+    std::fs::write(directory, "").unwrap();
+    away
+}
+
+fn put_back(away: &Path, directory: &Path) {
+    std::fs::remove_file(directory).unwrap();
+    std::fs::rename(away, directory).unwrap();
 }
 
 /// Waits until the archive has the revision. Returns up to when it has all, in milliseconds since 1970.
@@ -105,9 +126,7 @@ async fn what_was_received_is_archived_when_the_connection_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
-    let mut cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (mut cluster, _directory, archive) = lone_cluster();
     let mut random = SmallRng::seed_from_u64(1);
     let mut seen = Vec::new();
     for round in 0..4 {
@@ -161,9 +180,7 @@ async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     let client = member.client().await;
     let (mut kv, mut leases) = (client.kv(), client.lease());
@@ -229,9 +246,7 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_that_is_ahead_of_the_segments_makes_no_gap_when_the_archiver_is_killed() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
     let to = format!("--to={}", archive.display());
@@ -260,9 +275,7 @@ async fn a_base_that_is_ahead_of_the_segments_makes_no_gap_when_the_archiver_is_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gaps_damage_and_other_clusters_are_named() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     let first = archiver(member, &archive, &[]);
     first.wait_for("archiving");
@@ -320,9 +333,7 @@ async fn gaps_damage_and_other_clusters_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_is() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     // Not there to be read, and there where it is made.
     std::fs::create_dir(&archive).unwrap();
@@ -333,9 +344,8 @@ async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_i
     std::fs::remove_file(&identity).unwrap();
     archiver.wait_for("archiving");
 
-    let (log, away) = (archive.join("log"), directory.path().join("log"));
-    std::fs::rename(&log, &away).unwrap();
-    std::fs::write(&log, "").unwrap();
+    let log = archive.join("log");
+    let away = displace(&log);
     member.put("a", "1").await;
     archiver.wait_for("Not a directory");
     let last = member.put("a", "2").await;
@@ -346,8 +356,7 @@ async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_i
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(figures().contains(&format!("kv_archive_behind_revisions {}\n", last - 1)), "{}", figures());
-    std::fs::remove_file(&log).unwrap();
-    std::fs::rename(&away, &log).unwrap();
+    put_back(&away, &log);
     wait_for(&archive, last).await;
     archiver.kill();
 }
@@ -355,22 +364,18 @@ async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_i
 /// No segment has users: what they are is in a base only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_users_is_due_until_a_base_has_it_also_after_a_restart() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     let first = archiver(member, &archive, &[]);
     first.wait_for("archiving");
-    let (bases, away) = (archive.join("base"), directory.path().join("base"));
-    std::fs::rename(&bases, &away).unwrap();
-    std::fs::write(&bases, "").unwrap();
+    let bases = archive.join("base");
+    let away = displace(&bases);
     let user = AuthUserAddRequest { name: "late".into(), password: "s3cret".into(), ..Default::default() };
     member.client().await.auth().user_add(user).await.unwrap();
     first.wait_for("no base: ");
     first.terminate();
     first.wait_end();
-    std::fs::remove_file(&bases).unwrap();
-    std::fs::rename(&away, &bases).unwrap();
+    put_back(&away, &bases);
     assert_eq!(objects(&archive, "base").len(), 1);
     let second = archiver(member, &archive, &[]);
     second.wait_for("base at revision");
@@ -379,9 +384,7 @@ async fn a_change_of_users_is_due_until_a_base_has_it_also_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_that_were_removed_are_a_gap() {
-    let mut cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (mut cluster, _directory, archive) = lone_cluster();
     let member = &mut cluster.members[0];
     let archiver = archiver(member, &archive, &[]);
     archiver.wait_for("archiving");

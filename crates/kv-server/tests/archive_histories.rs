@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::archive::{archiver, objects, restore, wait_for};
+use crate::archive::{archiver, lone_cluster, objects, restore, wait_for};
 use crate::common::{Cluster, Member, put, run};
 use api::etcdserverpb::{CompactionRequest, SnapshotRequest, StatusRequest};
 use futures_util::StreamExt;
@@ -231,9 +231,7 @@ async fn a_restore_refuses_objects_of_two_histories() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
-    let cluster = Cluster::started(1);
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("archive");
+    let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     // More than connections buffer.
     for key in ["a", "b", "c", "d"] {
