@@ -21,6 +21,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 const MANY: usize = 300;
 /// And on others' latencies, in a debug build on a busy machine.
 const SOME: usize = 40;
+/// 32 MiB of requests that wait, in buffers that double, and as much for the connections themselves. The
+/// usual is 75 to 82.
+const GROWN_MIB_MAX: u64 = 96;
 const ATTACK: Duration = Duration::from_secs(6);
 const LEASE: i64 = 7;
 const LARGE: &str = "large";
@@ -152,7 +155,7 @@ async fn check(path: &str, first: &[u8], data: &[u8]) {
         let seen = flooded(connections, opened(path, first), frame(0, 0, 1, data)).await;
         let is_timely = connections == MANY || seen.slowest < Duration::from_secs(1);
         let flood = format!("{path}, {connections} connections, frames of {} bytes", data.len());
-        assert!(seen.grown_mib <= 80 && is_timely, "{flood}: {seen:?}");
+        assert!(seen.grown_mib <= GROWN_MIB_MAX && is_timely, "{flood}: {seen:?}");
     }
 }
 
