@@ -99,6 +99,9 @@ fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dy
     }
     builder.preserve_proto_field_names().ignore_unknown_fields();
     builder.build(&PACKAGES.map(|(package, _)| package))?;
+    for (package, _) in PACKAGES {
+        show_numbers_without_names(&path.with_file_name(format!("{}.serde.rs", &package[1..])))?;
+    }
     let mut rows = String::from("match method {\n");
     for file in descriptors.file.iter().filter(shown) {
         for service in &file.service {
@@ -113,6 +116,23 @@ fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dy
     rows.push('}');
     std::fs::write(path, rows)?;
     std::fs::write(path.with_file_name("json_fields.rs"), tables(descriptors)?)?;
+    Ok(())
+}
+
+/// Has a number that its enum does not name written as a number, where the generated code ends with an
+/// error.
+fn show_numbers_without_names(generated: &Path) -> Result<(), Box<dyn Error>> {
+    let mut code = String::new();
+    for line in std::fs::read_to_string(generated)?.lines() {
+        let is_error = line.trim_start().starts_with(".map_err(|_| serde::ser::Error::custom(");
+        match code.trim_end().rsplit_once("let v = ") {
+            Some((before, number)) if is_error && line.ends_with("?;") => {
+                code = format!("{before}let v = crate::json::ShownEnum({number});\n");
+            }
+            _ => writeln!(code, "{line}")?,
+        }
+    }
+    std::fs::write(generated, code)?;
     Ok(())
 }
 

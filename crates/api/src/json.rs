@@ -7,9 +7,9 @@
 //! The conversions are generated from the descriptors of `proto/`, as the stubs are.
 
 use bytes::Bytes;
-use prost::Message;
-use serde::Serialize;
+use prost::{Message, UnknownEnumValue};
 use serde::de::DeserializeSeed;
+use serde::{Serialize, Serializer};
 
 use crate::Method;
 use crate::json_request::{JsonFields, Object};
@@ -54,6 +54,18 @@ impl JsonForm {
     /// The JSON of an encoded response.
     pub fn response(&self, message: Bytes) -> Result<Vec<u8>, JsonError> {
         (self.response)(message)
+    }
+}
+
+/// An enum by name, or by number if it has none, as etcd answers.
+pub(crate) struct ShownEnum<E>(pub Result<E, UnknownEnumValue>);
+
+impl<E: Serialize> Serialize for ShownEnum<E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Ok(named) => named.serialize(serializer),
+            Err(UnknownEnumValue(number)) => serializer.serialize_i32(*number),
+        }
     }
 }
 
@@ -188,5 +200,18 @@ mod tests {
                 r#""kvs":[{"key":"YQ==","mod_revision":"4","value":"/+8="}],"count":"1"}"#
             )
         );
+    }
+
+    #[test]
+    fn a_number_that_its_enum_does_not_name_is_answered_as_a_number() {
+        use crate::etcdserverpb::{AlarmMember, AlarmResponse};
+        for (alarm, wanted) in
+            [(1, r#"{"alarms":[{"alarm":"NOSPACE"}]}"#), (7, r#"{"alarms":[{"alarm":7}]}"#)]
+        {
+            let alarms = vec![AlarmMember { alarm, ..AlarmMember::default() }];
+            let response = AlarmResponse { alarms, header: None }.encode_to_vec().into();
+            let json = JsonForm::of_method(Method::MaintenanceAlarm).response(response).unwrap();
+            assert_eq!(String::from_utf8(json).unwrap(), wanted);
+        }
     }
 }

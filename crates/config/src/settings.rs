@@ -436,7 +436,8 @@ fn memory_limit(flags: &Flags) -> Result<Option<u64>, SettingsError> {
 
 fn connections(flags: &Flags) -> Connections {
     Connections {
-        streams_max: flags.max_concurrent_streams,
+        // As in etcd.
+        streams_max: if flags.max_concurrent_streams == 0 { u32::MAX } else { flags.max_concurrent_streams },
         ping_spacing_min: flags.grpc_keepalive_min_time,
         keepalive_interval: flags.grpc_keepalive_interval,
         keepalive_timeout: flags.grpc_keepalive_timeout,
@@ -463,6 +464,14 @@ mod tests {
         assert_eq!(settings.limits.quota_bytes, 2_147_483_648);
         assert_eq!(settings.limits.message_bytes_max(), 1_572_864 + 524_288);
         assert_eq!(settings.request_timeout(), Duration::from_secs(7));
+        assert_eq!(settings.connections.streams_max, 1000);
+    }
+
+    #[test]
+    fn no_stream_at_all_means_any_number() {
+        let streams = |flag: &str| settings(flag).unwrap().connections.streams_max;
+        assert_eq!(streams("--max-concurrent-streams=0"), u32::MAX);
+        assert_eq!(streams("--max-concurrent-streams=1"), 1);
     }
 
     #[test]

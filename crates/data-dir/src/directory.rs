@@ -50,6 +50,12 @@ pub enum DirectoryError {
         .0.display()
     )]
     LogLocked(PathBuf),
+    #[error(
+        "log directory {} is a name that the store in the data directory uses, and removes: choose another \
+         --wal-dir",
+        .0.display()
+    )]
+    LogInStore(PathBuf),
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
 }
@@ -59,6 +65,9 @@ impl Directory {
     pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
         if path.join("member").exists() {
             return Err(DirectoryError::Etcd(path.to_owned()));
+        }
+        if let Some(dir) = wal_dir.filter(|dir| is_of_store(path, dir)) {
+            return Err(DirectoryError::LogInStore(dir.to_owned()));
         }
         create_private(path)?;
         let lock = lock(path)?;
@@ -134,6 +143,24 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
     }
 }
 
+/// Whether the log in `wal_dir` would be in `store`, or in what is called after it: a store that is received, or
+/// was damaged.
+fn is_of_store(path: &Path, wal_dir: &Path) -> bool {
+    let (path, wal_dir) = (resolved(path), resolved(wal_dir));
+    let first = wal_dir.strip_prefix(&path).ok().and_then(|below| below.components().next());
+    first.is_some_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"store"))
+}
+
+/// Without links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|start| Some((start, start.canonicalize().ok()?)));
+    match existing.and_then(|(start, real)| Some(real.join(path.strip_prefix(start).ok()?))) {
+        Some(resolved) => resolved,
+        None => path,
+    }
+}
+
 fn lock(path: &Path) -> Result<File, DirectoryError> {
     let lock_path = path.join("LOCK");
     try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
@@ -201,5 +228,21 @@ mod tests {
         assert!(wal_dir.is_dir());
         let second = Directory::open(&parent.path().join("other"), Some(&wal_dir));
         assert!(matches!(second, Err(DirectoryError::LogLocked(_))), "one log for two members");
+    }
+
+    #[test]
+    fn the_log_does_not_lie_where_stores_are_made_and_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let data = parent.path().join("data");
+        for inside in ["store", "store.incoming", "store.damaged-1/log", "./store.old"] {
+            let refused = Directory::open(&data, Some(&data.join(inside)));
+            assert!(matches!(refused, Err(DirectoryError::LogInStore(_))), "{inside}");
+            assert!(!data.exists(), "nothing is made");
+        }
+        std::fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink(&data, parent.path().join("link")).unwrap();
+        let refused = Directory::open(&data, Some(&parent.path().join("link/store.incoming")));
+        assert!(matches!(refused, Err(DirectoryError::LogInStore(_))));
+        Directory::open(&data, Some(&data.join("log"))).unwrap();
     }
 }

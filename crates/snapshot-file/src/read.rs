@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::bbolt::{Bucket, BucketCursor, Database, Source};
-use api::authpb::{Role, User};
+use api::authpb::{Permission, Role, User, permission::Type};
 use api::mvccpb::KeyValue;
 use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Revision, StoreOptions};
 use prost::Message;
@@ -196,7 +196,7 @@ impl<S: Source> BucketFile<'_, S> {
             drop(Arc::make_mut(&mut state.users).insert(name, Arc::new(user)))
         })?;
         self.each("authRoles", |name, mut role: Role| {
-            role.key_permission.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+            role.key_permission = one_for_each_range(std::mem::take(&mut role.key_permission));
             drop(Arc::make_mut(&mut state.roles).insert(name, Arc::new(role)))
         })?;
         let too_large = |_| bad("authRoles", b"", "a name above 246 bytes, or a role or user above 64 KiB");
@@ -312,6 +312,24 @@ fn refused(key: &[u8], source: mvcc::Error) -> SnapshotReadError {
     }
 }
 
+/// The permissions by range. etcd may have several of one range, each of which counts.
+fn one_for_each_range(mut permissions: Vec<Permission>) -> Vec<Permission> {
+    permissions.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+    permissions.dedup_by(|next, kept| {
+        let is_same = (&next.key, &next.range_end) == (&kept.key, &kept.range_end);
+        if is_same {
+            kept.perm_type = match (Type::try_from(kept.perm_type), Type::try_from(next.perm_type)) {
+                (Ok(one), Ok(other)) if one != other => Type::Readwrite.into(),
+                // An unknown type permits nothing.
+                (Err(_), Ok(known)) => known.into(),
+                (Ok(_), Ok(_)) | (_, Err(_)) => kept.perm_type,
+            };
+        }
+        is_same
+    });
+    permissions
+}
+
 #[cfg(test)]
 mod tests {
     use mvcc::{MemoryBackend, REVISION_MAX};
@@ -342,6 +360,27 @@ mod tests {
         writer.begin_bucket(record::META);
         writer.finish();
         writer.take()
+    }
+
+    #[test]
+    fn permissions_of_one_range_become_one_that_permits_all_of_theirs() {
+        let made = |perm_type, key: &str| Permission {
+            perm_type,
+            key: key.to_owned().into(),
+            range_end: "b".into(),
+        };
+        for (types, wanted) in [
+            (&[0][..], 0),
+            (&[1, 1], 1),
+            (&[1, 0], 2),
+            (&[0, 2], 2),
+            (&[1, 0, 1], 2),
+            (&[7, 1], 1),
+            (&[0, 7], 0),
+        ] {
+            let role = types.iter().map(|&perm_type| made(perm_type, "a")).chain([made(0, "A")]).collect();
+            assert_eq!(one_for_each_range(role), [made(0, "A"), made(wanted, "a")], "{types:?}");
+        }
     }
 
     #[test]

@@ -189,14 +189,15 @@ impl AuthTable {
         }
     }
 
-    /// Voids the tokens that were not used since `ttl` ticks. Ticks count from 1.
+    /// Voids the tokens that were not used for more than `ttl` ticks, since a use may lie at the end of its
+    /// tick. Ticks count from 1.
     pub fn sweep(&self, now: u64, ttl: u64) {
         let revision = self.revision();
         self.void(|session| {
             session.forget_grants_before(revision);
             // 0: issued since the last sweep.
             let unused = session.used.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-            unused.is_err_and(|used| used.saturating_add(ttl) <= now)
+            unused.is_err_and(|used| used.saturating_add(ttl) < now)
         });
     }
 

@@ -442,9 +442,9 @@ fn tokens_end_with_their_user_with_a_new_password_and_unused() {
     let (w, w_session) = login(&mut world, "w");
     table.sweep(1, 10);
     w_session.touch(5);
-    table.sweep(14, 10);
-    assert!(table.session(&w).is_some());
     table.sweep(15, 10);
+    assert!(table.session(&w).is_some(), "used up to the end of tick 5");
+    table.sweep(16, 10);
     assert!(w_session.is_void() && table.session(&w).is_none());
     let (_, r_session) = login(&mut world, "r");
     world.all([disable()]);

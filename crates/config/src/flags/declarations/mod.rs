@@ -145,7 +145,7 @@ pub struct Flags {
     /// Operations in one transaction.
     #[arg(long, default_value_t = TXN_OPS_MAX, help_heading = "Limits", value_parser = unsigned)]
     pub max_txn_ops: u64,
-    /// Streams that one client connection may have open.
+    /// Streams that one client connection may have open; 0 for any number.
     #[arg(long, default_value_t = STREAMS_MAX, help_heading = "Limits", value_parser = unsigned_32)]
     pub max_concurrent_streams: u32,
     /// Data directory [default: NAME.kv-server].
