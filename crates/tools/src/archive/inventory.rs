@@ -108,11 +108,16 @@ impl Inventory {
         })
     }
 
-    /// What makes up the state at a revision: the newest base that will do. None: it is before all bases, in
-    /// a gap or not archived yet.
-    pub fn plan(&self, revision: i64) -> Option<Plan> {
+    /// What makes up the state at a revision. None: it is before all bases, in a gap or not archived yet.
+    ///
+    /// The base is the newest one before the revision, or of the revision and at most `time_ms`. Without one,
+    /// it is the oldest of the revision. So bases that are made later at that revision, after a compaction or
+    /// a change of users, change nothing.
+    pub fn plan(&self, revision: i64, time_ms: i64) -> Option<Plan> {
         let fits = |base: &&Base| base.revision <= revision && self.reach(base.revision) >= revision;
-        let base = *self.bases.iter().rev().find(fits)?;
+        let in_time = |base: &&Base| base.is_taken && base.time_ms <= time_ms || time_ms == i64::MAX;
+        let is_of_before = |base: &&Base| fits(base) && (base.revision < revision || in_time(base));
+        let base = *self.bases.iter().rfind(is_of_before).or_else(|| self.bases.iter().find(fits))?;
         let mut reached = base.revision;
         let mut segments = Vec::new();
         for segment in &self.segments {
@@ -155,7 +160,8 @@ impl Inventory {
         let Some(oldest) = self.bases.iter().rfind(|base| base.is_taken && base.time_ms <= cutoff_ms) else {
             return Vec::new();
         };
-        let bases = self.bases.iter().filter(|base| base.revision < oldest.revision).map(Base::name);
+        let is_older = |base: &&Base| (base.revision, base.time_ms) < (oldest.revision, oldest.time_ms);
+        let bases = self.bases.iter().filter(is_older).map(Base::name);
         let is_before = |segment: &&Segment| segment.last <= oldest.revision;
         bases.chain(self.segments.iter().filter(is_before).map(Segment::name)).collect()
     }
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_made_of_the_newest_base_and_all_segments_after_it() {
+    fn a_revision_is_made_of_the_newest_base_before_it_and_all_segments_after_that() {
         let whole = "10@1 11-20@2 21-30@3 25@3";
         let gap = "10@1 11-20@2 40@5 41-50@6";
         let overlapping = "10@1 11-20@2 15-30@3 11-12@9";
@@ -220,6 +226,7 @@ mod tests {
             (whole, 10, Some((10, 0))),
             (whole, 20, Some((10, 1))),
             (whole, 24, Some((10, 2))),
+            (whole, 25, Some((10, 2))),
             (whole, 26, Some((25, 1))),
             (whole, 31, None),
             (gap, 20, Some((10, 1))),
@@ -229,9 +236,34 @@ mod tests {
             (overlapping, 30, Some((10, 3))),
             ("11-20@1", 15, None),
         ] {
-            let plan = inventory(text).plan(revision);
+            let plan = inventory(text).plan(revision, i64::MIN);
             let found = plan.map(|plan| (plan.base.revision, plan.segments.len()));
             assert_eq!(found, wanted, "{revision} of {text}");
+        }
+    }
+
+    #[test]
+    fn a_base_of_later_is_not_taken_if_another_will_do() {
+        let (never, newest) = (i64::MIN, i64::MAX);
+        // Bases of one revision differ in compactions and users.
+        for (text, revision, time, wanted) in [
+            ("10@1 11-20@2 20@3 20@5", 20, never, "10@1"),
+            ("10@1 11-20@2 20@3 20@5", 20, 2, "10@1"),
+            ("10@1 11-20@2 20@3 20@5", 20, 4, "20@3"),
+            ("10@1 11-20@2 20@3 20@5", 20, 5, "20@5"),
+            ("10@1 11-20@2 20@3 20@5", 20, newest, "20@5"),
+            ("10@1 11-20@2 20@3 20@5 21-30@6", 25, never, "20@5"),
+            // No base before the revision leads to it.
+            ("20@3 20@5", 20, never, "20@3"),
+            ("20@3 20@5", 20, 4, "20@3"),
+            ("20@3 20@5", 20, newest, "20@5"),
+            ("10@1 12-20@2 20@3 20@5", 20, 2, "20@3"),
+            // It may have been taken after that time.
+            ("10@1 11-20@2 20?3", 20, 4, "10@1"),
+            ("10@1 11-20@2 20?3", 20, newest, "20@3"),
+        ] {
+            let base = inventory(text).plan(revision, time).unwrap().base;
+            assert_eq!(format!("{}@{}", base.revision, base.time_ms), wanted, "{revision}, {time} of {text}");
         }
     }
 
@@ -297,5 +329,8 @@ mod tests {
             };
             assert_eq!(names.iter().map(short).collect::<Vec<_>>().join(" "), wanted, "{cutoff}");
         }
+        // Of an idle cluster.
+        let idle = inventory("10@100 10@110 10@120 10@130");
+        assert_eq!(idle.superfluous(120), [100, 110].map(|time_ms| Base { time_ms, ..idle.bases[0] }.name()));
     }
 }

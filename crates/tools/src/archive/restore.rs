@@ -4,7 +4,8 @@
 //!   they have the same revisions, or digests of them.
 //! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
 //!   gets [`TTL_UNKNOWN`].
-//! * Users and roles are those of the base.
+//! * Users, roles and the compact revision are those of the base. Given a revision, that is a base of before
+//!   it; given a time, one of before that; without both, the newest. [`Inventory::plan`] has the exceptions.
 //! * The directory gets its identity last: one whose restore was killed does not start. A restore that fails
 //!   removes what it has made.
 
@@ -63,9 +64,12 @@ pub enum RestoreError {
 #[derive(Clone, Copy, Debug)]
 pub enum RestoreTarget {
     Newest,
+    /// With the users of before it.
     Revision(i64),
     /// The newest revision that was received by then, in milliseconds since 1970.
     Time(i64),
+    /// A revision that was found for that time.
+    RevisionAndTime(i64, i64),
 }
 
 /// What was made.
@@ -86,12 +90,13 @@ pub fn restore(
 ) -> Result<RestoreResult, RestoreError> {
     documents::identity(place)?.ok_or(RestoreError::NoArchive)?;
     let inventory = place.inventory()?;
-    let revision = match wanted {
-        RestoreTarget::Newest => inventory.newest().ok_or(RestoreError::Empty)?,
-        RestoreTarget::Revision(revision) => revision,
-        RestoreTarget::Time(time_ms) => revision_at(place, &inventory, time_ms)?,
+    let (revision, time_ms) = match wanted {
+        RestoreTarget::Newest => (inventory.newest().ok_or(RestoreError::Empty)?, i64::MAX),
+        RestoreTarget::Revision(revision) => (revision, i64::MIN),
+        RestoreTarget::Time(time_ms) => (revision_at(place, &inventory, time_ms)?, time_ms),
+        RestoreTarget::RevisionAndTime(revision, time_ms) => (revision, time_ms),
     };
-    let plan = inventory.plan(revision).ok_or_else(|| {
+    let plan = inventory.plan(revision, time_ms).ok_or_else(|| {
         let range = |(first, last): &(i64, i64)| format!("{first} to {last}");
         let ranges = inventory.ranges().iter().map(range).collect::<Vec<_>>().join(", ");
         RestoreError::NoRevision {

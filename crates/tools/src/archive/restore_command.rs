@@ -26,10 +26,10 @@ struct RestoreArguments {
     #[command(flatten)]
     member: MemberFlags,
     /// Revision to go back to [default: the newest, if the cluster has one member].
-    #[arg(long, conflicts_with = "time", value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
     revision: Option<i64>,
     /// Time to go back to, such as 2026-01-02T15:04:05Z: the newest revision that the archiver had received
-    /// by then.
+    /// by then. With --revision: the one that was found for this time, with the users of this time.
     #[arg(long, value_parser = humantime::parse_rfc3339_weak)]
     time: Option<SystemTime>,
 }
@@ -72,6 +72,11 @@ pub fn described() -> clap::Command {
 /// 1 if not, 2 for a command line that makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command("kv-server restore", arguments, |arguments: &RestoreArguments| {
+        // Another run may find a later revision for the same time: what was archived late by then.
+        let members = match (arguments.revision, arguments.time) {
+            (None, Some(time)) if !is_alone(arguments) => Some(humantime::format_rfc3339_millis(time)),
+            _ => None,
+        };
         let RestoreResult { revision, base, leases, without_ttl } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),
@@ -79,6 +84,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
              {without_ttl} have no TTL in the archive",
             arguments.member.data_dir
         );
+        if let Some(time) = members {
+            let _unwritten =
+                writeln!(io::stdout(), "restore the other members with --revision {revision} --time {time}");
+        }
         Ok::<(), RestoreCommandError>(())
     })
 }
@@ -90,16 +99,21 @@ fn try_run(arguments: &RestoreArguments) -> Result<RestoreResult, RestoreCommand
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     };
-    let is_alone = arguments.member.initial_cluster.as_ref().is_none_or(|members| !members.contains(','));
     let wanted = match (arguments.revision, arguments.time) {
-        (Some(revision), _) => RestoreTarget::Revision(revision),
+        (Some(revision), Some(time)) => RestoreTarget::RevisionAndTime(revision, milliseconds(time)),
+        (Some(revision), None) => RestoreTarget::Revision(revision),
         (None, Some(time)) => RestoreTarget::Time(milliseconds(time)),
-        (None, None) if is_alone => RestoreTarget::Newest,
+        (None, None) if is_alone(arguments) => RestoreTarget::Newest,
         (None, None) => return Err(RestoreCommandError::Several),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(RestoreCommandError::Runtime)?;
     Ok(restore(&ArchivePlace::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
+}
+
+/// Whether the cluster has one member.
+fn is_alone(arguments: &RestoreArguments) -> bool {
+    arguments.member.initial_cluster.as_ref().is_none_or(|members| !members.contains(','))
 }
 
 #[cfg(test)]
