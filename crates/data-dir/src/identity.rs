@@ -37,6 +37,15 @@ pub struct Identity {
     /// Index of the log's entry by which `--force-new-cluster` made this member the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced: Option<u64>,
+    /// Digest of the store that an import or a restore made; 0: the member began without one, or a version
+    /// without digests made it.
+    #[serde(default, skip_serializing_if = "is_none", with = "hex")]
+    pub imported: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(imported: &u64) -> bool {
+    *imported == 0
 }
 
 /// One member, as it was when an identity was written.
@@ -154,6 +163,7 @@ mod tests {
             members: vec![member(0x8e9e_05c5_2164_694d, "a"), member(0xffff_ffff_ffff_ffff, "b")],
             joined: false,
             forced: None,
+            imported: 0,
         }
     }
 
@@ -164,7 +174,7 @@ mod tests {
         assert_eq!(Identity::read(&path).unwrap(), None);
         identity().write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
-        let mut joined = Identity { joined: true, forced: Some(7), ..identity() };
+        let mut joined = Identity { joined: true, forced: Some(7), imported: 0xa0, ..identity() };
         joined.members[1].is_learner = true;
         joined.write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(joined));

@@ -16,6 +16,7 @@ const BACK: i64 = 6;
 const LOST: i64 = 12;
 /// The last revision of the one that follows.
 const LAST: i64 = 20;
+const NEWEST: &str = "--time=9999-01-01T00:00:00Z";
 
 async fn write_new(member: &Member, revisions: RangeInclusive<i64>) {
     for at in revisions {
@@ -71,11 +72,12 @@ fn go_back(archive: &Path, member: &mut Member) {
     member.wait_ready();
 }
 
-/// What the archive has of a revision, in a member that is started.
+/// What the archive has of a revision, in a member that is started. It begins with the newest base, also one
+/// of that revision.
 async fn value_at(archive: &Path, revision: i64, key: &str) -> Result<Option<String>, String> {
     let mut restored = Cluster::new(1);
     let member = &mut restored.members[0];
-    let (is_made, said) = restore(archive, member, &[&format!("--revision={revision}")]);
+    let (is_made, said) = restore(archive, member, &[&format!("--revision={revision}"), NEWEST]);
     if !is_made {
         return Err(said);
     }

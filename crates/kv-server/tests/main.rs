@@ -10,6 +10,7 @@ mod common;
 mod admission;
 mod archive;
 mod archive_histories;
+mod archive_restores;
 mod audit;
 mod auth;
 mod auto_compaction;

@@ -92,8 +92,8 @@ fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     cluster.cut.extend([(1, 2)]);
     cluster.cut.retain(|pair| !matches!(pair, (2, 3) | (3, 2)));
     let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2).unwrap()));
-    let mut inquiry = Inquiry::new(2, &[1, 2, 3]);
-    answers.into_iter().for_each(|(id, answer)| inquiry.note(id, answer));
+    let mut inquiry = Inquiry::new(2, &[1, 2, 3], 0);
+    answers.into_iter().for_each(|(id, answer)| inquiry.note(id, answer, 0));
     let confirmation = inquiry.confirmation().unwrap();
     cluster.member(2).node.handle(Event::Confirmed(confirmation)).unwrap();
     cluster.member(1).up = false;

@@ -85,6 +85,7 @@ pub fn identity(
         members,
         joined: true,
         forced: None,
+        imported: 0,
     })
 }
 

@@ -33,6 +33,7 @@ pub use join::{JoinError, RunningCluster};
 use crate::directory::Directory;
 use crate::identity::{FORMAT, FirstMember, Identity, IdentityError};
 use crate::ids;
+use crate::open_store;
 use config::ClusterState;
 use config::Settings;
 use config::{Url, UrlError, Urls};
@@ -130,6 +131,8 @@ pub enum BootstrapError {
     RaftState(String),
     #[error("open the log")]
     Log(#[from] wal::Error),
+    #[error("read the store that was made")]
+    MadeStore(#[from] mvcc::Error),
 }
 
 /// A name of this member is asked for so often, with this pause: a pod's name is known some seconds after its
@@ -216,6 +219,7 @@ pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
 /// Makes the log and the identity of a member whose imported store is in place. Its next start is a restart,
 /// at which the others must confirm that they have not begun without it.
 pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Result<(), BootstrapError> {
+    let imported = open_store::digest(&directory.store_dir())?;
     let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
     let state = raft_node::state_after(IMPORTED_AT, &voters);
     let (fs, options) = (RealFs, log_options());
@@ -223,7 +227,7 @@ pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Res
     log.put_state(&state);
     log.sync()?;
     drop(log);
-    Ok(identity.write(&directory.identity_path())?)
+    Ok(Identity { imported, ..identity.clone() }.write(&directory.identity_path())?)
 }
 
 /// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the
@@ -307,6 +311,7 @@ pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
         members,
         joined: false,
         forced: None,
+        imported: 0,
     })
 }
 

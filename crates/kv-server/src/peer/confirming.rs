@@ -40,11 +40,18 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
         return;
     }
     let Some((mut others, mut inquiry)) = asked_by(context) else { return };
-    let mut backoff = Backoff::new();
+    let (mut backoff, mut is_unlike) = (Backoff::new(), false);
     for round in 0.. {
         tokio::select! {
             done = ask_all(&peers, &others, round, &mut inquiry, &*inbox) => if done { return },
             () = stop.stopped() => return,
+        }
+        if let (false, Some(other)) = (is_unlike, inquiry.unlike()) {
+            is_unlike = true;
+            tracing::error!(
+                member = format!("{other:x}"),
+                "this member was restored or imported to another state than others: it takes no part before a majority has one state"
+            );
         }
         if round == QUIET_ROUNDS {
             tracing::warn!(
@@ -73,7 +80,7 @@ fn asked_by(context: &Context) -> Option<(Vec<FirstMember>, Inquiry)> {
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters)))
+    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, context.identity.imported)))
 }
 
 /// Asks who is in the cluster. True if that is another list than the one that this member, which has no
@@ -111,7 +118,8 @@ async fn ask_all(
     }
     while let Some(asked) = asking.join_next().await {
         let Ok((peer, Ok(Some(answer)))) = asked else { continue };
-        inquiry.note(peer, answer);
+        let (answer, imported) = answer;
+        inquiry.note(peer, answer, imported);
         if let Some(confirmation) = inquiry.confirmation() {
             inbox.confirm(confirmation);
             return true;
@@ -120,11 +128,12 @@ async fn ask_all(
     false
 }
 
-async fn ask(context: &Context, to: u64, url: &str) -> Option<PeerState> {
+/// What a member answers, and the digest of the store that it was imported with.
+async fn ask(context: &Context, to: u64, url: &str) -> Option<(PeerState, u64)> {
     let mut client = dial(&context.dialer, url).await.ok()?;
     let request = InquireRequest { hello: Some(context.hello(to)) };
-    let InquireResponse { term, last_index, is_leader, is_held, voters } =
+    let InquireResponse { term, last_index, is_leader, is_held, voters, imported } =
         client.inquire(request).await.ok()?.into_inner();
     let (term, last_index) = (Term(term), LogIndex(last_index));
-    Some(PeerState { term, last_index, is_leader, is_held, voters })
+    Some((PeerState { term, last_index, is_leader, is_held, voters }, imported))
 }

@@ -191,6 +191,7 @@ mod tests {
             members: Vec::new(),
             joined: false,
             forced: None,
+            imported: 0,
         }
     }
 

@@ -380,7 +380,8 @@ impl Peer for PeerServer {
         let raft_node::PeerState { term, last_index, is_leader, is_held, voters } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
         let (term, last_index) = (term.0, last_index.0);
-        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held, voters }))
+        let imported = self.peers.context().identity.imported;
+        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held, voters, imported }))
     }
 
     async fn leases(&self, request: Request<LeaseQuestions>) -> Result<Response<LeaseAnswers>, Status> {

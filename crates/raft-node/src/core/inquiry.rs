@@ -28,7 +28,8 @@
 //!   end. A request for a vote says so itself: a learner that was promoted while it was away does not know
 //!   that it is one of two.
 //! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
-//!   start.
+//!   start. Of members with imported stores, the majority has to have this one's store. Any two majorities
+//!   overlap, so no two stores begin a cluster. Or all have answered, and none has another store.
 //!
 //! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
 //! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
@@ -70,22 +71,27 @@ pub struct Inquiry {
     members: usize,
     voters: BTreeSet<NodeId>,
     answers: BTreeMap<NodeId, PeerState>,
+    /// Digest of the store that the asker was imported with, and those of the others. 0: none.
+    imported: u64,
+    others_imported: BTreeMap<NodeId, u64>,
 }
 
 impl Inquiry {
-    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them.
-    pub fn new(asker: NodeId, voters: &[NodeId]) -> Inquiry {
+    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `imported`:
+    /// digest of the store that it was imported with, or 0.
+    pub fn new(asker: NodeId, voters: &[NodeId], imported: u64) -> Inquiry {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));
         assert!(members > 1, "a lone member has no one to ask");
-        Inquiry { members, voters, answers: BTreeMap::new() }
+        Inquiry { members, voters, answers: BTreeMap::new(), imported, others_imported: BTreeMap::new() }
     }
 
     /// Notes an answer. It must have been given after this member started. One with a term that no cluster
-    /// reaches is ignored.
-    pub fn note(&mut self, peer: NodeId, answer: PeerState) {
+    /// reaches is ignored. `imported`: digest of the store that the peer was imported with, or 0.
+    pub fn note(&mut self, peer: NodeId, answer: PeerState, imported: u64) {
         if answer.term < Term(NUMBER_MAX) {
             self.answers.insert(peer, answer);
+            self.others_imported.insert(peer, imported);
         }
     }
 
@@ -99,20 +105,41 @@ impl Inquiry {
         self.answers.len() - self.counted().count()
     }
 
-    fn counted(&self) -> impl Iterator<Item = &PeerState> {
+    fn counted(&self) -> impl Iterator<Item = (&NodeId, &PeerState)> {
         self.answers
-            .values()
-            .filter(|answer| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
+            .iter()
+            .filter(|(_, answer)| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
+    }
+
+    /// A member that has not begun either, and was imported with another store than this one.
+    pub fn unlike(&self) -> Option<NodeId> {
+        let has_begun = |peer: &NodeId| self.answers[peer].term > Term(0);
+        let mut others = self.others_imported.keys().copied();
+        others.find(|peer| !has_begun(peer) && self.store_of(*peer) == StoreOfPeer::Another)
+    }
+
+    fn store_of(&self, peer: NodeId) -> StoreOfPeer {
+        match self.others_imported.get(&peer).copied().unwrap_or_default() {
+            _ if self.imported == 0 || base::mutant("unlike-stores-begin") => StoreOfPeer::Same,
+            found if found == self.imported => StoreOfPeer::Same,
+            0 => StoreOfPeer::Unknown,
+            _ => StoreOfPeer::Another,
+        }
     }
 
     /// What the answers so far amount to, if they suffice.
     pub fn confirmation(&self) -> Option<Confirmation> {
         let majority_of = |count: usize| count / 2 + 1;
         if self.answers.values().all(|answer| answer.term == Term(0)) {
-            let empty = 1 + self.counted().count();
-            return (empty >= majority_of(self.members)).then_some(Confirmation::New);
+            let with = |wanted: StoreOfPeer| {
+                self.counted().filter(|(peer, _)| self.store_of(**peer) == wanted).count()
+            };
+            let same = 1 + with(StoreOfPeer::Same);
+            let begins =
+                same >= majority_of(self.members) || same + with(StoreOfPeer::Unknown) == self.members;
+            return begins.then_some(Confirmation::New);
         }
-        let voting = || self.counted().filter(|answer| !answer.is_held);
+        let voting = || self.counted().map(|(_, answer)| answer).filter(|answer| !answer.is_held);
         if voting().count() < majority_of(self.members - 1) {
             return None;
         }
@@ -121,6 +148,15 @@ impl Inquiry {
         let index = voting().find(has_all)?.last_index;
         Some(Confirmation::CatchUp { until: LogPosition { index, term } })
     }
+}
+
+/// The store that another member was imported with, next to the asker's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StoreOfPeer {
+    Same,
+    /// It was not imported, or by a version that made no digest.
+    Unknown,
+    Another,
 }
 
 #[cfg(test)]
@@ -175,28 +211,66 @@ mod tests {
         ];
         for (members, answers, wanted, name) in cases {
             let voters: Vec<u64> = (1..=*members).collect();
-            let mut inquiry = Inquiry::new(1, &voters);
+            let mut inquiry = Inquiry::new(1, &voters, 0);
             for (answer, peer) in answers.iter().zip(2..) {
-                inquiry.note(peer, PeerState { voters: voters.clone(), ..answer.clone() });
+                inquiry.note(peer, PeerState { voters: voters.clone(), ..answer.clone() }, 0);
             }
             assert_eq!(inquiry.confirmation(), *wanted, "{name}");
         }
     }
 
     #[test]
+    fn imported_members_begin_with_one_store() {
+        // Digest of the asker, then those of the answers; 0 is a member that was not imported.
+        let cases: &[(u64, u64, &[u64], bool)] = &[
+            (2, 7, &[7], true),
+            (2, 7, &[8], false),
+            (2, 7, &[0], true),
+            (3, 7, &[7], true),
+            (3, 7, &[8, 7], true),
+            (3, 7, &[8, 9], false),
+            // The third one may have another store, and may begin with the same member.
+            (3, 7, &[0], false),
+            (3, 7, &[0, 0], true),
+            (3, 7, &[0, 8], false),
+            (3, 0, &[7], true),
+            (4, 7, &[7, 8], false),
+            (4, 7, &[7, 7], true),
+            (5, 7, &[7, 8, 8, 0], false),
+        ];
+        for (members, asker, answers, wanted) in cases {
+            let voters: Vec<u64> = (1..=*members).collect();
+            let mut inquiry = Inquiry::new(1, &voters, *asker);
+            for (imported, peer) in answers.iter().zip(2..) {
+                inquiry.note(peer, PeerState { voters: voters.clone(), ..empty(true) }, *imported);
+            }
+            let found = inquiry.confirmation();
+            assert_eq!(found, wanted.then_some(Confirmation::New), "{asker} of {members} with {answers:?}");
+            let is_unlike = |imported: &u64| *asker != 0 && *imported != 0 && imported != asker;
+            assert_eq!(inquiry.unlike().is_some(), answers.iter().any(is_unlike), "{answers:?}");
+        }
+        // Once the cluster has begun, its state counts, and no imported one.
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 7);
+        for (peer, answer) in [(2, leader(2, 5)), (3, follower(2, 5))] {
+            inquiry.note(peer, PeerState { voters: vec![1, 2, 3], ..answer }, 8);
+        }
+        assert_eq!((inquiry.confirmation(), inquiry.unlike()), (catch_up(2, 5), None));
+    }
+
+    #[test]
     fn a_later_answer_replaces_an_earlier_one() {
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5]);
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5], 0);
         let of_five = |answer| PeerState { voters: vec![1, 2, 3, 4, 5], ..answer };
-        inquiry.note(2, of_five(empty(true)));
-        inquiry.note(2, of_five(empty(true)));
+        inquiry.note(2, of_five(empty(true)), 0);
+        inquiry.note(2, of_five(empty(true)), 0);
         assert_eq!(inquiry.confirmation(), None, "one member answered twice");
-        inquiry.note(2, of_five(leader(3, 9)));
-        inquiry.note(3, of_five(follower(3, 9)));
-        inquiry.note(4, of_five(empty(true)));
+        inquiry.note(2, of_five(leader(3, 9)), 0);
+        inquiry.note(3, of_five(follower(3, 9)), 0);
+        inquiry.note(4, of_five(empty(true)), 0);
         assert_eq!(inquiry.confirmation(), None);
-        inquiry.note(4, of_five(follower(3, 1)));
+        inquiry.note(4, of_five(follower(3, 1)), 0);
         assert_eq!(inquiry.confirmation(), catch_up(3, 9));
-        inquiry.note(5, of_five(leader(u64::MAX, 9)));
+        inquiry.note(5, of_five(leader(u64::MAX, 9)), 0);
         assert_eq!(inquiry.confirmation(), catch_up(3, 9), "a forged term");
     }
 
@@ -204,21 +278,21 @@ mod tests {
     fn answers_by_another_list_of_voters_confirm_nothing() {
         let by = |voters: &[u64], answer| PeerState { voters: voters.to_vec(), ..answer };
         // Voter 3 was added, and has acknowledged entries with member 1, whose list is that of before.
-        let mut inquiry = Inquiry::new(1, &[1, 2]);
-        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)));
+        let mut inquiry = Inquiry::new(1, &[1, 2], 0);
+        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)), 0);
         assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (None, 1));
-        inquiry.note(2, by(&[], follower(7, 5)));
+        inquiry.note(2, by(&[], follower(7, 5)), 0);
         assert_eq!(inquiry.confirmation(), None, "it holds a change that it has not applied");
-        inquiry.note(2, by(&[2, 1], follower(7, 5)));
+        inquiry.note(2, by(&[2, 1], follower(7, 5)), 0);
         assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (catch_up(7, 5), 0));
         // Of three, the leader must be one of those that count.
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3]);
-        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)));
-        inquiry.note(3, by(&[1, 2, 3, 4], leader(7, 9)));
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 0);
+        inquiry.note(2, by(&[1, 2, 3], follower(7, 5)), 0);
+        inquiry.note(3, by(&[1, 2, 3, 4], leader(7, 9)), 0);
         assert_eq!(inquiry.confirmation(), None);
         // Nor are two empty logs of three a first start, if their lists differ.
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3]);
-        inquiry.note(2, by(&[1, 2, 3, 4], empty(true)));
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 0);
+        inquiry.note(2, by(&[1, 2, 3, 4], empty(true)), 0);
         assert_eq!(inquiry.confirmation(), None);
     }
 }

@@ -266,11 +266,11 @@ impl Cluster {
 
     /// The member asks all that it reaches. True if it is confirmed after that.
     pub fn inquire(&mut self, id: u64) -> bool {
-        let mut inquiry = Inquiry::new(id, &self.members.keys().copied().collect::<Vec<_>>());
+        let mut inquiry = Inquiry::new(id, &self.members.keys().copied().collect::<Vec<_>>(), 0);
         for (peer, member) in self.members.iter_mut().filter(|(peer, member)| **peer != id && member.up) {
             if !self.cut.contains(&(id, *peer)) && !self.cut.contains(&(*peer, id)) {
                 let answer = member.node.answer_member(id);
-                answer.into_iter().for_each(|answer| inquiry.note(*peer, answer));
+                answer.into_iter().for_each(|answer| inquiry.note(*peer, answer, 0));
             }
         }
         if let Some(confirmation) = inquiry.confirmation() {

@@ -68,7 +68,7 @@ impl World {
         }
         let up = self.site(to).up.as_mut().expect("it is up");
         let Some(inquiry) = up.inquiry.as_mut() else { return Ok(()) };
-        inquiry.note(peer, answer);
+        inquiry.note(peer, answer, 0);
         let Some(confirmation) = inquiry.confirmation() else { return Ok(()) };
         up.inquiry = None;
         self.count(Statistic::Confirmed);

@@ -19,6 +19,7 @@ fn a_list_vouches_for_a_member_of_this_cluster_wherever_it_has_it() {
         members: Vec::new(),
         joined: false,
         forced: None,
+        imported: 0,
     };
     let cases = [
         (7, vec![member(1, "a"), member(9, "x")], true),

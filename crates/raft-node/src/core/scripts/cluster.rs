@@ -489,7 +489,7 @@ impl ScriptCluster {
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
-        let mut inquiry = Inquiry::new(id, &self.voters);
+        let mut inquiry = Inquiry::new(id, &self.voters, 0);
         for peer in peers {
             let Some(answer) = self.member(*peer).core.answer_member(id) else {
                 self.print(&format!("{peer}: does not answer yet"));
@@ -498,7 +498,7 @@ impl ScriptCluster {
             let role = if answer.is_leader { ", leads" } else { "" };
             let held = if answer.is_held { ", held" } else { "" };
             self.print(&format!("{peer}: answers t{} last {}{role}{held}", answer.term, answer.last_index));
-            inquiry.note(*peer, answer);
+            inquiry.note(*peer, answer, 0);
         }
         match inquiry.confirmation() {
             None => return self.print(&format!("{id}: unconfirmed")),
