@@ -79,11 +79,14 @@ pub fn import(
     Ok(imported)
 }
 
+/// The lock file of a data directory, which may be that of the log, too.
+const LOCK: &str = "LOCK";
+
 /// A data directory in the making, locked by this process. Unless it is finished, what was made is removed.
 #[derive(Debug)]
 pub struct NewDirectory {
     directory: Directory,
-    /// Directories of log and data that did not exist, the inner one first.
+    /// Directories that did not exist, the inner one of each first.
     made: Vec<PathBuf>,
     is_finished: bool,
 }
@@ -92,16 +95,30 @@ impl NewDirectory {
     /// Takes directories that are empty or do not exist.
     pub fn make(settings: &Settings) -> Result<NewDirectory, ImportError> {
         let (data_dir, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
-        let made = [wal_dir.map_or_else(|| Directory::wal_in(data_dir), Path::to_owned), data_dir.clone()];
-        let made = made.into_iter().filter(|dir| !dir.exists()).collect();
+        let dirs = [wal_dir.map_or_else(|| Directory::wal_in(data_dir), Path::to_owned), data_dir.clone()];
+        let made = dirs.iter().flat_map(|dir| dir.ancestors().take_while(|dir| !dir.exists()));
+        let made: Vec<PathBuf> = made.map(Path::to_owned).collect();
         check_empty(settings)?;
+        match NewDirectory::lock(data_dir, wal_dir) {
+            Ok(directory) => Ok(NewDirectory { directory, made, is_finished: false }),
+            Err(error) => {
+                if !matches!(error, ImportError::Directory(DirectoryError::Locked(_))) {
+                    let _absent = fs::remove_file(data_dir.join(LOCK));
+                }
+                made.iter().for_each(|dir| drop(fs::remove_dir(dir)));
+                Err(error)
+            }
+        }
+    }
+
+    fn lock(data_dir: &Path, wal_dir: Option<&Path>) -> Result<Directory, ImportError> {
         let directory = Directory::open(data_dir, wal_dir)?;
         // Another process may have filled it before this one had the lock.
         let files = [directory.store_dir(), directory.identity_path(), directory.live_import_path()];
-        if files.iter().any(|path| path.exists()) || !files_in(directory.wal_dir()).is_empty() {
-            return Err(ImportError::NotEmpty(data_dir.clone()));
+        match files.iter().any(|path| path.exists()) || !files_in(directory.wal_dir()).is_empty() {
+            true => Err(ImportError::NotEmpty(data_dir.to_owned())),
+            false => Ok(directory),
         }
-        Ok(NewDirectory { directory, made, is_finished: false })
     }
 
     pub fn store_dir(&self) -> PathBuf {
@@ -126,7 +143,7 @@ impl Drop for NewDirectory {
         let draft = identity.with_extension("tmp");
         let mut files = vec![identity, draft];
         files.extend(files_in(self.directory.wal_dir()));
-        files.push(self.directory.path().join("LOCK"));
+        files.push(self.directory.path().join(LOCK));
         files.iter().for_each(|path| drop(fs::remove_file(path)));
         let _stays = fs::remove_dir_all(self.store_dir());
         // One that another process has put files into stays.
@@ -134,9 +151,10 @@ impl Drop for NewDirectory {
     }
 }
 
+/// All but the lock.
 fn files_in(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    paths.filter(|path| !path.is_dir()).collect()
+    paths.filter(|path| !path.is_dir() && !path.ends_with(LOCK)).collect()
 }
 
 /// A file that is whole, and a database.

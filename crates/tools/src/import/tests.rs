@@ -27,6 +27,8 @@ fn a_directory_that_is_not_finished_is_removed_and_nothing_that_was_there() {
         (None, "", "", ""),
         (None, "data", "", "data"),
         (Some("log"), "", "", ""),
+        (Some("data"), "", "", ""),
+        (Some("new/log"), "", "", ""),
         (Some("log"), "data log", "", "data log"),
         (Some("log"), "log", "data/notes", "data log"),
         (None, "", "data/wal/notes/1", "data"),
@@ -66,5 +68,19 @@ fn a_directory_that_is_not_empty_is_left_as_it_was() {
         let made = NewDirectory::make(&settings(parent.path(), wal_dir));
         assert!(matches!(made, Err(ImportError::NotEmpty(_))));
         assert!(file.exists() && fs::read_dir(parent.path()).unwrap().count() == 1);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_leaves_nothing() {
+    for (wal_dir, there) in [("/proc/none/log", false), ("/proc/none/log", true), ("data/store", false)] {
+        let parent = TempDir::new().unwrap();
+        let data_dir = parent.path().join("data");
+        if there {
+            fs::create_dir(&data_dir).unwrap();
+        }
+        NewDirectory::make(&settings(parent.path(), Some(wal_dir))).unwrap_err();
+        assert_eq!(data_dir.exists(), there, "{wal_dir}");
+        drop(NewDirectory::make(&settings(parent.path(), Some("log"))).unwrap());
     }
 }
