@@ -3,6 +3,9 @@
 //!
 //! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
 //! segment of one replaces one of the other.
+//!
+//! The time of each try is limited, and what fails for a reason that may pass is tried again
+//! ([`super::tries`]).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,15 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{TryFutureExt, TryStreamExt, stream};
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use futures_util::{FutureExt, TryFutureExt, TryStreamExt, stream};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
-use object_store::{
-    ClientConfigKey, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-};
+use object_store::{ClientConfigKey, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode};
 use tokio::runtime::Handle;
 
 use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use super::tries::Tries;
 use crate::live_import::say;
 use process::files;
 use process::log::causes;
@@ -28,22 +30,23 @@ pub const SCHEME: &str = "s3://";
 /// Of a file that is sent, and of one that is fetched.
 const PART_BYTES: usize = 8 << 20;
 /// Parts that are under way at once.
-const PARTS_MAX: usize = 4;
-/// Time for a request, and in addition what its body takes over the slowest line that is served.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+const PARTS_MAX: usize = 2;
+/// The end of the program waits so long at most.
+const ABORT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A prefix in a bucket.
 #[derive(Debug)]
 pub struct Bucket {
     store: Arc<dyn ObjectStore>,
+    /// For uploads of many parts: what fails would be sent again as a whole.
+    uploads: Arc<dyn ObjectStore>,
     prefix: String,
     runtime: Handle,
 }
 
 impl Bucket {
-    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
-    pub fn open(address: &str, runtime: &Handle) -> Result<Bucket, PlaceError> {
+    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`. `tries`: of what is no upload of parts.
+    pub fn open(address: &str, runtime: &Handle, tries: Tries) -> Result<Bucket, PlaceError> {
         let refused = || PlaceError::Address(address.to_owned());
         let rest = address.strip_prefix(SCHEME).ok_or_else(refused)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -53,18 +56,22 @@ impl Bucket {
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
             .into_iter()
             .find_map(|name| std::env::var(name).ok());
-        // One limit for all requests would be too long for a small one, or too short for a large one.
-        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_config(timeout, "1 day");
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
         if let Some(endpoint) = endpoint {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
-        let store = builder.build().map_err(failed("open", address))?;
-        Ok(Bucket::new(Arc::new(store), prefix.trim_end_matches('/'), runtime))
+        let store = |tries| connect(builder.clone(), tries).map(Arc::new).map_err(failed("open", address));
+        let (store, uploads) = (store(tries)?, store(Tries::PATIENT)?);
+        Ok(Bucket::new(store, uploads, prefix.trim_end_matches('/'), runtime))
     }
 
-    fn new(store: Arc<dyn ObjectStore>, prefix: &str, runtime: &Handle) -> Bucket {
-        Bucket { store, prefix: prefix.to_owned(), runtime: runtime.clone() }
+    fn new(
+        store: Arc<dyn ObjectStore>,
+        uploads: Arc<dyn ObjectStore>,
+        prefix: &str,
+        runtime: &Handle,
+    ) -> Bucket {
+        Bucket { store, uploads, prefix: prefix.to_owned(), runtime: runtime.clone() }
     }
 
     fn path(&self, name: &str) -> Path {
@@ -74,23 +81,32 @@ impl Bucket {
         }
     }
 
-    /// Sends a file.
-    pub fn adopt(&self, draft: &FilePath, name: &str) -> Result<(), PlaceError> {
+    /// Sends a file, unless `stop` is first.
+    pub fn adopt(
+        &self,
+        draft: &FilePath,
+        name: &str,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "send", path: draft.to_owned(), source };
         let file = File::open(draft).map_err(io_error)?;
         let bytes = file.metadata().map_err(io_error)?.len();
         self.runtime.block_on(async {
-            let path = self.path(name);
-            let begun = within(0, self.store.put_multipart(&path)).await;
-            let mut upload = begun.map_err(failed("make", name))?;
-            let Err(error) = send(&mut *upload, file, bytes, name, io_error).await else { return Ok(()) };
+            let (path, stop) = (self.path(name), stop.shared());
+            let begun = self.uploads.put_multipart(&path).map_err(failed("make", name));
+            let mut upload = before(stop.clone(), begun).await?;
+            let sent = before(stop.clone(), send(&mut *upload, file, name, io_error)).await;
+            let Err(error) = sent else { return Ok(()) };
             // An answer was lost: all parts are there, or none.
-            if within(0, self.store.head(&path)).await.is_ok_and(|made| made.size == bytes) {
+            let made = before(stop, self.store.head(&path).map_err(failed("read", name))).await;
+            if made.is_ok_and(|made| made.size == bytes) {
                 return Ok(());
             }
             // No list shows the parts of an upload that is not completed, and a bucket keeps them.
-            if let Err(left) = within(0, upload.abort()).await {
-                say(&format!("parts of {name} may be left: {}", causes(&left)));
+            let aborted = tokio::time::timeout(ABORT_WITHIN, upload.abort()).await;
+            let aborted = aborted.map_err(|late| causes(&late));
+            if let Err(left) = aborted.and_then(|aborted| aborted.map_err(|error| causes(&error))) {
+                say(&format!("parts of {name} may be left: {left}"));
             }
             Err(error)
         })
@@ -105,28 +121,25 @@ impl Bucket {
     }
 
     fn write(&self, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<(), PlaceError> {
-        let (path, options, len) = (self.path(name), PutOptions::from(mode), bytes.len() as u64);
-        let put = self.store.put_opts(&path, Bytes::from(bytes).into(), options);
-        self.runtime.block_on(within(len, put)).map(drop).map_err(failed("make", name))
+        let path = self.path(name);
+        let put = self.store.put_opts(&path, Bytes::from(bytes).into(), mode.into());
+        self.runtime.block_on(put).map(drop).map_err(failed("make", name))
     }
 
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         let path = self.path(directory);
-        let mut listed = self.store.list(Some(&path));
-        let mut names = Vec::new();
-        self.runtime.block_on(async {
-            while let Some(object) = within(0, listed.try_next()).await.map_err(failed("list", directory))? {
-                names.extend(object.location.filename().map(str::to_owned));
-            }
-            Ok(())
-        })?;
+        let listed = self.store.list(Some(&path)).map_ok(|object| object.location);
+        let found: Vec<Path> =
+            self.runtime.block_on(listed.try_collect()).map_err(failed("list", directory))?;
+        let mut names: Vec<String> =
+            found.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
         names.sort_unstable();
         Ok(names)
     }
 
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.path(name);
-        let found = match self.runtime.block_on(within(0, self.store.get(&path))) {
+        let found = match self.runtime.block_on(self.store.get(&path)) {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed("read", name))?,
         };
@@ -134,7 +147,7 @@ impl Bucket {
         if bytes > OBJECT_BYTES_MAX {
             return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
-        let read = self.runtime.block_on(within(bytes, found.bytes())).map_err(failed("read", name))?;
+        let read = self.runtime.block_on(found.bytes()).map_err(failed("read", name))?;
         Ok(Some(read.to_vec()))
     }
 
@@ -142,29 +155,34 @@ impl Bucket {
     pub fn fetch(&self, name: &str, to: &FilePath) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
         let mut file = files::create(to).map_err(io_error)?;
-        self.runtime.block_on(async {
-            let path = self.path(name);
-            let bytes = within(0, self.store.head(&path)).await.map_err(failed("read", name))?.size;
-            for from in (0..bytes).step_by(PART_BYTES) {
-                let range = from..bytes.min(from + PART_BYTES as u64);
-                let part = within(PART_BYTES as u64, self.store.get_range(&path, range)).await;
-                file.write_all(&part.map_err(failed("read", name))?).map_err(io_error)?;
-            }
-            Ok(())
-        })
+        let path = self.path(name);
+        let bytes = self.runtime.block_on(self.store.head(&path)).map_err(failed("read", name))?.size;
+        for from in (0..bytes).step_by(PART_BYTES) {
+            let range = from..bytes.min(from + PART_BYTES as u64);
+            let part =
+                self.runtime.block_on(self.store.get_range(&path, range)).map_err(failed("read", name))?;
+            file.write_all(&part).map_err(io_error)?;
+        }
+        Ok(())
     }
 
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
         let path = self.path(name);
-        self.runtime.block_on(within(0, self.store.delete(&path))).map_err(failed("remove", name))
+        self.runtime.block_on(self.store.delete(&path)).map_err(failed("remove", name))
     }
+}
+
+fn connect(builder: AmazonS3Builder, tries: Tries) -> Result<AmazonS3, Error> {
+    // One limit for all requests would be too long for a small one, or too short for a large one.
+    let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+    let builder = builder.with_config(timeout, "1 day").with_retry(tries.retry_config());
+    builder.with_http_connector(tries).build()
 }
 
 /// Sends all parts of a file, and completes the upload.
 async fn send(
     upload: &mut dyn MultipartUpload,
     mut file: File,
-    bytes: u64,
     name: &str,
     io_error: impl Fn(io::Error) -> PlaceError,
 ) -> Result<(), PlaceError> {
@@ -175,19 +193,21 @@ async fn send(
             read => Some(read.map(|_| part).map_err(&io_error)),
         }
     });
-    let sent = stream::iter(parts).map_ok(|part| {
-        let sent = within((PARTS_MAX * PART_BYTES) as u64, upload.put_part(part.into()));
-        sent.map_err(failed("write", name))
-    });
+    let sent = stream::iter(parts).map_ok(|part| upload.put_part(part.into()).map_err(failed("write", name)));
     sent.try_buffer_unordered(PARTS_MAX).try_collect::<()>().await?;
-    within(bytes, upload.complete()).map_ok(drop).await.map_err(failed("write", name))
+    upload.complete().map_ok(drop).await.map_err(failed("write", name))
 }
 
-/// What a request gives in the time that its bytes take.
-async fn within<T>(bytes: u64, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let limit = ANSWER_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
-    let late = |_| Error::Generic { store: "S3", source: format!("no answer within {limit:?}").into() };
-    tokio::time::timeout(limit, request).await.map_err(late)?
+/// What `work` gives, unless `stop` is first.
+async fn before<T>(
+    stop: impl Future<Output = ()>,
+    work: impl Future<Output = Result<T, PlaceError>>,
+) -> Result<T, PlaceError> {
+    tokio::select! {
+        biased;
+        () = stop => Err(PlaceError::Stopped),
+        done = work => done,
+    }
 }
 
 fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError {
@@ -197,6 +217,7 @@ fn failed(attempt: &'static str, name: &str) -> impl FnOnce(Error) -> PlaceError
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::sync::Mutex;
 
     use axum::Router;
@@ -204,16 +225,22 @@ mod tests {
     use axum::extract::Request;
     use axum::http::Response;
     use object_store::memory::InMemory;
+    use tokio::runtime::Runtime;
+    use tokio::sync::mpsc;
 
     use super::super::ArchivePlace;
     use super::*;
 
+    fn of_memory(store: &Arc<dyn ObjectStore>, prefix: &str, runtime: &Runtime) -> Bucket {
+        Bucket::new(Arc::clone(store), Arc::clone(store), prefix, runtime.handle())
+    }
+
     #[test]
     fn objects_of_a_prefix_are_made_once_listed_and_fetched() {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let runtime = Runtime::new().unwrap();
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let bucket = Bucket::new(Arc::clone(&store), "a/b", runtime.handle());
-        let other = Bucket::new(store, "", runtime.handle());
+        let bucket = of_memory(&store, "a/b", &runtime);
+        let other = of_memory(&store, "", &runtime);
         bucket.put("log/1", b"one".to_vec()).unwrap();
         bucket.put("log/1", b"two".to_vec()).unwrap_err();
         bucket.replace("head.json", b"1".to_vec()).unwrap();
@@ -228,7 +255,7 @@ mod tests {
         let (draft, fetched) = (directory.path().join("draft"), directory.path().join("fetched"));
         let large = vec![7; 3 * PART_BYTES + 5];
         std::fs::write(&draft, &large).unwrap();
-        bucket.adopt(&draft, "base/x").unwrap();
+        bucket.adopt(&draft, "base/x", std::future::pending()).unwrap();
         bucket.fetch("base/x", &fetched).unwrap();
         assert!(std::fs::read(&fetched).unwrap() == large);
         bucket.remove("base/x").unwrap();
@@ -237,9 +264,9 @@ mod tests {
 
     #[test]
     fn an_object_is_made_by_the_next_try_if_an_answer_was_lost() {
-        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
         let local = ArchivePlace::take(directory.path().to_str().unwrap(), runtime.handle()).unwrap();
-        let bucket = Bucket::new(Arc::new(InMemory::new()), "", runtime.handle());
+        let bucket = of_memory(&(Arc::new(InMemory::new()) as _), "", &runtime);
         for place in [local, ArchivePlace::Bucket(bucket)] {
             for (bytes, is_made) in [(b"one", true), (b"one", true), (b"two", false)] {
                 assert_eq!(place.put("log/1", bytes).unwrap(), is_made, "{place:?}");
@@ -252,13 +279,14 @@ mod tests {
     }
 
     /// A bucket that answers as `router` does.
-    fn stub(runtime: &tokio::runtime::Runtime, router: Router) -> Bucket {
+    fn stub(runtime: &Runtime, router: Router) -> Bucket {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         runtime.spawn(async { axum::serve(listener, router).await });
-        let store = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
-        let store = store.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
-        Bucket::new(Arc::new(store.build().unwrap()), "", runtime.handle())
+        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
+        let builder = builder.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
+        let store = Arc::new(connect(builder, Tries::QUICK).unwrap());
+        Bucket::new(Arc::clone(&store) as Arc<dyn ObjectStore>, store, "", runtime.handle())
     }
 
     /// Answers the completion of an upload by 500, and knows no upload after that.
@@ -287,20 +315,20 @@ mod tests {
 
     #[test]
     fn an_upload_is_made_if_the_answer_was_lost_and_the_object_is_there() {
-        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
         let draft = directory.path().join("draft");
         std::fs::write(&draft, "whole").unwrap();
         for is_kept in [true, false] {
             let upload = Arc::default();
             let router = Router::new().fallback(move |request| lose(Arc::clone(&upload), is_kept, request));
-            let made = stub(&runtime, router).adopt(&draft, "base/x");
+            let made = stub(&runtime, router).adopt(&draft, "base/x", std::future::pending());
             assert_eq!(made.is_ok(), is_kept, "{made:?}");
         }
     }
 
     #[test]
     fn an_upload_that_fails_leaves_no_parts() {
-        let (runtime, directory) = (tokio::runtime::Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
         let draft = directory.path().join("draft");
         std::fs::write(&draft, "whole").unwrap();
         let methods = Arc::new(Mutex::new(Vec::new()));
@@ -317,27 +345,87 @@ mod tests {
             Response::builder().status(status).body(Body::from(body)).unwrap()
         };
         let bucket = stub(&runtime, Router::new().fallback(answer));
-        bucket.adopt(&draft, "base/x").unwrap_err();
+        bucket.adopt(&draft, "base/x", std::future::pending()).unwrap_err();
         assert_eq!(*methods.lock().unwrap(), ["POST", "PUT", "HEAD", "DELETE"]);
     }
 
-    #[test]
-    fn a_request_has_the_time_that_its_bytes_take() {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
-            for (bytes, seconds) in [(0, 30), (1 << 20, 46), (1 << 30, 16_414)] {
-                let began = tokio::time::Instant::now();
-                within::<()>(bytes, std::future::pending()).await.unwrap_err();
-                assert_eq!(began.elapsed().as_secs(), seconds, "{bytes}");
+    /// What a request gets that is made for the `count`th time.
+    async fn answer(count: usize, request: Request) -> Response<Body> {
+        let (method, range) = (request.method().as_str(), request.headers().get("Range"));
+        let from = range.map_or("0", |range| range.to_str().unwrap()).trim_start_matches("bytes=");
+        let from: usize = from.split('-').next().unwrap().parse().unwrap();
+        let response = Response::builder().header("ETag", "e");
+        let response = response.header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT");
+        let (response, body) = match (count, method) {
+            (0, _) => std::future::pending().await,
+            (..=14, _) => (response.status(503), Body::empty()),
+            (15, "GET") if from == 0 => {
+                let parts = [Ok("wh"), Err(io::Error::other("cut"))];
+                (response.header("Content-Length", 5), Body::from_stream(stream::iter(parts)))
             }
+            (_, "GET") if range.is_some() => {
+                let response = response.status(206).header("Content-Range", format!("bytes {from}-4/5"));
+                (response, "whole"[from..].into())
+            }
+            (_, "GET" | "HEAD") => (response, "whole".into()),
+            (_, "POST") => (response, "<U><Bucket>b</Bucket><Key>k</Key><UploadId>1</UploadId></U>".into()),
+            _ => (response, Body::empty()),
+        };
+        response.body(body).unwrap()
+    }
+
+    #[test]
+    fn a_try_that_fails_for_a_reason_that_may_pass_is_made_again() {
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let (draft, fetched) = (directory.path().join("draft"), directory.path().join("fetched"));
+        std::fs::write(&draft, "whole").unwrap();
+        let counts = Arc::new(Mutex::new(HashMap::new()));
+        let router = Router::new().fallback(move |request: Request| {
+            let what = (request.method().clone(), request.uri().clone());
+            let mut counts = counts.lock().unwrap();
+            let count: &mut usize = counts.entry(what).or_default();
+            *count += 1;
+            answer(*count - 1, request)
         });
+        let bucket = stub(&runtime, router);
+        assert_eq!(bucket.get("log/1").unwrap().as_deref(), Some(&b"whole"[..]));
+        bucket.fetch("base/1", &fetched).unwrap();
+        assert_eq!(std::fs::read(&fetched).unwrap(), b"whole");
+        bucket.adopt(&draft, "base/2", std::future::pending()).unwrap();
+    }
+
+    #[test]
+    fn an_upload_that_is_stopped_leaves_no_parts() {
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let draft = directory.path().join("draft");
+        std::fs::write(&draft, "whole").unwrap();
+        let (sender, mut methods) = mpsc::unbounded_channel();
+        let answer = async move |request: Request| {
+            sender.send(request.method().to_string()).unwrap();
+            let (status, body) = match request.method().as_str() {
+                "POST" => (200, "<U><Bucket>b</Bucket><Key>k</Key><UploadId>1</UploadId></U>"),
+                "DELETE" => (204, ""),
+                _ => std::future::pending().await,
+            };
+            Response::builder().status(status).body(Body::from(body)).unwrap()
+        };
+        let bucket = stub(&runtime, Router::new().fallback(answer));
+        let stop = async {
+            assert_eq!(
+                [methods.recv().await, methods.recv().await],
+                ["POST", "PUT"].map(|m| Some(m.to_owned()))
+            );
+        };
+        let stopped = bucket.adopt(&draft, "base/x", stop);
+        assert!(matches!(stopped, Err(PlaceError::Stopped)), "{stopped:?}");
+        assert_eq!(methods.try_recv().unwrap(), "DELETE");
     }
 
     #[test]
     fn an_address_names_a_bucket() {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let runtime = Runtime::new().unwrap();
         for address in ["s3://", "s3:///prefix"] {
-            let error = Bucket::open(address, runtime.handle()).unwrap_err();
+            let error = Bucket::open(address, runtime.handle(), Tries::BRIEF).unwrap_err();
             assert!(error.to_string().contains("is not s3://BUCKET"), "{error}");
         }
     }

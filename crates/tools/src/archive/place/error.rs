@@ -18,6 +18,8 @@ pub enum PlaceError {
     Taken(String),
     #[error("{0:?} is not s3://BUCKET or s3://BUCKET/PREFIX")]
     Address(String),
+    #[error("the archiver ends")]
+    Stopped,
     #[error("{attempt} {name}")]
     Bucket { attempt: &'static str, name: String, source: Box<object_store::Error> },
 }
@@ -27,7 +29,10 @@ impl PlaceError {
     pub fn may_pass(&self) -> bool {
         match self {
             PlaceError::Io { .. } | PlaceError::Scratch(_) | PlaceError::Bucket { .. } => true,
-            PlaceError::TooLarge { .. } | PlaceError::Taken(_) | PlaceError::Address(_) => false,
+            PlaceError::TooLarge { .. }
+            | PlaceError::Taken(_)
+            | PlaceError::Address(_)
+            | PlaceError::Stopped => false,
         }
     }
 

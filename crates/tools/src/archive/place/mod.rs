@@ -6,6 +6,7 @@ mod error; // why a place cannot be used
 
 mod bucket; // objects in a bucket
 mod local; // objects as files
+mod tries; // how long and how often a bucket is asked
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use super::inventory::{BASES, Inventory, SEGMENTS};
 use bucket::Bucket;
 pub use error::PlaceError;
 use local::{Draft, Local};
+use tries::Tries;
 
 use process::scratch::Scratch;
 
@@ -45,15 +47,15 @@ impl ArchivePlace {
     /// To read from. `runtime`: drives the connections to a bucket.
     pub fn at(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime)?)),
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, Tries::PATIENT)?)),
             false => Ok(ArchivePlace::Local(Local::at(Path::new(address)))),
         }
     }
 
-    /// To write to.
+    /// To write to, for one who tries again what fails.
     pub fn take(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => ArchivePlace::at(address, runtime),
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, Tries::BRIEF)?)),
             false => Ok(ArchivePlace::Local(Local::take(Path::new(address))?)),
         }
     }
@@ -73,7 +75,7 @@ impl ArchivePlace {
     pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.adopt(draft, name),
-            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name),
+            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name, std::future::pending()),
         }
     }
 
