@@ -26,7 +26,7 @@ const COMPLETE_FACTOR: u32 = 10;
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
 /// What fails for a reason that may pass is tried again: no answer, 5xx, a connection that is refused or cut.
-/// Each try has a limit of its own.
+/// Each try is limited.
 #[derive(Clone, Copy, Debug)]
 pub struct Tries {
     answer_within: Duration,
@@ -88,7 +88,7 @@ impl HttpConnector for Tries {
 struct LimitedClient {
     tries: Tries,
     client: HttpClient,
-    /// When a person was told last that a try had failed.
+    /// When the last line about a failed try was written.
     said: Mutex<Option<Instant>>,
 }
 
