@@ -2,6 +2,7 @@
 
 use crate::common;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, Process, put, start};
@@ -11,10 +12,19 @@ use api::etcdserverpb::{
     AuthUserAddRequest, CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, PutRequest, RequestOp, TxnRequest,
 };
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
 use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::transport::{Endpoint, Server};
+use tower::ServiceExt;
 
 pub fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
@@ -401,4 +411,97 @@ async fn segments_that_were_removed_are_a_gap() {
     let after = member.put("a", "2").await;
     wait_for(&archive, after).await;
     archiver.kill();
+}
+
+/// A URL of the member at which no TTL of a lease is answered.
+async fn without_ttls(member: &Member) -> String {
+    let url = format!("http://127.0.0.1:{}", member.client_port);
+    let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+    let pass = async move |request: Request| {
+        if request.uri().path().ends_with("/LeaseTimeToLive") {
+            return std::future::pending().await;
+        }
+        channel.clone().oneshot(request.map(Body::new)).await.unwrap()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let routes = tonic::service::Routes::from(Router::new().fallback(pass));
+    let incoming = TcpListenerStream::new(listener);
+    tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ttls_that_are_not_answered_keep_nothing_back_and_are_due_until_a_base_has_them() {
+    let (cluster, _directory, archive) = lone_cluster();
+    let member = &cluster.members[0];
+    let (endpoints, to) = (without_ttls(member).await, archive.display());
+    let flags = [format!("--endpoints={endpoints}"), format!("--to={to}")];
+    let first = start(&["archive", &flags[0], &flags[1], "--segment-every=50ms"]);
+    first.wait_for("archiving");
+    let (bases, client) = (archive.join("base"), member.client().await);
+    let away = displace(&bases);
+    client.lease().lease_grant(LeaseGrantRequest { id: 7, ttl: 900 }).await.unwrap();
+    let attached = PutRequest { lease: 7, ..put("a", "1") };
+    let last = client.kv().put(attached).await.unwrap().into_inner().header.unwrap().revision;
+    let began = Instant::now();
+    wait_for(&archive, last).await;
+    // A question for a TTL takes 10 s.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    first.wait_for("no base: ");
+    first.terminate();
+    let (status, said) = first.wait_end();
+    assert!(status.success(), "{said}");
+    put_back(&away, &bases);
+    let second = archiver(member, &archive, &[]);
+    second.wait_for(&format!("base at revision {last}"));
+    second.kill();
+    let (is_made, said) = restore(&archive, &Cluster::new(1).members[0], &[]);
+    assert!(is_made && said.contains("with 1 leases, of which 0 have no TTL"), "{said}");
+}
+
+/// A bucket that has no objects, and takes no part to the end. `seen`: the calls for parts.
+async fn answer_slowly(request: Request, seen: mpsc::UnboundedSender<String>) -> Response<String> {
+    let (method, query) = (request.method().to_string(), request.uri().query().unwrap_or_default());
+    let (status, answer) = match method.as_str() {
+        "GET" if query.contains("list-type") => (StatusCode::OK, "<L><IsTruncated>false</IsTruncated></L>"),
+        "POST" => (StatusCode::OK, "<U><Bucket>b</Bucket><Key>k</Key><UploadId>1</UploadId></U>"),
+        "PUT" if query.contains("partNumber") => {
+            seen.send(method).unwrap();
+            std::future::pending().await
+        }
+        "PUT" => (StatusCode::OK, ""),
+        "DELETE" => {
+            seen.send(format!("{method} {query}")).unwrap();
+            (StatusCode::NO_CONTENT, "")
+        }
+        _ => (StatusCode::NOT_FOUND, ""),
+    };
+    let response = Response::builder().status(status).header("ETag", "e");
+    response.body(answer.to_owned()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_is_being_sent_leaves_no_parts_when_the_archiver_ends() {
+    let cluster = Cluster::started(1);
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    let bucket = Router::new().fallback(async move |request| answer_slowly(request, sender.clone()).await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, bucket).await });
+    let environment = [
+        ("AWS_ENDPOINT_URL", url.as_str()),
+        ("AWS_REGION", "r"),
+        ("AWS_ACCESS_KEY_ID", "a"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+    ];
+    let endpoints = format!("--endpoints=127.0.0.1:{}", cluster.members[0].client_port);
+    let mut command = Command::new(common::SERVER);
+    command.args(["archive", &endpoints, "--to=s3://b/x"]).env_clear().envs(environment);
+    let archiver = Process::start(&mut command);
+    assert_eq!(seen.recv().await.as_deref(), Some("PUT"));
+    archiver.terminate();
+    let (status, said) = archiver.wait_end();
+    assert!(status.success() && !said.contains("panicked"), "{said}");
+    assert_eq!(seen.try_recv().as_deref(), Ok("DELETE uploadId=1"));
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use mvcc::Change;
+use process::shutdown::Stop;
 use state_machine::Lineage;
 
 use super::inventory::{BASES, Base, milliseconds};
@@ -35,17 +36,23 @@ pub struct BaseResult {
 }
 
 /// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
-/// back: it counts from `from_ms` or later.
+/// back: it counts from `from_ms` or later. `stop` ends it, but for the check of the file.
 pub async fn make(
     session: Session,
     place: Arc<ArchivePlace>,
     from_ms: i64,
     auth_revision: u64,
+    stop: Stop,
 ) -> Result<BaseResult, BaseError> {
     let draft = place.draft(&format!("{BASES}/incoming"))?;
-    let taken = copy(&session, &draft.path, &mut ImportProgress::default()).await?;
+    let mut progress = ImportProgress::default();
+    let taken = tokio::select! {
+        biased;
+        () = stop.stopped() => return Err(PlaceError::Stopped.into()),
+        taken = copy(&session, &draft.path, &mut progress) => taken?,
+    };
     let time_ms = milliseconds(taken).max(from_ms);
-    tokio::task::block_in_place(|| adopt(&place, &draft.path, time_ms, auth_revision))
+    tokio::task::block_in_place(|| adopt(&place, &draft.path, time_ms, auth_revision, &stop))
 }
 
 fn adopt(
@@ -53,12 +60,13 @@ fn adopt(
     draft: &Path,
     time_ms: i64,
     auth_revision: u64,
+    stop: &Stop,
 ) -> Result<BaseResult, BaseError> {
     let file = CheckedFile::open(draft, HashCheck::Required)?;
     let base = Base { revision: file.revision()?, time_ms, is_taken: true };
     let digests = newest_digests(&file)?;
     let bytes = std::fs::metadata(draft).map_or(0, |metadata| metadata.len());
-    place.adopt(draft, &base.name())?;
+    place.adopt(draft, &base.name(), stop)?;
     Ok(BaseResult { base, bytes, digests, auth_revision })
 }
 

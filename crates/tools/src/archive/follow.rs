@@ -3,6 +3,8 @@
 //! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
 //!   were received are written first: the cluster may never come back, or with an older state.
 //! * What fails at the place is tried again. Nothing is received while something is written.
+//! * A segment is closed first, and written when the TTLs of its leases are there or the next one is due.
+//!   TTLs that come later are in a later segment; without one, a base is due.
 //! * One base is made at a time: it outlives the connection that it was begun over.
 //! * `head.json` says up to which time the archive has all that was received.
 
@@ -21,13 +23,15 @@ use super::inventory::{Inventory, Segment, now_ms};
 use super::metrics::ArchiveMetrics;
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Pairs, Seam, SeamError};
-use super::segment::{Lease, Record, SegmentWriter};
+use super::segment::{Record, SegmentWriter};
+use super::ttls::Ttls;
 use crate::live_import::{
     self, EventRevisions, Events, EventsError, Head, News, Session, SourceRefusal, WholeRevision,
     cluster_name, first_signal, say,
 };
 use crate::operator::OperatorClient;
 use process::log::causes;
+use process::shutdown::{self, Stop, Stopper};
 use state_machine::Lineage;
 
 /// Between two connections, and two attempts to write.
@@ -36,6 +40,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Between two attempts to make a base.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
+/// For the TTLs of a segment, at least; the whole time for those of the last one.
+const TTLS_WITHIN: Duration = Duration::from_secs(2);
 /// Clocks are corrected by less.
 const CLOCK_TOLERANCE_MS: i64 = 10_000;
 
@@ -95,21 +101,23 @@ pub struct Archiver {
     cluster: Option<String>,
     segment: SegmentWriter,
     segment_since: Instant,
+    /// The one before, which is not written yet.
+    closed: Option<SegmentWriter>,
     seam: Seam,
     /// The last revision that was received; 0: a base has to come first.
     last: i64,
     /// When it was received: times do not go back.
     last_ms: i64,
-    /// Leases that keys were attached to and whose TTL is not archived yet. One that is granted again has
-    /// another, so each segment has those of its keys.
-    leases: HashSet<i64>,
-    /// Of the users that the newest base has, at least; 0: not known.
+    ttls: Ttls,
+    /// Of the users that the newest base has, at least; 0: not known, or no segment has all TTLs.
     auth_revision: u64,
     base: Option<JoinHandle<Result<BaseResult, BaseError>>>,
     base_after: Instant,
     /// Not before, after one that failed.
     base_pause: Instant,
     removal: Option<JoinHandle<Result<Vec<String>, PlaceError>>>,
+    /// Ends both.
+    stop: (Stopper, Stop),
     whole_at: Instant,
     said: Option<Instant>,
 }
@@ -132,6 +140,9 @@ impl Archiver {
         });
         let last = inventory.resume().unwrap_or(0);
         metrics.revision.set(last);
+        // A segment after it may lack TTLs.
+        let end = inventory.segments.iter().map(|segment| segment.last).max().unwrap_or(0);
+        let whole = reached.filter(|reached| reached.revision >= end);
         Ok(Archiver {
             client,
             options,
@@ -140,15 +151,17 @@ impl Archiver {
             cluster: identity.map(|identity| identity.cluster_id),
             segment: SegmentWriter::new(),
             segment_since: now,
+            closed: None,
             seam: Seam::load(&place, &inventory, last)?,
             last,
             last_ms: reached.map_or(0, |reached| reached.time_ms),
-            leases: HashSet::new(),
-            auth_revision: reached.map_or(0, |reached| reached.auth_revision),
+            ttls: Ttls::default(),
+            auth_revision: whole.map_or(0, |reached| reached.auth_revision),
             base: None,
             base_after: now + left,
             base_pause: now,
             removal: None,
+            stop: shutdown::stop(),
             whole_at: now,
             said: None,
             inventory,
@@ -158,6 +171,19 @@ impl Archiver {
 
     /// Runs until a signal. What was received by then is archived.
     pub async fn run(mut self) -> Result<i64, FollowError> {
+        let ended = self.follow().await;
+        // They need the runtime to the end, to leave no parts of an object.
+        self.stop.0.stop();
+        if self.base.is_some() {
+            let _unused = finished(&mut self.base).await;
+        }
+        if self.removal.is_some() {
+            let _unused = finished(&mut self.removal).await;
+        }
+        ended
+    }
+
+    async fn follow(&mut self) -> Result<i64, FollowError> {
         let mut signalled = self.signalled.clone();
         loop {
             let ended = match self.connection().await {
@@ -167,7 +193,8 @@ impl Archiver {
                 ended => ended,
             };
             let is_writable = !matches!(ended, Err(ArchiveBroken::Fatal(FollowError::Place(_))));
-            if is_writable && self.segment.span().is_some() && self.seam.is_confirmed(self.last) {
+            self.ttls.end();
+            if is_writable && self.is_open() && self.seam.is_confirmed(self.last) {
                 self.write(None).await?;
             }
             match ended {
@@ -224,6 +251,11 @@ impl Archiver {
                 () = first_signal(&mut signalled) => return Ok(self.write(Some(&session)).await?),
                 made = finished(&mut self.base) => self.take_base(made)?,
                 removed = finished(&mut self.removal) => self.take_removed(removed),
+                () = self.ttls.answered() => {
+                    if self.closed.is_some() {
+                        self.finish(Some(&session)).await?;
+                    }
+                }
                 news = events.next() => match news? {
                     News::Head(head) => {
                         let confirmed = if self.seam.is_confirmed(self.last) { self.last } else { 0 };
@@ -250,7 +282,9 @@ impl Archiver {
         self.seam.check(&found, self.archived())?;
         let lineage = self.seam.lineage.followed_by(&found, self.last);
         if lineage != self.seam.lineage {
-            self.write(None).await?;
+            if self.segment.span().is_some() {
+                self.write(None).await?;
+            }
             self.seam.lineage = lineage;
         }
         Ok(())
@@ -315,6 +349,9 @@ impl Archiver {
         }
         self.inventory.bases.push(base);
         self.auth_revision = auth_revision;
+        if base.revision >= self.last && !self.is_open() {
+            self.ttls = Ttls::default();
+        }
         // No other base has its name, also after the clock was set back.
         self.last_ms = self.last_ms.max(base.time_ms + 1);
         if self.last == 0 {
@@ -341,10 +378,10 @@ impl Archiver {
     fn remove_superfluous(&mut self) {
         let (Some(keep), None) = (self.options.keep, &self.removal) else { return };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
-        let (place, signalled) = (Arc::clone(&self.place), self.signalled.clone());
+        let (place, stop) = (Arc::clone(&self.place), self.stop.1.clone());
         self.removal = Some(tokio::task::spawn_blocking(move || {
             let mut removed = place.inventory()?.superfluous(now_ms().saturating_sub(keep));
-            let mut names = removed.iter().take_while(|_| !*signalled.borrow());
+            let mut names = removed.iter().take_while(|_| !stop.is_stopped());
             let count = names.try_fold(0, |count, name| place.remove(name).map(|()| count + 1))?;
             removed.truncate(count);
             Ok(removed)
@@ -368,20 +405,23 @@ impl Archiver {
         if !self.seam.is_confirmed(self.last) {
             return Ok(());
         }
-        if self.segment_since.elapsed() >= self.options.segment_every {
-            self.write(Some(session)).await?;
+        let late = if self.closed.is_some() { TTLS_WITHIN } else { Duration::ZERO };
+        if self.segment_since.elapsed() >= self.options.segment_every.max(late) {
+            self.close(session).await?;
             if self.seam.lineage.id == 0 {
                 self.follow_lineage(session.lineage().await?).await?;
             }
+            let lacks_ttls = !self.ttls.is_empty() && !self.is_open();
             // No watch says what has changed.
-            if session.auth().await?.1 != self.auth_revision {
+            if lacks_ttls || session.auth().await?.1 != self.auth_revision {
                 self.base_after = self.base_after.min(Instant::now());
             }
         }
         if self.base.is_none() && Instant::now() >= self.base_after.max(self.base_pause) {
             // Asked for before it begins: a change meanwhile is due again.
             let (_, auth_revision) = session.auth().await?;
-            let made = base::make(session.clone(), Arc::clone(&self.place), self.last_ms, auth_revision);
+            let (session, place, stop) = (session.clone(), Arc::clone(&self.place), self.stop.1.clone());
+            let made = base::make(session, place, self.last_ms, auth_revision, stop);
             self.base = Some(tokio::spawn(made));
         }
         if self.metrics.revision.get() >= head.revision {
@@ -423,7 +463,7 @@ impl Archiver {
             return Err(self.skip(found, session).await?);
         }
         if self.segment.bytes() >= self.options.segment_bytes {
-            self.write(Some(session)).await?;
+            self.close(session).await?;
         }
         Ok(())
     }
@@ -439,7 +479,7 @@ impl Archiver {
         }
         for kv in events.iter().filter_map(|event| event.kv.as_ref()) {
             if kv.lease != 0 {
-                self.leases.insert(kv.lease);
+                self.ttls.attach(kv.lease);
             }
         }
         self.last_ms = self.last_ms.max(now_ms());
@@ -474,14 +514,63 @@ impl Archiver {
         Ok(ArchiveBroken::Lost(reason))
     }
 
+    /// Whether something was received that is not written.
+    fn is_open(&self) -> bool {
+        self.segment.span().is_some() || self.closed.is_some()
+    }
+
     /// Writes what was received, and up to when that is all. Without a session no TTLs are asked for.
     async fn write(&mut self, session: Option<&Session>) -> Result<(), FollowError> {
-        if let Some((first, last, time_ms)) = self.segment.span() {
-            if let Some(session) = session {
-                self.add_leases(session).await;
+        match session {
+            Some(session) => {
+                if self.segment.span().is_some() {
+                    self.close(session).await?;
+                }
+                if self.closed.is_some() {
+                    let _late = tokio::time::timeout(TTLS_WITHIN, self.ttls.answered()).await;
+                }
             }
+            None if self.closed.is_some() => self.finish(None).await?,
+            None => {}
+        }
+        self.close_segment();
+        self.finish(session).await
+    }
+
+    /// Closes the segment. The one before is written if it is not yet.
+    async fn close(&mut self, session: &Session) -> Result<(), FollowError> {
+        if self.closed.is_some() {
+            self.finish(Some(session)).await?;
+        }
+        self.close_segment();
+        if self.closed.is_some() {
+            self.ttls.ask(session);
+            if self.ttls.is_asking() {
+                return Ok(());
+            }
+        }
+        self.finish(Some(session)).await
+    }
+
+    fn close_segment(&mut self) {
+        self.segment_since = Instant::now();
+        if self.segment.span().is_some() {
+            self.closed = Some(std::mem::replace(&mut self.segment, SegmentWriter::new()));
+        }
+    }
+
+    /// Writes the segment that is closed, with the TTLs that are there, and up to when that is all.
+    async fn finish(&mut self, session: Option<&Session>) -> Result<(), FollowError> {
+        let mut reached = None;
+        if let Some(mut closed) = self.closed.take() {
+            let leases = self.ttls.take();
+            if !leases.is_empty() {
+                closed.push(&Record { leases, ..Record::default() });
+            }
+            let (first, last, time_ms) = closed.span().expect("one without revisions is not closed");
+            reached = self.segment.span().map(|_| (last, time_ms));
             let mut segment = Segment { first, last, time_ms };
-            let object = Bytes::from(std::mem::replace(&mut self.segment, SegmentWriter::new()).finish());
+            let object = Bytes::from(closed.finish());
             // Another archiver may have one of the same moment, with its own times of the revisions before.
             while !self.put(&segment.name(), &object, false, session).await? {
                 segment.time_ms += 1;
@@ -491,7 +580,6 @@ impl Archiver {
             self.metrics.bytes.inc_by(object.len() as u64);
             self.metrics.revision.set(last);
         }
-        self.segment_since = Instant::now();
         if self.last == 0 {
             return Ok(());
         }
@@ -503,23 +591,14 @@ impl Archiver {
                  is late for `restore --time` and for `--keep`"
             ));
         }
-        self.last_ms = self.last_ms.max(now_ms());
-        let Archiver { last: revision, last_ms: time_ms, auth_revision, .. } = *self;
+        let (revision, time_ms) = reached.unwrap_or_else(|| {
+            self.last_ms = self.last_ms.max(now_ms());
+            (self.last, self.last_ms)
+        });
+        let auth_revision = if self.ttls.is_empty() { self.auth_revision } else { 0 };
         let head = ReachedRevision { revision, time_ms, auth_revision };
         let head = serde_json::to_vec(&head).expect("numbers are JSON");
         self.put(HEAD, &head.into(), true, session).await.map(drop)
-    }
-
-    /// Adds the TTLs of the leases that keys were attached to. Those that cannot be asked for come with a
-    /// later segment.
-    async fn add_leases(&mut self, session: &Session) {
-        let ids: Vec<i64> = self.leases.iter().copied().collect();
-        let Ok(leases) = session.ttls(&ids).await else { return };
-        self.leases.clear();
-        let leases: Vec<Lease> = leases.into_iter().map(|(id, ttl)| Lease { id, ttl }).collect();
-        if !leases.is_empty() {
-            self.segment.push(&Record { leases, ..Record::default() });
-        }
     }
 
     /// Tries until the object is there, or until a signal. False: another one has its name.

@@ -15,9 +15,9 @@
 //!   begins after it.
 //! * An archive has one history. A source that went back to an earlier state is refused, and so is a restore
 //!   from objects of two histories.
-//! * A watch has no grants of leases and no changes of users. TTLs are asked for when a lease is first seen
-//!   with a key; changed users cause a new base.
-//! * Memory of the archiver: one segment, one response of the watch, the ids of the leases that it has seen,
+//! * A watch has no grants of leases and no changes of users. TTLs are asked for per segment; changed users, and
+//!   TTLs that no segment has, cause a new base.
+//! * Memory of the archiver: two segments, one response of the watch, the ids of the leases whose TTLs are asked for,
 //!   the last segment again when it connects.
 //!   Of a restore: the store as in a member, one segment.
 //! * A client of the cluster, which needs nothing but etcd's API.
@@ -37,6 +37,8 @@ mod metrics; // how far the archive is
 mod base; // snapshots as objects
 
 mod seam; // whether the source has the history of the archive
+
+mod ttls; // what a watch does not have of leases
 
 mod follow; // the archiver
 

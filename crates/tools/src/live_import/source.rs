@@ -123,7 +123,7 @@ impl Session {
 
     /// The TTLs of these leases as granted, by id. Those that are gone are left out.
     pub async fn ttls(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Status> {
-        let ttls = stream::iter(ids).map(|id| self.ttl(*id)).buffer_unordered(LEASES_AT_ONCE);
+        let ttls = stream::iter(ids.iter().copied()).map(|id| self.ttl(id)).buffer_unordered(LEASES_AT_ONCE);
         let mut leases: Vec<(i64, i64)> =
             ttls.try_filter_map(|lease| async move { Ok(lease) }).try_collect().await?;
         leases.sort_unstable();

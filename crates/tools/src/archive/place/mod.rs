@@ -20,6 +20,7 @@ use local::{Draft, Local};
 use tries::Tries;
 
 use process::scratch::Scratch;
+use process::shutdown::Stop;
 
 /// A directory or a bucket, as a flag names it.
 #[derive(Debug)]
@@ -71,11 +72,11 @@ impl ArchivePlace {
         }
     }
 
-    /// A draft becomes a new object.
-    pub fn adopt(&self, draft: &Path, name: &str) -> Result<(), PlaceError> {
+    /// A draft becomes a new object. `stop` ends what takes long, and leaves nothing.
+    pub fn adopt(&self, draft: &Path, name: &str, stop: &Stop) -> Result<(), PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.adopt(draft, name),
-            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name, std::future::pending()),
+            ArchivePlace::Bucket(bucket) => bucket.adopt(draft, name, stop.stopped()),
         }
     }
 

@@ -1,0 +1,107 @@
+//! The TTLs of leases, which a watch does not have: they are asked for while events are received.
+
+use std::collections::HashSet;
+
+use tokio::sync::mpsc;
+
+use super::segment::Lease;
+use crate::live_import::Session;
+
+/// Leases that are answered together, or not at all.
+const LEASES_AT_ONCE: usize = 256;
+
+/// Ids that were asked for, and the leases of them that are there.
+type Answer = (Vec<i64>, Vec<(i64, i64)>);
+
+/// Leases that keys were attached to, until a segment has their TTLs.
+#[derive(Default)]
+pub struct Ttls {
+    /// Since they were last asked for: one that is granted again has another TTL.
+    attached: HashSet<i64>,
+    /// Asked for, and not answered.
+    asked: HashSet<i64>,
+    answers: Option<mpsc::UnboundedReceiver<Answer>>,
+    /// To be asked when all answers have come.
+    next: Option<Session>,
+    found: Vec<Lease>,
+}
+
+impl Ttls {
+    pub fn attach(&mut self, id: i64) {
+        self.attached.insert(id);
+    }
+
+    /// Whether segments have all of them.
+    pub fn is_empty(&self) -> bool {
+        self.attached.is_empty() && self.asked.is_empty() && self.found.is_empty()
+    }
+
+    pub fn is_asking(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    /// Begins to ask for all of them, after what is being asked for.
+    pub fn ask(&mut self, session: &Session) {
+        let session = session.clone();
+        if self.is_asking() {
+            self.next = Some(session);
+            return;
+        }
+        if self.attached.is_empty() {
+            return;
+        }
+        self.asked = std::mem::take(&mut self.attached);
+        let ids: Vec<i64> = self.asked.iter().copied().collect();
+        let (sender, answers) = mpsc::unbounded_channel();
+        self.answers = Some(answers);
+        tokio::spawn(async move {
+            for ids in ids.chunks(LEASES_AT_ONCE) {
+                let Ok(found) = session.ttls(ids).await else { return };
+                if sender.send((ids.to_vec(), found)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Returns when nothing more is being asked for. Nothing is lost if it is not awaited to the end.
+    pub async fn answered(&mut self) {
+        loop {
+            let Some(answers) = &mut self.answers else { return std::future::pending().await };
+            if let Some(answer) = answers.recv().await {
+                self.note(answer);
+                continue;
+            }
+            let next = self.next.take();
+            self.end();
+            if let Some(session) = next {
+                self.ask(&session);
+            }
+            if !self.is_asking() {
+                return;
+            }
+        }
+    }
+
+    fn note(&mut self, (ids, found): Answer) {
+        for id in ids {
+            self.asked.remove(&id);
+        }
+        self.found.extend(found.into_iter().map(|(id, ttl)| Lease { id, ttl }));
+    }
+
+    /// Those that are answered, for a segment.
+    pub fn take(&mut self) -> Vec<Lease> {
+        while let Some(answer) = self.answers.as_mut().and_then(|answers| answers.try_recv().ok()) {
+            self.note(answer);
+        }
+        std::mem::take(&mut self.found)
+    }
+
+    /// Waits for no more answers. What has none is asked for later.
+    pub fn end(&mut self) {
+        self.found = self.take();
+        (self.answers, self.next) = (None, None);
+        self.attached.extend(self.asked.drain());
+    }
+}
