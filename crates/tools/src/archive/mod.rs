@@ -15,10 +15,10 @@
 //!   begins after it.
 //! * An archive has one history. A source that went back to an earlier state is refused, and so is a restore
 //!   from objects of two histories.
-//! * A watch has no grants of leases and no changes of users. TTLs are asked for per segment; changed users, and
-//!   TTLs that no segment has, cause a new base.
-//! * Memory of the archiver: two segments, one response of the watch, the ids of the leases whose TTLs are asked for,
-//!   the last segment again when it connects.
+//! * A watch has no grants of leases and no changes of users. TTLs are asked for per segment; changed users,
+//!   and TTLs that no segment has, cause a new base.
+//! * Memory of the archiver: two segments, one response of the watch, the ids of the leases whose TTLs are
+//!   asked for, the last segment again when it connects.
 //!   Of a restore: the store as in a member, one segment.
 //! * A client of the cluster, which needs nothing but etcd's API.
 //!
