@@ -128,7 +128,7 @@ fn try_reseed(arguments: &ReseedArguments) -> Result<(), CommandError> {
     runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let (wanted, patience) = (arguments.member.clone(), Duration::from_secs(arguments.timeout));
-        Ok(Reseeding { client, wanted }.run(patience).await?)
+        Ok(Reseeding { client, wanted, cleared: None }.run(patience).await?)
     })
 }
 

@@ -13,6 +13,8 @@ pub struct Reseeding {
     pub client: OperatorClient,
     /// Name or id of the member.
     pub wanted: String,
+    /// The member whose alarm was cleared here, and what to say when it knows that.
+    pub cleared: Option<(Member, String)>,
 }
 
 impl Reseeding {
@@ -21,6 +23,9 @@ impl Reseeding {
     }
 
     async fn step(&mut self) -> Result<StepReport, RunError<ReseedRefusal>> {
+        if let Some((member, line)) = &self.cleared {
+            return self.served(member, line).await;
+        }
         let ClusterLook { members, answering, leader } = match self.client.look().await {
             Ok(look) => look,
             Err(status) => return later(&status, "list the members"),
@@ -57,7 +62,9 @@ impl Reseeding {
                     let line = format!(
                         "{name} ({id:x}) has the leader's state up to entry {installed}, and serves again"
                     );
-                    Ok(StepReport::Done(line))
+                    let report = self.served(member, &line).await;
+                    self.cleared = Some((member.clone(), line));
+                    report
                 }
                 Err(status) => later(&status, "clear the alarm"),
             },
@@ -71,6 +78,15 @@ impl Reseeding {
                 Ok(StepReport::Moved(status.message().to_owned()))
             }
             Err(status) => later(&status, &format!("re-seed {name}")),
+        }
+    }
+
+    /// Done when the member has applied that the alarm is cleared: it may lag, and serves nothing before.
+    async fn served(&self, member: &Member, line: &str) -> Result<StepReport, RunError<ReseedRefusal>> {
+        match self.client.reseed(member).await {
+            Ok(_) => Ok(StepReport::Waits(format!("waiting for {} to serve again", self.wanted))),
+            Err(status) if status.code() == Code::FailedPrecondition => Ok(StepReport::Done(line.to_owned())),
+            Err(status) => later(&status, &format!("ask {}", self.wanted)),
         }
     }
 }
