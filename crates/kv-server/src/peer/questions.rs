@@ -142,9 +142,10 @@ const RECOUNT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The answer to a member.
 pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result<RecountResponse, Status> {
-    let RecountRequest { hello: _, from, from_sub, to, to_sub, compacted } = *request;
+    let RecountRequest { hello: _, from, from_sub, to, to_sub, compacted, applied } = *request;
     let (from, to) = (Revision { main: from, sub: from_sub }, Revision { main: to, sub: to_sub });
-    let answer = match hasher.recount(RecountSpan { from, to, compacted }).await?.0 {
+    let span = RecountSpan { from, to, compacted, applied: LogIndex(applied) };
+    let answer = match hasher.recount(span).await?.0 {
         RecountAnswer::Digest(digest) => Recount::Digest(digest),
         RecountAnswer::NotYet => Recount::IsBehind(true),
         RecountAnswer::Compacted => Recount::IsCompacted(true),
@@ -160,10 +161,10 @@ pub async fn ask_recount(
     hello: Hello,
     span: RecountSpan,
 ) -> Result<RecountAnswer, String> {
-    let RecountSpan { from, to, compacted } = span;
+    let RecountSpan { from, to, compacted, applied: LogIndex(applied) } = span;
     let hello = Some(hello);
     let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
-    let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted };
+    let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted, applied };
     let call = |mut client: PeerConnection| async move { client.recount(request).await };
     match ask_linked(connection, RECOUNT_WITHIN, call).await?.answer {
         Some(Recount::Digest(digest)) => Ok(RecountAnswer::Digest(digest)),

@@ -439,7 +439,12 @@ async fn questions_that_come_often_open_no_connections() {
     serve(vec![(listener_of_two, None)], &two.server, &two.stop);
     let one = member(1, &both);
     serve(vec![(listener, None)], &one.server, &one.stop);
-    let span = RecountSpan { from: Revision::first_of(0), to: Revision::first_of(1), compacted: 0 };
+    let span = RecountSpan {
+        from: Revision::first_of(0),
+        to: Revision::first_of(1),
+        compacted: 0,
+        applied: LogIndex(0),
+    };
     let unlinked = one.peers.ask_recount(2, span).await;
     assert_eq!(unlinked, Err("the peer is inactive".to_owned()));
     // One for each lane.

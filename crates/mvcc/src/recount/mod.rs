@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::index::KeyHistory;
 use crate::meter::Meter;
 use crate::store::{LockPurpose, Store, StoreData};
-use crate::types::Revision;
+use crate::types::{LogIndex, Revision};
 
 /// Records looked up under one hold of the lock: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;
@@ -48,13 +48,16 @@ pub struct RecountSpan {
     pub to: Revision,
     /// Up to here only puts count that are visible at this revision.
     pub compacted: i64,
+    /// A store that has not applied this entry may be another one, which is replaced soon, though it has the
+    /// revisions.
+    pub applied: LogIndex,
 }
 
 /// What a member says to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecountAnswer {
     Digest(u64),
-    /// The last revision or the compact revision is not applied yet.
+    /// The last revision, the compact revision or the entry is not applied yet.
     NotYet,
     /// The compact revision has moved past that of the span, or another store was installed.
     Compacted,
@@ -75,12 +78,15 @@ pub struct RecountBounds {
 pub struct RecountPass {
     next: Revision,
     last: Revision,
+    /// When it began.
+    applied: LogIndex,
 }
 
 impl Store {
     pub fn recount_pass(&self) -> RecountPass {
         let last = if base::mutant("endless-pass") { i64::MAX } else { self.revision() };
-        RecountPass { next: Revision::first_of(0), last: Revision { main: last, sub: i64::MAX } }
+        let (next, last) = (Revision::first_of(0), Revision { main: last, sub: i64::MAX });
+        RecountPass { next, last, applied: self.applied().index }
     }
 
     /// The next span of a pass; `None` after the last one.
@@ -98,7 +104,7 @@ impl Store {
         });
         let to = ends.unwrap_or(newest).min(newest);
         pass.next = if to.sub == i64::MAX { Revision::first_of(to.main + 1) } else { to.next() };
-        Some(RecountSpan { from, to, compacted: state.compact_revision })
+        Some(RecountSpan { from, to, compacted: state.compact_revision, applied: pass.applied })
     }
 
     /// The digest of a span. Reads its blocks, in bounded holds of the lock. The meter is called for each of
@@ -109,7 +115,7 @@ impl Store {
         let generation = {
             let state = self.shared.state.read(LockPurpose::Hash);
             // What is visible at a compact revision is known once that revision is reached.
-            if state.revision < span.to.main.max(span.compacted) {
+            if state.revision < span.to.main.max(span.compacted) || state.applied.index < span.applied {
                 return Ok(RecountAnswer::NotYet);
             }
             state.generation
