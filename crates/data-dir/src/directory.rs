@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 
 use process::files;
 
+/// The lock file of a data directory.
+pub const LOCK: &str = "LOCK";
+
 /// A data directory that this process holds.
 #[derive(Debug)]
 pub struct Directory {
@@ -162,7 +165,7 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
-    let lock_path = path.join("LOCK");
+    let lock_path = path.join(LOCK);
     try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
 }
 

@@ -23,7 +23,7 @@ use snapshot_file::bbolt::Database;
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
 use data_dir::genesis;
-use data_dir::{Directory, DirectoryError, Identity};
+use data_dir::{Directory, DirectoryError, Identity, LOCK};
 use snapshot_file::trailer::{self, Trailer};
 use snapshot_file::{ImportResult, Revisions, SnapshotReadError, read};
 use state_machine::Lineage;
@@ -78,9 +78,6 @@ pub fn import(
     directory.finish(&identity)?;
     Ok(imported)
 }
-
-/// The lock file of a data directory, which may be that of the log, too.
-const LOCK: &str = "LOCK";
 
 /// A data directory in the making, locked by this process. Unless it is finished, what was made is removed.
 #[derive(Debug)]
@@ -151,7 +148,7 @@ impl Drop for NewDirectory {
     }
 }
 
-/// All but the lock.
+/// All but the lock: the directory of the log may be that of the data, too.
 fn files_in(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter(|path| !path.is_dir() && !path.ends_with(LOCK)).collect()
