@@ -54,7 +54,9 @@ mod runtime; // threads, tasks, clocks and queues; the handle
 
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
-pub use crate::core::{Confirmation, CoreSetup, Effects, Event, HOLD_BYTES_MAX, Inquiry, PeerState};
+pub use crate::core::{
+    Confirmation, CoreSetup, Effects, Event, FirstState, HOLD_BYTES_MAX, Inquiry, PeerState,
+};
 pub use base::Cost;
 pub use config::{Config, RaftLimits};
 pub use error::{ProposeError, ReadError, StartError, TransferError};

@@ -1,7 +1,7 @@
 //! Members that lost their disks, and first starts: when a member with an empty log votes.
 
 use crate::common::{Cluster, agree};
-use raft_node::{EmptyLog, Event, Inquiry, Role, Term};
+use raft_node::{EmptyLog, Event, FirstState, Inquiry, Role, Term};
 
 /// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member
 /// 1 is away.
@@ -80,6 +80,27 @@ fn members_that_are_all_imported_begin_with_what_they_have() {
     });
 }
 
+/// Its log begins where the first entry of the others stands, in the same term.
+#[test]
+fn a_member_that_is_imported_among_empty_ones_takes_their_state_or_keeps_them_waiting() {
+    let mut cluster = Cluster::begin(3, EmptyLog::Unconfirmed);
+    cluster.import(1);
+    assert!((1..=3).all(|id| !cluster.inquire(id)), "the two have no store, and know of one");
+    cluster.member(1).up = false;
+    assert!(cluster.inquire(2) && cluster.inquire(3), "they do not know of it");
+    let leader = cluster.elect();
+    cluster.write(leader, 3);
+    cluster.member(1).up = true;
+    cluster.pass(60);
+    assert!(cluster.inquire(1));
+    cluster.offer(leader, "and on");
+    for _ in 0..10 {
+        cluster.checkpoint(leader);
+        cluster.pass(10);
+    }
+    agree(&cluster, 4);
+}
+
 #[test]
 fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     let mut cluster = wiped();
@@ -92,7 +113,7 @@ fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     cluster.cut.extend([(1, 2)]);
     cluster.cut.retain(|pair| !matches!(pair, (2, 3) | (3, 2)));
     let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2).unwrap()));
-    let mut inquiry = Inquiry::new(2, &[1, 2, 3], 0);
+    let mut inquiry = Inquiry::new(2, &[1, 2, 3], FirstState::Empty);
     answers.into_iter().for_each(|(id, answer)| inquiry.note(id, answer, 0));
     let confirmation = inquiry.confirmation().unwrap();
     cluster.member(2).node.handle(Event::Confirmed(confirmation)).unwrap();

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{Inbox, Inquiry, LogIndex, PeerState, Term};
+use raft_node::{FirstState, Inbox, Inquiry, LogIndex, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::context::Context;
@@ -39,21 +39,21 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
     if !inbox.is_unconfirmed() {
         return;
     }
-    let Some((mut others, mut inquiry)) = asked_by(context) else { return };
+    let Some((mut others, mut inquiry)) = asked_by(context, &*inbox) else { return };
     let (mut backoff, mut is_unlike) = (Backoff::new(), false);
     for round in 0.. {
         tokio::select! {
             done = ask_all(&peers, &others, round, &mut inquiry, &*inbox) => if done { return },
             () = stop.stopped() => return,
         }
-        if let (false, Some(other)) = (is_unlike, inquiry.unlike()) {
+        let unlike = inquiry.unlike().filter(|_| round >= QUIET_ROUNDS && !is_unlike);
+        if let Some(other) = unlike {
             is_unlike = true;
             tracing::error!(
                 member = format!("{other:x}"),
-                "this member was restored or imported to another state than others: it takes no part before a majority has one state"
+                "members of a new cluster begin with unlike states, restored, imported or empty: this one takes no part before a majority has its state"
             );
-        }
-        if round == QUIET_ROUNDS {
+        } else if round == QUIET_ROUNDS {
             tracing::warn!(
                 answers = inquiry.answers(),
                 voters = others.len(),
@@ -63,7 +63,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
         }
         let may_take = inquiry.mismatches() > 0 && first == FirstList::Given;
         if may_take && take_newer_list(&peers, &others, &*inbox).await {
-            let Some(anew) = asked_by(context) else { return };
+            let Some(anew) = asked_by(context, &*inbox) else { return };
             (others, inquiry) = anew;
         }
         tokio::select! {
@@ -74,13 +74,14 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
 }
 
 /// Whom to ask, and by which voters. None if there are no others.
-fn asked_by(context: &Context) -> Option<(Vec<FirstMember>, Inquiry)> {
+fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, Inquiry)> {
     let mut others = context.roster.others();
     others.retain(|member| !member.is_learner && !member.peer_urls.is_empty());
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, context.identity.imported)))
+    let first = FirstState::of(inbox.commit(), context.identity.imported);
+    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first)))
 }
 
 /// Asks who is in the cluster. True if that is another list than the one that this member, which has no

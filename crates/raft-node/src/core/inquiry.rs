@@ -27,9 +27,9 @@
 //!   holds what was committed, so it gets that vote at once; no one else does before the log here reaches its
 //!   end. A request for a vote says so itself: a learner that was promoted while it was away does not know
 //!   that it is one of two.
-//! - or no answer has any term, and a majority of all members, this one included, have empty logs: a first
-//!   start. Of members with imported stores, the majority has to have this one's store. Any two majorities
-//!   overlap, so no two stores begin a cluster. Or all have answered, and none has another store.
+//! - or no answer has any term, and a majority of all members, this one included, begin with one state: all
+//!   with empty logs, or all with one imported store. Any two majorities overlap, so no two states begin a
+//!   cluster. An empty log begins nothing if any other member has a store.
 //!
 //! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
 //! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
@@ -64,6 +64,25 @@ pub enum Confirmation {
     CatchUp { until: LogPosition },
 }
 
+/// What a member begins with that has taken no part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstState {
+    /// A log without entries.
+    Empty,
+    /// A store that was imported, and its digest; 0 if it was imported by a version that made none.
+    Imported(u64),
+}
+
+impl FirstState {
+    /// `last_index`: of the log, which begins after an imported store. `imported`: digest of the store, or 0.
+    pub fn of(last_index: LogIndex, imported: u64) -> FirstState {
+        match last_index {
+            LogIndex::ZERO => FirstState::Empty,
+            _ => FirstState::Imported(imported),
+        }
+    }
+}
+
 /// The answers of the other members so far. A later answer of the same member replaces its earlier one.
 #[derive(Clone, Debug)]
 pub struct Inquiry {
@@ -71,27 +90,27 @@ pub struct Inquiry {
     members: usize,
     voters: BTreeSet<NodeId>,
     answers: BTreeMap<NodeId, PeerState>,
-    /// Digest of the store that the asker was imported with, and those of the others. 0: none.
-    imported: u64,
-    others_imported: BTreeMap<NodeId, u64>,
+    /// What the asker and those that answered begin with, if they have not begun.
+    own: FirstState,
+    others: BTreeMap<NodeId, FirstState>,
 }
 
 impl Inquiry {
-    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `imported`:
-    /// digest of the store that it was imported with, or 0.
-    pub fn new(asker: NodeId, voters: &[NodeId], imported: u64) -> Inquiry {
+    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`: what the
+    /// asker begins with.
+    pub fn new(asker: NodeId, voters: &[NodeId], own: FirstState) -> Inquiry {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));
         assert!(members > 1, "a lone member has no one to ask");
-        Inquiry { members, voters, answers: BTreeMap::new(), imported, others_imported: BTreeMap::new() }
+        Inquiry { members, voters, answers: BTreeMap::new(), own, others: BTreeMap::new() }
     }
 
     /// Notes an answer. It must have been given after this member started. One with a term that no cluster
     /// reaches is ignored. `imported`: digest of the store that the peer was imported with, or 0.
     pub fn note(&mut self, peer: NodeId, answer: PeerState, imported: u64) {
         if answer.term < Term(NUMBER_MAX) {
+            self.others.insert(peer, FirstState::of(answer.last_index, imported));
             self.answers.insert(peer, answer);
-            self.others_imported.insert(peer, imported);
         }
     }
 
@@ -111,33 +130,24 @@ impl Inquiry {
             .filter(|(_, answer)| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
     }
 
-    /// A member that has not begun either, and was imported with another store than this one.
+    /// A member that has not begun either, and begins with another state than this one.
     pub fn unlike(&self) -> Option<NodeId> {
         let has_begun = |peer: &NodeId| self.answers[peer].term > Term(0);
-        let mut others = self.others_imported.keys().copied();
-        others.find(|peer| !has_begun(peer) && self.store_of(*peer) == StoreOfPeer::Another)
+        self.others.keys().copied().find(|peer| !has_begun(peer) && !self.begins_alike(*peer))
     }
 
-    fn store_of(&self, peer: NodeId) -> StoreOfPeer {
-        match self.others_imported.get(&peer).copied().unwrap_or_default() {
-            _ if self.imported == 0 || base::mutant("unlike-stores-begin") => StoreOfPeer::Same,
-            found if found == self.imported => StoreOfPeer::Same,
-            0 => StoreOfPeer::Unknown,
-            _ => StoreOfPeer::Another,
-        }
+    fn begins_alike(&self, peer: NodeId) -> bool {
+        self.others[&peer] == self.own || base::mutant("unlike-stores-begin")
     }
 
     /// What the answers so far amount to, if they suffice.
     pub fn confirmation(&self) -> Option<Confirmation> {
         let majority_of = |count: usize| count / 2 + 1;
         if self.answers.values().all(|answer| answer.term == Term(0)) {
-            let with = |wanted: StoreOfPeer| {
-                self.counted().filter(|(peer, _)| self.store_of(**peer) == wanted).count()
-            };
-            let same = 1 + with(StoreOfPeer::Same);
-            let begins =
-                same >= majority_of(self.members) || same + with(StoreOfPeer::Unknown) == self.members;
-            return begins.then_some(Confirmation::New);
+            let alike = 1 + self.counted().filter(|(peer, _)| self.begins_alike(**peer)).count();
+            let has_store = |first: &FirstState| *first != FirstState::Empty;
+            let gives_way = !has_store(&self.own) && self.others.values().any(has_store);
+            return (alike >= majority_of(self.members) && !gives_way).then_some(Confirmation::New);
         }
         let voting = || self.counted().map(|(_, answer)| answer).filter(|answer| !answer.is_held);
         if voting().count() < majority_of(self.members - 1) {
@@ -148,15 +158,6 @@ impl Inquiry {
         let index = voting().find(has_all)?.last_index;
         Some(Confirmation::CatchUp { until: LogPosition { index, term } })
     }
-}
-
-/// The store that another member was imported with, next to the asker's.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StoreOfPeer {
-    Same,
-    /// It was not imported, or by a version that made no digest.
-    Unknown,
-    Another,
 }
 
 #[cfg(test)]
@@ -211,7 +212,7 @@ mod tests {
         ];
         for (members, answers, wanted, name) in cases {
             let voters: Vec<u64> = (1..=*members).collect();
-            let mut inquiry = Inquiry::new(1, &voters, 0);
+            let mut inquiry = Inquiry::new(1, &voters, FirstState::Empty);
             for (answer, peer) in answers.iter().zip(2..) {
                 inquiry.note(peer, PeerState { voters: voters.clone(), ..answer.clone() }, 0);
             }
@@ -220,37 +221,53 @@ mod tests {
     }
 
     #[test]
-    fn imported_members_begin_with_one_store() {
-        // Digest of the asker, then those of the answers; 0 is a member that was not imported.
-        let cases: &[(u64, u64, &[u64], bool)] = &[
-            (2, 7, &[7], true),
-            (2, 7, &[8], false),
-            (2, 7, &[0], true),
-            (3, 7, &[7], true),
-            (3, 7, &[8, 7], true),
-            (3, 7, &[8, 9], false),
-            // The third one may have another store, and may begin with the same member.
-            (3, 7, &[0], false),
-            (3, 7, &[0, 0], true),
-            (3, 7, &[0, 8], false),
-            (3, 0, &[7], true),
-            (4, 7, &[7, 8], false),
-            (4, 7, &[7, 7], true),
-            (5, 7, &[7, 8, 8, 0], false),
+    fn members_begin_with_one_state() {
+        const EMPTY: FirstState = FirstState::Empty;
+        const OLD: FirstState = FirstState::Imported(0);
+        const A: FirstState = FirstState::Imported(7);
+        const B: FirstState = FirstState::Imported(8);
+        // What the asker begins with, then those that answered.
+        let cases: &[(u64, FirstState, &[FirstState], bool)] = &[
+            (2, A, &[A], true),
+            (2, A, &[B], false),
+            (2, A, &[EMPTY], false),
+            (2, EMPTY, &[A], false),
+            (2, OLD, &[OLD], true),
+            (2, A, &[OLD], false),
+            (3, A, &[A], true),
+            (3, A, &[B, A], true),
+            (3, A, &[B, B], false),
+            // The two begin without it, or wait for it.
+            (3, A, &[EMPTY, EMPTY], false),
+            (3, EMPTY, &[EMPTY], true),
+            (3, EMPTY, &[EMPTY, A], false),
+            // These get the state of the majority.
+            (3, EMPTY, &[A, A], false),
+            (3, OLD, &[A, A], false),
+            (3, A, &[OLD, OLD], false),
+            (3, OLD, &[OLD], true),
+            (4, A, &[A, B], false),
+            (4, A, &[A, A], true),
+            (5, A, &[A, B, B, EMPTY], false),
+            (5, EMPTY, &[EMPTY, EMPTY, A], false),
         ];
         for (members, asker, answers, wanted) in cases {
             let voters: Vec<u64> = (1..=*members).collect();
             let mut inquiry = Inquiry::new(1, &voters, *asker);
-            for (imported, peer) in answers.iter().zip(2..) {
-                inquiry.note(peer, PeerState { voters: voters.clone(), ..empty(true) }, *imported);
+            for (first, peer) in answers.iter().zip(2..) {
+                let (last_index, imported) = match first {
+                    FirstState::Empty => (LogIndex::ZERO, 0),
+                    FirstState::Imported(digest) => (LogIndex(1), *digest),
+                };
+                let answer = PeerState { voters: voters.clone(), last_index, ..empty(true) };
+                inquiry.note(peer, answer, imported);
             }
             let found = inquiry.confirmation();
-            assert_eq!(found, wanted.then_some(Confirmation::New), "{asker} of {members} with {answers:?}");
-            let is_unlike = |imported: &u64| *asker != 0 && *imported != 0 && imported != asker;
-            assert_eq!(inquiry.unlike().is_some(), answers.iter().any(is_unlike), "{answers:?}");
+            assert_eq!(found, wanted.then_some(Confirmation::New), "{asker:?} of {members} with {answers:?}");
+            assert_eq!(inquiry.unlike().is_some(), answers.iter().any(|first| first != asker), "{answers:?}");
         }
         // Once the cluster has begun, its state counts, and no imported one.
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 7);
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], A);
         for (peer, answer) in [(2, leader(2, 5)), (3, follower(2, 5))] {
             inquiry.note(peer, PeerState { voters: vec![1, 2, 3], ..answer }, 8);
         }
@@ -259,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_later_answer_replaces_an_earlier_one() {
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5], 0);
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5], FirstState::Empty);
         let of_five = |answer| PeerState { voters: vec![1, 2, 3, 4, 5], ..answer };
         inquiry.note(2, of_five(empty(true)), 0);
         inquiry.note(2, of_five(empty(true)), 0);
@@ -278,7 +295,7 @@ mod tests {
     fn answers_by_another_list_of_voters_confirm_nothing() {
         let by = |voters: &[u64], answer| PeerState { voters: voters.to_vec(), ..answer };
         // Voter 3 was added, and has acknowledged entries with member 1, whose list is that of before.
-        let mut inquiry = Inquiry::new(1, &[1, 2], 0);
+        let mut inquiry = Inquiry::new(1, &[1, 2], FirstState::Empty);
         inquiry.note(2, by(&[1, 2, 3], follower(7, 5)), 0);
         assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (None, 1));
         inquiry.note(2, by(&[], follower(7, 5)), 0);
@@ -286,12 +303,12 @@ mod tests {
         inquiry.note(2, by(&[2, 1], follower(7, 5)), 0);
         assert_eq!((inquiry.confirmation(), inquiry.mismatches()), (catch_up(7, 5), 0));
         // Of three, the leader must be one of those that count.
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 0);
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], FirstState::Empty);
         inquiry.note(2, by(&[1, 2, 3], follower(7, 5)), 0);
         inquiry.note(3, by(&[1, 2, 3, 4], leader(7, 9)), 0);
         assert_eq!(inquiry.confirmation(), None);
         // Nor are two empty logs of three a first start, if their lists differ.
-        let mut inquiry = Inquiry::new(1, &[1, 2, 3], 0);
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3], FirstState::Empty);
         inquiry.note(2, by(&[1, 2, 3, 4], empty(true)), 0);
         assert_eq!(inquiry.confirmation(), None);
     }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use raft_node::{
-    Answer, Applier, ApplyJob, ChangeCheck, CoreSetup, EmptyLog, Event, Fatal, Gauges, Inquiry, LogIndex,
-    LogPosition, Node, NodeOutput, NodeSetup, Outbound, PersistJob, ProposeError, ReadError, RecoveredLog,
-    Role, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, persist,
+    Answer, Applier, ApplyJob, ChangeCheck, CoreSetup, EmptyLog, Event, Fatal, FirstState, Gauges, Inquiry,
+    LogIndex, LogPosition, Node, NodeOutput, NodeSetup, Outbound, PersistJob, ProposeError, ReadError,
+    RecoveredLog, Role, SnapshotOffer, SnapshotOutcome, StateMachine, StoreState, persist,
 };
 use wal::testing::{Crash, SimFs};
 use wal::{Wal, WalOptions};
@@ -266,7 +266,9 @@ impl Cluster {
 
     /// The member asks all that it reaches. True if it is confirmed after that.
     pub fn inquire(&mut self, id: u64) -> bool {
-        let mut inquiry = Inquiry::new(id, &self.members.keys().copied().collect::<Vec<_>>(), 0);
+        let voters: Vec<u64> = self.members.keys().copied().collect();
+        let own = FirstState::of(self.gauges(id).last_index, 0);
+        let mut inquiry = Inquiry::new(id, &voters, own);
         for (peer, member) in self.members.iter_mut().filter(|(peer, member)| **peer != id && member.up) {
             if !self.cut.contains(&(id, *peer)) && !self.cut.contains(&(*peer, id)) {
                 let answer = member.node.answer_member(id);

@@ -7,8 +7,8 @@ use std::path::Path;
 use api::etcdserverpb::Member;
 use mvcc::Store;
 use raft_node::{
-    Applier, ChangeCheck, CoreSetup, EmptyLog, Entrance, Fatal, Inquiry, LogSpan, Membership, Node,
-    NodeSetup, RecoveredLog, StoreChoice, StoreFound, StoreState, choose_store,
+    Applier, ChangeCheck, CoreSetup, EmptyLog, Entrance, Fatal, FirstState, Inquiry, LogSpan, Membership,
+    Node, NodeSetup, RecoveredLog, StoreChoice, StoreFound, StoreState, choose_store,
 };
 use state_machine::{EtcdMachine, Genesis};
 use wal::testing::SimFs;
@@ -71,7 +71,9 @@ impl SimMember {
         let setup = self.setup(&members, state, chance);
         let applied = applier.applied();
         let node = run_step(self.id, self.armed, || Node::open(&setup, &members.voters, found, applied))?;
-        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &self.asked_voters(&members), 0));
+        let inquiry = node
+            .is_unconfirmed()
+            .then(|| Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = MemberHub::new(store.clone());
         let leasing = Leasing::new(table, clock, now);
@@ -132,7 +134,7 @@ impl SimMember {
 
     /// It is told of other members before it is confirmed.
     pub fn begin_inquiry_anew(&mut self, members: Membership) {
-        let inquiry = Inquiry::new(self.id, &self.asked_voters(&members), 0);
+        let inquiry = Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty);
         let up = self.up.as_mut().expect("a running member inquires");
         up.inquiry = Some(inquiry);
         up.roster.replace(members);

@@ -12,7 +12,7 @@ use wal::{Wal, WalOptions};
 use super::commands::{self, batch, id, ids, link};
 use super::{forged, show};
 use crate::core::event::{CommittedEntry, CoreSetup, CoreTurn, Event, Payload};
-use crate::core::{Confirmation, Core, Inquiry};
+use crate::core::{Confirmation, Core, FirstState, Inquiry};
 use crate::log::{LogStore, PersistJob, RecoveredLog, durable_state, persist};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, Progress, StoreState, Term};
@@ -489,7 +489,8 @@ impl ScriptCluster {
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
-        let mut inquiry = Inquiry::new(id, &self.voters, 0);
+        let own = FirstState::of(self.member(id).core.last_index(), 0);
+        let mut inquiry = Inquiry::new(id, &self.voters, own);
         for peer in peers {
             let Some(answer) = self.member(*peer).core.answer_member(id) else {
                 self.print(&format!("{peer}: does not answer yet"));
