@@ -237,7 +237,7 @@ pub fn answer_too_large(bytes_max: u64) -> Status {
 
 /// A call that is for another member.
 pub fn not_this_member(own: u64, wanted: u64) -> Status {
-    Status::failed_precondition(format!("kv-server: this is member {own:x}, not {wanted:x}"))
+    Status::not_found(format!("kv-server: this is member {own:x}, not {wanted:x}"))
 }
 
 /// A member whose state is not known to be wrong is not re-seeded.

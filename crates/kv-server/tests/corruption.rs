@@ -227,12 +227,20 @@ async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     assert!(!said.contains(NO_HASH), "{said}");
 }
 
+/// A learner that never starts does not count in the majority.
 #[tokio::test]
 async fn a_member_that_changes_something_else_serves_nothing_and_the_others_write_on() {
     let mut cluster = unlike(("x", "1"), &[]).await;
     cluster.start();
-    // Entries are compared from the first one after the start on.
     let deadline = Instant::now() + PATIENCE;
+    // One that never says what it knows would keep the cluster at the effects of etcd's alarm.
+    while !http(cluster.members[0].client_port, "GET /metrics").contains("kv_server_command_level 2") {
+        assert!(Instant::now() < deadline, "the members are of one version");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let peer_ur_ls = vec!["http://127.0.0.1:1".to_owned()];
+    common::add(&cluster.members[0], MemberAddRequest { peer_ur_ls, is_learner: true }).await;
+    // Entries are compared from the first one after the start on.
     let corrupt = &cluster.members[2];
     loop {
         // The key exists on two members and is new on the third one.
@@ -329,10 +337,15 @@ fn ends(run: Process, wanted: (i32, &str)) {
     assert!(status.code() == Some(wanted.0) && said.contains(wanted.1), "{status} {said}");
 }
 
-/// Nothing else is written meanwhile.
+/// Nothing else is written meanwhile. One of two client URLs of each member leads nowhere.
 #[tokio::test]
 async fn a_corrupt_leader_hands_over_and_is_reseeded_while_no_client_writes() {
-    let cluster = Cluster::started(3);
+    let mut cluster = Cluster::new(3);
+    for member in &mut cluster.members {
+        let urls = format!("http://127.0.0.1:{},http://127.0.0.2:1", member.client_port);
+        member.extra.push(format!("--advertise-client-urls={urls}"));
+    }
+    cluster.start();
     cluster.members[0].put("key", "value").await;
     let at = cluster.leader().await;
     call_corrupt(&cluster, at).await;

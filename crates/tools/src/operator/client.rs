@@ -136,6 +136,9 @@ impl OperatorClient {
     }
 
     /// Asks a member to take over the leader's state. Returns the entry up to which it has; 0: not yet.
+    ///
+    /// Errors: `FailedPrecondition` of the member that no alarm names; else that of the last URL, which may
+    /// lead to another member.
     pub async fn reseed(&self, member: &Member) -> Result<u64, Status> {
         let mut refused = Status::unavailable("the member has no client URL");
         for url in &member.client_ur_ls {
@@ -143,6 +146,10 @@ impl OperatorClient {
             let asked = async { self.dial(url).await?.within(CHANGE_WITHIN).repair().reseed(request).await };
             match asked.await {
                 Ok(answered) => return Ok(answered.get_ref().installed),
+                Err(status) if status.code() == Code::FailedPrecondition => return Err(status),
+                Err(status) if status.code() == Code::NotFound => {
+                    refused = Status::unavailable(status.message()); // It may lead to the member later.
+                }
                 Err(status) => refused = status,
             }
         }

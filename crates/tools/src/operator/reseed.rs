@@ -23,7 +23,7 @@ impl Reseeding {
     }
 
     async fn step(&mut self) -> Result<StepReport, RunError<ReseedRefusal>> {
-        if let Some((member, line)) = &self.cleared {
+        if let Some((member, line)) = self.cleared.take() {
             return self.served(member, line).await;
         }
         let ClusterLook { members, answering, leader } = match self.client.look().await {
@@ -62,9 +62,7 @@ impl Reseeding {
                     let line = format!(
                         "{name} ({id:x}) has the leader's state up to entry {installed}, and serves again"
                     );
-                    let report = self.served(member, &line).await;
-                    self.cleared = Some((member.clone(), line));
-                    report
+                    self.served(member.clone(), line).await
                 }
                 Err(status) => later(&status, "clear the alarm"),
             },
@@ -81,12 +79,16 @@ impl Reseeding {
         }
     }
 
-    /// Done when the member has applied that the alarm is cleared: it may lag, and serves nothing before.
-    async fn served(&self, member: &Member, line: &str) -> Result<StepReport, RunError<ReseedRefusal>> {
-        match self.client.reseed(member).await {
+    /// Done when the member has applied that the alarm is cleared: it may lag, and serves nothing before. One
+    /// that has nothing installed any more has a new alarm.
+    async fn served(&mut self, member: Member, line: String) -> Result<StepReport, RunError<ReseedRefusal>> {
+        let report = match self.client.reseed(&member).await {
+            Ok(0) => return Ok(StepReport::Moved(format!("a new alarm CORRUPT names {}", self.wanted))),
             Ok(_) => Ok(StepReport::Waits(format!("waiting for {} to serve again", self.wanted))),
-            Err(status) if status.code() == Code::FailedPrecondition => Ok(StepReport::Done(line.to_owned())),
+            Err(status) if status.code() == Code::FailedPrecondition => return Ok(StepReport::Done(line)),
             Err(status) => later(&status, &format!("ask {}", self.wanted)),
-        }
+        };
+        self.cleared = Some((member, line));
+        report
     }
 }

@@ -19,14 +19,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mvcc::{KvHash, LogIndex};
+use mvcc::KvHash;
 use tokio::time::sleep;
 
 use super::handle::{Member, ProposeError};
+use changes::Changes;
 use config::CorruptionChecks;
 use process::log::causes;
 use process::shutdown::Stop;
-use verdict::{PeerHash, Verdict, named};
+use verdict::{PeerValue, Verdict, named};
 
 pub(crate) use verdict::{Differs, compare as compare_at_start, give_up_leadership};
 
@@ -51,7 +52,7 @@ async fn until(stop: Stop, checks: impl Future<Output = Infallible>) {
 }
 
 async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
-    let mut checked = LogIndex::ZERO;
+    let mut changes = Changes::default();
     loop {
         sleep(changes::ROUND).await;
         if leads(&member) && member.fence.is_up() {
@@ -60,7 +61,7 @@ async fn changes_at_intervals(member: Arc<Member>) -> Infallible {
         if !compares(&member) || member.roster.others().is_empty() {
             continue;
         }
-        raise_all(&member, &changes::differing(&member, &mut checked).await).await;
+        raise_all(&member, &changes.differing(&member).await).await;
     }
 }
 
@@ -146,20 +147,20 @@ async fn compactions(member: &Member, checked: &mut i64) {
 }
 
 /// The hashes of all other members that no alarm names at a revision, one after the other.
-async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerHash> {
+async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerValue<KvHash>> {
     let (mut hashes, named) = (Vec::new(), named(member));
     for other in member.roster.others() {
         if named.contains(&other.id) {
             continue;
         }
         let asked = member.reach.ask_hash(other.id, at).await;
-        let hash: Option<KvHash> = asked
+        let value: Option<KvHash> = asked
             .inspect_err(|error| {
                 let peer = format!("{:x}", other.id);
                 tracing::warn!(peer, revision = at, error, "failed hash kv request");
             })
             .ok();
-        hashes.push(PeerHash { member: other.id, hash });
+        hashes.push(PeerValue { member: other.id, is_voter: !other.is_learner, value });
     }
     hashes
 }

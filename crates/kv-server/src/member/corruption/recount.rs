@@ -14,15 +14,16 @@
 //!   records are recounted again, and silent members are asked again.
 //! * A difference counts if the same part differs twice.
 //! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While
-//!   one is silent and the others have no majority, nothing is raised.
+//!   a voter is silent and the others have no majority, nothing is raised.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mvcc::{RecountAnswer, RecountBounds, RecountPass, RecountSpan};
+use data_dir::bootstrap::IMPORTED_AT;
+use mvcc::{LogIndex, RecountAnswer, RecountBounds, RecountPass, RecountSpan};
 use tokio::time::{Instant, sleep};
 
-use super::verdict::{self, Verdict, named};
+use super::verdict::{self, PeerValue, Verdict, named};
 use crate::member::handle::Member;
 use process::log::causes;
 
@@ -35,6 +36,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Between the beginnings of two passes over a small state.
 const PASS_EVERY: Duration = Duration::from_secs(5);
+/// A store with an entry after an import is of this cluster, however far its member lags. Without one it may be
+/// another store, which is replaced soon.
+const OF_THE_CLUSTER: LogIndex = LogIndex(IMPORTED_AT.index.0 + 1);
 /// How often a member that lags is asked again, and the pause before that.
 const TRIES: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -69,6 +73,7 @@ impl Recount {
             self.restart();
             return Vec::new();
         };
+        let span = RecountSpan { applied: span.applied.min(OF_THE_CLUSTER), ..span };
         let (differing, took) = self.compare(member, span).await;
         sleep((took * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX)).await;
         if differing.is_empty() {
@@ -104,7 +109,7 @@ impl Recount {
                 if is_asked && answer.is_none() {
                     self.silent.insert(other.id);
                 }
-                peers.push((other.id, answer));
+                peers.push(PeerValue { member: other.id, is_voter: !other.is_learner, value: answer });
             }
         }
         (verdict(member.ids.member, own, &peers, &named), took)
@@ -116,7 +121,7 @@ impl Recount {
 fn verdict(
     leader: u64,
     own: RecountAnswer,
-    peers: &[(u64, Option<RecountAnswer>)],
+    peers: &[PeerValue<RecountAnswer>],
     named: &BTreeSet<u64>,
 ) -> Vec<u64> {
     let own = match own {
@@ -128,20 +133,19 @@ fn verdict(
         Some(RecountAnswer::Digest(digest)) => Some(digest),
         Some(RecountAnswer::Damaged | RecountAnswer::NotYet | RecountAnswer::Compacted) | None => None,
     };
-    let digests: Vec<_> = peers.iter().map(|(member, recounted)| (*member, digest(*recounted))).collect();
+    let digests: Vec<PeerValue<u64>> = peers
+        .iter()
+        .map(|peer| PeerValue { member: peer.member, is_voter: peer.is_voter, value: digest(peer.value) })
+        .collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
         // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no
         // one.
-        Verdict::Corrupt(members)
-            if members == [0] && digests.iter().any(|(id, it)| it.is_none() && !named.contains(id)) =>
-        {
-            Vec::new()
-        }
+        Verdict::Corrupt(members) if members == [0] && verdict::awaits_a_voter(&digests, named) => Vec::new(),
         Verdict::Corrupt(members) => members,
     };
-    let damaged = peers.iter().filter(|(_, recounted)| *recounted == Some(RecountAnswer::Damaged));
-    corrupt.extend(damaged.map(|(member, _)| *member));
+    let damaged = peers.iter().filter(|peer| peer.value == Some(RecountAnswer::Damaged));
+    corrupt.extend(damaged.map(|peer| peer.member));
     corrupt
 }
 
@@ -163,6 +167,10 @@ async fn answer_of(member: &Member, other: u64, span: RecountSpan) -> Option<Rec
 mod tests {
     use super::*;
 
+    fn voter((member, value): (u64, Option<RecountAnswer>)) -> PeerValue<RecountAnswer> {
+        PeerValue { member, is_voter: true, value }
+    }
+
     #[test]
     fn damage_speaks_for_itself_and_differences_by_the_majority() {
         let (a, b) = (RecountAnswer::Digest(1), RecountAnswer::Digest(2));
@@ -181,10 +189,10 @@ mod tests {
             (a, vec![None, Some(a), Some(a), Some(b)], vec![5]),
             (RecountAnswer::Compacted, vec![], vec![]),
         ] {
-            let peers: Vec<_> = (2..).zip(peers).collect();
+            let peers: Vec<_> = (2..).zip(peers).map(voter).collect();
             assert_eq!(verdict(1, own, &peers, &BTreeSet::new()), corrupt, "{own:?} {peers:?}");
         }
-        let (peers, named) = ([(2, Some(b)), (3, None)], BTreeSet::from([3]));
+        let (peers, named) = ([(2, Some(b)), (3, None)].map(voter), BTreeSet::from([3]));
         assert_eq!(verdict(1, a, &peers, &named), [0], "one that is named already is not waited for");
     }
 }

@@ -7,11 +7,12 @@ use mvcc::KvHash;
 
 use crate::member::handle::Member;
 
-/// The hash of another member, unless it gave none.
+/// What another member has, unless it gave no answer.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerHash {
+pub struct PeerValue<T> {
     pub member: u64,
-    pub hash: Option<KvHash>,
+    pub is_voter: bool,
+    pub value: Option<T>,
 }
 
 /// The members that are corrupt by a comparison of the newest state, from the leader's point of view; member
@@ -20,7 +21,7 @@ pub struct PeerHash {
 /// `before` and `after` are the leader's hashes at its newest revision, before and after others were asked
 /// for the hash at `before`'s revision; a read point lies between. etcd names the first member that differs
 /// from the leader, which is the wrong one if the leader is corrupt.
-pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerHash]) -> Vec<u64> {
+pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerValue<KvHash>]) -> Vec<u64> {
     let state = |hash: KvHash| (hash.hash_revision, hash.compact_revision);
     if state(before) == state(after) && before.hash != after.hash {
         return vec![leader];
@@ -28,7 +29,7 @@ pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerHash])
     // A follower is never ahead of the leader.
     let is_ahead =
         |hash: KvHash| hash.revision > after.revision || hash.compact_revision > after.compact_revision;
-    let ahead = peers.iter().filter(|peer| peer.hash.is_some_and(is_ahead));
+    let ahead = peers.iter().filter(|peer| peer.value.is_some_and(is_ahead));
     let mut corrupt: Vec<u64> = ahead.map(|peer| peer.member).collect();
     if let Verdict::Corrupt(members) = of_compaction(leader, before, peers) {
         corrupt.extend(members);
@@ -51,29 +52,41 @@ pub enum Verdict {
 
 /// Compares a hash of the leader with those of all others; of a compaction, or of the newest state. Hashes
 /// against another compact revision are not comparable.
-pub fn of_compaction(leader: u64, own: KvHash, peers: &[PeerHash]) -> Verdict {
+pub fn of_compaction(leader: u64, own: KvHash, peers: &[PeerValue<KvHash>]) -> Verdict {
     let comparable = |hash: &KvHash| hash.compact_revision == own.compact_revision;
-    let values = peers.iter().map(|peer| (peer.member, peer.hash.filter(comparable).map(|it| it.hash)));
+    let values = peers.iter().map(|peer| PeerValue {
+        member: peer.member,
+        is_voter: peer.is_voter,
+        value: peer.value.filter(comparable).map(|hash| hash.hash),
+    });
     by_majority(leader, own.hash, &values.collect::<Vec<_>>())
 }
 
-/// Compares a value of the leader with those of all other members, where they are known.
-pub fn by_majority<T: Copy + Ord>(leader: u64, own: T, peers: &[(u64, Option<T>)]) -> Verdict {
+/// Compares a value of the leader with those of all other members, where they are known. The majority is one
+/// of the voters: a learner may stay away for ever.
+pub fn by_majority<T: Copy + Ord>(leader: u64, own: T, peers: &[PeerValue<T>]) -> Verdict {
     let mut members_by_value = BTreeMap::from([(own, vec![leader])]);
-    for (member, value) in peers {
-        if let Some(value) = value {
-            members_by_value.entry(*value).or_default().push(*member);
+    let (mut voters, mut voters_by_value) = (1, BTreeMap::from([(own, 1)]));
+    for peer in peers {
+        voters += usize::from(peer.is_voter);
+        if let Some(value) = peer.value {
+            members_by_value.entry(value).or_default().push(peer.member);
+            *voters_by_value.entry(value).or_default() += usize::from(peer.is_voter);
         }
     }
     if members_by_value.len() == 1 {
-        let is_complete = peers.iter().all(|(_, value)| value.is_some());
+        let is_complete = peers.iter().all(|peer| peer.value.is_some());
         return if is_complete { Verdict::Agreed } else { Verdict::Incomplete };
     }
-    let majority = peers.len().div_ceil(2) + 1;
-    let right = members_by_value.iter().find(|(_, members)| members.len() >= majority);
-    let Some(right) = right.map(|(value, _)| *value) else { return Verdict::Corrupt(vec![0]) };
+    let right = voters_by_value.into_iter().find(|(_, count)| *count > voters / 2);
+    let Some((right, _)) = right else { return Verdict::Corrupt(vec![0]) };
     let differ = members_by_value.into_iter().filter(|(value, _)| *value != right);
     Verdict::Corrupt(differ.flat_map(|(_, members)| members).collect())
+}
+
+/// Whether a voter whose value is not known could decide, once it answers. One that an alarm names could not.
+pub fn awaits_a_voter<T>(peers: &[PeerValue<T>], named: &BTreeSet<u64>) -> bool {
+    peers.iter().any(|peer| peer.is_voter && peer.value.is_none() && !named.contains(&peer.member))
 }
 
 /// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of
@@ -137,8 +150,35 @@ mod tests {
         KvHash { hash, compact_revision, hash_revision: revision, revision }
     }
 
-    fn peers(hashes: &[Option<KvHash>]) -> Vec<PeerHash> {
-        (2..).zip(hashes).map(|(member, hash)| PeerHash { member, hash: *hash }).collect()
+    fn peers(hashes: &[Option<KvHash>]) -> Vec<PeerValue<KvHash>> {
+        (2..).zip(hashes).map(|(member, value)| PeerValue { member, is_voter: true, value: *value }).collect()
+    }
+
+    #[test]
+    fn a_learner_is_judged_and_does_not_decide() {
+        use Verdict::{Agreed, Corrupt, Incomplete};
+        // Members 2, 3, …: a voter of 7 or 8, a learner in brackets, `-` of no answer.
+        for (others, verdict) in [
+            ("7 8 [-]", Corrupt(vec![3])),
+            ("7 8 [8]", Corrupt(vec![3, 4])),
+            ("7 7 [8]", Corrupt(vec![4])),
+            ("8 8 [7] [7]", Corrupt(vec![1, 4, 5])),
+            ("8 [7]", Corrupt(vec![0])),
+            ("8 - [7]", Corrupt(vec![0])),
+            ("[8]", Corrupt(vec![2])),
+            ("7 7 [-]", Incomplete),
+            ("7 7 [7]", Agreed),
+        ] {
+            let peer = |(member, word): (u64, &str)| {
+                let value = word.trim_matches(['[', ']']).parse::<u32>().ok();
+                PeerValue { member, is_voter: !word.starts_with('['), value }
+            };
+            let peers: Vec<_> = (2..).zip(others.split(' ')).map(peer).collect();
+            assert_eq!(by_majority(1, 7, &peers), verdict, "{others}");
+            let awaits = others.split(' ').any(|word| word == "-");
+            assert_eq!(awaits_a_voter(&peers, &BTreeSet::new()), awaits, "{others}");
+            assert!(!awaits_a_voter(&peers, &BTreeSet::from([3])), "{others}");
+        }
     }
 
     #[test]
