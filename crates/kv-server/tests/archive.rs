@@ -456,8 +456,12 @@ async fn ttls_that_are_not_answered_keep_nothing_back_and_are_due_until_a_base_h
     let second = archiver(member, &archive, &[]);
     second.wait_for(&format!("base at revision {last}"));
     second.kill();
-    let (is_made, said) = restore(&archive, &Cluster::new(1).members[0], &[]);
-    assert!(is_made && said.contains("with 1 leases, of which 0 have no TTL"), "{said}");
+    // The base of before does as well for a revision that is named.
+    for flags in [vec![], vec![format!("--revision={last}")]] {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let (is_made, said) = restore(&archive, &Cluster::new(1).members[0], &flags);
+        assert!(is_made && said.contains("with 1 leases, of which 0 have no TTL"), "{flags:?}: {said}");
+    }
 }
 
 /// A bucket that has no objects, and takes no part to the end. `seen`: the calls for parts.

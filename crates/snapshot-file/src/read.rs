@@ -79,7 +79,11 @@ pub fn import<S: Source>(
     if let Some((key, value)) = lineage {
         import.item(key, &value)?;
     }
-    let leases = file.leases(&mut import)?;
+    let stored = file.leases()?;
+    let leases = stored.len() as u64;
+    for (key, value) in state_machine::lease_items(stored) {
+        import.item(&key, &value)?;
+    }
     for (key, value) in state_machine::member_items(members) {
         import.item(&key, &value)?;
     }
@@ -109,6 +113,11 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, Snapsho
 /// The histories that a file continues. etcd keeps what it was given, so it may have added revisions.
 pub fn lineage<S: Source>(database: &Database<S>) -> Result<Lineage, SnapshotReadError> {
     BucketFile { database, buckets: database.buckets()? }.lineage()
+}
+
+/// All leases of a file, and their TTLs in seconds.
+pub fn leases<S: Source>(database: &Database<S>) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
+    BucketFile { database, buckets: database.buckets()? }.leases()
 }
 
 /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a number,
@@ -244,10 +253,10 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(if compacted > 0 { compacted } else { -1 })
     }
 
-    /// Adds all leases. Returns how many there are.
-    fn leases(&self, import: &mut Import) -> Result<u64, SnapshotReadError> {
-        let Some(mut cursor) = self.cursor("lease")? else { return Ok(0) };
+    /// All leases, and their TTLs in seconds.
+    fn leases(&self) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
         let mut leases = Vec::new();
+        let Some(mut cursor) = self.cursor("lease")? else { return Ok(leases) };
         while let Some((key, value)) = cursor.next_pair()? {
             let lease = StoredLease::decode(value).map_err(|_| bad("lease", key, "not a lease"))?;
             if key != lease.id.to_be_bytes() || lease.id == 0 {
@@ -258,11 +267,7 @@ impl<S: Source> BucketFile<'_, S> {
             }
             leases.push((lease.id, lease.ttl.max(1)));
         }
-        let count = leases.len() as u64;
-        for (key, value) in state_machine::lease_items(leases) {
-            import.item(&key, &value)?;
-        }
-        Ok(count)
+        Ok(leases)
     }
 
     /// Adds all changes. Returns the newest revision and the number of changes.

@@ -2,8 +2,8 @@
 //!
 //! * Base and segments have to be of one history: where they overlap or adjoin, they are compared as far as
 //!   they have the same revisions, or digests of them.
-//! * Leases: those that have keys at that revision, each with its full TTL. One whose TTL is not archived
-//!   gets [`TTL_UNKNOWN`].
+//! * Leases: those that have keys at that revision, each with its full TTL. A TTL that came too late for its
+//!   segment is in a later one, or in the next base. One that is not archived is [`TTL_UNKNOWN`].
 //! * Users, roles and the compact revision are those of the base. Given a revision, that is a base of before
 //!   it; given a time, one of before that; without both, the newest. [`Inventory::plan`] has the exceptions.
 //! * The directory gets its identity last: one whose restore was killed does not start. A restore that fails
@@ -117,12 +117,15 @@ pub fn restore(
     }
     let mut target = ImportTarget::open(&directory.store_dir())?;
     compare(place, &inventory, &plan.base, &target)?;
-    let ttls = apply(place, &plan, revision, &mut target)?;
-    let leases: Vec<(i64, i64)> = target
-        .attached_leases()
-        .into_iter()
-        .map(|id| (id, ttls.get(&id).copied().unwrap_or(TTL_UNKNOWN)))
-        .collect();
+    let mut ttls = apply(place, &plan, revision, &mut target)?;
+    let attached = target.attached_leases();
+    let is_known = attached.iter().all(|id| ttls.contains_key(id));
+    if !is_known && let Err(error) = find_late_ttls(place, &inventory, &plan, &attached, settings, &mut ttls)
+    {
+        say(&format!("not looked through for TTLs that were late: {}", causes(&error)));
+    }
+    let leases: Vec<(i64, i64)> =
+        attached.into_iter().map(|id| (id, ttls.get(&id).copied().unwrap_or(TTL_UNKNOWN))).collect();
     let without_ttl = leases.iter().filter(|(id, _)| !ttls.contains_key(id)).count();
     if let Err(lease) = target.set_leases(&leases)? {
         unreachable!("lease {lease} has keys, and was among those that have");
@@ -212,6 +215,39 @@ fn apply(
         true => Ok(ttls),
         false => Err(TargetError::Gap { last: target.revision(), found: revision }.into()),
     }
+}
+
+/// Adds TTLs of these leases that no object of the plan has: those of the segments after it, up to the next
+/// base, or of that base.
+fn find_late_ttls(
+    place: &ArchivePlace,
+    inventory: &Inventory,
+    plan: &Plan,
+    leases: &[i64],
+    settings: &Settings,
+    ttls: &mut HashMap<i64, i64>,
+) -> Result<(), RestoreError> {
+    let Some(end) = plan.segments.last().map(|segment| segment.last) else { return Ok(()) };
+    let base = inventory.bases.iter().find(|base| base.revision >= end && **base != plan.base);
+    let is_before = |segment: &&Segment| base.is_none_or(|base| segment.first <= base.revision);
+    let later = inventory.segments.iter().filter(|segment| segment.last > end);
+    for segment in later.take_while(is_before) {
+        each(place, segment, |record| {
+            for lease in record.leases {
+                ttls.entry(lease.id).or_insert(lease.ttl);
+            }
+            Ok(true)
+        })?;
+        if leases.iter().all(|id| ttls.contains_key(id)) {
+            return Ok(());
+        }
+    }
+    let Some(base) = base else { return Ok(()) };
+    let file = place.file(&base.name(), &settings.data_dir)?;
+    for (id, ttl) in CheckedFile::open(&file.path, HashCheck::Required)?.leases()? {
+        ttls.entry(id).or_insert(ttl);
+    }
+    Ok(())
 }
 
 fn each(

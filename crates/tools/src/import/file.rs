@@ -184,6 +184,12 @@ impl CheckedFile {
         read::lineage(&self.database).map_err(read_error)
     }
 
+    /// All leases, and their TTLs in seconds.
+    pub fn leases(&self) -> Result<Vec<(i64, i64)>, ImportError> {
+        let read_error = |source| ImportError::Read { path: self.path.clone(), source };
+        read::leases(&self.database).map_err(read_error)
+    }
+
     /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a
     /// number, all that a compaction has left.
     pub fn newest_changes(
