@@ -110,6 +110,11 @@ impl Directory {
         Directory::store_in(&self.path)
     }
 
+    /// Whether the data directory `path` would be `wal_dir`, or lie in it.
+    pub fn lies_in(path: &Path, wal_dir: &Path) -> bool {
+        resolved(path).starts_with(resolved(wal_dir))
+    }
+
     /// Where the log of the data directory `path` lies, unless `--wal-dir` is given.
     pub fn wal_in(path: &Path) -> PathBuf {
         path.join("wal")
@@ -151,7 +156,8 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
 fn is_of_store(path: &Path, wal_dir: &Path) -> bool {
     let (path, wal_dir) = (resolved(path), resolved(wal_dir));
     let first = wal_dir.strip_prefix(&path).ok().and_then(|below| below.components().next());
-    first.is_some_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"store"))
+    let name = first.map_or(&b""[..], |name| name.as_os_str().as_encoded_bytes());
+    name == b"store" || name.starts_with(b"store.")
 }
 
 /// Without links, as far as it exists.
@@ -246,6 +252,8 @@ mod tests {
         std::os::unix::fs::symlink(&data, parent.path().join("link")).unwrap();
         let refused = Directory::open(&data, Some(&parent.path().join("link/store.incoming")));
         assert!(matches!(refused, Err(DirectoryError::LogInStore(_))));
-        Directory::open(&data, Some(&data.join("log"))).unwrap();
+        for beside in ["log", "store-log", "stored/store.log"] {
+            Directory::open(&data, Some(&data.join(beside))).unwrap();
+        }
     }
 }

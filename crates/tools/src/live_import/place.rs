@@ -44,6 +44,12 @@ pub enum PlaceError {
         given.display()
     )]
     OtherLog { path: PathBuf, begun: PathBuf, given: PathBuf },
+    #[error(
+        "--wal-dir has the data directory {} in it: an import that goes on removes what is in its log \
+         directory",
+        .0.display()
+    )]
+    DataInLog(PathBuf),
     #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
     #[error(
@@ -132,6 +138,10 @@ impl ImportPlace {
     /// Opens a directory that is empty, or of an import from which no member was started.
     fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
         let identity = bootstrap::first_identity(settings)?;
+        let (path, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
+        if wal_dir.is_some_and(|wal_dir| Directory::lies_in(path, wal_dir)) {
+            return Err(PlaceError::DataInLog(path.clone()));
+        }
         if read_mark(&Directory::live_import_in(&settings.data_dir))?.is_none() {
             import::check_empty(settings)?;
         }
@@ -399,6 +409,17 @@ mod tests {
             before(&settings);
             let found = outcome(&settings);
             assert!(found.contains(wanted), "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_not_where_the_data_directory_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        for wal_dir in [data.as_path(), dir.path()] {
+            let refused = outcome(&settings(&data, Some(wal_dir)));
+            assert!(refused.contains("--wal-dir has the data directory"), "{refused}");
+            assert!(!data.exists(), "nothing is made");
         }
     }
 
