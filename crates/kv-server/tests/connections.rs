@@ -9,9 +9,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
+use api::authpb::Permission;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::range_request::SortTarget;
-use api::etcdserverpb::{PutRequest, RangeRequest};
+use api::etcdserverpb::{
+    AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthUserAddRequest,
+    AuthUserGrantRoleRequest, PutRequest, RangeRequest,
+};
 use api::health::HealthCheckRequest;
 use api::v3electionpb::LeaderRequest;
 use bytes::Bytes;
@@ -229,6 +233,41 @@ async fn bodies_that_never_end_hold_a_bounded_amount_of_memory() {
     let most = most_resident(member, before, 50).await;
     assert!(most <= 250, "600 MiB of incomplete bodies hold {most} MiB");
     member.put("a", "1").await;
+}
+
+/// Also of calls that are not hot.
+#[tokio::test]
+async fn bodies_that_never_end_leave_room_to_large_calls_of_a_user() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let client = member.client().await;
+    let (name, password) = ("root".to_owned(), "pw".to_owned());
+    let user = AuthUserAddRequest { name: name.clone(), password: password.clone(), ..Default::default() };
+    client.auth().user_add(user).await.unwrap();
+    let role = AuthUserGrantRoleRequest { user: name.clone(), role: name.clone() };
+    client.auth().user_grant_role(role).await.unwrap();
+    client.auth().auth_enable(AuthEnableRequest {}).await.unwrap();
+    let token = client.authenticate(&name, &password).await.unwrap();
+    let mut of_root = client.with_token(Some(token)).auth();
+    of_root.role_add(AuthRoleAddRequest { name: "r".to_owned() }).await.unwrap();
+    let perm = Permission { key: vec![b'k'; 40 << 10].into(), ..Permission::default() };
+    let grant = AuthRoleGrantPermissionRequest { name: "r".to_owned(), perm: Some(perm) };
+    let mut of_none = member.kv().await;
+    let large = PutRequest { key: "k".into(), value: vec![1; 40 << 10].into(), ..PutRequest::default() };
+    // Each connection takes a half of what is left. A put is counted before its caller is judged.
+    let (mut open, mut connections, deadline) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
+    while of_none.put(large.clone()).await.unwrap_err().code() != Code::ResourceExhausted {
+        assert!(Instant::now() < deadline, "the bodies do not fill what there is for their address");
+        let mut requests = http2(member, 65_535).await;
+        for _ in 0..100 {
+            requests = requests.ready().await.unwrap();
+            let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Put"), false).unwrap();
+            body.send_data([&[0, 0, 0x18, 0, 0][..], &[7; 32 << 10]].concat().into(), false).unwrap();
+            open.push((answer, body));
+        }
+        connections.push(requests);
+    }
+    of_root.role_grant_permission(grant).await.unwrap();
 }
 
 #[tokio::test]

@@ -120,8 +120,8 @@ impl From<prost::DecodeError> for DecodeError {
 
 /// What is read of one transaction.
 struct TxnBounds {
-    /// Compares or operations of a branch, in the outermost transaction. Validation checks those of nested
-    /// ones.
+    /// Compares or operations of a branch, at each level. Validation subtracts what the lists around a nested
+    /// one have.
     list: usize,
     /// Fields left to be read, at all levels.
     fields: usize,
@@ -142,10 +142,6 @@ pub fn txn_fields_max(ops_max: usize) -> usize {
 impl TxnBounds {
     fn none() -> TxnBounds {
         TxnBounds { list: usize::MAX, fields: usize::MAX }
-    }
-
-    fn of_txn(ops_max: usize) -> TxnBounds {
-        TxnBounds { list: ops_max, fields: txn_fields_max(ops_max) }
     }
 
     fn count_field(&mut self) -> Result<(), DecodeError> {
@@ -189,10 +185,20 @@ pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError
 }
 
 /// A transaction as a client sends it, decoded as apply will decode it; its byte fields are slices of
-/// `message`. One with a list of more than `ops_max` is refused before more of it is built, as is one of too
-/// many on all levels together.
+/// `message`. One with a list of more than `ops_max` at any level is refused before more of it is built, as is
+/// one of too many on all levels together.
 pub fn decode_txn(message: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
-    nested(CommandField { tag: 0, first: message, more: Vec::new() }, TxnBounds::of_txn(ops_max))
+    decode_short_txn(message, ops_max, usize::MAX)
+}
+
+/// As [`decode_txn`]; one of more than `fields_max` fields is [`DecodeError::TooMany`] as well.
+pub fn decode_short_txn(
+    message: Bytes,
+    ops_max: usize,
+    fields_max: usize,
+) -> Result<TxnRequest, DecodeError> {
+    let bounds = TxnBounds { list: ops_max, fields: txn_fields_max(ops_max).min(fields_max) };
+    nested(CommandField { tag: 0, first: message, more: Vec::new() }, bounds)
 }
 
 /// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
@@ -344,7 +350,7 @@ fn nested(field: CommandField, mut bounds: TxnBounds) -> Result<TxnRequest, Deco
                 level.push(of, RequestOp { request: Some(Request::RequestTxn(txn)) });
             }
         }
-        if around.is_empty() && level.longest() > bounds.list {
+        if level.longest() > bounds.list {
             return Err(DecodeError::TooMany);
         }
     }

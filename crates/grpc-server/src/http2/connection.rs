@@ -224,7 +224,8 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
         FoundMethod::Relayed(head) => {
             let head = head.into_owned();
             let (reader, writer) = begun.open(wire);
-            relay::spawn(&methods.services, &head, reader, writer, shared);
+            let user = methods.hot.user_of(&head.headers);
+            relay::spawn(&methods.services, &head, user, (reader, writer), shared);
             StartedCall::Relayed
         }
     }

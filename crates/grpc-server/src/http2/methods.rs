@@ -30,6 +30,11 @@ pub trait HotMethods: Clone + Send + 'static {
         None
     }
 
+    /// The user that the headers of a call that is not hot show, as who shares.
+    fn user_of(&self, _headers: &HeaderMap) -> Option<u64> {
+        None
+    }
+
     /// Answers a call that waits for nothing: `send` takes the answer, with its prefix, and returns whether it
     /// was sent. Otherwise false: then the call is to be made, and nothing of it was counted.
     ///

@@ -57,17 +57,18 @@ impl<S> GrpcService for S where
 {
 }
 
-/// Answers one call in a separate task. The client's reset ends the task.
+/// Answers one call in a separate task. The client's reset ends the task. `user`: as of
+/// [`super::HotMethods::user`].
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
     head: &RequestHead,
-    reader: BodyReader,
-    mut writer: StreamWriter,
+    user: Option<u64>,
+    (reader, mut writer): (BodyReader, StreamWriter),
     shared: &ConnectionShared,
 ) {
     let (services, relayed) = (services.clone(), RelayedCall::new(&shared.account));
     let stop = shared.stop.clone();
-    let mut request = head.request(Body::new(RelayedBody::new(reader, &relayed, stop.clone())));
+    let mut request = head.request(Body::new(RelayedBody::new(reader, user, &relayed, stop.clone())));
     request.extensions_mut().insert(Room(&shared.account).for_parts());
     tokio::spawn(async move {
         // A call whose client is gone is dropped here, while it waits.
@@ -166,32 +167,40 @@ async fn next_frame(
 /// A request body as the services expect it. Window is given back as the parts are taken.
 struct RelayedBody {
     reader: BodyReader,
+    user: Option<u64>,
     counted: Counted,
     stop: watch::Receiver<bool>,
     /// Runs while the body waits for more.
     deadline: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
-/// Why the rest of a body is not waited for any longer, once that is so.
-async fn too_late(account: Arc<Account>, stop: watch::Receiver<bool>) -> Status {
+/// Why the rest of a body is not waited for any longer, once that is so. Bodies of users do not end for the
+/// share of their address.
+async fn too_late(account: Arc<Account>, is_users: bool, stop: watch::Receiver<bool>) -> Status {
     tokio::select! {
-        () = account.over_share() => grpc_errors::too_many_request_bytes(),
+        () = account.over_share(), if !is_users => grpc_errors::too_many_request_bytes(),
         () = sleep(BODY_WITHIN) => grpc_errors::incomplete_too_long(),
         () = stopped_for_requests(stop) => grpc_errors::stopped(),
     }
 }
 
 impl RelayedBody {
-    fn new(mut reader: BodyReader, relayed: &RelayedCall, stop: watch::Receiver<bool>) -> RelayedBody {
+    fn new(
+        mut reader: BodyReader,
+        user: Option<u64>,
+        relayed: &RelayedCall,
+        stop: watch::Receiver<bool>,
+    ) -> RelayedBody {
         reader.discard_when_dropped();
-        RelayedBody { reader, counted: Counted::new(relayed.account()), stop, deadline: None }
+        RelayedBody { reader, user, counted: Counted::new(relayed.account()), stop, deadline: None }
     }
 
     /// Pending, or an error once the body has taken too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
-        let RelayedBody { stop, deadline, counted, .. } = self;
-        let deadline =
-            deadline.get_or_insert_with(|| Box::pin(too_late(Arc::clone(counted.account()), stop.clone())));
+        let RelayedBody { stop, deadline, counted, user, .. } = self;
+        let deadline = deadline.get_or_insert_with(|| {
+            Box::pin(too_late(Arc::clone(counted.account()), user.is_some(), stop.clone()))
+        });
         let status = ready!(deadline.as_mut().poll(context));
         Poll::Ready(Some(Err(status.into())))
     }
@@ -209,7 +218,8 @@ impl http_body::Body for RelayedBody {
             Poll::Pending => self.wait(context),
             Poll::Ready(Some(Ok(data))) => {
                 self.reader.release(data.len());
-                let added = self.counted.add(data.len(), None);
+                let user = self.user;
+                let added = self.counted.add(data.len(), user);
                 Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
             }
             Poll::Ready(Some(Err(gone))) => Poll::Ready(Some(Err(gone.into()))),

@@ -127,6 +127,10 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
         // The widest that etcd takes on three levels, and on four.
         (levels(&[42, 42, 42]), true),
         (levels(&[32, 32, 32, 32]), false),
+        (field(2, &field(4, &of(b"\x12\x00", OPS_MAX))), true),
+        (field(2, &field(4, &of(b"\x12\x00", OPS_MAX + 1))), false),
+        (field(3, &field(4, &of(b"\x0a\x00", OPS_MAX + 1))), false),
+        (field(2, &field(4, &of(b"\x12\x00", 32_000))), false),
         // Parts of one message, and fields that are not known.
         (field(2, &of(b"\x22\x00", 1 << 20)), false),
         (field(2, &of(b"\x28\x00", 1 << 20)), false),
@@ -135,6 +139,7 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
         let decoded = decode_txn(bytes.clone(), OPS_MAX);
         assert_eq!(decoded.is_ok(), taken, "{} bytes", bytes.len());
         assert!(taken || matches!(decoded, Err(DecodeError::TooMany)), "{} bytes", bytes.len());
+        assert!(matches!(decode_short_txn(bytes.clone(), OPS_MAX, 2), Err(DecodeError::TooMany)));
         // Entries of a log stay readable.
         assert!(decode_with_caller(&field(3, &bytes)).is_ok(), "{} bytes", bytes.len());
     }

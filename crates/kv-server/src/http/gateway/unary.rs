@@ -63,7 +63,7 @@ impl GatewayCall {
             };
             return Ok(CallAnswers::new(source, shared));
         }
-        let counted = shared.count_message(message.len(), None);
+        let counted = shared.count_message(message.len(), dispatcher.user_of(head.headers()));
         let part = counted.as_ref().map(|_| Frame::data(message)).map_err(Status::clone);
         let body = tonic::body::Body::new(StreamBody::new(stream::iter([part])));
         let Ok(response) = Service::call(&mut dispatcher, head.map(|()| body)).await;

@@ -184,9 +184,11 @@ impl Call {
     }
 }
 
-/// A longer transaction is decoded on a blocking thread: it may have thousands of operations. Other messages
-/// are a few fields.
+/// A transaction of more bytes or fields is decoded on a blocking thread: it may have thousands of operations.
+/// Other messages are a few fields.
 const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
+/// Two full lists of etcd's default, as operations are counted twice, and the compares.
+const DECODED_HERE_FIELDS_MAX: usize = 1000;
 
 /// A call, before its message is looked at.
 #[derive(Debug)]
@@ -223,6 +225,10 @@ impl HotMethods for Dispatcher {
 
     fn user(HotCall { call, .. }: &HotCall) -> Option<u64> {
         call.asker.user()
+    }
+
+    fn user_of(&self, headers: &HeaderMap) -> Option<u64> {
+        Asker::new(self.member(), &self.origin, headers, &KnownFields::of(headers)).user()
     }
 
     /// A serializable range of one key. One that is audited, sampled or traced is left to `call`.
@@ -357,10 +363,16 @@ async fn admit_txn(
     message: Bytes,
     ops_max: usize,
 ) -> Result<TxnRequest, Status> {
-    let decoded = match message.len() <= DECODED_HERE_BYTES_MAX {
-        true => command::decode_txn(message, ops_max),
+    let here = match message.len() <= DECODED_HERE_BYTES_MAX {
+        true => command::decode_short_txn(message.clone(), ops_max, DECODED_HERE_FIELDS_MAX),
+        false => Err(DecodeError::TooMany),
+    };
+    let decoded = match here {
         // In a box, so that the future of every other call stays small.
-        false => Box::pin(blocking(move || command::decode_txn(message, ops_max))).await?,
+        Err(DecodeError::TooMany) => {
+            Box::pin(blocking(move || command::decode_txn(message, ops_max))).await?
+        }
+        here => here,
     };
     if !matches!(decoded, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
         metadata.map_err(grpc_errors::refused)?;

@@ -71,7 +71,8 @@ pub async fn countless_operations(ground: Ground) {
 }
 
 async fn countless_session(ground: Ground) -> io::Result<()> {
-    transactions(&ground, &[requests::countless_txn().into()], COUNTLESS_PER_SECOND).await
+    let bodies = [requests::countless_txn().into(), requests::countless_nested_txn().into()];
+    transactions(&ground, &bodies, COUNTLESS_PER_SECOND).await
 }
 
 async fn transactions(ground: &Ground, bodies: &[Bytes], per_second: u64) -> io::Result<()> {

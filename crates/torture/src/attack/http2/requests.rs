@@ -110,6 +110,12 @@ pub fn countless_txn() -> Vec<u8> {
     [SUCCESS, 0].repeat(MESSAGE_BYTES_MAX / 2)
 }
 
+/// Operations without a request below a nested transaction, as many as a message of 64 KiB has.
+pub fn countless_nested_txn() -> Vec<u8> {
+    let txn = |success| TxnRequest { success, ..TxnRequest::default() };
+    txn(vec![op(Request::RequestTxn(txn(vec![RequestOp::default(); 32_000])))]).encode_to_vec()
+}
+
 /// A put of `bytes` bytes, or the largest that is allowed.
 pub fn large_put(key: Bytes, bytes: usize) -> PutRequest {
     PutRequest { key, value: Bytes::from(vec![b'v'; bytes.min(REQUEST_BYTES_MAX)]), ..PutRequest::default() }
