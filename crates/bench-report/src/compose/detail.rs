@@ -8,8 +8,12 @@ use crate::page::{Column, Detail, Fact, ReportTable, TableCell};
 
 impl ReportView<'_> {
     pub(super) fn detail(&self, suite: &SuiteResult, row: &RowResult) -> Detail {
-        let mut notices = ordered(row_notices(row));
-        let mut facts = vec![Fact::prose("Sends", super::tables::spec(row))];
+        // Those of the rounds are summed up in the row's.
+        let said = if self.is_detailed { row_notices(row) } else { row.notices.iter().collect() };
+        let mut notices = ordered(said);
+        // Else it is in the table.
+        let sends = self.is_detailed.then(|| Fact::prose("Sends", super::tables::spec(row)));
+        let mut facts: Vec<Fact> = sends.into_iter().collect();
         if !row.command.is_empty() {
             facts.push(Fact::command("One run", row.command.clone()));
         }
@@ -23,7 +27,7 @@ impl ReportView<'_> {
         for (index, side) in row.sides.iter().enumerate() {
             let name = self.name(index);
             notices.extend(side_notices(name, side));
-            facts.extend(read_back(name, side));
+            facts.extend(read_back(name, side).filter(|_| self.is_detailed));
         }
         Detail {
             anchor: row_anchor(suite, row),

@@ -394,9 +394,11 @@ fn a_page_of_many_rows_has_no_plots_of_each() {
     report.suites[0].rows = (0..98).map(|n| RowResult { id: format!("r{n}"), ..row.clone() }).collect();
     report.suites.truncate(1);
     report.suites[0].rows[97].notices = vec![Notice { level: NoteLevel::Warning, text: "too short".into() }];
+    report.suites[0].rows[96].notices = vec![Notice { level: NoteLevel::Remark, text: "longer".into() }];
     let whole = page(&report);
     let details: Vec<_> = whole.sections[0].details.iter().map(|detail| detail.notices.as_slice()).collect();
     assert!(details.contains(&["Warning: too short".to_owned()].as_slice()), "{details:?}");
+    assert!(!details.contains(&["longer".to_owned()].as_slice()), "a remark does not mislead");
     assert!(
         whole.sections[0].details.iter().all(|detail| detail.table.is_none() && detail.figures.is_empty())
     );

@@ -60,7 +60,7 @@ impl<'a> ReportView<'a> {
 
     /// Whether the page has more of the row than its line in the tables.
     pub fn has_detail(&self, row: &RowResult) -> bool {
-        self.is_detailed || worst(row).is_some()
+        self.is_detailed || worst(row) >= Some(NoteLevel::Warning)
     }
 
     /// The id of its details, if it has some.
