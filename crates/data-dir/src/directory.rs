@@ -252,8 +252,8 @@ mod tests {
         std::os::unix::fs::symlink(&data, parent.path().join("link")).unwrap();
         let refused = Directory::open(&data, Some(&parent.path().join("link/store.incoming")));
         assert!(matches!(refused, Err(DirectoryError::LogInStore(_))));
-        for beside in ["log", "store-log", "stored/store.log"] {
-            Directory::open(&data, Some(&data.join(beside))).unwrap();
+        for name in ["log", "store-log", "stored/store.log"] {
+            Directory::open(&data, Some(&data.join(name))).unwrap();
         }
     }
 }

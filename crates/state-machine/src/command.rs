@@ -185,8 +185,8 @@ pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError
 }
 
 /// A transaction as a client sends it, decoded as apply will decode it; its byte fields are slices of
-/// `message`. One with a list of more than `ops_max` at any level is refused before more of it is built, as is
-/// one of too many on all levels together.
+/// `message`. One with a list of more than `ops_max` at any level is refused before more of it is built, as
+/// is one of too many on all levels together.
 pub fn decode_txn(message: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
     decode_short_txn(message, ops_max, usize::MAX)
 }

@@ -51,7 +51,8 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
             is_unlike = true;
             tracing::error!(
                 member = format!("{other:x}"),
-                "members of a new cluster begin with unlike states, restored, imported or empty: this one takes no part before a majority has its state"
+                "members of a new cluster begin with unlike states: this one takes no part before a \
+                 majority has its state"
             );
         } else if round == QUIET_ROUNDS {
             tracing::warn!(

@@ -96,8 +96,8 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`: what the
-    /// asker begins with.
+    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`: what
+    /// the asker begins with.
     pub fn new(asker: NodeId, voters: &[NodeId], own: FirstState) -> Inquiry {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));

@@ -36,8 +36,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Between the beginnings of two passes over a small state.
 const PASS_EVERY: Duration = Duration::from_secs(5);
-/// A store with an entry after an import is of this cluster, however far its member lags. Without one it may be
-/// another store, which is replaced soon.
+/// A store with an entry after an import is of this cluster, however far its member lags. Without one it may
+/// be another store, which is replaced soon.
 const OF_THE_CLUSTER: LogIndex = LogIndex(IMPORTED_AT.index.0 + 1);
 /// How often a member that lags is asked again, and the pause before that.
 const TRIES: u32 = 5;
