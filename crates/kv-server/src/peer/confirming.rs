@@ -81,6 +81,7 @@ fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, I
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
+    // One that has taken no part knows no entry but where its log begins.
     let first = FirstState::of(inbox.commit(), context.identity.imported);
     (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first)))
 }

@@ -129,14 +129,11 @@ fn verdict(
         RecountAnswer::Damaged => return vec![leader],
         RecountAnswer::NotYet | RecountAnswer::Compacted => return Vec::new(),
     };
-    let digest = |recounted: Option<RecountAnswer>| match recounted {
-        Some(RecountAnswer::Digest(digest)) => Some(digest),
-        Some(RecountAnswer::Damaged | RecountAnswer::NotYet | RecountAnswer::Compacted) | None => None,
+    let digest = |recounted| match recounted {
+        RecountAnswer::Digest(digest) => Some(digest),
+        RecountAnswer::Damaged | RecountAnswer::NotYet | RecountAnswer::Compacted => None,
     };
-    let digests: Vec<PeerValue<u64>> = peers
-        .iter()
-        .map(|peer| PeerValue { member: peer.member, is_voter: peer.is_voter, value: digest(peer.value) })
-        .collect();
+    let digests: Vec<_> = peers.iter().map(|peer| peer.and_then(digest)).collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
         // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no

@@ -15,6 +15,13 @@ pub struct PeerValue<T> {
     pub value: Option<T>,
 }
 
+impl<T> PeerValue<T> {
+    /// The same member with what `of` makes of its value.
+    pub fn and_then<U>(self, of: impl FnOnce(T) -> Option<U>) -> PeerValue<U> {
+        PeerValue { member: self.member, is_voter: self.is_voter, value: self.value.and_then(of) }
+    }
+}
+
 /// The members that are corrupt by a comparison of the newest state, from the leader's point of view; member
 /// 0 if no majority agrees.
 ///
@@ -53,12 +60,8 @@ pub enum Verdict {
 /// Compares a hash of the leader with those of all others; of a compaction, or of the newest state. Hashes
 /// against another compact revision are not comparable.
 pub fn of_compaction(leader: u64, own: KvHash, peers: &[PeerValue<KvHash>]) -> Verdict {
-    let comparable = |hash: &KvHash| hash.compact_revision == own.compact_revision;
-    let values = peers.iter().map(|peer| PeerValue {
-        member: peer.member,
-        is_voter: peer.is_voter,
-        value: peer.value.filter(comparable).map(|hash| hash.hash),
-    });
+    let comparable = |hash: KvHash| (hash.compact_revision == own.compact_revision).then_some(hash.hash);
+    let values = peers.iter().map(|peer| peer.and_then(comparable));
     by_majority(leader, own.hash, &values.collect::<Vec<_>>())
 }
 
