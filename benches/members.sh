@@ -39,7 +39,7 @@ up() { # how many, and the command to start each with
         pid+=($!)
     done
     for ((member = 0; member < count; member++)); do
-        until curl -skf "${identity[@]}" "$scheme://$(client $member)/health" 2>/dev/null | grep -q true; do
+        until curl -skf "${identity[@]}" "$scheme://$(client $member)/health" 2>/dev/null | grep true >/dev/null; do
             kill -0 "${pid[$member]}" || { tail -3 "$dir/m$member.log"; exit 1; }
             sleep 0.1
         done

@@ -25,7 +25,7 @@ for cores in "${@:-1 2}"; do
         ((2 * count > all)) || load=$count-$((2 * count - 1))
         up "$members" taskset -c "$servers" "$bin/kv-server"
         for ((leader = 0; leader < members; leader++)); do
-            curl -sf "http://$(client $leader)/metrics" | grep -q '^etcd_server_is_leader 1' && break
+            curl -sf "http://$(client $leader)/metrics" | grep '^etcd_server_is_leader 1' >/dev/null && break
         done
         ((leader < members)) || leader=0
         put=(taskset -c "$load" "$bin/loadgen" put --endpoints "$(clients "$members")" --conns 100 --clients "$callers" --key-size 8 --val-size 256 --key-space-size 1000000)

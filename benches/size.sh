@@ -45,7 +45,7 @@ for keys in "${@:-1000000 5000000 10000000}"; do
     for count in $keys; do
         rm -rf "$dir/data"; mkdir "$dir/data"
         member; pid=($!)
-        until curl -sf "http://$at/health" | grep -q true; do sleep 0.05; done
+        until curl -sf "http://$at/health" | grep true >/dev/null; do sleep 0.05; done
         put=(put --key-size "$key" --val-size "$value" --key-space-size "$count" --random-values --conns 20 --clients 400)
         settled; empty=$(memory)
         load "${put[@]}" --sequential-keys --total "$count"
@@ -85,7 +85,7 @@ for keys in "${@:-1000000 5000000 10000000}"; do
         member; pid=($!)
         until json kv/range '{"key":"AA==","serializable":true}' >/dev/null 2>&1; do sleep 0.02; done
         printf 'A start after kill -9: %s s until a serializable read,' "$(since "$begin")"
-        until curl -sf "http://$at/health" | grep -q true; do sleep 0.02; done
+        until curl -sf "http://$at/health" | grep true >/dev/null; do sleep 0.02; done
         printf ' %s s until healthy.\n' "$(since "$begin")"
         down
     done

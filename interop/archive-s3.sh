@@ -16,7 +16,7 @@ declare -a pids=()
 trap 'kill -9 "${pids[@]}" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
 venv=${VENV:-$dir/venv} moto=5.2.5
-if ! "$venv/bin/pip" show moto 2>/dev/null | grep -qx "Version: $moto"; then
+if ! "$venv/bin/pip" show moto 2>/dev/null | grep -x "Version: $moto" >/dev/null; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "moto[server]==$moto"
 fi

@@ -15,7 +15,7 @@ mkdir "$dir"
 fault=${2:-$(($(od -An -N2 -tu2 /dev/urandom) % 5 + 1))}
 host=$(hostname -I | cut -d' ' -f1)
 base=$((20000 + $(od -An -N2 -tu2 /dev/urandom) % 10000))
-faketime=$(find /usr/lib -name libfaketime.so.1 | head -n 1)
+faketime=$(find /usr/lib -name libfaketime.so.1 -print -quit)
 peers=m1=http://127.0.0.1:$((base + 11)),m2=http://127.0.0.1:$((base + 12)),m3=http://127.0.0.1:$((base + 13))
 pids=
 trap 'kill -9 $pids 2>/dev/null' EXIT
@@ -43,7 +43,7 @@ sleep "${QUIET_S:-40}"
 
 role() { curl -s "http://127.0.0.1:$((base + 20 + $1))/ui/status.json" | grep -o '"role":"[a-z]*"'; }
 one=$(($(od -An -N2 -tu2 /dev/urandom) % 3 + 1))
-while [ "$fault" = 1 ] && role "$one" | grep -q leader; do one=$((one % 3 + 1)); done
+while [ "$fault" = 1 ] && role "$one" | grep leader >/dev/null; do one=$((one % 3 + 1)); done
 eval "pid=\$pid$one"
 echo "$fault of m$one" >"$dir/answer"
 case $fault in

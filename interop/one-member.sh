@@ -22,7 +22,7 @@ start() { # system
     "$program" --name m0 --data-dir "$dir/$1" --listen-client-urls "$url" --advertise-client-urls "$url" --listen-peer-urls "$peer" \
         --initial-advertise-peer-urls "$peer" --initial-cluster "m0=$peer" --quota-backend-bytes 8589934592 >>"$dir/$1.log" 2>&1 &
     pid=$!
-    until curl -sf "$url/health" 2>/dev/null | grep -q true; do
+    until curl -sf "$url/health" 2>/dev/null | grep true >/dev/null; do
         kill -0 $pid || { tail -3 "$dir/$1.log"; exit 1; }
         sleep 0.002
     done

@@ -27,7 +27,7 @@ start() { # system
         --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "m0=$peer" \
         --quota-backend-bytes 8589934592 >>"$dir/$1.log" 2>&1 &
     pid=$!
-    until curl -sf "$url/health" 2>/dev/null | grep -q true; do kill -0 $pid; sleep 0.05; done
+    until curl -sf "$url/health" 2>/dev/null | grep true >/dev/null; do kill -0 $pid; sleep 0.05; done
 }
 end() { kill $pid; wait $pid 2>/dev/null || true; }
 fill() {
