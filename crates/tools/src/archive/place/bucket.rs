@@ -5,12 +5,14 @@
 //! segment of one replaces one of the other.
 //!
 //! The time of each try is limited, and what fails for a reason that may pass is tried again
-//! ([`super::tries`]).
+//! ([`super::tries`]): patiently where all would have to begin anew. What has never answered may be a
+//! mistyped endpoint, and is tried briefly.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,16 +39,26 @@ const ABORT_WITHIN: Duration = Duration::from_secs(5);
 /// A prefix in a bucket.
 #[derive(Debug)]
 pub struct Bucket {
-    store: Arc<dyn ObjectStore>,
-    /// For uploads of many parts: what fails would be sent again as a whole.
-    uploads: Arc<dyn ObjectStore>,
+    brief: Arc<dyn ObjectStore>,
+    patient: Arc<dyn ObjectStore>,
+    user: User,
+    has_answered: AtomicBool,
     prefix: String,
     runtime: Handle,
 }
 
+/// Who uses a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// Begins anew after an error: a restore.
+    Reader,
+    /// Tries again what fails, and sees a signal only then.
+    Archiver,
+}
+
 impl Bucket {
-    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`. `tries`: of what is no upload of parts.
-    pub fn open(address: &str, runtime: &Handle, tries: Tries) -> Result<Bucket, PlaceError> {
+    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    pub fn open(address: &str, runtime: &Handle, user: User) -> Result<Bucket, PlaceError> {
         let refused = || PlaceError::Address(address.to_owned());
         let rest = address.strip_prefix(SCHEME).ok_or_else(refused)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -61,17 +73,27 @@ impl Bucket {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
         let store = |tries| connect(builder.clone(), tries).map(Arc::new).map_err(failed("open", address));
-        let (store, uploads) = (store(tries)?, store(Tries::PATIENT)?);
-        Ok(Bucket::new(store, uploads, prefix.trim_end_matches('/'), runtime))
+        let (brief, patient) = (store(Tries::BRIEF)?, store(Tries::PATIENT)?);
+        Ok(Bucket::new(brief, patient, user, prefix.trim_end_matches('/'), runtime))
     }
 
     fn new(
-        store: Arc<dyn ObjectStore>,
-        uploads: Arc<dyn ObjectStore>,
+        brief: Arc<dyn ObjectStore>,
+        patient: Arc<dyn ObjectStore>,
+        user: User,
         prefix: &str,
         runtime: &Handle,
     ) -> Bucket {
-        Bucket { store, uploads, prefix: prefix.to_owned(), runtime: runtime.clone() }
+        let (prefix, runtime) = (prefix.to_owned(), runtime.clone());
+        Bucket { brief, patient, user, has_answered: AtomicBool::new(false), prefix, runtime }
+    }
+
+    /// What small reads are asked of.
+    fn store(&self) -> &dyn ObjectStore {
+        match self.user == User::Reader && self.has_answered.load(Relaxed) {
+            true => &*self.patient,
+            false => &*self.brief,
+        }
     }
 
     fn path(&self, name: &str) -> Path {
@@ -93,12 +115,12 @@ impl Bucket {
         let bytes = file.metadata().map_err(io_error)?.len();
         self.runtime.block_on(async {
             let (path, stop) = (self.path(name), stop.shared());
-            let begun = self.uploads.put_multipart(&path).map_err(failed("make", name));
+            let begun = self.patient.put_multipart(&path).map_err(failed("make", name));
             let mut upload = before(stop.clone(), begun).await?;
             let sent = before(stop.clone(), send(&mut *upload, file, name, io_error)).await;
             let Err(error) = sent else { return Ok(()) };
             // An answer was lost: all parts are there, or none.
-            let made = before(stop, self.store.head(&path).map_err(failed("read", name))).await;
+            let made = before(stop, self.brief.head(&path).map_err(failed("read", name))).await;
             if made.is_ok_and(|made| made.size == bytes) {
                 return Ok(());
             }
@@ -122,15 +144,16 @@ impl Bucket {
 
     fn write(&self, name: &str, bytes: Vec<u8>, mode: PutMode) -> Result<(), PlaceError> {
         let path = self.path(name);
-        let put = self.store.put_opts(&path, Bytes::from(bytes).into(), mode.into());
+        let put = self.brief.put_opts(&path, Bytes::from(bytes).into(), mode.into());
         self.runtime.block_on(put).map(drop).map_err(failed("make", name))
     }
 
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         let path = self.path(directory);
-        let listed = self.store.list(Some(&path)).map_ok(|object| object.location);
+        let listed = self.store().list(Some(&path)).map_ok(|object| object.location);
         let found: Vec<Path> =
             self.runtime.block_on(listed.try_collect()).map_err(failed("list", directory))?;
+        self.has_answered.store(true, Relaxed);
         let mut names: Vec<String> =
             found.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
         names.sort_unstable();
@@ -139,7 +162,7 @@ impl Bucket {
 
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.path(name);
-        let found = match self.runtime.block_on(self.store.get(&path)) {
+        let found = match self.runtime.block_on(self.store().get(&path)) {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed("read", name))?,
         };
@@ -156,11 +179,11 @@ impl Bucket {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
         let mut file = files::create(to).map_err(io_error)?;
         let path = self.path(name);
-        let bytes = self.runtime.block_on(self.store.head(&path)).map_err(failed("read", name))?.size;
+        let bytes = self.runtime.block_on(self.patient.head(&path)).map_err(failed("read", name))?.size;
         for from in (0..bytes).step_by(PART_BYTES) {
             let range = from..bytes.min(from + PART_BYTES as u64);
             let part =
-                self.runtime.block_on(self.store.get_range(&path, range)).map_err(failed("read", name))?;
+                self.runtime.block_on(self.patient.get_range(&path, range)).map_err(failed("read", name))?;
             file.write_all(&part).map_err(io_error)?;
         }
         Ok(())
@@ -168,7 +191,7 @@ impl Bucket {
 
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
         let path = self.path(name);
-        self.runtime.block_on(self.store.delete(&path)).map_err(failed("remove", name))
+        self.runtime.block_on(self.brief.delete(&path)).map_err(failed("remove", name))
     }
 }
 
@@ -232,7 +255,7 @@ mod tests {
     use super::*;
 
     fn of_memory(store: &Arc<dyn ObjectStore>, prefix: &str, runtime: &Runtime) -> Bucket {
-        Bucket::new(Arc::clone(store), Arc::clone(store), prefix, runtime.handle())
+        Bucket::new(Arc::clone(store), Arc::clone(store), User::Archiver, prefix, runtime.handle())
     }
 
     #[test]
@@ -283,10 +306,14 @@ mod tests {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         runtime.spawn(async { axum::serve(listener, router).await });
+        at(&endpoint, runtime)
+    }
+
+    fn at(endpoint: &str, runtime: &Runtime) -> Bucket {
         let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("r").with_endpoint(endpoint);
         let builder = builder.with_access_key_id("a").with_secret_access_key("s").with_allow_http(true);
-        let store = Arc::new(connect(builder, Tries::QUICK).unwrap());
-        Bucket::new(Arc::clone(&store) as Arc<dyn ObjectStore>, store, "", runtime.handle())
+        let store = |tries| Arc::new(connect(builder.clone(), tries).unwrap());
+        Bucket::new(store(Tries::QUICK_AND_BRIEF), store(Tries::QUICK), User::Reader, "", runtime.handle())
     }
 
     /// Answers the completion of an upload by 500, and knows no upload after that.
@@ -388,10 +415,23 @@ mod tests {
             answer(*count - 1, request)
         });
         let bucket = stub(&runtime, router);
+        // Its restore has listed the bases before.
+        bucket.has_answered.store(true, Relaxed);
         assert_eq!(bucket.get("log/1").unwrap().as_deref(), Some(&b"whole"[..]));
         bucket.fetch("base/1", &fetched).unwrap();
         assert_eq!(std::fs::read(&fetched).unwrap(), b"whole");
         bucket.adopt(&draft, "base/2", std::future::pending()).unwrap();
+    }
+
+    #[test]
+    fn a_reader_of_a_mistyped_endpoint_has_an_error_soon() {
+        let runtime = Runtime::new().unwrap();
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let bucket = at(&format!("http://{unused}"), &runtime);
+        let began = std::time::Instant::now();
+        let error = causes(&bucket.list("base").unwrap_err());
+        assert!(error.contains(&unused.to_string()), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(60), "a place that has answered is tried for 300 s");
     }
 
     #[test]
@@ -425,7 +465,7 @@ mod tests {
     fn an_address_names_a_bucket() {
         let runtime = Runtime::new().unwrap();
         for address in ["s3://", "s3:///prefix"] {
-            let error = Bucket::open(address, runtime.handle(), Tries::BRIEF).unwrap_err();
+            let error = Bucket::open(address, runtime.handle(), User::Archiver).unwrap_err();
             assert!(error.to_string().contains("is not s3://BUCKET"), "{error}");
         }
     }

@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use tokio::runtime::Handle;
 
 use super::inventory::{BASES, Inventory, SEGMENTS};
-use bucket::Bucket;
+use bucket::{Bucket, User};
 pub use error::PlaceError;
 use local::{Draft, Local};
-use tries::Tries;
 
 use process::scratch::Scratch;
 use process::shutdown::Stop;
@@ -48,7 +47,7 @@ impl ArchivePlace {
     /// To read from. `runtime`: drives the connections to a bucket.
     pub fn at(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, Tries::PATIENT)?)),
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, User::Reader)?)),
             false => Ok(ArchivePlace::Local(Local::at(Path::new(address)))),
         }
     }
@@ -56,7 +55,7 @@ impl ArchivePlace {
     /// To write to, for one who tries again what fails.
     pub fn take(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
-            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, Tries::BRIEF)?)),
+            true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, User::Archiver)?)),
             false => Ok(ArchivePlace::Local(Local::take(Path::new(address))?)),
         }
     }

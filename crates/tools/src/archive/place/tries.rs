@@ -37,7 +37,8 @@ pub struct Tries {
 }
 
 impl Tries {
-    /// For a caller that tries again by itself, and sees a signal only then.
+    /// For a caller that tries again by itself, and sees a signal only then; and for a place that has not
+    /// answered yet.
     pub const BRIEF: Tries = Tries {
         answer_within: ANSWER_WITHIN,
         begin_within: Duration::from_secs(5),
@@ -59,6 +60,8 @@ impl Tries {
         tries_max: 20,
         ..Tries::PATIENT
     };
+    #[cfg(test)]
+    pub const QUICK_AND_BRIEF: Tries = Tries { begin_within: Duration::from_millis(200), ..Tries::QUICK };
 
     pub fn retry_config(self) -> RetryConfig {
         let backoff = BackoffConfig { max_backoff: self.pauses_max, base: 3.0, ..BackoffConfig::default() };
