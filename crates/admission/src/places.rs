@@ -1,20 +1,31 @@
 //! Places for connections, of which there is a fixed number: a new one displaces another.
 //!
 //! * While all places are taken, a newcomer displaces an idle one, of a caller that has as many places as its
-//!   own or more: of the caller that has most, what has been idle for the longest time.
+//!   own or more: of the caller that has most, what has been idle for the longest time. What was never used
+//!   goes first.
 //! * What is in use is displaced where nothing is idle, and only to the good of a caller that has fewer. So
 //!   many connections of one caller, or of many callers, keep no newcomer out.
 //! * Else the newcomer is refused.
+//! * A newcomer costs at most [`LOOKS_MAX`] looks, at [`LOOKS_AT_ONE_MAX`] places of a caller, which take
+//!   turns: of more, the one displaced is the best of those that were looked at.
 //!
 //! Knows nothing of what is done on a connection. Its owner ends it when it was displaced.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+/// Places that one newcomer looks at: some 20 µs.
+const LOOKS_MAX: usize = 256;
+const LOOKS_AT_ONE_MAX: usize = 64;
+
+/// Of the time of use: it was used at all.
+const USED: u64 = 1 << 63;
 
 /// A number of places.
 #[derive(Debug)]
@@ -27,8 +38,19 @@ pub struct Places {
 struct TakenPlaces {
     total: usize,
     next: u64,
-    /// By caller, in the order of arrival. No caller is without any.
-    callers: HashMap<u64, BTreeMap<u64, Arc<Holder>>>,
+    /// No caller is without any.
+    callers: HashMap<u64, HeldPlaces>,
+    /// How many a caller has, and the caller.
+    by_size: BTreeSet<(usize, u64)>,
+}
+
+/// Of one caller.
+#[derive(Debug, Default)]
+struct HeldPlaces {
+    /// In the order of arrival.
+    holders: BTreeMap<u64, Arc<Holder>>,
+    /// Where the next look begins.
+    hand: Cell<u64>,
 }
 
 /// What has a place, or places of several kinds: a connection.
@@ -55,15 +77,17 @@ pub struct InUse(Arc<Holder>);
 
 impl Holder {
     pub fn new() -> Arc<Holder> {
-        let holder = Holder::default();
-        holder.touch();
-        Arc::new(holder)
+        Arc::new(Holder { used: AtomicU64::new(Holder::next()), ..Holder::default() })
     }
 
     /// It is the last one to be displaced of those that are idle.
     pub fn touch(&self) {
+        self.used.store(Holder::next() | USED, Relaxed);
+    }
+
+    fn next() -> u64 {
         static USES: AtomicU64 = AtomicU64::new(0);
-        self.used.store(USES.fetch_add(1, Relaxed), Relaxed);
+        USES.fetch_add(1, Relaxed)
     }
 
     pub fn begin(self: &Arc<Self>) -> InUse {
@@ -71,9 +95,10 @@ impl Holder {
         InUse(Arc::clone(self))
     }
 
-    /// Returns when another has its place. To be awaited by one owner.
+    /// Returns when another has its place, also to an owner that asks later. To be awaited by one at a time.
     pub async fn displaced(&self) {
         self.displaced.notified().await;
+        self.displaced.notify_one();
     }
 
     fn is_idle(&self) -> bool {
@@ -102,30 +127,46 @@ impl Places {
         let number = taken.next;
         taken.next += 1;
         taken.total += 1;
-        taken.callers.entry(caller).or_default().insert(number, Arc::clone(holder));
+        taken.change(caller, |held| drop(held.insert(number, Arc::clone(holder))));
         Some(Place { places: Arc::clone(self), caller, number })
     }
 }
 
+/// How well a place is to be displaced: the places of its caller, whether that is another one, and when it
+/// was used. Then its caller, and its number.
+type Candidate = ((usize, bool, Reverse<u64>), u64, u64);
+
 impl TakenPlaces {
     /// Frees a place for a caller. False if none may be taken from its holder.
     fn displace(&mut self, newcomer: u64) -> bool {
-        let own = self.callers.get(&newcomer).map_or(0, BTreeMap::len);
-        // Of the caller with most, what was used least lately.
-        let least = |is_wanted: &dyn Fn(usize, &Holder) -> bool| {
-            let callers = self.callers.iter().flat_map(|(caller, held)| {
-                held.iter().map(move |(number, holder)| (*caller, held.len(), *number, &**holder))
-            });
-            let wanted = callers.filter(|(_, size, _, holder)| is_wanted(*size, holder));
-            let found = wanted.max_by_key(|(caller, size, _, holder)| {
-                (*size, *caller != newcomer, Reverse(holder.used.load(Relaxed)))
-            });
-            found.map(|(caller, _, number, _)| (caller, number))
-        };
-        // A caller whose places are all in use must not displace the one of a caller that has just come.
-        let idle = least(&|size, holder| size >= own && holder.is_idle());
-        let found = idle.or_else(|| least(&|size, _| size > own + 1));
-        let Some((caller, number)) = found else { return false };
+        let own = self.callers.get(&newcomer).map_or(0, |held| held.holders.len());
+        let mut looks = LOOKS_MAX;
+        // Of the caller with most, what was used least lately. A caller whose places are all in use must not
+        // displace the one of a caller that has just come.
+        let (mut idle, mut in_use): (Option<Candidate>, Option<Candidate>) = (None, None);
+        for &(size, caller) in self.by_size.range((own, 0)..).rev() {
+            if looks == 0 || idle.as_ref().is_some_and(|((largest, ..), ..)| *largest > size) {
+                break;
+            }
+            let Some(held) = self.callers.get(&caller) else { continue };
+            let (begin, mut has_idle) = (held.hand.get(), false);
+            for (number, holder) in held.turn(begin).take(looks.min(LOOKS_AT_ONE_MAX)) {
+                looks -= 1;
+                // The next look begins there as well while something in it is idle.
+                has_idle |= holder.is_idle();
+                held.hand.set(if has_idle { begin } else { number + 1 });
+                let rank = (size, caller != newcomer, Reverse(holder.used.load(Relaxed)));
+                let best = match holder.is_idle() {
+                    true => &mut idle,
+                    false if size > own + 1 => &mut in_use,
+                    false => continue,
+                };
+                if best.as_ref().is_none_or(|(best, ..)| *best < rank) {
+                    *best = Some((rank, caller, number));
+                }
+            }
+        }
+        let Some((_, caller, number)) = idle.or(in_use) else { return false };
         if let Some(holder) = self.remove(caller, number) {
             holder.displaced.notify_one();
         }
@@ -133,13 +174,29 @@ impl TakenPlaces {
     }
 
     fn remove(&mut self, caller: u64, number: u64) -> Option<Arc<Holder>> {
-        let held = self.callers.get_mut(&caller)?;
-        let holder = held.remove(&number)?;
-        self.total -= 1;
-        if held.is_empty() {
-            self.callers.remove(&caller);
+        let removed = self.change(caller, |held| held.remove(&number));
+        self.total -= usize::from(removed.is_some());
+        removed
+    }
+
+    /// Changes the places of a caller.
+    fn change<R>(&mut self, caller: u64, change: impl FnOnce(&mut BTreeMap<u64, Arc<Holder>>) -> R) -> R {
+        let held = &mut self.callers.entry(caller).or_default().holders;
+        self.by_size.remove(&(held.len(), caller));
+        let changed = change(held);
+        match held.len() {
+            0 => drop(self.callers.remove(&caller)),
+            size => drop(self.by_size.insert((size, caller))),
         }
-        Some(holder)
+        changed
+    }
+}
+
+impl HeldPlaces {
+    /// All places, from one on.
+    fn turn(&self, begin: u64) -> impl Iterator<Item = (u64, &Holder)> {
+        let turn = self.holders.range(begin..).chain(self.holders.range(..begin));
+        turn.map(|(number, holder)| (*number, &**holder))
     }
 }
 
@@ -178,7 +235,7 @@ mod tests {
         }
 
         fn of(&self, caller: u64) -> usize {
-            self.0.taken.lock().callers.get(&caller).map_or(0, BTreeMap::len)
+            self.0.taken.lock().callers.get(&caller).map_or(0, |held| held.holders.len())
         }
     }
 
@@ -199,7 +256,42 @@ mod tests {
         assert!(!held.take(4, true), "no caller has more");
         held.1.clear();
         let taken = held.0.taken.lock();
-        assert!(taken.total == 0 && taken.callers.is_empty());
+        assert!(taken.total == 0 && taken.callers.is_empty() && taken.by_size.is_empty());
+    }
+
+    #[test]
+    fn of_one_caller_what_was_never_used_is_displaced_first() {
+        let mut held = Held(Places::new(2), Vec::new());
+        assert!(held.take(1, false));
+        held.1[0].1.touch();
+        assert!(held.take(1, false) && held.take(1, false));
+        assert!(held.1[0].1.displaced().now_or_never().is_none(), "it was used");
+        let silent = &held.1[1].1;
+        assert!((0..2).all(|_| silent.displaced().now_or_never().is_some()), "to any owner");
+    }
+
+    #[test]
+    fn a_newcomer_looks_at_a_bounded_number_of_places() {
+        let many = 16 * LOOKS_MAX;
+        let mut held = Held(Places::new(many), Vec::new());
+        // The idle ones are where no look begins.
+        assert!((0..many).all(|number| held.take(1, number < many - 8)));
+        let newcomers = many / LOOKS_AT_ONE_MAX + 8;
+        let lost: usize = (0..newcomers)
+            .map(|_| {
+                assert!(held.take(2, true));
+                let is_lost = |(_, holder, _, in_use): &mut Taken| {
+                    holder.displaced().now_or_never().is_some() && in_use.is_some()
+                };
+                held.1.extract_if(.., is_lost).count()
+            })
+            .sum();
+        let idle = held
+            .1
+            .iter()
+            .filter(|(caller, _, place, in_use)| *caller == 1 && in_use.is_none() && place.is_some());
+        assert_eq!(idle.filter(|(_, holder, ..)| holder.displaced().now_or_never().is_none()).count(), 0);
+        assert_eq!(lost, newcomers - 8);
     }
 
     #[test]

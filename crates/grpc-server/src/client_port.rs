@@ -7,6 +7,10 @@
 //!   nothing in time ─────▶ closed
 //! ```
 //!
+//! While as many connections are open as there are descriptors for, a newcomer displaces one that is idle, of
+//! the caller that has most; what has said nothing yet goes first. A place counts for an address: no user is
+//! known yet.
+//!
 //! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
 //! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
 //! choose HTTP/2 there. Outside of TLS, GET is: a probe must not take a refusal for health.
@@ -26,11 +30,11 @@ use tower::{Service, ServiceExt};
 
 use crate::http1::{self, Keep};
 use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
-use crate::listen::{self, Permits, Silence};
+use crate::listen::{self, Permits};
 use crate::local::LocalConnection;
 use crate::socket::Socket;
 use admission::{Holder, MemoryLimit, Places};
-use auth::Origin;
+use auth::{Origin, caller_of};
 use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
@@ -95,12 +99,16 @@ pub fn serve<H, T, G>(
         gateway: Places::new(GATEWAY_CONNECTIONS_MAX),
         stop: stop.clone(),
     };
+    let places = permits.places();
     let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
     let services = Arc::new(services.clone());
     for ((listener, tls), traffic) in listeners {
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
-        let connections = permits.clone();
-        let serving = move |stream| {
+        let places = Arc::clone(&places);
+        let serving = move |stream: Wire| {
+            let holder = Holder::new();
+            let address = stream.peer_address().map(|address| address.ip());
+            let place = places.take(caller_of(address), &holder);
             let number = next.fetch_add(1, Ordering::Relaxed);
             // In a box that is freed when the protocol is known: a connection may be idle for long.
             let begun = Box::pin(accepted(
@@ -110,9 +118,10 @@ pub fn serve<H, T, G>(
                 traffic,
                 Arc::clone(&services),
                 shared.clone(),
-                connections.silence(number),
+                holder,
             ));
             async move {
+                let Some(_place) = place else { return };
                 let connection = begun.await;
                 if let Some(connection) = connection {
                     connection.await;
@@ -157,7 +166,7 @@ async fn accepted<H, T, G>(
     traffic: Traffic,
     services: Arc<Services<H, T, G>>,
     shared: PortShared,
-    silence: Silence,
+    holder: Arc<Holder>,
 ) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
@@ -171,14 +180,14 @@ where
             let accepted = tokio::select! {
                 accepted = Box::pin(acceptor.accept(stream)) => accepted,
                 () = shared.stop.stopped() => return None,
-                () = silence.displaced() => return None,
+                () = holder.displaced() => return None,
             };
             let stream = accepted?;
             let common_name = stream.common_name();
             (stream, Origin::new(number, address, common_name))
         }
     };
-    connection(stream, traffic, &origin, &services, shared, silence).await
+    connection(stream, traffic, &origin, &services, shared, holder).await
 }
 
 /// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
@@ -189,7 +198,7 @@ async fn connection<H, T, G>(
     origin: &Origin,
     services: &Services<H, T, G>,
     shared: PortShared,
-    silence: Silence,
+    holder: Arc<Holder>,
 ) -> Option<ConnectionFuture>
 where
     H: HotMethods + PerConnection + Sync,
@@ -203,9 +212,9 @@ where
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
-        () = silence.displaced() => return None,
+        () = holder.displaced() => return None,
     };
-    drop(silence);
+    holder.touch();
     let local =
         || LocalConnection::new(origin.without_certificate(), services.limits, Arc::clone(&totals), &stop);
     match first {
@@ -214,10 +223,9 @@ where
             let router = if is_secure { (https, Some(local())) } else { (http, None) };
             let http = (traffic == Traffic::GrpcAndHttp).then_some(router);
             let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
-            Some(Box::pin(http2::serve(socket, methods, limits, totals, stop.receiver())))
+            Some(Box::pin(http2::serve(socket, methods, limits, totals, holder, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
-            let holder = Holder::new();
             let place = http1_places.take(origin.client.caller, &holder)?;
             let router = if is_secure { &services.https } else { &services.http };
             let local = local().with_places(gateway, Arc::clone(&holder));

@@ -5,24 +5,23 @@
 //! ```
 //!
 //! * A port in use is found out before anything else is started.
-//! * No more than a fixed number of connections is served; one more waits until another ends. The oldest of
-//!   those that have said nothing yet ends for it: silence keeps no newcomer waiting.
+//! * No more than a fixed number of connections is served; one more waits until another ends. Who serves them
+//!   ends one for it: [`Permits::places`].
 //! * Running out of file descriptors slows accepting down; it never spins and never ends the loop.
 //! * After `stop` nothing is accepted, and [`Permits::drained`] returns when the last connection has ended.
 //!
 //! Knows nothing of what is spoken on a connection.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use admission::Places;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::TcpSocket;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use config::{Url, Urls};
 use process::shutdown::Stop;
@@ -33,6 +32,8 @@ const BACKLOG: u32 = 4096;
 /// First and longest pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// One of so many permits is for a connection that was displaced, for the moment in which it ends.
+const ENDING_PART: u32 = 64;
 
 #[derive(Debug, thiserror::Error)]
 #[error("listen on {url}")]
@@ -112,54 +113,22 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
 pub struct Permits {
     free: Arc<Semaphore>,
     total: u32,
-    /// Connections that have said nothing yet, the oldest first.
-    silent: Arc<Mutex<BTreeMap<u64, Arc<Notify>>>>,
-}
-
-/// A connection that has said nothing yet, until it is dropped.
-pub struct Silence {
-    number: u64,
-    displaced: Arc<Notify>,
-    permits: Permits,
 }
 
 impl Permits {
     pub fn new(total: u32) -> Permits {
-        Permits { free: Arc::new(Semaphore::new(total as usize)), total, silent: Arc::default() }
+        Permits { free: Arc::new(Semaphore::new(total as usize)), total }
     }
 
-    /// `number`: of the connection; later ones have larger ones.
-    pub fn silence(&self, number: u64) -> Silence {
-        let displaced = Arc::new(Notify::new());
-        self.silent.lock().insert(number, Arc::clone(&displaced));
-        Silence { number, displaced, permits: self.clone() }
+    /// Places of connections of which a newcomer displaces another. There are some more permits, for those
+    /// that were displaced and have not ended yet.
+    pub fn places(&self) -> Arc<Places> {
+        Places::new((self.total - (self.total / ENDING_PART).max(1)).max(1) as usize)
     }
 
     /// Returns when no connection is open any more.
     pub async fn drained(&self) {
         let _never_closed = self.free.acquire_many(self.total).await;
-    }
-
-    async fn take(&self) -> OwnedSemaphorePermit {
-        if self.free.available_permits() == 0
-            && let Some((_, oldest)) = self.silent.lock().pop_first()
-        {
-            oldest.notify_one();
-        }
-        Arc::clone(&self.free).acquire_owned().await.expect("permits are never closed")
-    }
-}
-
-impl Silence {
-    /// Returns when a newcomer needs the permit.
-    pub async fn displaced(&self) {
-        self.displaced.notified().await;
-    }
-}
-
-impl Drop for Silence {
-    fn drop(&mut self) {
-        self.permits.silent.lock().remove(&self.number);
     }
 }
 
@@ -179,7 +148,7 @@ where
             Ok(stream) => {
                 pause = PAUSE;
                 let permit = tokio::select! {
-                    permit = permits.take() => permit,
+                    permit = Arc::clone(&permits.free).acquire_owned() => permit,
                     () = stop.stopped() => return,
                 };
                 // Boxed: an async block stores an awaited capture twice.
@@ -188,6 +157,8 @@ where
                     serving.await;
                     drop(permit);
                 });
+                // What has come with it is read before another one may have its place.
+                tokio::task::yield_now().await;
             }
             Err(error) if is_the_peers(&error) => {}
             Err(error) => {
@@ -251,41 +222,6 @@ mod tests {
         let port = held[0].local_addr().unwrap().port();
         bind(port, Sharing::WithOthers).unwrap();
         bind(port, Sharing::Alone).unwrap_err();
-    }
-
-    #[tokio::test]
-    async fn the_oldest_connection_that_says_nothing_ends_for_a_newcomer() {
-        let listener = bind(&urls(0)).unwrap().remove(0);
-        let address = listener.local_addr().unwrap();
-        let permits = Permits::new(2);
-        let (_stopper, stop) = shutdown::stop();
-        let (counted, next) = (permits.clone(), std::sync::atomic::AtomicU64::new(0));
-        let echo = move |mut stream: Wire| {
-            let silence = counted.silence(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-            async move {
-                let mut byte = [0];
-                let read = tokio::select! {
-                    read = stream.read(&mut byte) => read,
-                    () = silence.displaced() => return,
-                };
-                drop(silence);
-                if let Ok(1) = read {
-                    drop(stream.write_all(&byte).await);
-                    drop(stream.read(&mut byte).await);
-                }
-            }
-        };
-        tokio::spawn(accept(listener, permits, stop, echo));
-        let mut byte = [0];
-        let mut speaks = TcpStream::connect(address).await.unwrap();
-        speaks.write_all(b"1").await.unwrap();
-        speaks.read_exact(&mut byte).await.unwrap();
-        let mut silent = TcpStream::connect(address).await.unwrap();
-        let mut newcomer = TcpStream::connect(address).await.unwrap();
-        newcomer.write_all(b"2").await.unwrap();
-        newcomer.read_exact(&mut byte).await.unwrap();
-        assert_eq!(silent.read(&mut byte).await.unwrap(), 0, "it ended");
-        assert!(speaks.try_read(&mut byte).is_err(), "it goes on");
     }
 
     #[tokio::test]

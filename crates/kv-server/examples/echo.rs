@@ -185,6 +185,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             methods,
             limits,
             Arc::clone(&totals),
+            admission::Holder::new(),
             stop.clone(),
         ));
     }

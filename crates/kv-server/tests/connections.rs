@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use api::v3electionpb::LeaderRequest;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::SendRequest;
+use tokio::net::TcpSocket;
 use tonic::Code;
 
 /// A lone member, ready, below a limit of open files if one is given.
@@ -99,7 +100,14 @@ fn cpu_ticks(member: &Member) -> u64 {
 
 /// An HTTP/2 connection whose streams start with a window of `window` bytes, without gRPC on top.
 async fn http2(member: &Member, window: u32) -> SendRequest<Bytes> {
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port)).await.unwrap();
+    http2_from(Ipv4Addr::LOCALHOST, member, window).await
+}
+
+/// From an address of this machine.
+async fn http2_from(source: Ipv4Addr, member: &Member, window: u32) -> SendRequest<Bytes> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((source, 0).into()).unwrap();
+    let stream = socket.connect((Ipv4Addr::LOCALHOST, member.client_port).into()).await.unwrap();
     let (requests, connection) = h2::client::Builder::new()
         .initial_window_size(window)
         .initial_max_send_streams(1000)
@@ -127,8 +135,9 @@ async fn a_full_descriptor_table_fails_no_file_and_keeps_no_newcomer_out() {
     let mut cluster = member(Some(200));
     let member = &cluster.members[0];
     let mut kv = member.kv().await;
+    kv.put(put("k0", "v")).await.unwrap();
     let idle = silent(member, 260, b"");
-    for number in 0..5 {
+    for number in 1..5 {
         kv.put(put(&format!("k{number}"), "v")).await.expect("a connection that was there goes on");
     }
     // By now each two puts have made a checkpoint due, which opens files.
@@ -141,6 +150,28 @@ async fn a_full_descriptor_table_fails_no_file_and_keeps_no_newcomer_out() {
     assert_eq!(member.get("k4").await.as_deref(), Some("v"), "on a new connection");
     drop(idle);
     cluster.members[0].process.take().unwrap().terminate();
+}
+
+#[tokio::test]
+async fn connections_of_one_address_keep_no_newcomer_of_another_out() {
+    let cluster = member(Some(200));
+    let member = &cluster.members[0];
+    let mut kv = member.kv().await;
+    kv.put(put("k", "v")).await.unwrap();
+    let stranger = Ipv4Addr::new(127, 0, 0, 2);
+    for is_watching in [false, true] {
+        let mut held = Vec::new();
+        for _ in 0..80 {
+            let mut requests = http2_from(stranger, member, 65_535).await;
+            let path = "/etcdserverpb.Watch/Watch";
+            let call = is_watching.then(|| requests.send_request(request(path), false));
+            held.push((requests, call));
+        }
+        for _ in 0..10 {
+            assert_eq!(member.get("k").await.as_deref(), Some("v"), "on a new connection");
+        }
+        kv.put(put("k", "v")).await.expect("a connection that was there goes on");
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use admission::Holder;
+
 use super::account::{Account, CallerTotals};
 use super::grpc::{TIMEOUT, is_call};
 use super::meter::Meter;
@@ -89,6 +91,7 @@ pub fn serve<I, H, T, S>(
     methods: Methods<H, T, S>,
     limits: ConnectionLimits,
     totals: Arc<CallerTotals>,
+    holder: Arc<Holder>,
     stop: watch::Receiver<bool>,
 ) -> impl Future<Output = ()>
 where
@@ -103,7 +106,7 @@ where
         WireDriver::new(io, state_machine_limits(limits), meter, Arc::clone(&shared.account));
     async move {
         if Box::pin(handshake(&mut connection, &shared)).await {
-            serve_calls(&mut connection, &methods, &shared).await;
+            serve_calls(&mut connection, &methods, &shared, &holder).await;
         }
     }
 }
@@ -112,6 +115,7 @@ async fn serve_calls<I, H, T, S>(
     connection: &mut WireDriver<I>,
     methods: &Methods<H, T, S>,
     shared: &ConnectionShared,
+    holder: &Arc<Holder>,
 ) where
     I: AsyncRead + AsyncWrite + Ends + Unpin + Send,
     H: HotMethods,
@@ -125,11 +129,15 @@ async fn serve_calls<I, H, T, S>(
     let (mut calls, mut open_streams) = (OpenCalls::none(), OpenCalls::none());
     let mut drain = Drain::No;
     let (mut look_again, mut accepted_in_turn) = (None, 0);
+    // From a call on, until the connection has been idle for a while.
+    let mut in_use = None;
+    let mut displaced = pin!(holder.displaced());
     loop {
         // Before more is read: they take their requests.
         poll_now(&mut open_streams);
         let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
+        in_use = in_use.or_else(|| (!is_idle).then(|| holder.begin()));
         account.look_again();
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
@@ -152,6 +160,7 @@ async fn serve_calls<I, H, T, S>(
                     }
                     Turn::Resets => calls.wake_all(),
                     Turn::Idle => {
+                        drop(in_use.take_if(|_| is_idle));
                         calls.shrink();
                         open_streams.shrink();
                         unsent.shrink(account);
@@ -168,6 +177,12 @@ async fn serve_calls<I, H, T, S>(
             () = poll_fn(|context| unsent.poll_stalled(account, context)) => return,
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
             () = poll_fn(|context| drain.poll_ended(stopped.as_mut(), &wire, is_idle, context)) => return,
+            () = displaced.as_mut() => {
+                // The client's next call is for another connection; what is under way is lost.
+                wire.close(ErrorCode::NO_ERROR, "another connection has its place");
+                drop(poll_fn(|context| connection.poll_turn(false, context)).now_or_never());
+                return;
+            }
             // Last: what was sent above leaves before the task sleeps.
             () = poll_fn(|context| wire.poll_rest(context)) => false,
         };

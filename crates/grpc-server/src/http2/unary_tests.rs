@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use admission::Holder;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, Reason, SendStream};
 use http::{HeaderMap, Request, Response};
@@ -124,7 +125,7 @@ async fn serve_until(
     let done = hot.done.clone();
     let services = tower::service_fn(move |request| relayed(request, done.clone()));
     let methods = Methods { hot, streams: NoStreams, services };
-    serve(io, methods, limits, totals, stop).await;
+    serve(io, methods, limits, totals, Holder::new(), stop).await;
 }
 
 /// Reads the request to its end, or to an error, but for one.

@@ -17,7 +17,7 @@ use grpc_server::listen;
 const CONNECTIONS: usize = 100;
 
 /// Bytes of a connection that has exchanged prefaces and settings.
-const NEW_BYTES_MAX: i64 = 3800;
+const NEW_BYTES_MAX: i64 = 4000;
 /// What one that has made calls may hold in addition: the fields that its client may refer to, and the ids of
 /// streams that ended last.
 const FIELDS_BYTES_MAX: i64 = 3 << 10;

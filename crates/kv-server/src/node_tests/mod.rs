@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::listeners::ClientServices;
+use admission::Holder;
 use auth::Origin;
 use config::flags::{self, ParsedFlags};
 use grpc_server::Ends;
@@ -204,7 +205,7 @@ impl PolledConnection {
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {
             let (_stops, stop) = watch::channel(false);
-            serve(io, methods, limits, Arc::default(), stop).await;
+            serve(io, methods, limits, Arc::default(), Holder::new(), stop).await;
         });
         {
             let mut pipe = socket.0.lock();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::Holder;
 use api::grpc::PREFIX_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
@@ -100,7 +101,7 @@ async fn serve_echo(io: DuplexStream, streams: EchoStreams, stop: watch::Receive
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
     });
     let methods = Methods { hot: NoHot, streams, services };
-    serve(io, methods, limits, Arc::default(), stop).await;
+    serve(io, methods, limits, Arc::default(), Holder::new(), stop).await;
 }
 
 fn message(bytes: usize) -> Bytes {

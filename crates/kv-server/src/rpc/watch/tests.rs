@@ -107,7 +107,8 @@ async fn serve_watched(io: DuplexStream, streams: WatchedStreams) {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
     });
     let (_stops, stop) = watch::channel(false);
-    serve(io, Methods { hot: NoHot, streams, services }, limits, Arc::default(), stop).await;
+    let methods = Methods { hot: NoHot, streams, services };
+    serve(io, methods, limits, Arc::default(), admission::Holder::new(), stop).await;
 }
 
 /// Reads until there are `wanted` bytes, and gives their window back if `releases`.
