@@ -3,14 +3,14 @@
 //! voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid. The members may change meanwhile, and answers by other voters confirm nothing: a member whose list
-//! is not the beginning of a state that it keeps then asks again who is in the cluster, and begins anew with
-//! that list.
+//! valid once its member has taken part. The members may change meanwhile, and answers by other voters
+//! confirm nothing: a member whose list is not the beginning of a state that it keeps then asks again who is
+//! in the cluster, and begins anew with that list.
 
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{FirstState, Inbox, Inquiry, LogIndex, PeerState, Term};
+use raft_node::{Confirmation, FirstState, Inbox, Inquiry, LogIndex, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::context::Context;
@@ -43,7 +43,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
     let (mut backoff, mut is_unlike) = (Backoff::new(), false);
     for round in 0.. {
         tokio::select! {
-            done = ask_all(&peers, &others, round, &mut inquiry, &*inbox) => if done { return },
+            done = ask_all(&peers, &others, &mut inquiry, &*inbox) => if done { return },
             () = stop.stopped() => return,
         }
         let unlike = inquiry.unlike().filter(|_| round >= QUIET_ROUNDS && !is_unlike);
@@ -52,7 +52,7 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
             tracing::error!(
                 member = format!("{other:x}"),
                 "members of a new cluster begin with unlike states: this one takes no part before a \
-                 majority has its state"
+                 majority has its state, and with an empty log not while another one has a store"
             );
         } else if round == QUIET_ROUNDS {
             tracing::warn!(
@@ -104,26 +104,27 @@ async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbo
 }
 
 /// One round. True once the answers suffice.
-async fn ask_all(
-    peers: &Peers,
-    others: &[FirstMember],
-    round: usize,
-    inquiry: &mut Inquiry,
-    inbox: &dyn Inbox,
-) -> bool {
+async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, inbox: &dyn Inbox) -> bool {
+    inquiry.ask_again();
     let mut asking = JoinSet::new();
     for member in others {
-        let urls = peers.urls(member.id);
-        let Some(url) = urls.get(round % urls.len().max(1)).cloned() else { continue };
-        let (context, to) = (peers.context().clone(), member.id);
-        let asked = async move { (to, tokio::time::timeout(ASK_WITHIN, ask(&context, to, &url)).await) };
-        asking.spawn(asked);
+        let (context, to, urls) = (peers.context().clone(), member.id, peers.urls(member.id));
+        asking.spawn(async move {
+            for url in urls {
+                if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, ask(&context, to, &url)).await {
+                    return Some((to, answer));
+                }
+            }
+            None
+        });
     }
     while let Some(asked) = asking.join_next().await {
-        let Ok((peer, Ok(Some(answer)))) = asked else { continue };
-        let (answer, imported) = answer;
+        let Ok(Some((peer, (answer, imported)))) = asked else { continue };
         inquiry.note(peer, answer, imported);
         if let Some(confirmation) = inquiry.confirmation() {
+            if confirmation == Confirmation::New {
+                let _once = peers.context().first_commit.set(inbox.commit());
+            }
             inbox.confirm(confirmation);
             return true;
         }

@@ -1,10 +1,11 @@
 //! What every part of the peer traffic knows: the members, and the bounds of messages.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::peer::Hello;
 use parking_lot::Mutex;
+use raft_node::LogIndex;
 use state_machine::{ClusterLevel, CommandLevel, level};
 
 use super::introduction::claim;
@@ -45,6 +46,8 @@ pub struct Context {
     /// Up while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
     pub levels: Levels,
+    /// Of a member that was confirmed as new: what it knew to be committed then.
+    pub first_commit: Arc<OnceLock<LogIndex>>,
 }
 
 /// Levels of commands: the cluster's, and what other members announced last.
@@ -96,10 +99,10 @@ impl Levels {
 
 /// The greeting of a member that listens for peers at these URLs. `cluster`: the level that it has applied.
 pub(super) fn hello(identity: &Identity, to: u64, peer_urls: String, cluster: CommandLevel) -> Hello {
-    let Identity { cluster_id, member_id: from, .. } = *identity;
+    let Identity { cluster_id, member_id: from, imported, .. } = *identity;
     let encoding = if cluster > CommandLevel(0) { ENCODING_WITH_LEVEL } else { ENCODING };
     let (command_level, cluster_level) = (CommandLevel::OWN.0, cluster.0);
-    Hello { cluster_id, from, to, encoding, peer_urls, command_level, cluster_level }
+    Hello { cluster_id, from, to, encoding, peer_urls, command_level, cluster_level, imported }
 }
 
 impl Context {
@@ -119,6 +122,7 @@ impl Context {
             advertised: Arc::default(),
             fence: Arc::clone(fence),
             levels: Levels::default(),
+            first_commit: Arc::default(),
         }
     }
 

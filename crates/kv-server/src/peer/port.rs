@@ -46,12 +46,13 @@ async fn connection(
     let stream = match tls {
         None => Stream::Plain(stream),
         Some(acceptor) => {
-            let accepted = tokio::select! {
-                accepted = acceptor.accept(stream) => accepted,
-                () = open.must_close() => return,
-                () = stop.stopped() => return,
+            let given_up = async {
+                tokio::select! {
+                    () = open.must_close() => {}
+                    () = stop.stopped() => {}
+                }
             };
-            let Some(stream) = accepted else { return };
+            let Some(stream) = acceptor.accept(stream, given_up).await else { return };
             stream
         }
     };

@@ -42,6 +42,10 @@ const SETTLE_EVERY: Duration = Duration::from_millis(100);
 /// was lost.
 const UNHEARD_MAX: u32 = 100;
 
+/// To one that begins with another state than this member, which was confirmed as new: it may have been
+/// restored to that after it was asked. Until this one has the first entry of its cluster.
+const UNLIKE: &str = "it begins with another state than this member; if most members do, restart this one";
+
 /// The members as applied here.
 pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
 
@@ -276,8 +280,20 @@ impl PeerServer {
         )))
     }
 
-    /// Messages of snapshots are refused: they belong to the stream of their store.
-    fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) -> Result<(), Status> {
+    /// Messages of snapshots are refused: they belong to the stream of their store. `imported`: what the
+    /// sender was imported with.
+    fn deliver(
+        &self,
+        (from, imported): (u64, u64),
+        batch: MessageBatch,
+        received: &Counter,
+    ) -> Result<(), Status> {
+        let Context { identity, first_commit, .. } = self.peers.context();
+        let is_unlike = imported != identity.imported;
+        if is_unlike && first_commit.get().is_some_and(|first| self.inbox.commit() <= *first) {
+            self.note_refusal(from, UNLIKE);
+            return Err(Status::failed_precondition(UNLIKE));
+        }
         if batch.is_truncated {
             self.note_refusal(from, "a batch of too many messages");
             return Err(Status::invalid_argument("a batch of too many messages"));
@@ -302,13 +318,14 @@ impl Peer for PeerServer {
     ) -> Result<Response<MessagesEnd>, Status> {
         let mut batches = request.into_inner();
         let first = batches.message().await?.unwrap_or_default();
+        let imported = first.hello.as_ref().map_or(0, |hello| hello.imported);
         let from = self.greet_sender(first.hello)?;
         self.peers.heard(from);
         let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.peers;
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
-        self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
+        self.deliver((from, imported), MessageBatch { hello: None, ..first }, &received)?;
         let roster = Arc::clone(&self.peers.context().roster);
         let mut left = std::pin::pin!(roster.left(from));
         loop {
@@ -320,7 +337,7 @@ impl Peer for PeerServer {
             match batch {
                 Ok(Some(batch)) => {
                     self.check_is_member(from)?;
-                    self.deliver(from, batch, &received)?;
+                    self.deliver((from, imported), batch, &received)?;
                 }
                 Ok(None) => return Ok(Response::new(MessagesEnd {})),
                 Err(status) => {

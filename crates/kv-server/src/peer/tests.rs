@@ -1,7 +1,7 @@
 //! Two members over real sockets, and what strangers get.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ enum RaftCall {
     PeerMembership(Membership),
 }
 
-struct Recorder(Mutex<mpsc::UnboundedSender<RaftCall>>);
+/// A member that knows nothing to be committed but where its log begins, unless it has begun.
+struct Recorder(Mutex<mpsc::UnboundedSender<RaftCall>>, Arc<AtomicBool>);
 
 impl Inbox for Recorder {
     fn receive(&self, from: u64, message: Bytes) {
@@ -61,7 +62,7 @@ impl Inbox for Recorder {
     }
 
     fn commit(&self) -> LogIndex {
-        LogIndex(u64::MAX)
+        LogIndex(if self.1.load(Relaxed) { u64::MAX } else { 1 })
     }
 
     fn leader(&self) -> Option<u64> {
@@ -109,6 +110,7 @@ struct TestMember {
     store_thread: StoreThread,
     stop: Stop,
     stopper: Stopper,
+    has_begun: Arc<AtomicBool>,
 }
 
 fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
@@ -155,7 +157,8 @@ fn member_advertising(
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
-    let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender)));
+    let has_begun = Arc::new(AtomicBool::new(true));
+    let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender), Arc::clone(&has_begun)));
     let (stopper, stop) = shutdown::stop();
     peers.connect(Arc::clone(&inbox), &stop);
     let roster = Arc::clone(&peers.context().roster);
@@ -168,7 +171,7 @@ fn member_advertising(
     };
     let listed: Members = Arc::new(move || roster.members().iter().map(entry).collect());
     let server = PeerServer::new(Arc::clone(&peers), Arc::clone(&inbox), incoming.clone(), listed);
-    TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper }
+    TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper, has_begun }
 }
 
 /// A store with some megabytes in a checkpoint, and a staging place.
@@ -973,6 +976,35 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
     let flood = batch(MESSAGE_BYTES_MAX / 2 - 1);
     let refused = client.messages(tokio_stream::iter([first, flood])).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a batch of too many messages"));
+    while let Ok(seen) = two.seen.try_recv() {
+        assert!(matches!(seen, RaftCall::Unreachable(_)), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_member_takes_no_message_of_one_that_begins_with_another_state() {
+    let (listener, port) = listener();
+    let mut two = member(2, &[(1, 1), (2, port)]);
+    two.has_begun.store(false, Relaxed);
+    serve(vec![(listener, None)], &two.server, &two.stop);
+    let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
+    let mut send = async |imported| {
+        let hello =
+            Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, imported, ..Hello::default() });
+        let batch =
+            MessageBatch { hello, messages: vec![Bytes::from_static(b"x")], ..MessageBatch::default() };
+        client.messages(tokio_stream::once(batch)).await.map_err(|status| status.code())
+    };
+    // One that is not new may have any state: it gets that of the cluster.
+    send(9).await.unwrap();
+    two.peers.context().first_commit.set(LogIndex(1)).unwrap();
+    assert_eq!(send(9).await.unwrap_err(), Code::FailedPrecondition);
+    send(0).await.unwrap();
+    two.has_begun.store(true, Relaxed);
+    send(9).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(two.next_message().await, (1, Bytes::from_static(b"x")));
+    }
     while let Ok(seen) = two.seen.try_recv() {
         assert!(matches!(seen, RaftCall::Unreachable(_)), "{seen:?}");
     }

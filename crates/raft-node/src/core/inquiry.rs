@@ -29,7 +29,9 @@
 //!   that it is one of two.
 //! - or no answer has any term, and a majority of all members, this one included, begin with one state: all
 //!   with empty logs, or all with one imported store. Any two majorities overlap, so no two states begin a
-//!   cluster. An empty log begins nothing if any other member has a store.
+//!   cluster, as long as a member keeps what it answered with. So answers without a term count in their round
+//!   alone, and a member that was confirmed so takes no message of one that begins with another state. An
+//!   empty log begins nothing if any other member has a store.
 //!
 //! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
 //! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
@@ -112,6 +114,16 @@ impl Inquiry {
             self.others.insert(peer, FirstState::of(answer.last_index, imported));
             self.answers.insert(peer, answer);
         }
+    }
+
+    /// Begins a round of questions: forgets those that have not begun. Their directories may be gone, or have
+    /// another state.
+    pub fn ask_again(&mut self) {
+        if base::mutant("first-states-last") {
+            return;
+        }
+        self.answers.retain(|_, answer| answer.term > Term(0));
+        self.others.retain(|peer, _| self.answers.contains_key(peer));
     }
 
     /// Members that have answered.
@@ -289,6 +301,34 @@ mod tests {
         assert_eq!(inquiry.confirmation(), catch_up(3, 9));
         inquiry.note(5, of_five(leader(u64::MAX, 9)), 0);
         assert_eq!(inquiry.confirmation(), catch_up(3, 9), "a forged term");
+    }
+
+    #[test]
+    fn what_a_member_begins_with_counts_in_its_round_alone() {
+        let of_five = |answer| PeerState { voters: vec![1, 2, 3, 4, 5], ..answer };
+        let store = || of_five(PeerState { last_index: LogIndex(1), ..empty(true) });
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5], FirstState::Imported(7));
+        inquiry.note(2, store(), 7);
+        inquiry.ask_again();
+        inquiry.note(3, store(), 7);
+        assert_eq!((inquiry.confirmation(), inquiry.answers()), (None, 1));
+        inquiry.note(4, store(), 8);
+        inquiry.note(2, store(), 7);
+        assert_eq!((inquiry.confirmation(), inquiry.unlike()), (Some(Confirmation::New), Some(4)));
+        // A store that is gone keeps no empty logs waiting.
+        let mut inquiry = Inquiry::new(1, &[1, 2, 3, 4, 5], FirstState::Empty);
+        inquiry.note(2, store(), 7);
+        (3..5).for_each(|peer| inquiry.note(peer, of_five(empty(true)), 0));
+        assert_eq!(inquiry.confirmation(), None);
+        inquiry.ask_again();
+        (3..5).for_each(|peer| inquiry.note(peer, of_five(empty(true)), 0));
+        assert_eq!(inquiry.confirmation(), Some(Confirmation::New));
+        // What has begun stays so.
+        inquiry.note(2, of_five(leader(3, 9)), 0);
+        inquiry.note(3, of_five(follower(3, 9)), 0);
+        inquiry.ask_again();
+        inquiry.note(4, of_five(follower(3, 1)), 0);
+        assert_eq!(inquiry.confirmation(), catch_up(3, 9));
     }
 
     #[test]

@@ -60,6 +60,13 @@ impl Changes {
         let verdict = verdict::by_majority(member.ids.member, own, &peers);
         let is_undecided = verdict == Verdict::Corrupt(vec![0]) && verdict::awaits_a_voter(&peers, &named);
         if is_undecided && self.undecided < UNDECIDED_MAX {
+            if self.undecided == 0 {
+                tracing::warn!(
+                    after = after.0,
+                    to = to.0,
+                    "members changed different things in the same entries: a voter that is silent decides"
+                );
+            }
             self.undecided += 1;
             return Vec::new();
         }
