@@ -6,7 +6,7 @@
 //! Knows nothing of what lies on disk: whether the initial cluster matters at all is decided in `bootstrap`.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use super::audit::{self, AuditSettings, InvalidAudit};
@@ -21,6 +21,7 @@ use super::retention::{Retention, RetentionError};
 use super::tls::{ListenerKind, TlsSettings, TlsSettingsError};
 use super::traces::{self, InvalidTraces};
 use super::url::{Url, Urls};
+use process::files;
 use telemetry::traces::TraceSettings;
 
 /// Longer than this, and a cluster would stand still for minutes after losing its leader.
@@ -374,8 +375,12 @@ fn positive_or(value: u64, default: u64) -> u64 {
 }
 
 /// An empty path is none.
+/// A path that leads up from a directory that does not exist names another one before it is made than after
+/// that, so no path leads up.
 fn given(path: &Option<String>) -> Option<PathBuf> {
-    path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
+    let path = path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)?;
+    let leads_up = path.components().any(|component| component == Component::ParentDir);
+    Some(if leads_up { files::resolved(&path) } else { path })
 }
 
 /// Without flags about the cluster, a member is alone in its cluster. With discovery it begins so.
@@ -454,6 +459,16 @@ mod tests {
             Ok(ParsedFlags::Flags(flags, _)) => Settings::from_flags(&flags),
             other => panic!("{line}: {other:?}"),
         }
+    }
+
+    #[test]
+    fn no_directory_leads_up_from_one_that_is_not_there() {
+        let dir = std::env::current_dir().unwrap();
+        for (given, meant) in [("src/typo/..", "src"), ("typo/a/../../src/../b", "b"), ("src/../x/.", "x")] {
+            let settings = settings(&format!("--data-dir {given} --wal-dir {given}")).unwrap();
+            assert_eq!((settings.data_dir, settings.wal_dir), (dir.join(meant), Some(dir.join(meant))));
+        }
+        assert_eq!(settings("--data-dir a/b").unwrap().data_dir, PathBuf::from("a/b"));
     }
 
     #[test]

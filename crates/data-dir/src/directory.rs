@@ -112,7 +112,7 @@ impl Directory {
 
     /// Whether the data directory `path` would be `wal_dir`, or lie in it.
     pub fn lies_in(path: &Path, wal_dir: &Path) -> bool {
-        resolved(path).starts_with(resolved(wal_dir))
+        files::resolved(path).starts_with(files::resolved(wal_dir))
     }
 
     /// Where the log of the data directory `path` lies, unless `--wal-dir` is given.
@@ -154,20 +154,10 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
 /// Whether the log in `wal_dir` would be in `store`, or in what is called after it: a store that is received, or
 /// was damaged.
 fn is_of_store(path: &Path, wal_dir: &Path) -> bool {
-    let (path, wal_dir) = (resolved(path), resolved(wal_dir));
+    let (path, wal_dir) = (files::resolved(path), files::resolved(wal_dir));
     let first = wal_dir.strip_prefix(&path).ok().and_then(|below| below.components().next());
     let name = first.map_or(&b""[..], |name| name.as_os_str().as_encoded_bytes());
     name == b"store" || name.starts_with(b"store.")
-}
-
-/// Without links, as far as it exists.
-fn resolved(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let existing = path.ancestors().find_map(|start| Some((start, start.canonicalize().ok()?)));
-    match existing.and_then(|(start, real)| Some(real.join(path.strip_prefix(start).ok()?))) {
-        Some(resolved) => resolved,
-        None => path,
-    }
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
@@ -243,7 +233,15 @@ mod tests {
     fn the_log_does_not_lie_where_stores_are_made_and_removed() {
         let parent = tempfile::tempdir().unwrap();
         let data = parent.path().join("data");
-        for inside in ["store", "store.incoming", "store.damaged-1/log", "./store.old"] {
+        let insides = [
+            "store",
+            "store.incoming",
+            "store.damaged-1/log",
+            "./store.old",
+            "new/../store",
+            "n/../../data/store",
+        ];
+        for inside in insides {
             let refused = Directory::open(&data, Some(&data.join(inside)));
             assert!(matches!(refused, Err(DirectoryError::LogInStore(_))), "{inside}");
             assert!(!data.exists(), "nothing is made");

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -34,6 +34,23 @@ pub fn open(path: &Path) -> io::Result<File> {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
+}
+
+/// The absolute path without links and without `..`. What does not exist yet is taken for directories, which
+/// it is when it is made.
+pub fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|start| Some((start, start.canonicalize().ok()?)));
+    let Some((start, mut resolved)) = existing else { return path };
+    let mut has_gone_up = false;
+    for component in path.strip_prefix(start).into_iter().flat_map(Path::components) {
+        match component {
+            Component::ParentDir => has_gone_up |= resolved.pop(),
+            name => resolved.push(name),
+        }
+    }
+    // It may lead to what exists.
+    if has_gone_up { self::resolved(&resolved) } else { resolved }
 }
 
 #[cfg(test)]

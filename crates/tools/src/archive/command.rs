@@ -69,6 +69,8 @@ enum ArchiveError {
     Place(#[from] PlaceError),
     #[error(transparent)]
     Follow(#[from] FollowError),
+    #[error("nothing was archived: no endpoint has answered")]
+    Nothing,
 }
 
 /// The command line, for completion scripts and manual pages.
@@ -77,7 +79,8 @@ pub fn described() -> clap::Command {
 }
 
 /// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that
-/// was received is archived, 1 if the archive cannot go on, 2 for a command line that makes no sense.
+/// was received is archived, 1 if the archive cannot go on or nothing was received, 2 for a command line that
+/// makes no sense.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command("kv-server archive", arguments, |arguments: &ArchiveArguments| {
         try_run(arguments).map(|revision| say(&format!("archived up to revision {revision}")))
@@ -108,6 +111,9 @@ fn try_run(arguments: &ArchiveArguments) -> Result<i64, ArchiveError> {
         let signalled = shutdown::signals(|| ());
         let archiver =
             tokio::task::block_in_place(|| Archiver::open(client, place, options, signalled, figures))?;
-        Ok(archiver.run().await?)
+        match archiver.run().await? {
+            0 => Err(ArchiveError::Nothing),
+            revision => Ok(revision),
+        }
     })
 }

@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::inventory::{HEAD, IDENTITY};
 use super::place::{ArchivePlace, PlaceError};
 
-pub const IDENTITY: &str = "archive.json";
-pub const HEAD: &str = "head.json";
 pub const FORMAT: u32 = 1;
 
 /// The contents of `archive.json`.

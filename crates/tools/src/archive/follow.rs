@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::base::{self, BaseError, BaseResult};
-use super::documents::{self, DocumentError, FORMAT, HEAD, IDENTITY, Identity, ReachedRevision};
-use super::inventory::{Inventory, Segment, now_ms};
+use super::documents::{self, DocumentError, FORMAT, Identity, ReachedRevision};
+use super::inventory::{HEAD, IDENTITY, Inventory, Segment, now_ms};
 use super::metrics::ArchiveMetrics;
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Pairs, Seam, SeamError};

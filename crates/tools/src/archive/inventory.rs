@@ -9,6 +9,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Whose archive it is, and how far it reaches: `documents`.
+pub const IDENTITY: &str = "archive.json";
+pub const HEAD: &str = "head.json";
 /// Directories of the objects.
 pub const BASES: &str = "base";
 pub const SEGMENTS: &str = "log";

@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
-use super::documents::{self, DocumentError, IDENTITY};
-use super::inventory::{Base, Inventory, Plan, Segment};
+use super::documents::{self, DocumentError};
+use super::inventory::{Base, IDENTITY, Inventory, Plan, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::seam::{self, Newest};
 use super::segment::{self, Record, SegmentError};
@@ -231,18 +231,20 @@ fn find_late_ttls(
     let base = inventory.bases.iter().find(|base| base.revision >= end && **base != plan.base);
     let is_before = |segment: &&Segment| base.is_none_or(|base| segment.first <= base.revision);
     let later = inventory.segments.iter().filter(|segment| segment.last > end);
+    let mut read = Ok(());
     for segment in later.take_while(is_before) {
-        each(place, segment, |record| {
+        read = read.and(each(place, segment, |record| {
             for lease in record.leases {
                 ttls.entry(lease.id).or_insert(lease.ttl);
             }
             Ok(true)
-        })?;
+        }));
         if leases.iter().all(|id| ttls.contains_key(id)) {
             return Ok(());
         }
     }
-    let Some(base) = base else { return Ok(()) };
+    // It has what a damaged segment had.
+    let Some(base) = base else { return read };
     let file = place.file(&base.name(), &settings.data_dir)?;
     for (id, ttl) in CheckedFile::open(&file.path, HashCheck::Required)?.leases()? {
         ttls.entry(id).or_insert(ttl);
@@ -315,7 +317,8 @@ mod tests {
 
     use tokio::runtime::Handle;
 
-    use super::super::documents::{HEAD, ReachedRevision};
+    use super::super::documents::ReachedRevision;
+    use super::super::inventory::HEAD;
     use super::super::segment::SegmentWriter;
     use super::*;
 

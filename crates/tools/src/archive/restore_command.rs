@@ -30,8 +30,13 @@ struct RestoreArguments {
     revision: Option<i64>,
     /// Time to go back to, such as 2026-01-02T15:04:05Z: the newest revision that the archiver had received
     /// by then. With --revision: the one that was found for this time, with the users of this time.
-    #[arg(long, value_parser = humantime::parse_rfc3339_weak)]
+    #[arg(long, value_parser = parse_time)]
     time: Option<SystemTime>,
+}
+
+/// A time without a zone is refused: it would be that of another moment than is meant.
+fn parse_time(text: &str) -> Result<SystemTime, &'static str> {
+    humantime::parse_rfc3339(text).map_err(|_| "give a time in UTC, such as 2026-01-02T15:04:05Z")
 }
 
 /// Why nothing was restored.
@@ -121,11 +126,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_time_has_its_zone() {
+        parse_time("2026-01-02T15:04:05Z").unwrap();
+        for time in ["2026-01-02T15:04:05", "2026-01-02T15:04:05+01:00", "2026-01-02", "now"] {
+            assert!(parse_time(time).unwrap_err().contains("such as 2026-01-02T15:04:05Z"), "{time}");
+        }
+    }
+
+    #[test]
     fn a_directory_is_an_archive() {
         for (line, wanted) in [
             ("--from / --data-dir d", true),
             ("--data-dir d --from=/", true),
             ("--from s3://bucket/prefix", true),
+            ("--from s3:/bucket/prefix", true),
             ("--from /no/such/file", false),
             ("--from", false),
             ("--fromage /", false),

@@ -50,6 +50,8 @@ pub enum PlaceError {
         .0.display()
     )]
     DataInLog(PathBuf),
+    #[error("{} has a log that this import did not make: give another --wal-dir", .0.display())]
+    OthersLog(PathBuf),
     #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
     #[error(
@@ -219,8 +221,13 @@ impl ImportPlace {
         self.write_mark(Stage::Finished, Some(log))
     }
 
-    /// Takes back what `finish` made. The identity first.
+    /// Takes back what `finish` made. The identity first. A log that it did not begin is of another member.
     fn unfinish(&self) -> Result<(), PlaceError> {
+        let wal_dir = self.directory.wal_dir();
+        let has_begun = matches!(self.mark.stage, Stage::Finishing | Stage::Finished);
+        if !has_begun && !list(wal_dir)?.is_empty() {
+            return Err(PlaceError::OthersLog(wal_dir.to_owned()));
+        }
         remove_file(&self.directory.identity_path())?;
         clear(self.directory.wal_dir())
     }
@@ -432,6 +439,13 @@ mod tests {
         fs::write(log.join("segment"), "of another member").unwrap();
         let found = outcome(&settings(&data, Some(&log)));
         assert!(found.contains("was begun with its log in"), "{found}");
+        assert!(log.join("segment").exists());
+        // Nor one that a member has made there since the import began.
+        let (data, log) = (dir.path().join("data2"), dir.path().join("log2"));
+        drop(followed(&settings(&data, Some(&log))));
+        fs::write(log.join("segment"), "of another member").unwrap();
+        let found = outcome(&settings(&data, Some(&log)));
+        assert!(found.contains("has a log that this import did not make"), "{found}");
         assert!(log.join("segment").exists());
     }
 }

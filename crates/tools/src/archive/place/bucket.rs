@@ -88,7 +88,7 @@ impl Bucket {
         Bucket { brief, patient, user, has_answered: AtomicBool::new(false), prefix, runtime }
     }
 
-    /// What small reads are asked of.
+    /// What reads are asked of.
     fn store(&self) -> &dyn ObjectStore {
         match self.user == User::Reader && self.has_answered.load(Relaxed) {
             true => &*self.patient,
@@ -120,7 +120,7 @@ impl Bucket {
             let sent = before(stop.clone(), send(&mut *upload, file, name, io_error)).await;
             let Err(error) = sent else { return Ok(()) };
             // An answer was lost: all parts are there, or none.
-            let made = before(stop, self.brief.head(&path).map_err(failed("read", name))).await;
+            let made = before(stop, self.patient.head(&path).map_err(failed("read", name))).await;
             if made.is_ok_and(|made| made.size == bytes) {
                 return Ok(());
             }
@@ -162,7 +162,9 @@ impl Bucket {
 
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         let path = self.path(name);
-        let found = match self.runtime.block_on(self.store().get(&path)) {
+        let found = self.runtime.block_on(self.store().get(&path));
+        self.has_answered.fetch_or(matches!(found, Ok(_) | Err(Error::NotFound { .. })), Relaxed);
+        let found = match found {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(failed("read", name))?,
         };
@@ -179,11 +181,11 @@ impl Bucket {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
         let mut file = files::create(to).map_err(io_error)?;
         let path = self.path(name);
-        let bytes = self.runtime.block_on(self.patient.head(&path)).map_err(failed("read", name))?.size;
+        let bytes = self.runtime.block_on(self.store().head(&path)).map_err(failed("read", name))?.size;
         for from in (0..bytes).step_by(PART_BYTES) {
             let range = from..bytes.min(from + PART_BYTES as u64);
             let part =
-                self.runtime.block_on(self.patient.get_range(&path, range)).map_err(failed("read", name))?;
+                self.runtime.block_on(self.store().get_range(&path, range)).map_err(failed("read", name))?;
             file.write_all(&part).map_err(io_error)?;
         }
         Ok(())
@@ -464,8 +466,9 @@ mod tests {
     #[test]
     fn an_address_names_a_bucket() {
         let runtime = Runtime::new().unwrap();
-        for address in ["s3://", "s3:///prefix"] {
-            let error = Bucket::open(address, runtime.handle(), User::Archiver).unwrap_err();
+        for address in ["s3://", "s3:///prefix", "s3:/b", "S3://b/x", "s3//b", "s3:b", "gs://b", "file:///d"]
+        {
+            let error = ArchivePlace::take(address, runtime.handle()).unwrap_err();
             assert!(error.to_string().contains("is not s3://BUCKET"), "{error}");
         }
     }

@@ -18,6 +18,8 @@ pub enum PlaceError {
     Taken(String),
     #[error("{0:?} is not s3://BUCKET or s3://BUCKET/PREFIX")]
     Address(String),
+    #[error("{0} has files that no archiver has made: give an empty directory, or that of the archive")]
+    NoArchive(String),
     #[error("the archiver ends")]
     Stopped,
     #[error("{attempt} {name}")]
@@ -32,6 +34,7 @@ impl PlaceError {
             PlaceError::TooLarge { .. }
             | PlaceError::Taken(_)
             | PlaceError::Address(_)
+            | PlaceError::NoArchive(_)
             | PlaceError::Stopped => false,
         }
     }

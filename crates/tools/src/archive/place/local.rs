@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::super::inventory::{BASES, HEAD, IDENTITY, SEGMENTS};
 use super::error::{OBJECT_BYTES_MAX, PlaceError};
 use process::files;
 
@@ -28,6 +29,22 @@ pub struct Local {
 #[derive(Debug)]
 pub struct Draft(pub PathBuf);
 
+/// What an archiver makes in its directory: first an empty one for each kind of object, then who it is of.
+fn check_is_archive(root: &Path) -> Result<(), PlaceError> {
+    let directories = [BASES, SEGMENTS];
+    let is_ours = |name: &String| {
+        let name = name.strip_suffix(&format!(".{DRAFT}")).unwrap_or(name);
+        [LOCK, IDENTITY, HEAD].contains(&name) || directories.contains(&name)
+    };
+    let mut is_archive = names(root)?.iter().all(is_ours);
+    if !root.join(IDENTITY).exists() {
+        for directory in directories {
+            is_archive &= names(&root.join(directory))?.is_empty();
+        }
+    }
+    is_archive.then_some(()).ok_or_else(|| PlaceError::NoArchive(root.display().to_string()))
+}
+
 impl Drop for Draft {
     fn drop(&mut self) {
         // Most have become objects.
@@ -41,8 +58,10 @@ impl Local {
         Local { root: root.to_owned(), _lock: None }
     }
 
-    /// To write to. The directory is made; drafts of an archiver that was killed are removed.
+    /// To write to. The directory is made; drafts of an archiver that was killed are removed. One that has
+    /// what no archiver has made is refused.
     pub fn take(root: &Path) -> Result<Local, PlaceError> {
+        check_is_archive(root)?;
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(root);
         made.map_err(failed("make", root))?;
@@ -54,7 +73,7 @@ impl Local {
             Err(fs4::TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
         }
         let place = Local { root: root.to_owned(), _lock: Some(lock) };
-        for directory in ["", super::super::inventory::BASES, super::super::inventory::SEGMENTS] {
+        for directory in ["", BASES, SEGMENTS] {
             let path = root.join(directory);
             builder.create(&path).map_err(failed("make", &path))?;
             for name in names(&path)?.into_iter().filter(|name| name.ends_with(&format!(".{DRAFT}"))) {
@@ -174,10 +193,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_with_what_no_archiver_has_made_is_left_as_it_is() {
+        for file in ["report.tmp", "wal/1.wal", "log/x.tmp", "base/b.db", "archive.json.old"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "of another").unwrap();
+            let refused = Local::take(dir.path()).unwrap_err();
+            assert!(matches!(refused, PlaceError::NoArchive(_)), "{file}: {refused}");
+            assert!(path.exists() && !dir.path().join(LOCK).exists(), "{file}");
+        }
+        // One that was killed at its first steps is ours.
+        let dir = tempfile::tempdir().unwrap();
+        for file in [LOCK, "archive.json.tmp"] {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        Local::take(dir.path()).unwrap();
+    }
+
+    #[test]
     fn objects_appear_whole_and_are_not_replaced_by_accident() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("archive");
         let place = Local::take(&root).unwrap();
+        place.put(IDENTITY, b"1").unwrap();
         assert!(matches!(Local::take(&root), Err(PlaceError::Taken(_))));
         place.put("log/a", b"1").unwrap();
         place.put("log/a", b"2").unwrap_err();

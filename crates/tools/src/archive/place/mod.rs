@@ -38,9 +38,10 @@ pub struct LocalFile {
     _draft: Option<Draft>,
 }
 
-/// Whether a flag names a bucket.
+/// Whether a flag names a bucket, mistyped or not.
 pub fn is_bucket(address: &str) -> bool {
-    address.starts_with(bucket::SCHEME)
+    let address = address.to_ascii_lowercase();
+    address.contains("://") || ["s3:", "s3/"].iter().any(|begin| address.starts_with(begin))
 }
 
 impl ArchivePlace {
