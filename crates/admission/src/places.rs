@@ -2,9 +2,10 @@
 //!
 //! * While all places are taken, a newcomer displaces an idle one, of a caller that has as many places as its
 //!   own or more: of the caller that has most, what has been idle for the longest time. What was never used
-//!   goes first.
+//!   since it came, [`UNUSED_WITHIN`] ago, goes first.
 //! * What is in use is displaced where nothing is idle, and only to the good of a caller that has fewer. So
-//!   many connections of one caller, or of many callers, keep no newcomer out.
+//!   connections of fewer callers than there are places keep no newcomer out. More callers than that, each
+//!   with one in use, do.
 //! * Else the newcomer is refused.
 //! * A newcomer costs at most [`LOOKS_MAX`] looks, at [`LOOKS_AT_ONE_MAX`] places of a caller, which take
 //!   turns: of more, the one displaced is the best of those that were looked at.
@@ -14,16 +15,20 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Places that one newcomer looks at: some 20 µs.
 const LOOKS_MAX: usize = 256;
 const LOOKS_AT_ONE_MAX: usize = 64;
 
+/// Time for the first bytes of a client, a TLS handshake included.
+const UNUSED_WITHIN: Duration = Duration::from_secs(1);
 /// Of the time of use: it was used at all.
 const USED: u64 = 1 << 63;
 
@@ -58,7 +63,7 @@ struct HeldPlaces {
 pub struct Holder {
     /// What is under way, such as calls.
     in_use: AtomicUsize,
-    /// When it was used last, as a number that ascends.
+    /// When it came, or was used last, in nanoseconds.
     used: AtomicU64,
     displaced: Notify,
 }
@@ -77,17 +82,25 @@ pub struct InUse(Arc<Holder>);
 
 impl Holder {
     pub fn new() -> Arc<Holder> {
-        Arc::new(Holder { used: AtomicU64::new(Holder::next()), ..Holder::default() })
+        Arc::new(Holder { used: AtomicU64::new(Holder::now()), ..Holder::default() })
     }
 
     /// It is the last one to be displaced of those that are idle.
     pub fn touch(&self) {
-        self.used.store(Holder::next() | USED, Relaxed);
+        self.used.store(Holder::now() | USED, Relaxed);
     }
 
-    fn next() -> u64 {
-        static USES: AtomicU64 = AtomicU64::new(0);
-        USES.fetch_add(1, Relaxed)
+    fn now() -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let passed = Instant::now().saturating_duration_since(*START.get_or_init(Instant::now));
+        passed.as_nanos() as u64 & !USED
+    }
+
+    /// Less for what is to be displaced first.
+    fn rank(&self, now: u64) -> u64 {
+        let used = self.used.load(Relaxed);
+        let is_new = now.saturating_sub(used) < UNUSED_WITHIN.as_nanos() as u64;
+        if is_new { used | USED } else { used }
     }
 
     pub fn begin(self: &Arc<Self>) -> InUse {
@@ -140,7 +153,7 @@ impl TakenPlaces {
     /// Frees a place for a caller. False if none may be taken from its holder.
     fn displace(&mut self, newcomer: u64) -> bool {
         let own = self.callers.get(&newcomer).map_or(0, |held| held.holders.len());
-        let mut looks = LOOKS_MAX;
+        let (mut looks, now) = (LOOKS_MAX, Holder::now());
         // Of the caller with most, what was used least lately. A caller whose places are all in use must not
         // displace the one of a caller that has just come.
         let (mut idle, mut in_use): (Option<Candidate>, Option<Candidate>) = (None, None);
@@ -155,7 +168,7 @@ impl TakenPlaces {
                 // The next look begins there as well while something in it is idle.
                 has_idle |= holder.is_idle();
                 held.hand.set(if has_idle { begin } else { number + 1 });
-                let rank = (size, caller != newcomer, Reverse(holder.used.load(Relaxed)));
+                let rank = (size, caller != newcomer, Reverse(holder.rank(now)));
                 let best = match holder.is_idle() {
                     true => &mut idle,
                     false if size > own + 1 => &mut in_use,
@@ -259,12 +272,14 @@ mod tests {
         assert!(taken.total == 0 && taken.callers.is_empty() && taken.by_size.is_empty());
     }
 
-    #[test]
-    fn of_one_caller_what_was_never_used_is_displaced_first() {
+    #[tokio::test(start_paused = true)]
+    async fn of_one_caller_what_was_never_used_is_displaced_first() {
         let mut held = Held(Places::new(2), Vec::new());
         assert!(held.take(1, false));
         held.1[0].1.touch();
-        assert!(held.take(1, false) && held.take(1, false));
+        assert!(held.take(1, false));
+        tokio::time::advance(UNUSED_WITHIN).await;
+        assert!(held.take(1, false));
         assert!(held.1[0].1.displaced().now_or_never().is_none(), "it was used");
         let silent = &held.1[1].1;
         assert!((0..2).all(|_| silent.displaced().now_or_never().is_some()), "to any owner");

@@ -177,12 +177,13 @@ where
     let (stream, origin) = match tls {
         None => (Stream::Plain(stream), Origin::new(number, address, None)),
         Some(acceptor) => {
-            let accepted = tokio::select! {
-                accepted = Box::pin(acceptor.accept(stream)) => accepted,
-                () = shared.stop.stopped() => return None,
-                () = holder.displaced() => return None,
+            let given_up = async {
+                tokio::select! {
+                    () = shared.stop.stopped() => {}
+                    () = holder.displaced() => {}
+                }
             };
-            let stream = accepted?;
+            let stream = Box::pin(acceptor.accept(stream, given_up)).await?;
             let common_name = stream.common_name();
             (stream, Origin::new(number, address, common_name))
         }

@@ -46,11 +46,15 @@ async fn accepted(stream: Wire, tls: Option<Acceptor>, routers: Routers, places:
     let Some(_place) = places.take(caller, &holder) else { return };
     let stream = match tls {
         None => Some(Stream::Plain(stream)),
-        Some(acceptor) => tokio::select! {
-            accepted = acceptor.accept(stream) => accepted,
-            () = holder.displaced() => None,
-            () = stop.stopped() => None,
-        },
+        Some(acceptor) => {
+            let given_up = async {
+                tokio::select! {
+                    () = holder.displaced() => {}
+                    () = stop.stopped() => {}
+                }
+            };
+            acceptor.accept(stream, given_up).await
+        }
     };
     let Some(stream) = stream else { return };
     let router = if stream.is_secure() { routers.secure } else { routers.plain };

@@ -41,7 +41,7 @@ fn memory(member: &Member, field: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
 }
 
-fn threads(member: &Member) -> usize {
+pub fn threads(member: &Member) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.running().pid())).expect("it runs");
     tasks.count()
 }

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use crate::admission::threads;
 use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use api::authpb::Permission;
 use api::etcdserverpb::kv_client::KvClient;
@@ -172,6 +173,34 @@ async fn connections_of_one_address_keep_no_newcomer_of_another_out() {
         }
         kv.put(put("k", "v")).await.expect("a connection that was there goes on");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_of_many_parts_are_decoded_by_two_threads() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let mut requests = http2(member, 65_535).await;
+    // One put, in 30,000 empty parts.
+    let (mut txn, before) = (vec![0; 5], threads(member));
+    prost::encoding::bytes::encode(2, &[0x12, 0].repeat(30_000), &mut txn);
+    let bytes = u32::try_from(txn.len() - 5).unwrap();
+    txn[1..5].copy_from_slice(&bytes.to_be_bytes());
+    let txn = Bytes::from(txn);
+    let mut answers = Vec::new();
+    for _ in 0..200 {
+        requests = requests.ready().await.unwrap();
+        let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Txn"), false).unwrap();
+        body.send_data(txn.clone(), true).unwrap();
+        answers.push(answer);
+    }
+    let answered = tokio::spawn(join_all(answers));
+    let mut most = 0;
+    while !answered.is_finished() {
+        most = most.max(threads(member));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(answered.await.unwrap().iter().all(Result::is_ok));
+    assert!(most <= before + 6, "{most} threads, {before} before");
 }
 
 #[test]

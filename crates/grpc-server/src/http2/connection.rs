@@ -105,7 +105,7 @@ where
     let mut connection =
         WireDriver::new(io, state_machine_limits(limits), meter, Arc::clone(&shared.account));
     async move {
-        if Box::pin(handshake(&mut connection, &shared)).await {
+        if Box::pin(handshake(&mut connection, &shared, &holder)).await {
             serve_calls(&mut connection, &methods, &shared, &holder).await;
         }
     }
@@ -128,16 +128,14 @@ async fn serve_calls<I, H, T, S>(
     let mut stopped = pin!(shared.stopped());
     let (mut calls, mut open_streams) = (OpenCalls::none(), OpenCalls::none());
     let mut drain = Drain::No;
-    let (mut look_again, mut accepted_in_turn) = (None, 0);
-    // From a call on, until the connection has been idle for a while.
-    let mut in_use = None;
+    // In use from a call on, until the connection has been idle for a while.
+    let (mut look_again, mut accepted_in_turn, mut in_use) = (None, 0, None);
     let mut displaced = pin!(holder.displaced());
     loop {
         // Before more is read: they take their requests.
         poll_now(&mut open_streams);
         let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
         account.seen.note_idle(is_idle);
-        in_use = in_use.or_else(|| (!is_idle).then(|| holder.begin()));
         account.look_again();
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
         let answered = tokio::select! {
@@ -145,6 +143,7 @@ async fn serve_calls<I, H, T, S>(
             turn = turn(connection, account, room, calls.len()) => {
                 match turn {
                     Turn::Call(begun) => {
+                        let _in_use = in_use.get_or_insert_with(|| holder.begin());
                         let mut next = Some(begun);
                         while let Some(begun) = next {
                             match start(begun, methods, &wire, shared) {
@@ -160,6 +159,8 @@ async fn serve_calls<I, H, T, S>(
                     }
                     Turn::Resets => calls.wake_all(),
                     Turn::Idle => {
+                        // The last answer of a relayed call leaves without a turn.
+                        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
                         drop(in_use.take_if(|_| is_idle));
                         calls.shrink();
                         open_streams.shrink();
@@ -305,8 +306,8 @@ fn poll_look_again(
     Poll::Ready(())
 }
 
-/// Whether the preface is complete. False if it is not in time, or if the member stops.
-async fn handshake<I>(connection: &mut WireDriver<I>, shared: &ConnectionShared) -> bool
+/// Whether the preface is complete. False if it is not in time, or displaced, or if the member stops.
+async fn handshake<I>(connection: &mut WireDriver<I>, shared: &ConnectionShared, holder: &Holder) -> bool
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
 {
@@ -314,6 +315,7 @@ where
     tokio::select! {
         opened = tokio::time::timeout(HANDSHAKE_WITHIN, opened) => opened.unwrap_or(false),
         () = shared.stopped() => false,
+        () = holder.displaced() => false,
     }
 }
 

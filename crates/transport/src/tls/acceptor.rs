@@ -91,9 +91,9 @@ impl Acceptor {
         Acceptor { is_mixed, ..self.clone() }
     }
 
-    /// The stream inside TLS; None if the handshake failed, took too long, or was given up for newer ones. To
-    /// be dropped at any time: the handshake ends with it.
-    pub async fn accept(&self, stream: Wire) -> Option<Stream> {
+    /// The stream inside TLS; None if the handshake failed, took too long, or was given up, for newer ones or
+    /// when `given_up` is ready. The socket is closed by then: its task may wait for a thread for long.
+    pub async fn accept(&self, stream: Wire, given_up: impl Future<Output = ()>) -> Option<Stream> {
         let address = match stream.peer_address() {
             Some(address) => SocketAddr::new(address.ip().to_canonical(), address.port()),
             // Who connects to a Unix socket is on this machine.
@@ -104,10 +104,10 @@ impl Acceptor {
         // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
         let slot = self.handshakes.begin(remote);
         let deadline = Instant::now() + HANDSHAKE_WITHIN;
-        let task = self.threads.spawn(handshake(self.clone(), stream, remote));
+        let mut task = self.threads.spawn(handshake(self.clone(), stream, remote));
         let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
         let ended = tokio::select! {
-            ended = timeout_at(deadline, task) => match ended {
+            ended = timeout_at(deadline, &mut task) => match ended {
                 Ok(Ok(ended)) => ended,
                 Ok(Err(_)) => return None, // The member stops.
                 Err(_) => {
@@ -119,7 +119,12 @@ impl Acceptor {
                 let reason = "the handshake was given up for newer ones".to_owned();
                 Err(Some(Failure { server_name: String::new(), reason }))
             }
+            () = given_up => Err(None),
         };
+        if ended.is_err() && !task.is_finished() {
+            task.abort();
+            drop(task.await);
+        }
         ended
             .map_err(|failure| {
                 if let Some(failure) = failure {

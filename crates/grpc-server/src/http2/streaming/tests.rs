@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::Holder;
+use admission::{Holder, Places};
 use api::grpc::PREFIX_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
@@ -66,6 +66,7 @@ struct StreamBench {
     client: SendRequest<Bytes>,
     events: mpsc::UnboundedReceiver<String>,
     stop: watch::Sender<bool>,
+    holder: Arc<Holder>,
 }
 
 impl StreamBench {
@@ -73,13 +74,14 @@ impl StreamBench {
         let (ours, theirs) = duplex(1 << 20);
         let (done, events) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(serve_echo(ours, EchoStreams(done), stopped));
+        let holder = Holder::new();
+        tokio::spawn(serve_echo(ours, EchoStreams(done), Arc::clone(&holder), stopped));
         // For small answers that wait here.
         let mut client = h2::client::Builder::new();
         let client = client.data_frame_budget(64 << 20).handshake(theirs);
         let (client, connection) = client.await.unwrap();
         tokio::spawn(connection);
-        StreamBench { client, events, stop }
+        StreamBench { client, events, stop, holder }
     }
 
     async fn open(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
@@ -94,14 +96,19 @@ impl StreamBench {
     }
 }
 
-async fn serve_echo(io: DuplexStream, streams: EchoStreams, stop: watch::Receiver<bool>) {
+async fn serve_echo(
+    io: DuplexStream,
+    streams: EchoStreams,
+    holder: Arc<Holder>,
+    stop: watch::Receiver<bool>,
+) {
     let limits = ConnectionLimits::for_tests(MESSAGE_BYTES_MAX);
     // Sends the request's body back.
     let services = tower::service_fn(|request: Request<Body>| async {
         Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
     });
     let methods = Methods { hot: NoHot, streams, services };
-    serve(io, methods, limits, Arc::default(), Holder::new(), stop).await;
+    serve(io, methods, limits, Arc::default(), holder, stop).await;
 }
 
 fn message(bytes: usize) -> Bytes {
@@ -153,6 +160,27 @@ async fn a_stream_stays_open_while_it_is_idle_and_after_its_requests_have_ended(
             assert!(timeout(Duration::from_secs(3600), body.data()).await.is_err(), "it goes on");
             assert!(bench.events.try_recv().is_err(), "it goes on");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_in_use_from_a_call_on_until_it_has_been_idle() {
+    for path in ["/echo", "/relayed"] {
+        let mut bench = StreamBench::new().await;
+        let places = Places::new(1);
+        let _place = places.take(1, &bench.holder).unwrap();
+        let (response, mut requests) = bench.open(path).await;
+        requests.send_data(message(10), false).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        assert_eq!(read(&mut body, 15).await, message(10), "{path}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(places.take(2, &Holder::new()).is_none(), "{path}: a call is open");
+        requests.send_data(Bytes::new(), true).unwrap();
+        drop((requests, body));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(places.take(2, &Holder::new()).is_some(), "{path}: no call is open");
+        // Until the connection has ended.
+        while bench.events.recv().await.is_some() {}
     }
 }
 

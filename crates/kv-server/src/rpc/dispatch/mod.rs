@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use ::auth::Origin;
-use admission::{CountedAnswer, blocking, charged};
+use admission::{CountedAnswer, charged};
 use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::auth_server::AuthServer;
 use api::etcdserverpb::cluster_server::ClusterServer;
@@ -31,6 +31,7 @@ use api::kvserver::repair_server::RepairServer;
 use api::v3electionpb::election_server::ElectionServer;
 use api::v3lockpb::lock_server::LockServer;
 use api::{CallKind, Error, Method};
+use base::ClientId;
 use bytes::Bytes;
 use grpc_server::client_port::PerConnection;
 use grpc_server::http2::{HotAnswer, HotMethods, LongAnswer, Part, Room, SendNow, framed};
@@ -338,7 +339,7 @@ impl Dispatcher {
                 }
             }
             HotMethod::Txn => {
-                let request = admit_txn(metadata, message, member.limits.txn_ops_max).await?;
+                let request = admit_txn(member, asker.client, metadata, message).await?;
                 frame(kv::txn(member, asker, request, Some(room)).await?)
             }
             HotMethod::DeleteRange => {
@@ -359,10 +360,12 @@ fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> R
 /// As `admit`, with the decoder that apply uses, which bounds nesting. It refuses what has too many
 /// operations while it reads, which etcd does after it has looked at the metadata.
 async fn admit_txn(
+    member: &Member,
+    client: ClientId,
     metadata: Result<(), Error>,
     message: Bytes,
-    ops_max: usize,
 ) -> Result<TxnRequest, Status> {
+    let ops_max = member.limits.txn_ops_max;
     let here = match message.len() <= DECODED_HERE_BYTES_MAX {
         true => command::decode_short_txn(message.clone(), ops_max, DECODED_HERE_FIELDS_MAX),
         false => Err(DecodeError::TooMany),
@@ -370,7 +373,7 @@ async fn admit_txn(
     let decoded = match here {
         // In a box, so that the future of every other call stays small.
         Err(DecodeError::TooMany) => {
-            Box::pin(blocking(move || command::decode_txn(message, ops_max))).await?
+            Box::pin(member.admission.decode(client, move || command::decode_txn(message, ops_max))).await?
         }
         here => here,
     };
