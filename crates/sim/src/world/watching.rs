@@ -11,6 +11,8 @@ use crate::plan::{MILLISECOND, SECOND};
 
 /// Before the end clients only read.
 const QUIET: u64 = 6 * SECOND;
+/// Rests between two reads then are shorter.
+const READING_REST_MAX: u64 = 20 * MILLISECOND;
 
 impl World {
     fn time(&self) -> Duration {
@@ -52,12 +54,12 @@ impl World {
     pub(super) fn watch(&mut self, client: u64) -> Result<(), MemberError> {
         let is_quiet = self.now + QUIET > self.end;
         let wait_max = match self.chances.watches.within(0, 20) {
-            _ if is_quiet => 20 * MILLISECOND,
+            _ if is_quiet => READING_REST_MAX,
             0 => 5 * SECOND,
             _ => 100 * MILLISECOND,
         };
         let wait = self.chances.watches.within(MILLISECOND, wait_max);
-        self.after(wait, WorldEvent::Watch { client });
+        self.after(rest(self.now, self.end, wait), WorldEvent::Watch { client });
         let connection = self.watches[client as usize].connection;
         let Some((member, _)) = connection.filter(|(member, boot)| !self.is_away(*member, *boot)) else {
             self.connect_watch(client, is_quiet);
@@ -143,5 +145,27 @@ impl World {
             Some(lacking) => Err(format!("at {revision} a watcher lacks events: {lacking}").into()),
             None => Ok(()),
         }
+    }
+}
+
+/// How long a client rests that would wait so long. It is awake when the time begins in which clients only
+/// read: five seconds of sleep would leave it one, and what it has not read by then would look lost.
+fn rest(now: u64, end: u64, wait: u64) -> u64 {
+    wait.min(end.saturating_sub(now + QUIET) + READING_REST_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_does_not_sleep_while_it_has_to_read() {
+        let end = 80 * SECOND;
+        let quiet = end - QUIET;
+        assert_eq!(rest(quiet - 5 * SECOND, end, 5 * SECOND), 5 * SECOND);
+        for now in [quiet - SECOND, quiet - 60 * MILLISECOND, quiet - 1, quiet] {
+            assert!(now + rest(now, end, 5 * SECOND) <= quiet + READING_REST_MAX, "at {now}");
+        }
+        assert_eq!(rest(quiet + SECOND, end, 7 * MILLISECOND), 7 * MILLISECOND);
     }
 }
