@@ -101,3 +101,33 @@ fn watchers_that_were_created_while_the_hub_lagged_become_live_in_rounds() {
         assert_eq!(events(client, &mut hub), [1; WATCHERS / CLIENTS]);
     }
 }
+
+#[test]
+fn each_watcher_of_a_slow_stream_has_its_turn() {
+    const STARTS: [i64; 4] = [2, 4, 4, 50];
+    let mut member = Member::new();
+    let mut put = |times: usize| {
+        for _ in 0..times {
+            member.request(&[(b"k".to_vec(), vec![b'v'; 2000])], &[]);
+        }
+        member.store.clone()
+    };
+    let limits = WatchLimits { outbox_bytes: 4 << 10, step_bytes: 2 << 10, ..WatchLimits::default() };
+    let mut hub = Hub::new(put(200), limits);
+    let mut client = Client::open(&mut hub, 1 << 20);
+    for start_revision in STARTS {
+        let request =
+            CreateRequest { key: b"k".as_slice().into(), start_revision, ..CreateRequest::default() };
+        hub.create(client.stream, request);
+    }
+    // The client reads one response for each new event. Four are due.
+    let mut events = [0; STARTS.len()];
+    for _ in 0..1000 {
+        put(1);
+        common::settle(&mut hub);
+        for response in client.read(&mut hub, 1) {
+            events[response.watch_id as usize] += response.events.len();
+        }
+    }
+    assert!(events.iter().all(|events| *events >= 20), "{events:?}");
+}

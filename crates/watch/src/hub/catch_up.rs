@@ -5,7 +5,8 @@
 //!
 //! * A step reads a bounded part of history once, for all lagging watchers whose next revision is in it.
 //! * Steps alternate between a pass over all history, from the oldest watcher to the newest, and the watcher
-//!   that is closest to the present. So a short lag is not as long as the longest one.
+//!   that is closest to the present. So a short lag is not as long as the longest one. A step whose watchers
+//!   find no room does not count: else those of a slow stream could miss each of their turns.
 //! * A response has at most 1000 distinct revisions, and the header of the store's revision when it was read,
 //!   as in etcd.
 //! * History is not kept for lagging watchers. If their next revision is compacted they are canceled.
@@ -26,7 +27,7 @@ impl Hub {
         let pass = self.lagging.first_from(self.cursor).or_else(|| self.lagging.first_from(i64::MIN));
         let (Some(oldest), Some(newest)) = (pass, self.lagging.last()) else { return Ok(()) };
         self.step = self.step.wrapping_add(1);
-        let is_pass = self.step.is_multiple_of(2);
+        let is_pass = self.is_pass_next;
         let from = if is_pass { oldest } else { newest };
         let changes = match self.store.changes(from, self.limits.step_bytes) {
             Ok(changes) => changes,
@@ -38,8 +39,17 @@ impl Hub {
         };
         let through = changes.through().min(self.position);
         let found = self.lagging.between(from, through, self.limits.step_watchers);
-        let is_full = found.len() == self.limits.step_watchers;
+        let (is_full, is_empty) = (found.len() == self.limits.step_watchers, found.is_empty());
         let watchers = self.park_without_room(found);
+        if watchers.is_empty() && !is_empty {
+            // Without room there was no turn. The next one is of the same kind, and no pass begins after the
+            // oldest watcher that it has left out.
+            if is_pass {
+                self.cursor = self.cursor.min(from);
+            }
+            return Ok(());
+        }
+        self.is_pass_next = !is_pass;
         let is_served = self.serve(&changes, through, watchers)?;
         if is_pass {
             // Those that are left out are served by the next step.

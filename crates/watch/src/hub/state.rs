@@ -43,6 +43,8 @@ pub struct Hub {
     pub(super) parked: usize,
     /// The next revision of the pass over history.
     pub(super) cursor: i64,
+    /// Whether the next step of history is one of the pass.
+    pub(super) is_pass_next: bool,
     /// Number of the last catch-up step.
     pub(super) step: u32,
     /// Streams with an outbox that has become non-empty.
@@ -162,6 +164,7 @@ impl Hub {
             live: 0,
             parked: 0,
             cursor: 0,
+            is_pass_next: false,
             step: 0,
             ready: Vec::new(),
             closed: Vec::new(),
