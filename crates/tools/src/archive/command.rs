@@ -69,7 +69,7 @@ enum ArchiveError {
     Place(#[from] PlaceError),
     #[error(transparent)]
     Follow(#[from] FollowError),
-    #[error("nothing was archived: no endpoint has answered")]
+    #[error("nothing was archived")]
     Nothing,
 }
 
