@@ -29,20 +29,25 @@ pub struct Local {
 #[derive(Debug)]
 pub struct Draft(pub PathBuf);
 
-/// What an archiver makes in its directory: first an empty one for each kind of object, then who it is of.
+/// Whether an archiver makes it in its directory.
+fn is_ours(name: &str) -> bool {
+    let name = name.strip_suffix(&format!(".{DRAFT}")).unwrap_or(name);
+    [LOCK, IDENTITY, HEAD, BASES, SEGMENTS].contains(&name)
+}
+
+/// Refuses a directory that is neither an archive nor empty. An archiver first makes directories for its
+/// objects, then says whose archive it is.
 fn check_is_archive(root: &Path) -> Result<(), PlaceError> {
-    let directories = [BASES, SEGMENTS];
-    let is_ours = |name: &String| {
-        let name = name.strip_suffix(&format!(".{DRAFT}")).unwrap_or(name);
-        [LOCK, IDENTITY, HEAD].contains(&name) || directories.contains(&name)
-    };
-    let mut is_archive = names(root)?.iter().all(is_ours);
-    if !root.join(IDENTITY).exists() {
-        for directory in directories {
-            is_archive &= names(&root.join(directory))?.is_empty();
-        }
+    if root.join(IDENTITY).exists() {
+        return Ok(());
     }
-    is_archive.then_some(()).ok_or_else(|| PlaceError::NoArchive(root.display().to_string()))
+    // Of the file system.
+    let is_hidden = |name: &str| name.starts_with('.') || name == "lost+found";
+    let mut is_empty = names(root)?.iter().all(|name| is_ours(name) || is_hidden(name));
+    for directory in [BASES, SEGMENTS] {
+        is_empty &= names(&root.join(directory))?.is_empty();
+    }
+    is_empty.then_some(()).ok_or_else(|| PlaceError::NoArchive(root.display().to_string()))
 }
 
 impl Drop for Draft {
@@ -76,7 +81,10 @@ impl Local {
         for directory in ["", BASES, SEGMENTS] {
             let path = root.join(directory);
             builder.create(&path).map_err(failed("make", &path))?;
-            for name in names(&path)?.into_iter().filter(|name| name.ends_with(&format!(".{DRAFT}"))) {
+            let is_draft = |name: &String| {
+                name.ends_with(&format!(".{DRAFT}")) && (!directory.is_empty() || is_ours(name))
+            };
+            for name in names(&path)?.into_iter().filter(is_draft) {
                 let draft = path.join(name);
                 fs::remove_file(&draft).map_err(failed("remove", &draft))?;
             }
@@ -205,10 +213,16 @@ mod tests {
         }
         // One that was killed at its first steps is ours.
         let dir = tempfile::tempdir().unwrap();
-        for file in [LOCK, "archive.json.tmp"] {
+        for file in [LOCK, "archive.json.tmp", "lost+found"] {
             fs::write(dir.path().join(file), "").unwrap();
         }
-        Local::take(dir.path()).unwrap();
+        Local::take(dir.path()).unwrap().put(IDENTITY, b"1").unwrap();
+        for (file, is_kept) in [("report.tmp", true), ("head.json.tmp", false), ("log/1.tmp", false)] {
+            let path = dir.path().join(file);
+            fs::write(&path, "").unwrap();
+            drop(Local::take(dir.path()).unwrap());
+            assert_eq!(path.exists(), is_kept, "{file}");
+        }
     }
 
     #[test]
