@@ -165,11 +165,12 @@ impl TakenPlaces {
             let (begin, mut has_idle) = (held.hand.get(), false);
             for (number, holder) in held.turn(begin).take(looks.min(LOOKS_AT_ONE_MAX)) {
                 looks -= 1;
+                let is_idle = holder.is_idle();
                 // The next look begins there as well while something in it is idle.
-                has_idle |= holder.is_idle();
+                has_idle |= is_idle;
                 held.hand.set(if has_idle { begin } else { number + 1 });
                 let rank = (size, caller != newcomer, Reverse(holder.rank(now)));
-                let best = match holder.is_idle() {
+                let best = match is_idle {
                     true => &mut idle,
                     false if size > own + 1 => &mut in_use,
                     false => continue,

@@ -223,8 +223,7 @@ impl Admission {
             let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
             let caller = Caller::default();
             let (meter, read) = (Allowance::new(memory, bytes_max, &caller), Arc::clone(&read));
-            let done = blocking(move || {
-                let _turn = turn;
+            let done = in_turn(turn, move || {
                 let answer = read(&meter);
                 (answer, meter.wanted.get(), meter.memory.into_inner())
             });
@@ -247,11 +246,7 @@ impl Admission {
     ) -> Result<T, Status> {
         let turn = timed(Stage::Admission, self.decodes.enter(client, 1)).await;
         let turn = turn.map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))?;
-        blocking(move || {
-            let _turn = turn;
-            decode()
-        })
-        .await
+        in_turn(turn, decode).await
     }
 
     /// Does `work` that holds no answer on a blocking thread, within a turn of `gate`.
@@ -265,12 +260,21 @@ impl Admission {
         let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
         let caller = Caller::default();
         let gone = caller.gone();
-        let done = blocking(move || {
-            let _turn = turn;
-            work(&gone)
-        });
+        let done = in_turn(turn, move || work(&gone));
         timed(Stage::Read, done).await?.map_err(grpc_errors::read)
     }
+}
+
+/// Runs `work` where it delays no other task. The turn ends with it, also when its caller has gone.
+async fn in_turn<T: Send + 'static>(
+    turn: Pass,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    blocking(move || {
+        let _turn = turn;
+        work()
+    })
+    .await
 }
 
 /// Runs `work` where it delays no other task.
