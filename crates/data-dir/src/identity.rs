@@ -3,7 +3,8 @@
 //! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only
 //!   one.
 //! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
-//! * The log carries the same two ids, so that neither can be swapped for another member's unnoticed.
+//! * The log carries the same two ids, and the identity a digest of the log's salt: neither can be swapped
+//!   for another one unnoticed, not even for that of a member with equal flags.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +20,7 @@ use process::files;
 pub const FORMAT: u32 = 1;
 
 /// A member's certificate of birth.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub format: u32,
     #[serde(with = "hex")]
@@ -41,11 +42,14 @@ pub struct Identity {
     /// without digests made it.
     #[serde(default, skip_serializing_if = "is_none", with = "hex")]
     pub imported: u64,
+    /// Digest of the salt of the log that was made with this identity; 0: an earlier version made them.
+    #[serde(default, skip_serializing_if = "is_none", with = "hex")]
+    pub log: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_none(imported: &u64) -> bool {
-    *imported == 0
+fn is_none(digest: &u64) -> bool {
+    *digest == 0
 }
 
 /// One member, as it was when an identity was written.
@@ -161,9 +165,7 @@ mod tests {
             member_id: 0x8e9e_05c5_2164_694d,
             name: "a".to_owned(),
             members: vec![member(0x8e9e_05c5_2164_694d, "a"), member(0xffff_ffff_ffff_ffff, "b")],
-            joined: false,
-            forced: None,
-            imported: 0,
+            ..Identity::default()
         }
     }
 
@@ -174,7 +176,8 @@ mod tests {
         assert_eq!(Identity::read(&path).unwrap(), None);
         identity().write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
-        let mut joined = Identity { joined: true, forced: Some(7), imported: 0xa0, ..identity() };
+        let mut joined =
+            Identity { joined: true, forced: Some(7), imported: 0xa0, log: u64::MAX, ..identity() };
         joined.members[1].is_learner = true;
         joined.write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(joined));

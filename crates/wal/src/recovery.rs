@@ -55,6 +55,9 @@ pub struct Recovery {
     /// The bytes given to `create`. To be compared before anything is believed: a directory may have been
     /// mixed up.
     pub identity: Vec<u8>,
+    /// What makes this log another one than every other of its identity. None before the first segment that
+    /// has one, in a log that was begun without.
+    pub salt: Option<[u8; 16]>,
     /// The last synced state, if one was ever put.
     pub state: Option<Vec<u8>>,
     /// The position before the first entry kept.
@@ -90,6 +93,7 @@ impl<F> RecoveredFiles<F> {
     pub fn recovery(&self) -> Recovery {
         Recovery {
             identity: self.identity.clone(),
+            salt: self.salt.map(|(salt, _)| salt),
             state: self.state.clone(),
             start: self.catalogue.start(),
             last: self.catalogue.last(),

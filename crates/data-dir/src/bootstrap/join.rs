@@ -84,8 +84,7 @@ pub fn identity(
         name: name.to_owned(),
         members,
         joined: true,
-        forced: None,
-        imported: 0,
+        ..Identity::default()
     })
 }
 

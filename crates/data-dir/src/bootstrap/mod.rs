@@ -6,7 +6,7 @@
 //!   none      none     first start, or one more member: make the log, then write the identity; Raft takes no part before peers confirm it
 //!   none      blank    a first start that was cut short: go on with it
 //!   none      entries  refused: whose entries?
-//!   there     there    restart; both must name the same member
+//!   there     there    restart; both must name the same member, and were made together
 //!   there     none     refused: a member that forgot its votes must not vote again
 //! ```
 //!
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use sha1::{Digest, Sha1};
 use wal::{LogPosition, RealFs, Recovery, TimedCall, TimedFs, Wal};
 
 pub use force::{Company, begin_with_log, check_forced, company, force_alone, genesis};
@@ -170,7 +171,7 @@ pub fn establish(
         return Err(BootstrapError::ImportUnfinished(directory.path().to_owned()));
     }
     let joins = settings.initial.state == ClusterState::Existing;
-    let identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
+    let mut identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
     if directory.store_dir().exists() {
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
     }
@@ -191,6 +192,7 @@ pub fn establish(
     if recovery.state.is_some() || recovery.last != recovery.start {
         return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
     }
+    identity.log = recovery.salt.as_ref().map_or(0, log_digest);
     identity.write(&directory.identity_path())?;
     Ok(MemberStart { identity, log, recovery })
 }
@@ -223,11 +225,12 @@ pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Res
     let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
     let state = raft_node::state_after(IMPORTED_AT, &voters);
     let (fs, options) = (RealFs, log_options());
+    let made_log = log_digest(&options.salt);
     let mut log = Wal::create(fs, directory.wal_dir(), &identity.log_identity(), IMPORTED_AT, options)?;
     log.put_state(&state);
     log.sync()?;
     drop(log);
-    Ok(Identity { imported, ..identity.clone() }.write(&directory.identity_path())?)
+    Ok(Identity { imported, log: made_log, ..identity.clone() }.write(&directory.identity_path())?)
 }
 
 /// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the
@@ -259,10 +262,17 @@ fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Resul
 }
 
 fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) -> Result<(), BootstrapError> {
-    if recovery.identity == identity.log_identity() {
+    let is_own = identity.log == 0 || recovery.salt.as_ref().map(log_digest) == Some(identity.log);
+    if recovery.identity == identity.log_identity() && is_own {
         return Ok(());
     }
     Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
+}
+
+/// What an identity has of its log. The salt itself stays in the log: it makes frames unpredictable.
+fn log_digest(salt: &[u8; 16]) -> u64 {
+    let first = Sha1::digest(salt).first_chunk().copied().expect("SHA-1 has 20 bytes");
+    u64::from_be_bytes(first).max(1)
 }
 
 /// The identity of a member that was added to a running cluster: what the flags say, as far as the others say
@@ -309,9 +319,7 @@ pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
         member_id: ids::member_id(own.iter().map(|url| url.as_str()), token),
         name: settings.name.clone(),
         members,
-        joined: false,
-        forced: None,
-        imported: 0,
+        ..Identity::default()
     })
 }
 

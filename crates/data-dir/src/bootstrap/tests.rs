@@ -125,6 +125,37 @@ fn a_restart_ignores_what_the_flags_say_of_the_cluster_but_not_another_name() {
     }
 }
 
+/// Two members with the same flags have the same ids: two clusters of one member with the default name.
+#[test]
+fn a_member_starts_with_its_own_log_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings("");
+    let start = |data: &str, log: &str| {
+        let directory = Directory::open(&dir.path().join(data), Some(&dir.path().join(log))).unwrap();
+        let started = establish(&settings, &directory, log_fs(Arc::default()), |_| None, |_, _| None);
+        started.map(|started| started.identity)
+    };
+    let imported = |data: &str, log: &str| {
+        let directory = Directory::open(&dir.path().join(data), Some(&dir.path().join(log))).unwrap();
+        establish_after_import(&first_identity(&settings).unwrap(), &directory).unwrap();
+    };
+    let (a, b) = (start("a", "log-a").unwrap(), start("b", "log-b").unwrap());
+    assert_eq!(a.log_identity(), b.log_identity());
+    imported("c", "log-c");
+    for data in ["a", "b", "c"] {
+        for log in ["log-a", "log-b", "log-c"] {
+            let started = start(data, log);
+            let is_own = log.ends_with(data);
+            assert_eq!(started.is_ok(), is_own, "{data} with {log}: {started:?}");
+            assert!(is_own || matches!(started, Err(BootstrapError::OtherLog(_))), "{data} with {log}");
+        }
+    }
+    // A directory that was made before identities had a digest of the log.
+    let path = dir.path().join("a/identity.json");
+    Identity { log: 0, ..a }.write(&path).unwrap();
+    assert_eq!(start("a", "log-a").unwrap().log, 0);
+}
+
 /// The first members are 1 and 9. 2 was added, 9 removed, and then 3 was added, whose log this is.
 #[test]
 fn a_forced_joiner_begins_with_the_first_members() {

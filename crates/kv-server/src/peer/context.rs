@@ -187,16 +187,7 @@ mod tests {
     }
 
     fn identity() -> Identity {
-        Identity {
-            format: 1,
-            cluster_id: 7,
-            member_id: 1,
-            name: String::new(),
-            members: Vec::new(),
-            joined: false,
-            forced: None,
-            imported: 0,
-        }
+        Identity { format: 1, cluster_id: 7, member_id: 1, ..Identity::default() }
     }
 
     #[test]

@@ -138,16 +138,8 @@ fn member_advertising(
     advertised: Vec<String>,
 ) -> TestMember {
     let name = format!("m{id}");
-    let identity = Identity {
-        format: FORMAT,
-        cluster_id: 7,
-        member_id: id,
-        name,
-        members,
-        joined: false,
-        forced: None,
-        imported: 0,
-    };
+    let identity =
+        Identity { format: FORMAT, cluster_id: 7, member_id: id, name, members, ..Identity::default() };
     let roster = Arc::new(roster);
     let (identity, dialer) = (Arc::new(identity), Dialer::default());
     let context = Context {

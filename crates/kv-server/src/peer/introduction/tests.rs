@@ -11,16 +11,7 @@ fn urls(url: &str) -> Vec<String> {
 
 #[test]
 fn a_list_vouches_for_a_member_of_this_cluster_wherever_it_has_it() {
-    let identity = Identity {
-        format: FORMAT,
-        cluster_id: 7,
-        member_id: 1,
-        name: String::new(),
-        members: Vec::new(),
-        joined: false,
-        forced: None,
-        imported: 0,
-    };
+    let identity = Identity { format: FORMAT, cluster_id: 7, member_id: 1, ..Identity::default() };
     let cases = [
         (7, vec![member(1, "a"), member(9, "x")], true),
         (8, vec![member(1, "a"), member(9, "x")], false),
