@@ -1,8 +1,8 @@
 //! Places for connections, of which there is a fixed number: a new one displaces another.
 //!
 //! * While all places are taken, a newcomer displaces an idle one, of a caller that has as many places as its
-//!   own or more: of the caller that has most, what has been idle for the longest time. What was never used
-//!   since it came, [`UNUSED_WITHIN`] ago, goes first.
+//!   own or more: of the caller that has most, its own among equals, what has been idle for the longest time.
+//!   What was never used since it came, [`UNUSED_WITHIN`] ago, goes first.
 //! * What is in use is displaced where nothing is idle, and only to the good of a caller that has fewer. So
 //!   connections of fewer callers than there are places keep no newcomer out. More callers than that, each
 //!   with one in use, do.
@@ -145,7 +145,7 @@ impl Places {
     }
 }
 
-/// How well a place is to be displaced: the places of its caller, whether that is another one, and when it
+/// How well a place is to be displaced: the places of its caller, whether that is the newcomer, and when it
 /// was used. Then its caller, and its number.
 type Candidate = ((usize, bool, Reverse<u64>), u64, u64);
 
@@ -169,7 +169,7 @@ impl TakenPlaces {
                 // The next look begins there as well while something in it is idle.
                 has_idle |= is_idle;
                 held.hand.set(if has_idle { begin } else { number + 1 });
-                let rank = (size, caller != newcomer, Reverse(holder.rank(now)));
+                let rank = (size, caller == newcomer, Reverse(holder.rank(now)));
                 let best = match is_idle {
                     true => &mut idle,
                     false if size > own + 1 => &mut in_use,
@@ -271,6 +271,13 @@ mod tests {
         held.1.clear();
         let taken = held.0.taken.lock();
         assert!(taken.total == 0 && taken.callers.is_empty() && taken.by_size.is_empty());
+    }
+
+    #[test]
+    fn of_callers_with_equally_many_a_newcomer_loses_its_own() {
+        let mut held = Held(Places::new(3), Vec::new());
+        assert!((0..3).all(|caller| held.take(caller, false)) && held.take(1, false));
+        assert_eq!(held.displaced(), [1]);
     }
 
     #[tokio::test(start_paused = true)]
