@@ -63,8 +63,9 @@ const READS_AT_ONCE: u64 = 4;
 const HASHES_AT_ONCE: u64 = 2;
 /// Parts of the state that are recounted at a time. One leader asks for one.
 const RECOUNTS_AT_ONCE: u64 = 1;
-/// Long transactions that are decoded at one time. One that is refused may take some MiB until it is.
-const DECODES_AT_ONCE: u64 = 2;
+/// Long transactions that are decoded, and long messages that are JSON, at one time. 3 MB of empty strings
+/// take 32 MB while they are read.
+const CONVERSIONS_AT_ONCE: u64 = 2;
 /// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
 /// space by compactions while it lasts.
 const SNAPSHOTS_AT_ONCE: u64 = 2;
@@ -114,7 +115,7 @@ pub struct Admission {
     pub hashes: Arc<Gate>,
     pub recounts: Arc<Gate>,
     pub snapshots: Arc<Gate>,
-    decodes: Arc<Gate>,
+    conversions: Arc<Gate>,
     pub commands: Arc<Gate>,
 }
 
@@ -144,7 +145,7 @@ impl Admission {
             turns: Gate::new(alike(READS_AT_ONCE)),
             hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
             recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(RECOUNTS_AT_ONCE) }),
-            decodes: Gate::new(alike(DECODES_AT_ONCE)),
+            conversions: Gate::new(alike(CONVERSIONS_AT_ONCE)),
             snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
             commands: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Their bytes are bounded.
@@ -238,15 +239,15 @@ impl Admission {
         }
     }
 
-    /// Decodes a long request on a blocking thread, when it is the client's turn.
-    pub async fn decode<T: Send + 'static>(
+    /// Decodes or encodes something long on a blocking thread, when it is the client's turn.
+    pub async fn convert<T: Send + 'static>(
         &self,
         client: ClientId,
-        decode: impl FnOnce() -> T + Send + 'static,
+        convert: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = timed(Stage::Admission, self.decodes.enter(client, 1)).await;
+        let turn = timed(Stage::Admission, self.conversions.enter(client, 1)).await;
         let turn = turn.map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))?;
-        in_turn(turn, decode).await
+        in_turn(turn, convert).await
     }
 
     /// Does `work` that holds no answer on a blocking thread, within a turn of `gate`.

@@ -146,30 +146,53 @@ async fn a_read_ends_when_its_caller_has_gone() {
     }
 }
 
+/// Of reads, and of conversions of long messages.
 #[tokio::test]
 async fn one_connection_cannot_take_all_turns() {
-    let admission = Arc::new(admission());
-    let release = Arc::new(AtomicBool::new(false));
-    let mut greedy = Vec::new();
-    for _ in 0..50 {
-        let (admission, release) = (Arc::clone(&admission), Arc::clone(&release));
-        greedy.push(tokio::spawn(async move {
-            let wait = move |_: &dyn Meter| {
-                while !release.load(Ordering::Relaxed) {
-                    std::thread::yield_now();
+    for is_read in [true, false] {
+        let admission = Arc::new(admission());
+        let (turns, at_once) = match is_read {
+            true => (&admission.turns, READS_AT_ONCE / 2),
+            false => (&admission.conversions, CONVERSIONS_AT_ONCE / 2),
+        };
+        let turns = Arc::clone(turns);
+        let release = Arc::new(AtomicBool::new(false));
+        let mut greedy = Vec::new();
+        for _ in 0..50 {
+            let (admission, release) = (Arc::clone(&admission), Arc::clone(&release));
+            greedy.push(tokio::spawn(async move {
+                let here = std::thread::current().id();
+                let wait = move || {
+                    while !release.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                    assert_ne!(std::thread::current().id(), here, "it delays other tasks");
+                };
+                match is_read {
+                    true => {
+                        let read = move |_: &dyn Meter| {
+                            wait();
+                            Ok(())
+                        };
+                        admission.read(CLIENT, 0, read).await.map(drop)
+                    }
+                    false => admission.convert(CLIENT, wait).await,
                 }
-                Ok(())
-            };
-            admission.read(CLIENT, 0, wait).await.map(drop)
-        }));
-    }
-    while admission.turns.gauges() != (READS_AT_ONCE / 2, 48) {
-        tokio::task::yield_now().await;
-    }
-    admission.read(ClientId::alone(2), 0, |_| Ok(())).await.expect("a turn is left for others");
-    release.store(true, Ordering::Relaxed);
-    for read in greedy {
-        read.await.unwrap().unwrap();
+            }));
+        }
+        while turns.gauges() != (at_once, 50 - at_once as usize) {
+            tokio::task::yield_now().await;
+        }
+        let other = ClientId::alone(2);
+        match is_read {
+            true => admission.read(other, 0, |_| Ok(())).await.map(drop),
+            false => admission.convert(other, || ()).await,
+        }
+        .expect("a turn is left for others");
+        release.store(true, Ordering::Relaxed);
+        for call in greedy {
+            call.await.unwrap().unwrap();
+        }
     }
 }
 

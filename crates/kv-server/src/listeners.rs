@@ -103,7 +103,14 @@ pub fn services(mut http: Http, leases: &LeaseService, settings: &Settings, stop
         let (auth, limits) = (Arc::clone(&member.auth), &member.limits);
         let client_of = move |client, headers: &HeaderMap| auth.gateway_client(client, headers);
         let dispatcher = dispatcher.clone();
-        Gateway::new(dispatcher, limits.message_bytes_max(), limits.txn_ops_max, Arc::new(client_of))
+        let admission = Arc::clone(&member.admission);
+        Gateway::new(
+            dispatcher,
+            admission,
+            limits.message_bytes_max(),
+            limits.txn_ops_max,
+            Arc::new(client_of),
+        )
     });
     let router = http::router(http, &AllowedValues::parse(&settings.cors));
     Services {

@@ -36,11 +36,11 @@ use api::{CallKind, JsonForm};
 use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderMap, Method};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Code, Status};
 
 use crate::rpc::Dispatcher;
-use admission::{ClientId, Gate, Holder, InUse, Places, Share, Shares, blocking};
+use admission::{Admission, ClientId, Gate, Holder, InUse, Places, Share, Shares};
 use budget::Budget;
 use grpc_server::client_port::PerConnection;
 use grpc_server::local::LocalConnection;
@@ -59,8 +59,6 @@ const WEBSOCKETS_MAX: usize = 128;
 
 /// JSON of more bytes is read and written where it delays no other task.
 const AT_ONCE_BYTES_MAX: usize = 64 << 10;
-/// Such conversions at one time. 3 MB of empty strings take 32 MB while they are read.
-const CONVERSIONS_MAX: usize = 2;
 
 /// What the calls of the gateway share. Cheap to clone.
 #[derive(Clone)]
@@ -68,16 +66,12 @@ pub(crate) struct Gateway {
     budget: Arc<Gate>,
     calls: Arc<Shares>,
     websockets: Arc<Places>,
-    conversions: Conversions,
+    admission: Arc<Admission>,
     dispatcher: Dispatcher,
     message_bytes_max: usize,
     txn_ops_max: usize,
     client_of: Arc<ClientOf>,
 }
-
-/// Conversions of long messages, a bounded number at one time.
-#[derive(Clone)]
-struct Conversions(Arc<Semaphore>);
 
 /// Who shares: the user of a call with these headers, if it shows one, in place of the address.
 pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Sync;
@@ -89,14 +83,16 @@ struct GatewayCall {
     form: JsonForm,
     connection: LocalConnection,
     gateway: Gateway,
+    client: ClientId,
     budget: Budget,
     /// Counts the call until its last part is dropped.
     _turns: Arc<(Share, Option<OwnedSemaphorePermit>, Option<InUse>)>,
 }
 
-impl Conversions {
-    fn new() -> Conversions {
-        Conversions(Arc::new(Semaphore::new(CONVERSIONS_MAX)))
+impl GatewayCall {
+    /// The dispatcher, for calls of this connection.
+    fn dispatcher(&self) -> Dispatcher {
+        self.gateway.dispatcher.of(self.connection.origin())
     }
 
     /// What `convert` makes of a message of `bytes`.
@@ -108,20 +104,7 @@ impl Conversions {
         if bytes <= AT_ONCE_BYTES_MAX {
             return convert();
         }
-        // Never closed. The turn is given back when the work is done, also when its caller has gone.
-        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
-        let work = move || {
-            let _turn = turn;
-            convert()
-        };
-        blocking(work).await?
-    }
-}
-
-impl GatewayCall {
-    /// The dispatcher, for calls of this connection.
-    fn dispatcher(&self) -> Dispatcher {
-        self.gateway.dispatcher.of(self.connection.origin())
+        self.gateway.admission.convert(self.client, convert).await?
     }
 }
 
@@ -130,6 +113,7 @@ impl Gateway {
     /// `txn_ops_max` operations.
     pub fn new(
         dispatcher: Dispatcher,
+        admission: Arc<Admission>,
         message_bytes_max: usize,
         txn_ops_max: usize,
         client_of: Arc<ClientOf>,
@@ -138,7 +122,7 @@ impl Gateway {
             budget: budget::gate(),
             calls: Shares::new(CALLS_MAX, CALLS_ALWAYS),
             websockets: Places::new(WEBSOCKETS_MAX),
-            conversions: Conversions::new(),
+            admission,
             dispatcher,
             message_bytes_max,
             txn_ops_max,
@@ -177,29 +161,11 @@ impl Gateway {
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
         let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
         let budget = Budget::new(&self.budget, client);
-        let call = GatewayCall { _turns, budget, method, form, connection, gateway: self };
+        let call = GatewayCall { _turns, client, budget, method, form, connection, gateway: self };
         match method.kind() {
             CallKind::Unary => call.unary(request).await,
             CallKind::ServerStream => call.server_stream(request).await,
             CallKind::ClientStream | CallKind::BidiStream => call.stream(request).await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_long_message_is_converted_where_it_delays_no_other_task() {
-        let (conversions, here) = (Conversions::new(), std::thread::current().id());
-        for (bytes, is_here) in [(AT_ONCE_BYTES_MAX, true), (AT_ONCE_BYTES_MAX + 1, false)] {
-            let thread = conversions.converted(bytes, || Ok(std::thread::current().id())).await.unwrap();
-            assert_eq!(thread == here, is_here, "{bytes}");
-        }
-        assert_eq!(conversions.0.available_permits(), CONVERSIONS_MAX);
-        let _all = conversions.0.acquire_many(CONVERSIONS_MAX as u32).await.unwrap();
-        let waits = conversions.converted(AT_ONCE_BYTES_MAX + 1, || Ok(()));
-        assert!(futures_util::FutureExt::now_or_never(waits).is_none(), "a bounded number at one time");
     }
 }

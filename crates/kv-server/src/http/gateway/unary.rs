@@ -93,7 +93,7 @@ impl GatewayCall {
     pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {
         let (form, bytes) = (self.form, answer.len());
         let convert = move || form.response(answer).map_err(|error| unreadable(&error));
-        self.gateway.conversions.converted(bytes, convert).await
+        self.converted(bytes, convert).await
     }
 
     /// The message that a JSON object stands for, with its prefix.
@@ -104,7 +104,7 @@ impl GatewayCall {
             _ => usize::MAX,
         };
         let convert = move || message(form, &json, objects_max);
-        let message = self.gateway.conversions.converted(json_bytes, convert).await?;
+        let message = self.converted(json_bytes, convert).await?;
         let prefix = grpc::prefix(message.len()).ok_or_else(|| Status::resource_exhausted("4 GiB"))?;
         let mut prefixed = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         prefixed.extend_from_slice(&prefix);

@@ -373,7 +373,7 @@ async fn admit_txn(
     let decoded = match here {
         // In a box, so that the future of every other call stays small.
         Err(DecodeError::TooMany) => {
-            Box::pin(member.admission.decode(client, move || command::decode_txn(message, ops_max))).await?
+            Box::pin(member.admission.convert(client, move || command::decode_txn(message, ops_max))).await?
         }
         here => here,
     };
