@@ -2,27 +2,33 @@
 # What a store costs by its size: memory of a key and of a record of its history, reads and writes, a watch that catches up, compaction, a start after kill -9.
 #
 #   benches/size.sh [KEYS…]              default 1000000 5000000 10000000; wants {kv-server,loadgen} in target/dist
-#   BIN=DIR DIR=DIR PORT=N KEY=16 VALUE=256 REQUESTS=20000
+#   BIN=DIR DIR=DIR PORT=N KEY=16 VALUE=256 REQUESTS=20000 MEMBERS=1
 #
-# One member, filled anew for each row. CPU is the member's, for one request. "history" is one more record of every key. A watch that catches up is one from the
-# first revision on, read until its last event. The compaction is to the newest revision: its CPU, the longest put meanwhile (1,000 a second, open loop), and the
-# disk a minute after it, by live data. The start is until /health says true, and until a linearizable read is answered.
+# Members filled anew for each row. CPU is that of all of them, for one request; memory, disk and the start are those of the first one. "history" is one more
+# record of every key. A watch that catches up is one from the first revision on, read until its last event. The compaction is to the newest revision: its CPU,
+# the longest put meanwhile (1,000 a second, open loop), and the disk a minute after it, by live data. The start is until /health says true, and until a
+# linearizable read is answered.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bin=${BIN:-target/dist} base=${PORT:-27200} key=${KEY:-16} value=${VALUE:-256} requests=${REQUESTS:-20000}
+bin=${BIN:-target/dist} base=${PORT:-27200} key=${KEY:-16} value=${VALUE:-256} requests=${REQUESTS:-20000} members=${MEMBERS:-1}
 dir=$(mktemp -d "${DIR:-target}/size.XXXXXX")
 . benches/members.sh
 
-at=$(client 0)
-member() { "$bin/kv-server" --name m0 --data-dir "$dir/data/m0" --quota-backend-bytes 68719476736 --listen-client-urls "http://$at" \
-    --advertise-client-urls "http://$at" --listen-peer-urls "$(peer 0)" --initial-advertise-peer-urls "$(peer 0)" --initial-cluster "m0=$(peer 0)" >>"$dir/m0.log" 2>&1 & }
+at=$(client 0) all=$(clients "$members")
+cluster=$(for ((m = 0; m < members; m++)); do echo "m$m=$(peer $m)"; done | paste -sd,)
+member() { # which
+    "$bin/kv-server" --name "m$1" --data-dir "$dir/data/m$1" --quota-backend-bytes 68719476736 --listen-client-urls "http://$(client "$1")" \
+        --advertise-client-urls "http://$(client "$1")" --listen-peer-urls "$(peer "$1")" --initial-advertise-peer-urls "$(peer "$1")" \
+        --initial-cluster "$cluster" >>"$dir/m$1.log" 2>&1 &
+    pid[$1]=$!
+}
 memory() { awk '/^RssAnon/ {print $2 * 1024}' "/proc/${pid[0]}/status"; }
 disk() { du -sb "$dir/data/m0" | cut -f1; }
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN {printf "%.2f", b - a}'; }
 json() { curl -sf "http://$at/v3/$1" -d "$2"; }
 revision() { json kv/range '{"key":"AA=="}' | grep -o '"revision":"[0-9]*"' | grep -o '[0-9]*'; }
-load() { "$bin/loadgen" "$@" --endpoints "$at" >"$dir/out" 2>&1 || { tail -n 5 "$dir/out" >&2; exit 1; }; }
+load() { "$bin/loadgen" "$@" --endpoints "$all" >"$dir/out" 2>&1 || { tail -n 5 "$dir/out" >&2; exit 1; }; }
 # "CPU µs, p50 ms, p99 ms" of a load of so many requests.
 cost() { # requests, command…
     local requests=$1 before
@@ -44,7 +50,7 @@ settled() { # until the member has been idle for a second
 for keys in "${@:-1000000 5000000 10000000}"; do
     for count in $keys; do
         rm -rf "$dir/data"; mkdir "$dir/data"
-        member; pid=($!)
+        for ((m = 0; m < members; m++)); do member $m; done
         until curl -sf "http://$at/health" | grep true >/dev/null; do sleep 0.05; done
         put=(put --key-size "$key" --val-size "$value" --key-space-size "$count" --random-values --conns 20 --clients 400)
         settled; empty=$(memory)
@@ -71,7 +77,7 @@ for keys in "${@:-1000000 5000000 10000000}"; do
         grep -q "\"mod_revision\":\"$last\"" <&3
         kill "$reader"; exec 3<&-
         printf '\nA watch from the beginning: %s s, %s µs of CPU for an event (as JSON).\n' "$(since "$begin")" "$(each "$before" $((last - 1)))"
-        "$bin/loadgen" put --endpoints "$at" --key-size "$key" --val-size "$value" --key-space-size "$count" --open-loop --rate 1000 --duration 60s --conns 4 --clients 100 >"$dir/beside" 2>&1 &
+        "$bin/loadgen" put --endpoints "$all" --key-size "$key" --val-size "$value" --key-space-size "$count" --open-loop --rate 1000 --duration 60s --conns 4 --clients 100 >"$dir/beside" 2>&1 &
         beside=$!
         sleep 2
         begin=$(now) before=$(seconds)
@@ -82,7 +88,7 @@ for keys in "${@:-1000000 5000000 10000000}"; do
             "$(percentile "$dir/beside" 99)" "$(awk -v a="$(disk)" -v b="$live" 'BEGIN {printf "%.2f", a / b}')"
         kill -9 "${pid[0]}"; wait "${pid[0]}" 2>/dev/null || true
         begin=$(now)
-        member; pid=($!)
+        member 0
         until json kv/range '{"key":"AA==","serializable":true}' >/dev/null 2>&1; do sleep 0.02; done
         printf 'A start after kill -9: %s s until a serializable read,' "$(since "$begin")"
         until curl -sf "http://$at/health" | grep true >/dev/null; do sleep 0.02; done
