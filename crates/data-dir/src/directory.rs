@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * Nothing is created, and nothing read, before the lock is held.
-//! * A directory that etcd made is never touched, not even by a lock file.
+//! * A directory that etcd made, or an archive, is never touched, not even by a lock file.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -23,6 +23,8 @@ use process::files;
 
 /// The lock file of a data directory.
 pub const LOCK: &str = "LOCK";
+/// In a directory that is an archive: of which cluster.
+pub const ARCHIVE: &str = "archive.json";
 
 /// A data directory that this process holds.
 #[derive(Debug)]
@@ -42,6 +44,12 @@ pub enum DirectoryError {
         .0.display()
     )]
     Etcd(PathBuf),
+    #[error(
+        "{path} is an archive: choose another directory, and make it a member's with \
+         `kv-server restore --from {path}`",
+        path = .0.display()
+    )]
+    Archive(PathBuf),
     #[error(
         "data directory {} is locked by another process: each member needs a separate --data-dir; \
          --local-cluster 3 runs three members on one machine",
@@ -64,14 +72,26 @@ pub enum DirectoryError {
 }
 
 impl Directory {
-    /// Takes the directory, making it first if need be.
-    pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
+    /// Refuses directories that are no member's. Reads only.
+    ///
+    /// Errors: what they are instead.
+    pub fn check(path: &Path, wal_dir: Option<&Path>) -> Result<(), DirectoryError> {
         if path.join("member").exists() {
             return Err(DirectoryError::Etcd(path.to_owned()));
         }
-        if let Some(dir) = wal_dir.filter(|dir| is_of_store(path, dir)) {
-            return Err(DirectoryError::LogInStore(dir.to_owned()));
+        let mut directories = [Some(path), wal_dir].into_iter().flatten();
+        if let Some(archive) = directories.find(|dir| dir.join(ARCHIVE).exists()) {
+            return Err(DirectoryError::Archive(archive.to_owned()));
         }
+        match wal_dir.filter(|dir| is_of_store(path, dir)) {
+            Some(dir) => Err(DirectoryError::LogInStore(dir.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the directory, making it first if need be.
+    pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
+        Directory::check(path, wal_dir)?;
         create_private(path)?;
         let lock = lock(path)?;
         let wal_dir = match wal_dir {
@@ -90,7 +110,12 @@ impl Directory {
     }
 
     pub fn identity_path(&self) -> PathBuf {
-        self.path.join("identity.json")
+        Directory::identity_in(&self.path)
+    }
+
+    /// Where the identity of the data directory `path` lies.
+    pub fn identity_in(path: &Path) -> PathBuf {
+        path.join("identity.json")
     }
 
     pub fn live_import_path(&self) -> PathBuf {
@@ -211,11 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_etcd_is_left_as_it_was() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("member")).unwrap();
-        assert!(matches!(Directory::open(dir.path(), None), Err(DirectoryError::Etcd(_))));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    fn a_directory_of_another_kind_is_left_as_it_was() {
+        for (made, data, log, wanted) in [
+            ("other/member", "other", None, "is a data directory of etcd"),
+            ("other/archive.json", "other", None, "other is an archive"),
+            ("other/archive.json", "new", Some("other"), "other is an archive"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(dir.path().join(made)).unwrap();
+            let log = log.map(|log| dir.path().join(log));
+            let refused = Directory::open(&dir.path().join(data), log.as_deref()).unwrap_err().to_string();
+            assert!(refused.contains(wanted), "{refused}");
+            let counts = ["", "other"].map(|name| std::fs::read_dir(dir.path().join(name)).unwrap().count());
+            assert_eq!(counts, [1, 1], "something was made");
+        }
     }
 
     #[test]

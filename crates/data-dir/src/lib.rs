@@ -8,7 +8,7 @@ mod ids; // member and cluster ids
 pub mod bootstrap; // from settings and a directory to an identity and its log
 pub mod open_store; // the store that fits the log
 
-pub use directory::{Directory, DirectoryError, LOCK};
-pub use identity::{FORMAT, FirstMember, Identity, genesis};
+pub use directory::{ARCHIVE, Directory, DirectoryError, LOCK};
+pub use identity::{FORMAT, FirstMember, Identity, IdentityError, genesis};
 pub use ids::added_member_id;
 pub use open_store::{OpenStoreError, OpenedStore};

@@ -83,7 +83,7 @@ fn what_others_wrote_does_not_act_on_the_terminal() {
     let is_visible =
         |text: &str| !text.contains(|it: char| it.is_control() && it != '\n' || it == '\u{202e}');
     let (name, key) = ("a\u{1b}[2J\n  --name=b (file)", "k\u{1b}]0;t\u{7}\u{9b}");
-    let text = serde_json::json!({ "name": name, key: "\u{202e}" }).to_string();
+    let text = serde_json::json!({ "initial-cluster-token": name, key: "\u{202e}" }).to_string();
     // The same in YAML and in an error.
     let refused = serde_json::json!({ "log-format": format!("{name}{key}") }).to_string();
     for (text, code) in [(text, 0), (refused, 1)] {
@@ -99,7 +99,7 @@ fn what_others_wrote_does_not_act_on_the_terminal() {
         }
         let checked = checked(&[&flag], &[]);
         if code == 0 {
-            assert_eq!(checked.setting("name"), (name, "file"));
+            assert_eq!(checked.setting("initial-cluster-token"), (name, "file"));
             assert!(checked.has_risk(key), "{}", checked.report);
         } else {
             assert!(checked.report["error"].as_str().unwrap().contains(key), "{}", checked.report);
@@ -127,18 +127,16 @@ fn a_directory_that_is_not_utf_8_is_refused() {
 #[test]
 fn risks_are_named() {
     let two = "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380";
+    let own = "--initial-advertise-peer-urls=http://10.0.0.1:2380";
     let cases: [(&[&str], &str); 11] = [
         (
             &["--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://10.0.0.1:2379"],
             "clients talk without TLS at http://0.0.0.0:2379",
         ),
         (&["--listen-peer-urls=http://0.0.0.0:2380"], "members talk without TLS"),
-        (
-            &["--name=a", "--initial-cluster", two, "--initial-advertise-peer-urls=http://10.0.0.1:2380"],
-            "2 members bear the loss of 0, as 1 members do",
-        ),
-        (&["--name=a", "--initial-cluster", two], "--initial-cluster-token is the default"),
-        (&["--name=a", "--initial-cluster", two], "http://localhost:2379 is advertised"),
+        (&["--name=a", "--initial-cluster", two, own], "2 members bear the loss of 0, as 1 members do"),
+        (&["--name=a", "--initial-cluster", two, own], "--initial-cluster-token is the default"),
+        (&["--name=a", "--initial-cluster", two, own], "http://localhost:2379 is advertised"),
         (&["--advertise-client-urls=http://0.0.0.0:2379"], "no address that others can dial"),
         (&["--election-timeout=600"], "less than 10 times"),
         (&["--quota-backend-bytes=9000000000000000"], "may not fit the disk"),
@@ -184,14 +182,25 @@ fn certificates_that_end_soon_are_risks() {
 #[test]
 fn flags_that_no_member_starts_with_are_refused_with_the_reason_of_a_start() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("member")).unwrap();
-    let of_etcd = format!("--data-dir={}", directory.path().display());
+    for made in ["etcd/member", "archive/archive.json", "import/live-import.json", "made/store", "lost"] {
+        std::fs::create_dir_all(directory.path().join(made)).unwrap();
+    }
+    let identity = r#"{"format":1,"cluster_id":"1","member_id":"2","name":"a","members":[]}"#;
+    std::fs::write(directory.path().join("lost/identity.json"), identity).unwrap();
+    let of = |name| format!("--data-dir={}", directory.path().join(name).display());
+    let [etcd, archive, import, made, lost] = ["etcd", "archive", "import", "made", "lost"].map(of);
     let tls = ["--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--bogus"], "flag provided but not defined: -bogus"),
         (&["--heartbeat-interval=0"], "--heartbeat-interval must be >0"),
         (&["--config-file=/nonexistent"], "open /nonexistent: no such file or directory"),
-        (&[&of_etcd], "is a data directory of etcd"),
+        (&[&etcd], "is a data directory of etcd"),
+        (&[&archive], "is an archive"),
+        (&[&import], "is not finished"),
+        (&[&made], "holds data but no identity.json"),
+        (&[&lost], "the log of member 2 is missing"),
+        (&[&lost, "--name=b"], "belongs to member \"a\", not to \"b\""),
+        (&["--name=b", "--initial-cluster=a=http://127.0.0.1:1"], "couldn't find local name \"b\""),
         (&["--logger=foo"], "unknown logger option"),
         (&[tls[0], tls[1], "--cert-file=/nonexistent/c", "--key-file=/nonexistent/k"], "/nonexistent/"),
     ];

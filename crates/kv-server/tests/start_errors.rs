@@ -60,7 +60,9 @@ fn started(program: &Path, start: &str) -> (i32, String) {
 
 fn started_with(program: &Path, start: &str) -> (i32, String) {
     let place = tempfile::tempdir().unwrap();
-    for directory in ["of-etcd/member", "of-no-member/store", "data"] {
+    let others =
+        ["of-etcd/member", "of-no-member/store", "of-import/live-import.json", "of-archive/archive.json"];
+    for directory in others.iter().chain(&["data"]) {
         std::fs::create_dir_all(place.path().join(directory)).unwrap();
     }
     std::fs::write(place.path().join("file"), "not a certificate").unwrap();

@@ -61,8 +61,8 @@ pub enum BootstrapError {
     )]
     Separator(String),
     #[error(
-        "couldn't find local name {name:?} in the initial cluster configuration: it has {found}; give --name \
-         one of these, or add {name}=URL"
+        "couldn't find local name {name:?} in the initial cluster configuration: it has {found}, or add \
+         {name}=URL"
     )]
     NameMissing { name: String, found: String },
     #[error("initial cluster {cluster} has duplicate url: write {url} once")]
@@ -100,7 +100,7 @@ pub enum BootstrapError {
     BornBefore { member: u64, peer: u64 },
     #[error(
         "{} holds data but no identity.json: it is not known whose; give an empty --data-dir, or the \
-         right one",
+         right one. If an import or restore was interrupted, remove it and run the command again",
         .0.display()
     )]
     IdentityLost(PathBuf),
@@ -157,18 +157,10 @@ pub fn establish(
 ) -> Result<MemberStart, BootstrapError> {
     let options = log_options();
     let log_exists = Wal::exists(&fs, directory.wal_dir())?;
-    if let Some(identity) = Identity::read(&directory.identity_path())? {
-        check_belongs(&identity, settings, directory.path())?;
-        if !log_exists {
-            let path = directory.wal_dir().to_owned();
-            return Err(BootstrapError::LogLost { member: identity.member_id, path });
-        }
+    if let Some(identity) = known_identity(settings, directory.path(), directory.wal_dir(), log_exists)? {
         let (log, recovery) = Wal::open(fs, directory.wal_dir(), options)?;
         check_log(&identity, &recovery, directory)?;
         return Ok(MemberStart { identity, log, recovery });
-    }
-    if directory.live_import_path().exists() {
-        return Err(BootstrapError::ImportUnfinished(directory.path().to_owned()));
     }
     let joins = settings.initial.state == ClusterState::Existing;
     let mut identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
@@ -195,6 +187,43 @@ pub fn establish(
     identity.log = recovery.salt.as_ref().map_or(0, log_digest);
     identity.write(&directory.identity_path())?;
     Ok(MemberStart { identity, log, recovery })
+}
+
+/// Judges the flags and the directories of a start as [`establish`] does before it opens the log and asks
+/// other members. Reads only. With discovery the flags of a first start do not say enough.
+///
+/// Errors: those of `establish`.
+pub fn check(settings: &Settings) -> Result<(), BootstrapError> {
+    let data = &settings.data_dir;
+    let log = settings.wal_dir.clone().unwrap_or_else(|| Directory::wal_in(data));
+    let identity = known_identity(settings, data, &log, Wal::exists(&RealFs, &log)?)?;
+    if identity.is_none() && settings.discovery.is_none() {
+        cluster_and_own(settings)?;
+    }
+    Ok(())
+}
+
+/// The identity that a directory has; none where a member may start for the first time.
+fn known_identity(
+    settings: &Settings,
+    data: &Path,
+    log: &Path,
+    log_exists: bool,
+) -> Result<Option<Identity>, BootstrapError> {
+    let Some(identity) = Identity::read(&Directory::identity_in(data))? else {
+        return if Directory::live_import_in(data).exists() {
+            Err(BootstrapError::ImportUnfinished(data.to_owned()))
+        } else if Directory::store_in(data).exists() {
+            Err(BootstrapError::IdentityLost(data.to_owned()))
+        } else {
+            Ok(None)
+        };
+    };
+    check_belongs(&identity, settings, data)?;
+    if log_exists {
+        return Ok(Some(identity));
+    }
+    Err(BootstrapError::LogLost { member: identity.member_id, path: log.to_owned() })
 }
 
 /// The file system of a member's log, with its writes and syncs counted.
@@ -292,7 +321,11 @@ fn joined_identity(
 fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
     let cluster = parse_cluster(&settings.initial.cluster)?;
     let Some(own) = cluster.get(&settings.name).cloned() else {
-        let found = cluster.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let names = cluster.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let found = match cluster.is_empty() {
+            true => "no member; leave the flag out".to_owned(),
+            false => format!("{names}; give --name one of these"),
+        };
         return Err(BootstrapError::NameMissing { name: settings.name.clone(), found });
     };
     check_own_urls(settings, &own, Url::resolve, RESOLVE_PAUSE)?;

@@ -38,6 +38,11 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
              one of these, or add y=URL",
         ),
         (
+            "--name y --initial-cluster=,",
+            "couldn't find local name \"y\" in the initial cluster configuration: it has no member; leave \
+             the flag out, or add y=URL",
+        ),
+        (
             "--name x --initial-cluster x=http://127.0.0.1:2 --initial-advertise-peer-urls http://127.0.0.1:1",
             "--initial-cluster has x=http://127.0.0.1:2 but missing from \
              --initial-advertise-peer-urls=http://127.0.0.1:1 \

@@ -10,7 +10,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Whose archive it is, and how far it reaches: `documents`.
-pub const IDENTITY: &str = "archive.json";
+pub const IDENTITY: &str = data_dir::ARCHIVE;
 pub const HEAD: &str = "head.json";
 /// Directories of the objects.
 pub const BASES: &str = "base";

@@ -10,6 +10,7 @@ use super::report::ConfigReport;
 use super::risks;
 use config::flags::{self, Effective, FlagError, Notice, ParsedFlags};
 use config::{Flags, Settings, log_settings, read_file};
+use data_dir::{Directory, bootstrap};
 use process::log::causes;
 use transport::tls;
 
@@ -125,10 +126,8 @@ fn judged(flags: &Flags) -> Result<Vec<String>, String> {
     }
     let log = log_settings(flags).map_err(|error| causes(&error))?;
     let settings = Settings::from_flags(flags).map_err(|error| causes(&error))?;
-    if settings.data_dir.join("member").exists() {
-        let path = settings.data_dir.display();
-        return Err(format!("{path} is a data directory of etcd; kv-server needs another one"));
-    }
+    Directory::check(&settings.data_dir, settings.wal_dir.as_deref()).map_err(|error| causes(&error))?;
+    bootstrap::check(&settings).map_err(|error| causes(&error))?;
     let ends = tls::check_files(&settings).map_err(|error| causes(&error))?;
     Ok(risks::of(&settings, &log, &ends))
 }
