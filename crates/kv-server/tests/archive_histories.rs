@@ -273,14 +273,31 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     let archive = directory.path().join("archive");
     let mut cluster = archived(&archive).await;
     let target = Cluster::new(1);
-    let import = |member: &Member| {
-        let live = format!("--live=127.0.0.1:{}", member.client_port);
+    let import_with = |port: u16, flags: &[&str]| {
+        let live = format!("--live=127.0.0.1:{port}");
         let from = ["import".to_owned(), "--until-caught-up".to_owned(), live];
-        run(&[&from[..], &target.members[0].identity()].concat())
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        run(&[&from[..], &flags, &target.members[0].identity()].concat())
     };
+    let import = |member: &Member| import_with(member.client_port, &[]);
     let member = &mut cluster.members[0];
     let (is_made, said) = import(member);
     assert!(is_made && said.contains(&format!("revision {LOST}")), "{said}");
+    // Where nothing can be done, what is finished stays so.
+    let other = Cluster::started(1);
+    for (port, flags, wanted) in [
+        (1, &["--timeout=1"][..], "What was imported before is as it was"),
+        (
+            member.client_port,
+            &["--initial-cluster-token=other"],
+            "begun with another --initial-cluster or token",
+        ),
+        (other.members[0].client_port, &[], "and the copy is of cluster"),
+    ] {
+        let (is_made, said) = import_with(port, flags);
+        assert!(!is_made && said.contains(wanted), "{said}");
+        assert!(target.members[0].data_dir.join("identity.json").exists(), "{said}");
+    }
     go_back(&archive, member);
     go_on(member, "last").await;
     let (is_made, said) = import(member);

@@ -10,17 +10,18 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::copy::{CopyError, copy};
-use super::follow::{FollowError, Follower, Proof, Until, cluster_name, first_signal};
+use super::follow::{self, FollowError, Follower, Proof, Until, cluster_name, first_signal};
 use super::place::{Begin, ImportPlace, PlaceError};
 use super::progress::{ImportProgress, say};
-use super::source::{Session, may_pass};
+use super::source::{Head, Session, may_pass};
 use super::target::{ImportTarget, TargetError};
 use crate::import::{CheckedFile, HashCheck, ImportError, MemberFlags, MemberFlagsError};
 use crate::operator::{ClientFlags, ClientFlagsError, OperatorClient};
 use config::Settings;
+use data_dir::Directory;
 use process::arguments::run as run_command;
 use process::log::causes;
-use process::shutdown;
+use process::{files, shutdown};
 use snapshot_file::Revisions;
 
 /// The flag that leads here.
@@ -65,8 +66,12 @@ enum LiveError {
     Member(#[from] MemberFlagsError),
     #[error(transparent)]
     Client(#[from] ClientFlagsError),
-    #[error("--other-data-dir={0:?} is not NAME=DIR with a NAME of --initial-cluster")]
+    #[error("--other-data-dir={0:?} is not NAME=DIR, with the NAME of another member of --initial-cluster")]
     Other(String),
+    #[error(
+        "--other-data-dir={0:?} is the directory of another member or in --wal-dir: give each member its own"
+    )]
+    SameDirectory(String),
     #[error(
         "--initial-cluster has member {0:?}, and no --other-data-dir names its directory. One run makes the \
          directories of all members: two runs would end at different revisions"
@@ -78,18 +83,18 @@ enum LiveError {
     Place(#[from] PlaceError),
     #[error(transparent)]
     Copy(#[from] CopyError),
-    #[error("the source refuses: {}", .0.message())]
+    #[error("ask the source: {}", .0.message())]
     Refused(Status),
     #[error("no whole copy after {copies} attempts, and no answer for {seconds} s: {reason}")]
     Silent { copies: u32, seconds: u64, reason: String },
+    #[error("ask the source: {reason}. What was imported before is as it was: run again to go on")]
+    Unreached { reason: String },
     #[error("stopped before the copy was whole. Run again to begin anew")]
     Stopped,
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error("the copied store")]
     Target(#[from] TargetError),
-    #[error("the import into this directory was begun with another --initial-cluster or token")]
-    OtherMembers,
     #[error(transparent)]
     Follow(#[from] FollowError),
 }
@@ -128,7 +133,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     let settings = arguments.member.settings()?;
-    let others = others(&arguments.member, &arguments.other_data_dir)?;
+    let others = others(&arguments.member, &settings, &arguments.other_data_dir)?;
     // The calling thread applies events; the worker drives connections.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(LiveError::Runtime)?.block_on(async {
@@ -146,18 +151,18 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     })
 }
 
-/// The settings of the other members.
-fn others(member: &MemberFlags, given: &[String]) -> Result<Vec<Settings>, LiveError> {
+/// The settings of the other members. `own`: those of the first one.
+fn others(member: &MemberFlags, own: &Settings, given: &[String]) -> Result<Vec<Settings>, LiveError> {
     let cluster = member.initial_cluster.clone().unwrap_or_default();
     let urls: Vec<(&str, &str)> =
         cluster.split(',').filter_map(|entry| entry.trim().split_once('=')).collect();
-    let mut settings = Vec::new();
+    let mut settings: Vec<Settings> = Vec::new();
     let mut known = vec![member.name.as_str()];
     for text in given {
         let refused = || LiveError::Other(text.clone());
         let (name, data_dir) = text.split_once('=').ok_or_else(refused)?;
-        let own: Vec<&str> = urls.iter().filter(|(of, _)| *of == name).map(|(_, url)| *url).collect();
-        if own.is_empty() || known.contains(&name) || data_dir.is_empty() {
+        let peers: Vec<&str> = urls.iter().filter(|(of, _)| *of == name).map(|(_, url)| *url).collect();
+        if peers.is_empty() || known.contains(&name) || data_dir.is_empty() {
             return Err(refused());
         }
         known.push(name);
@@ -165,10 +170,16 @@ fn others(member: &MemberFlags, given: &[String]) -> Result<Vec<Settings>, LiveE
             data_dir: data_dir.to_owned(),
             wal_dir: None,
             name: name.to_owned(),
-            initial_advertise_peer_urls: own.join(","),
+            initial_advertise_peer_urls: peers.join(","),
             ..member.clone()
         };
-        settings.push(other.settings()?);
+        let other = other.settings()?;
+        let is_in_log = own.wal_dir.as_ref().is_some_and(|log| Directory::lies_in(&other.data_dir, log));
+        let is_same = |known: &Settings| files::resolved(&known.data_dir) == files::resolved(&other.data_dir);
+        if is_in_log || is_same(own) || settings.iter().any(is_same) {
+            return Err(LiveError::SameDirectory(text.clone()));
+        }
+        settings.push(other);
     }
     match urls.iter().find(|(name, _)| !known.contains(name)) {
         Some((name, _)) => Err(LiveError::NoDirectory((*name).to_owned())),
@@ -185,10 +196,14 @@ struct Importing {
 
 impl Importing {
     async fn run(mut self, settings: &Settings, others: &[Settings]) -> Result<Proof, LiveError> {
-        let (mut place, begin) = ImportPlace::take(settings)?;
-        let others: Result<Vec<ImportPlace>, PlaceError> =
-            others.iter().map(ImportPlace::take_other).collect();
-        let mut others = others?;
+        let mut place = ImportPlace::open(settings)?;
+        let others: Result<Vec<ImportPlace>, PlaceError> = others.iter().map(ImportPlace::open).collect();
+        let (mut others, begin) = (others?, place.begin());
+        if begin == Begin::Follow {
+            let head = self.reach().await?;
+            follow::check_cluster(head, place.source().unwrap_or_default())?;
+        }
+        place.take()?;
         if begin == Begin::Copy {
             self.make_store(&mut place).await?;
         }
@@ -196,8 +211,9 @@ impl Importing {
         let target = ImportTarget::open(&place.store_dir())?;
         let members: Vec<u64> = place.identity().members.iter().map(|member| member.id).collect();
         if target.members()? != members {
-            return Err(LiveError::OtherMembers);
+            return Err(PlaceError::OtherMembers(settings.data_dir.clone()).into());
         }
+        others.iter_mut().try_for_each(ImportPlace::take_other)?;
         say(&format!(
             "following from revision {}, opened in {:.1} s",
             target.revision(),
@@ -213,6 +229,25 @@ impl Importing {
         }
         place.finish()?;
         Ok(proof)
+    }
+
+    /// Where the source is, before anything of an earlier run is taken back.
+    async fn reach(&mut self) -> Result<Head, LiveError> {
+        let begun = Instant::now();
+        loop {
+            let asked = async { Session::open(&mut self.client).await?.head().await };
+            let status = match asked.await {
+                Ok(head) => return Ok(head),
+                Err(status) => status,
+            };
+            let reason = status.message().to_owned();
+            if !may_pass(&status) || begun.elapsed() >= follow::patience(self.patience, &self.signalled) {
+                return Err(LiveError::Unreached { reason });
+            }
+            say(&format!("asking the source again: {reason}"));
+            self.client.turn_away();
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Phase 1: the store at the revision of a snapshot.
@@ -258,5 +293,37 @@ impl Importing {
             begun.elapsed().as_secs_f64()
         ));
         Ok(place.copied(cluster_name(head))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_other_member_has_a_directory_of_its_own() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |text: &str| text.replace("DIR", parent.path().to_str().unwrap());
+        let own = "import --live=h:1 --data-dir=DIR/a --wal-dir=DIR/log --name=a \
+                   --initial-cluster=a=http://h:1,,b=http://h:2,c=http://h:3, \
+                   --initial-advertise-peer-urls=http://h:1";
+        for (given, wanted) in [
+            ("b=DIR/b c=DIR/c", ""),
+            ("b=DIR/b", "no --other-data-dir names its directory"),
+            ("b=DIR/b c=DIR/./b", "is the directory of another member"),
+            ("b=DIR/b c=DIR/a/../a", "is the directory of another member"),
+            ("b=DIR/b c=DIR/log/c", "is the directory of another member or in --wal-dir"),
+            ("b=DIR/b b=DIR/c", "is not NAME=DIR"),
+            ("b=DIR/b a=DIR/c", "is not NAME=DIR"),
+            ("b=DIR/b c=", "is not NAME=DIR"),
+        ] {
+            let flags = given.split(' ').map(|given| format!("--other-data-dir={}", at(given)));
+            let line = own.split_whitespace().map(at).chain(flags);
+            let LiveImportArguments { member, other_data_dir, .. } =
+                LiveImportArguments::try_parse_from(line).unwrap();
+            let others = others(&member, &member.settings().unwrap(), &other_data_dir);
+            let said = others.err().map_or_else(String::new, |error| error.to_string());
+            assert!(said.contains(wanted) && said.is_empty() == wanted.is_empty(), "{given}: {said}");
+        }
     }
 }

@@ -167,10 +167,7 @@ impl Follower {
                 Err(ImportBroken::Fatal(error)) => return Err(error),
                 Err(ImportBroken::Lost(reason)) => reason,
             };
-            let patience = match *self.signalled.borrow() {
-                true => self.patience.min(ANSWER_AFTER_SIGNAL),
-                false => self.patience,
-            };
+            let patience = patience(self.patience, &self.signalled);
             let revision = self.target.revision();
             if self.answered.elapsed() >= patience {
                 return Err(FollowError::Silent { seconds: patience.as_secs(), reason, revision });
@@ -245,10 +242,7 @@ impl Follower {
     }
 
     fn check(&mut self, head: Head, lineage: &Lineage) -> Result<(), FollowError> {
-        let found = cluster_name(head);
-        if found != self.source {
-            return Err(FollowError::OtherCluster { found, wanted: self.source.clone() });
-        }
+        check_cluster(head, &self.source)?;
         let revision = self.target.revision();
         if head.revision < revision {
             return Err(FollowError::Older { head: head.revision, revision });
@@ -314,6 +308,17 @@ pub async fn first_signal(signalled: &mut watch::Receiver<bool>) {
         // No signals can be received.
         std::future::pending().await
     }
+}
+
+/// For an answer of the source, if `given` is what it has without a signal.
+pub fn patience(given: Duration, signalled: &watch::Receiver<bool>) -> Duration {
+    if *signalled.borrow() { given.min(ANSWER_AFTER_SIGNAL) } else { given }
+}
+
+/// The source must be the cluster with this name.
+pub fn check_cluster(head: Head, wanted: &str) -> Result<(), FollowError> {
+    let (found, wanted) = (cluster_name(head), wanted.to_owned());
+    if found == wanted { Ok(()) } else { Err(FollowError::OtherCluster { found, wanted }) }
 }
 
 /// The id of a cluster, as tools print it.

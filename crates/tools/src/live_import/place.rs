@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::import::{self, ImportError};
 use config::Settings;
 use data_dir::bootstrap::{self, BootstrapError};
-use data_dir::{Directory, DirectoryError, Identity};
+use data_dir::{Directory, DirectoryError, Identity, IdentityError};
 use process::files;
 
 const FORMAT: u32 = 1;
@@ -52,6 +52,8 @@ pub enum PlaceError {
     DataInLog(PathBuf),
     #[error("{} has a log that this import did not make: give another --wal-dir", .0.display())]
     OthersLog(PathBuf),
+    #[error("the import into {} was begun with another --initial-cluster or token", .0.display())]
+    OtherMembers(PathBuf),
     #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
     #[error(
@@ -70,6 +72,8 @@ pub enum PlaceError {
     Import(#[from] ImportError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
 }
@@ -114,31 +118,9 @@ pub struct ImportPlace {
 }
 
 impl ImportPlace {
-    /// Takes the directory of the member whose store is made, and says what is to be done first.
-    pub fn take(settings: &Settings) -> Result<(ImportPlace, Begin), PlaceError> {
-        let mut place = ImportPlace::open(settings)?;
-        let begin = match place.mark.stage {
-            Stage::Copying => Begin::Copy,
-            Stage::Following | Stage::Finishing | Stage::Finished => Begin::Follow,
-        };
-        place.unfinish()?;
-        match begin {
-            Begin::Copy => place.restart_copy()?,
-            Begin::Follow => place.write_mark(Stage::Following, None)?,
-        }
-        Ok((place, begin))
-    }
-
-    /// Takes the directory of another member, which gets a copy of the store.
-    pub fn take_other(settings: &Settings) -> Result<ImportPlace, PlaceError> {
-        let mut place = ImportPlace::open(settings)?;
-        place.unfinish()?;
-        place.restart_copy()?;
-        Ok(place)
-    }
-
-    /// Opens a directory that is empty, or of an import from which no member was started.
-    fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
+    /// Opens a directory that is empty, which begins an import, or of an import of the same members from
+    /// which none was started: what is in that one stays.
+    pub fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
         let identity = bootstrap::first_identity(settings)?;
         let (path, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
         if wal_dir.is_some_and(|wal_dir| Directory::lies_in(path, wal_dir)) {
@@ -153,7 +135,7 @@ impl ImportPlace {
             std::path::absolute(directory.wal_dir()).map_err(io_error("find", directory.wal_dir()))?;
         let new =
             Mark { format: FORMAT, stage: Stage::Copying, source: None, log: None, wal_dir: wal_dir.clone() };
-        let mark = mark.unwrap_or(new);
+        let (is_new, mark) = (mark.is_none(), mark.unwrap_or(new));
         if mark.wal_dir != wal_dir {
             return Err(PlaceError::OtherLog {
                 path: directory.path().to_owned(),
@@ -161,9 +143,9 @@ impl ImportPlace {
                 given: wal_dir,
             });
         }
-        let place = ImportPlace { directory, identity, mark };
-        if place.directory.identity_path().exists() {
-            let path = place.directory.path().to_owned();
+        let mut place = ImportPlace { directory, identity, mark };
+        let path = place.directory.path().to_owned();
+        if let Some(made) = Identity::read(&place.directory.identity_path())? {
             match (place.mark.stage, &place.mark.log) {
                 (Stage::Finished, Some(log)) if *log == place.log_digest()? => {}
                 (Stage::Finished, _) => return Err(PlaceError::Started(path)),
@@ -171,8 +153,42 @@ impl ImportPlace {
                     return Err(PlaceError::MaybeStarted(path));
                 }
             }
+            if made.cluster_id != place.identity.cluster_id {
+                return Err(PlaceError::OtherMembers(path));
+            }
+        }
+        // A log that it did not begin is of another member.
+        let has_begun = matches!(place.mark.stage, Stage::Finishing | Stage::Finished);
+        if !has_begun && !list(place.directory.wal_dir())?.is_empty() {
+            return Err(PlaceError::OthersLog(place.directory.wal_dir().to_owned()));
+        }
+        if is_new {
+            place.write_mark(Stage::Copying, None)?;
         }
         Ok(place)
+    }
+
+    /// What is to be done first, if it is the directory of the member whose store is made.
+    pub fn begin(&self) -> Begin {
+        match self.mark.stage {
+            Stage::Copying => Begin::Copy,
+            Stage::Following | Stage::Finishing | Stage::Finished => Begin::Follow,
+        }
+    }
+
+    /// From now on no member can be started from the directory, until it is finished.
+    pub fn take(&mut self) -> Result<(), PlaceError> {
+        self.unfinish()?;
+        match self.begin() {
+            Begin::Copy => self.restart_copy(),
+            Begin::Follow => self.write_mark(Stage::Following, None),
+        }
+    }
+
+    /// As `take`, of another member's directory, which gets a copy of the store.
+    pub fn take_other(&mut self) -> Result<(), PlaceError> {
+        self.unfinish()?;
+        self.restart_copy()
     }
 
     pub fn identity(&self) -> &Identity {
@@ -201,7 +217,7 @@ impl ImportPlace {
     }
 
     /// Removes the store, to make it anew.
-    pub fn restart_copy(&mut self) -> Result<(), PlaceError> {
+    fn restart_copy(&mut self) -> Result<(), PlaceError> {
         self.mark.source = None;
         self.write_mark(Stage::Copying, None)?;
         clear(&self.store_dir())
@@ -221,13 +237,8 @@ impl ImportPlace {
         self.write_mark(Stage::Finished, Some(log))
     }
 
-    /// Takes back what `finish` made. The identity first. A log that it did not begin is of another member.
+    /// Takes back what `finish` made. The identity first.
     fn unfinish(&self) -> Result<(), PlaceError> {
-        let wal_dir = self.directory.wal_dir();
-        let has_begun = matches!(self.mark.stage, Stage::Finishing | Stage::Finished);
-        if !has_begun && !list(wal_dir)?.is_empty() {
-            return Err(PlaceError::OthersLog(wal_dir.to_owned()));
-        }
         remove_file(&self.directory.identity_path())?;
         clear(self.directory.wal_dir())
     }
@@ -336,21 +347,42 @@ mod tests {
     use crate::import::MemberFlags;
 
     fn settings(data_dir: &Path, wal_dir: Option<&Path>) -> Settings {
+        settings_with(data_dir, wal_dir, "test")
+    }
+
+    fn settings_with(data_dir: &Path, wal_dir: Option<&Path>, token: &str) -> Settings {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let flags = MemberFlags {
             data_dir: text(data_dir),
             wal_dir: wal_dir.map(text),
             name: "default".to_owned(),
             initial_cluster: None,
-            initial_cluster_token: "test".to_owned(),
+            initial_cluster_token: token.to_owned(),
             initial_advertise_peer_urls: "http://localhost:2380".to_owned(),
         };
         flags.settings().unwrap()
     }
 
+    fn taken(settings: &Settings) -> ImportPlace {
+        let mut place = ImportPlace::open(settings).unwrap();
+        place.take().unwrap();
+        place
+    }
+
+    /// What an import has made stays until the directory is taken.
     fn outcome(settings: &Settings) -> String {
-        match ImportPlace::take(settings) {
-            Ok((place, begin)) => {
+        let files = || {
+            let [mark, identity] =
+                ["live-import.json", "identity.json"].map(|name| settings.data_dir.join(name));
+            [fs::read(mark).ok(), fs::read(identity).ok()]
+        };
+        let before = files();
+        let opened = ImportPlace::open(settings);
+        assert!(before[0].is_none() || files() == before);
+        match opened {
+            Ok(mut place) => {
+                let begin = place.begin();
+                place.take().unwrap();
                 assert!(!place.directory.identity_path().exists(), "a member could be started");
                 format!("{begin:?}")
             }
@@ -359,7 +391,7 @@ mod tests {
     }
 
     fn followed(settings: &Settings) -> ImportPlace {
-        let (mut place, _) = ImportPlace::take(settings).unwrap();
+        let mut place = taken(settings);
         place.copied("1".to_owned()).unwrap();
         place
     }
@@ -374,9 +406,9 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_where_the_one_before_was_cut_short() {
-        let cases: [(&str, Before, &str); 8] = [
+        let cases: [(&str, Before, &str); 9] = [
             ("empty", |_| {}, "Copy"),
-            ("copying", |settings| drop(ImportPlace::take(settings).unwrap()), "Copy"),
+            ("copying", |settings| drop(taken(settings)), "Copy"),
             ("following", |settings| drop(followed(settings)), "Follow"),
             ("finished", |settings| drop(finished(settings)), "Follow"),
             (
@@ -400,6 +432,11 @@ mod tests {
                     fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
                 },
                 "a member has been started",
+            ),
+            (
+                "finished for other members",
+                |settings| drop(finished(&settings_with(&settings.data_dir, None, "other"))),
+                "was begun with another --initial-cluster or token",
             ),
             (
                 "of another kind",
