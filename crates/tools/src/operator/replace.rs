@@ -82,8 +82,13 @@ impl Replacing {
     /// Says how the new member is started.
     fn start_line(&self, members: &[Member], id: u64) {
         let Replacement { new_name, new_urls, .. } = &self.wanted;
+        // The new member finds the others by their URLs: any separate name will do.
+        let name = |member: &Member| match member.name == *new_name || member.name.is_empty() {
+            true => format!("{:x}", member.id),
+            false => member.name.clone(),
+        };
         let entry = |member: &Member| {
-            let urls = member.peer_ur_ls.iter().map(|url| format!("{}={url}", member.name));
+            let urls = member.peer_ur_ls.iter().map(|url| format!("{}={url}", name(member)));
             urls.collect::<Vec<_>>()
         };
         let others = members.iter().filter(|member| member.id != id);
