@@ -383,6 +383,12 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     let (status, said) = run.wait_end();
     assert!(status.success(), "{said}");
     assert_eq!(names(&cluster.members[0]).await, ["m0", "m1", "m3"]);
+    // What does not answer as a member is refused at once.
+    let peers = peer_url(&cluster.members[0]);
+    let (status, said) =
+        common::start(&["member", "replace", "m1", "m4=http://127.0.0.1:1", "--endpoints", &peers])
+            .wait_end();
+    assert!(!status.success() && said.contains("give URLs of clients, not those of peers"), "{said}");
     // One of three cannot decide anything.
     cluster.members[1].kill();
     cluster.members[at].kill();

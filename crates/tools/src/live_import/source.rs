@@ -174,9 +174,9 @@ pub enum Broken<E> {
     Fatal(E),
 }
 
-/// What every member answers.
+/// What every member answers, or that none has ever answered.
 #[derive(Debug, thiserror::Error)]
-#[error("the cluster refuses: {0}")]
+#[error("ask the cluster: {0}")]
 pub struct SourceRefusal(String);
 
 impl<E> From<E> for Broken<E> {

@@ -1,6 +1,7 @@
 //! Calls of a cluster: at the endpoints that were given, one after another, until one of them is reached.
 
-use std::time::Duration;
+use std::error::Error;
+use std::time::{Duration, Instant};
 
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{
@@ -14,13 +15,18 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
 use config::PortTls;
-use transport::tls::{Dialer, TlsError};
+use transport::tls::{Dialer, TlsError, broken};
 
 /// For a connection, and for the answer of a member that has nothing to wait for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// For a change of the members: a leader may have to be elected first.
 const CHANGE_WITHIN: Duration = Duration::from_secs(20);
 
+/// For the first answer of any endpoint: what has never answered may be mistyped, or not be trusted.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Begins the errors of members.
+const OF_MEMBER: &str = "etcdserver: ";
 /// In the error of a cluster that does not check users.
 const NOT_ENABLED: &str = "authentication is not enabled";
 
@@ -30,6 +36,11 @@ pub struct OperatorClient {
     dialer: Dialer,
     user: Option<(String, String)>,
     token: Option<Token>,
+    /// When the first endpoint was asked.
+    asked: Option<Instant>,
+    /// An endpoint has answered as a member does.
+    has_answered: bool,
+    first_answer_within: Duration,
 }
 
 /// What the cluster looks like.
@@ -51,7 +62,15 @@ impl OperatorClient {
         // A machine without authorities can still use plain connections.
         let is_secure = endpoints.iter().any(|url| url.starts_with("https:") || url.starts_with("unixs:"));
         let dialer = if is_secure { Dialer::to_servers(tls, &Handle::current())? } else { Dialer::default() };
-        Ok(OperatorClient { endpoints, dialer, user, token: None })
+        Ok(OperatorClient {
+            endpoints,
+            dialer,
+            user,
+            token: None,
+            asked: None,
+            has_answered: false,
+            first_answer_within: FIRST_ANSWER_WITHIN,
+        })
     }
 
     /// Linearizable.
@@ -182,29 +201,52 @@ impl OperatorClient {
     }
 
     /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
+    ///
+    /// Errors: what members say of the user. `Unavailable` with a reason for each endpoint; `NotFound` with
+    /// the same, if no endpoint has answered as a member for 30 s, or if all are another kind of server.
     pub async fn reached(&mut self) -> Result<Client, Status> {
-        let mut reasons = Vec::new();
+        let asked = *self.asked.get_or_insert_with(Instant::now);
+        let (mut reasons, mut others) = (Vec::new(), 0);
         for at in 0..self.endpoints.len() {
-            let client = match self.dial(&self.endpoints[at]).await {
-                Ok(client) => self.logged_in(client).await?,
-                Err(status) => {
-                    reasons.push(format!("{}: {}", self.endpoints[at], status.message()));
-                    continue;
+            let url = self.endpoints[at].clone();
+            let reason = match self.ask(&url).await {
+                Ok((client, status)) => {
+                    self.has_answered = true;
+                    if status.leader != 0 {
+                        // Tried first the next time.
+                        self.endpoints.swap(0, at);
+                        return Ok(client);
+                    }
+                    "no leader".to_owned()
                 }
-            };
-            match client.status().await {
-                Ok(status) if status.leader != 0 => {
-                    // Tried first the next time.
-                    self.endpoints.swap(0, at);
-                    return Ok(client);
-                }
-                Ok(_) => reasons.push(format!("{}: no leader", self.endpoints[at])),
                 // Another member would say the same of the user.
                 Err(status) if is_of_user(&status) => return Err(status),
-                Err(status) => reasons.push(format!("{}: {}", self.endpoints[at], status.message())),
-            }
+                Err(status) if status.code() == Code::Unimplemented => {
+                    others += 1;
+                    "it does not serve etcd's API: give URLs of clients, not those of peers".to_owned()
+                }
+                Err(status) => {
+                    self.has_answered |= status.message().starts_with(OF_MEMBER);
+                    status.source().map_or_else(|| status.message().to_owned(), |_| broken(&status))
+                }
+            };
+            reasons.push(format!("{url}: {reason}"));
         }
-        Err(Status::unavailable(reasons.join("; ")))
+        // In the same order each time, also after `turn_away`.
+        reasons.sort_unstable();
+        let (reasons, is_late) = (reasons.join("; "), asked.elapsed() >= self.first_answer_within);
+        if !self.has_answered && (is_late || others == self.endpoints.len()) {
+            return Err(Status::not_found(format!("no member has answered at any endpoint: {reasons}")));
+        }
+        Err(Status::unavailable(reasons))
+    }
+
+    /// A connection, with a token if there is a user, and what the member says of itself.
+    async fn ask(&mut self, url: &str) -> Result<(Client, StatusResponse), Status> {
+        let client = self.dial(url).await?;
+        let client = self.logged_in(client).await?;
+        let status = client.status().await?;
+        Ok((client, status))
     }
 
     async fn changing(&mut self) -> Result<Client, Status> {
@@ -242,5 +284,54 @@ pub fn may_pass(status: &Status) -> bool {
         // A learner that is not in sync, and servers that wait until a change has settled.
         Code::FailedPrecondition => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server of HTTP/1 alone, which keeps connections open.
+    async fn web_server() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _read = stream.read(&mut [0; 256]).await;
+                let _sent = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+                open.push(stream);
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn what_has_never_answered_is_not_asked_for_long() {
+        let web = web_server().await;
+        let (plain, secure) = (format!("http://{web}"), format!("https://{web}"));
+        for (url, reason) in [
+            ("http://127.0.0.1:1", "Connection refused"),
+            (&plain, "frame with invalid size"),
+            (&secure, "the other side does not speak TLS"),
+        ] {
+            let endpoints = vec![url.to_owned(), "http://127.0.0.1:2".to_owned()];
+            let tls = PortTls { is_self_signed: true, ..PortTls::default() };
+            let mut client = OperatorClient::new(endpoints, &tls, None).unwrap();
+            client.first_answer_within = Duration::from_millis(100);
+            let refused = client.reached().await.err().unwrap();
+            assert!(may_pass(&refused), "{refused}");
+            tokio::time::sleep(client.first_answer_within).await;
+            let refused = client.reached().await.err().unwrap();
+            assert!(!may_pass(&refused) && refused.code() == Code::NotFound, "{refused}");
+            for part in ["no member has answered", url, reason, "http://127.0.0.1:2: "] {
+                assert!(refused.message().contains(part), "{part}: {refused}");
+            }
+            client.has_answered = true;
+            assert!(may_pass(&client.reached().await.err().unwrap()), "{url}");
+        }
     }
 }
