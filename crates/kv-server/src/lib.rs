@@ -94,9 +94,9 @@ pub fn run(
         descriptors::raise();
         let arguments: Vec<OsString> = arguments.collect();
         return if tools::live_import::is_wanted(&arguments) {
-            tools::live_import::run(arguments.into_iter())
+            tools::live_import::run(name, arguments.into_iter())
         } else if tools::archive::is_wanted(&arguments) {
-            tools::archive::run_restore(arguments.into_iter())
+            tools::archive::run_restore(name, arguments.into_iter())
         } else {
             tools::import::run(name, arguments.into_iter())
         };

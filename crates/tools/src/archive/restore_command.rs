@@ -1,5 +1,6 @@
 //! The command line of `restore` from an archive.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -73,10 +74,11 @@ pub fn described() -> clap::Command {
     RestoreArguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was made,
-/// 1 if not, 2 for a command line that makes no sense.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server restore", arguments, |arguments: &RestoreArguments| {
+/// The whole of the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` are
+/// those after it. Exit status: 0 if the directory was made, 1 if not, 2 for a command line that makes no
+/// sense.
+pub fn run(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command(&format!("kv-server {name}"), arguments, |arguments: &RestoreArguments| {
         // Another run may find a later revision for the same time: what was archived late by then.
         let members = match (arguments.revision, arguments.time) {
             (None, Some(time)) if !is_alone(arguments) => Some(humantime::format_rfc3339_millis(time)),
@@ -118,7 +120,9 @@ fn try_run(arguments: &RestoreArguments) -> Result<RestoreResult, RestoreCommand
 
 /// Whether the cluster has one member.
 fn is_alone(arguments: &RestoreArguments) -> bool {
-    arguments.member.initial_cluster.as_ref().is_none_or(|members| !members.contains(','))
+    let members = arguments.member.initial_cluster.iter().flat_map(|members| members.split(','));
+    let names = members.filter(|member| !member.is_empty()).map(|member| member.split('=').next());
+    names.collect::<HashSet<_>>().len() <= 1
 }
 
 #[cfg(test)]
@@ -131,6 +135,22 @@ mod tests {
         for time in ["2026-01-02T15:04:05", "2026-01-02T15:04:05+01:00", "2026-01-02", "now"] {
             assert!(parse_time(time).unwrap_err().contains("such as 2026-01-02T15:04:05Z"), "{time}");
         }
+    }
+
+    #[test]
+    fn a_cluster_of_one_needs_no_revision() {
+        for (members, wanted) in [
+            ("", true),
+            ("a=http://h:1,", true),
+            ("a=http://h:1,,a=http://h:2", true),
+            ("a=http://h:1,b=http://h:2", false),
+        ] {
+            let cluster = format!("--initial-cluster={members}");
+            let line = ["restore", "--from=archive", "--data-dir=d", &cluster];
+            assert_eq!(is_alone(&RestoreArguments::try_parse_from(line).unwrap()), wanted, "{members}");
+        }
+        let nowhere = RestoreArguments::try_parse_from(["restore", "--from=archive", "--data-dir="]);
+        nowhere.unwrap_err(); // It would be ./default.kv-server.
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser};
 
 use super::file::{HashCheck, ImportError, import};
@@ -87,7 +88,7 @@ fn try_run(arguments: &ImportArguments) -> Result<ImportResult, ImportCommandErr
 #[derive(Clone, Debug, Args)]
 pub struct MemberFlags {
     /// Directory to make.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub data_dir: String,
     /// Directory of the log, if it shall not lie in the data directory.
     #[arg(long)]

@@ -110,10 +110,11 @@ pub fn described() -> clap::Command {
     LiveImportArguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if the directory was
-/// finished, 1 if not, 2 for a command line that makes no sense, 130 after a second signal.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    run_command("kv-server import", arguments, |arguments: &LiveImportArguments| {
+/// The whole of the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` are
+/// those after it. Exit status: 0 if the directory was finished, 1 if not, 2 for a command line that makes no
+/// sense, 130 after a second signal.
+pub fn run(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    run_command(&format!("kv-server {name}"), arguments, |arguments: &LiveImportArguments| {
         let Proof { revision, compact_revision, hash, leases, source_revision } = try_run(arguments)?;
         let _unwritten = writeln!(
             io::stdout(),
