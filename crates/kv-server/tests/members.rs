@@ -316,6 +316,16 @@ async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
     let ended = cluster.members[at].process.take().unwrap();
     let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
     assert!(!status.success() && said.contains("member count is unequal"), "{said}");
+    // Added, and started as one of a new cluster.
+    add(&cluster.members[0], &cluster.members[at], true).await;
+    cluster.members[at].extra.clear();
+    cluster.members[at].launch();
+    let ended = cluster.members[at].process.take().unwrap();
+    let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
+    assert!(!status.success() && said.contains("give --initial-cluster-state=existing"), "{said}");
+    cluster.members[at].extra.push("--initial-cluster-state=existing".to_owned());
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
     let bad = MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1".to_owned()], is_learner: false };
     let refused = cluster_of(&cluster.members[0]).await.member_add(bad).await.unwrap_err();
     assert_eq!(refused.message(), "etcdserver: given member URLs are invalid");

@@ -99,6 +99,11 @@ pub enum BootstrapError {
     )]
     BornBefore { member: u64, peer: u64 },
     #[error(
+        "cluster {cluster:x} is running and has added this member as {member:x}, says member {peer:x}: give \
+         --initial-cluster-state=existing; a new cluster needs other URLs"
+    )]
+    Added { member: u64, cluster: u64, peer: u64 },
+    #[error(
         "{} holds data but no identity.json: it is not known whose; give an empty --data-dir, or the \
          right one. If an import or restore was interrupted, remove it and run the command again",
         .0.display()
@@ -145,14 +150,14 @@ fn log_options() -> wal::WalOptions {
     wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: rand::random() }
 }
 
-/// Reads or makes the member's identity and opens its log. A first start asks `remembers` which peer, if any,
-/// knows this member from an earlier life. One that joins a running cluster asks these URLs who is in it,
-/// until an answer fits.
+/// Reads or makes the member's identity and opens its log. The first start of a new cluster asks `remembers`
+/// whether a peer knows better. A member that joins a running cluster asks these URLs who is in it, until an
+/// answer fits.
 pub fn establish(
     settings: &Settings,
     directory: &Directory,
     fs: TimedFs,
-    remembers: impl FnOnce(&Identity) -> Option<u64>,
+    remembers: impl FnOnce(&Identity) -> Option<BootstrapError>,
     running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
 ) -> Result<MemberStart, BootstrapError> {
     let options = log_options();
@@ -164,11 +169,8 @@ pub fn establish(
     }
     let joins = settings.initial.state == ClusterState::Existing;
     let mut identity = if joins { joined_identity(settings, running)? } else { first_identity(settings)? };
-    if directory.store_dir().exists() {
-        return Err(BootstrapError::IdentityLost(directory.path().to_owned()));
-    }
-    if let Some(peer) = remembers(&identity).filter(|_| !joins) {
-        return Err(BootstrapError::BornBefore { member: identity.member_id, peer });
+    if let Some(refusal) = remembers(&identity).filter(|_| !joins) {
+        return Err(refusal);
     }
     if !log_exists {
         Wal::create(

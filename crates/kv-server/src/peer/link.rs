@@ -25,7 +25,7 @@ use api::peer::{
 };
 use base::Addresses;
 use bytes::Bytes;
-use data_dir::bootstrap::RunningCluster;
+use data_dir::bootstrap::{BootstrapError, RunningCluster};
 use data_dir::{FirstMember, Identity};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -404,21 +404,31 @@ pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) ->
     None
 }
 
-/// The peer that remembers this member from an earlier life, if one does.
+/// Why this member, with an empty directory, cannot be one of a new cluster: a peer knows it from an earlier
+/// life, or is in a running cluster that has added it.
 ///
 /// A member that lost its disk does not come back as itself, as in etcd. Peers that cannot be reached are not
 /// asked again, since on a first start of a whole cluster none can: that such a member votes wrongly is
 /// prevented by `confirming`.
-pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Option<u64> {
-    let others = identity.members.iter().filter(|member| member.id != identity.member_id);
+pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Option<BootstrapError> {
+    let (own, others): (Vec<_>, Vec<_>) =
+        identity.members.iter().partition(|member| member.id == identity.member_id);
+    let own = &own.first()?.peer_urls;
     let asking: FuturesUnordered<_> = others
+        .into_iter()
         .map(|member| async move {
             let mut client = dial(dialer, member.peer_urls.first()?).await.ok()?;
             let known = client.members(MembersRequest {}).await.ok()?.into_inner();
-            let published = |known: &api::peer::PeerMember| {
-                known.id == identity.member_id && !known.client_urls.is_empty()
+            let (cluster, peer) = (known.cluster_id, member.id);
+            let refusal = |listed: &PeerMember| match listed.id {
+                member if member == identity.member_id => {
+                    (!listed.client_urls.is_empty()).then_some(BootstrapError::BornBefore { member, peer })
+                }
+                member => {
+                    (listed.peer_urls == *own).then_some(BootstrapError::Added { member, cluster, peer })
+                }
             };
-            known.members.iter().any(published).then_some(member.id)
+            known.members.iter().find_map(refusal)
         })
         .collect();
     // All at once: on a first start, each takes the connection and serves it only when this member does too.
