@@ -16,7 +16,7 @@ use raft_node::{ChangeCheck, LogSpan, StoreState};
 
 use crate::member::{Roster, entries};
 use crate::peer::{self, Peers};
-use data_dir::bootstrap::{Company, IMPORTED_AT, MemberStart, RunningCluster};
+use data_dir::bootstrap::{Company, IMPORTED_AT, MemberStart};
 use data_dir::{Directory, OpenStoreError, OpenedStore, open_store};
 use process::runtime::Runtimes;
 use transport::tls::Dialer;
@@ -73,17 +73,11 @@ pub fn roster(
     company: Company,
 ) -> Result<Roster, state_machine::ApplyError> {
     let identity = &established.identity;
-    let others = identity.members.iter().filter(|member| member.id != identity.member_id);
-    let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
     let mut known = match state {
         StoreState::Whole => entries(state_machine::members(store)?),
         StoreState::Lost => {
-            let is_same = |running: &RunningCluster| running.cluster_id == identity.cluster_id;
-            let fits = |running: &RunningCluster| {
-                is_same(running) && running.members.iter().any(|member| member.id == identity.member_id)
-            };
-            let running = runtimes.peers().block_on(peer::running_cluster(dialer, &urls, fits));
-            running.filter(is_same).map_or_else(|| identity.members.clone(), |running| running.members)
+            let running = runtimes.peers().block_on(peer::members_now(dialer, identity));
+            running.unwrap_or_else(|| identity.members.clone())
         }
     };
     if company != Company::AsKnown {

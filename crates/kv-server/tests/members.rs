@@ -12,7 +12,9 @@ use api::etcdserverpb::{
     MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest, MoveLeaderRequest,
 };
 use client::{Channel, Client};
+use data_dir::{Directory, Identity};
 use tonic::{Code, Status};
+use wal::{LogPosition, RealFs, Wal, WalOptions};
 
 async fn cluster_of(member: &Member) -> ClusterClient<Channel> {
     member.client().await.cluster()
@@ -290,6 +292,41 @@ async fn a_member_that_was_away_follows_a_leader_that_it_does_not_know() {
     assert_eq!(cluster.members[2].get("meanwhile").await.as_deref(), Some("1"));
     let listed: Vec<u64> = list(&cluster.members[2]).await.iter().map(|member| member.id).collect();
     assert!(listed.contains(&new) && !listed.contains(&id), "{listed:x?}");
+}
+
+/// Makes the directory of a joiner, which is down, what it was before anything had arrived.
+fn forget_all(joiner: &Member) {
+    let directory = Directory::open(&joiner.data_dir, None).unwrap();
+    let identity = Identity::read(&directory.identity_path()).unwrap().unwrap();
+    for path in [directory.wal_dir(), &directory.store_dir()] {
+        std::fs::remove_dir_all(path).unwrap();
+    }
+    let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
+    let (start, identity) = (LogPosition::default(), identity.log_identity());
+    drop(Wal::create(RealFs, directory.wal_dir(), &identity, start, options).unwrap());
+}
+
+#[tokio::test]
+async fn a_joiner_that_knows_only_members_that_are_gone_is_found_by_the_leader() {
+    let mut cluster = Cluster::started_with(1, &["--strict-reconfig-check=false"]);
+    let joiner = cluster.joiner(&[0]);
+    let learner = add(&cluster.members[0], &cluster.members[joiner], true).await;
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    cluster.members[joiner].kill();
+    forget_all(&cluster.members[joiner]);
+    let at = cluster.joiner(&[0, joiner]);
+    let new = add(&cluster.members[0], &cluster.members[at], false).await;
+    cluster.members[at].launch();
+    cluster.members[at].wait_ready();
+    let gone = cluster.members[0].id().await;
+    patiently(|| lead(&cluster.members, [0, at], new)).await;
+    patiently(|| remove(&cluster.members[at], gone)).await;
+    cluster.members[at].put("meanwhile", "1").await;
+    cluster.members[joiner].launch();
+    cluster.members[joiner].wait_ready();
+    // Only one that has the state is promoted.
+    patiently(|| promote(&cluster.members[at], learner)).await;
 }
 
 /// Asks the leader, one of `asked`, to hand over to `id`. Done when that member leads.

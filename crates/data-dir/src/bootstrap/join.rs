@@ -20,6 +20,14 @@ pub struct RunningCluster {
     pub level: CommandLevel,
 }
 
+impl RunningCluster {
+    /// Whether it is the cluster of this member, and lists it.
+    pub fn has(&self, identity: &Identity) -> bool {
+        let lists_this = self.members.iter().any(|member| member.id == identity.member_id);
+        self.cluster_id == identity.cluster_id && lists_this
+    }
+}
+
 /// Why a member cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {

@@ -3,9 +3,10 @@
 //! voters.
 //!
 //! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid once its member has taken part. The members may change meanwhile, and answers by other voters
-//! confirm nothing: a member whose list is not the beginning of a state that it keeps then asks again who is
-//! in the cluster, and begins anew with that list.
+//! valid once its member has taken part. The members may change meanwhile: answers by other voters confirm
+//! nothing, and of a list whose voters are all gone none answers. A member whose list is not the beginning
+//! of a state that it keeps then asks again who is in the cluster, also those that were introduced since: the
+//! leader knows it and dials it. It begins anew with that list.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;
 use process::shutdown::Stop;
 
-/// Rounds without success before the log says so: a first start of a whole cluster takes a few.
+/// Rounds without success before the log says so: a first start of a whole cluster takes a few. And after
+/// each so many, a newer list is asked for.
 const QUIET_ROUNDS: usize = 8;
 
 /// What the list of a member with an empty or an imported log is to it.
@@ -55,15 +57,17 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
                  majority has its state, and with an empty log not while another one has a store"
             );
         } else if round == QUIET_ROUNDS {
+            let urls: Vec<String> = others.iter().flat_map(|member| peers.urls(member.id)).collect();
             tracing::warn!(
+                asked = ?urls,
                 answers = inquiry.answers(),
                 voters = others.len(),
                 mismatches = inquiry.mismatches(),
                 "this member has taken no part yet: it waits until a majority of the others has answered, by the same voters"
             );
         }
-        let may_take = inquiry.mismatches() > 0 && first == FirstList::Given;
-        if may_take && take_newer_list(&peers, &others, &*inbox).await {
+        let is_doubtful = inquiry.mismatches() > 0 || round % QUIET_ROUNDS == QUIET_ROUNDS - 1;
+        if first == FirstList::Given && is_doubtful && take_newer_list(&peers, &*inbox).await {
             let Some(anew) = asked_by(context, &*inbox) else { return };
             (others, inquiry) = anew;
         }
@@ -88,14 +92,10 @@ fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, I
 
 /// Asks who is in the cluster. True if that is another list than the one that this member, which has no
 /// state, was given at its start.
-async fn take_newer_list(peers: &Peers, others: &[FirstMember], inbox: &dyn Inbox) -> bool {
+async fn take_newer_list(peers: &Peers, inbox: &dyn Inbox) -> bool {
     let (identity, roster) = (&peers.context().identity, &peers.context().roster);
-    let urls: Vec<String> = others.iter().flat_map(|member| peers.urls(member.id)).collect();
-    let is_newer = |running: &RunningCluster| {
-        let lists_this = running.members.iter().any(|member| member.id == identity.member_id);
-        running.cluster_id == identity.cluster_id && lists_this && running.members != *roster.members()
-    };
-    let running = running_cluster(&peers.context().dialer, &urls, is_newer).await;
+    let is_newer = |running: &RunningCluster| running.has(identity) && running.members != *roster.members();
+    let running = running_cluster(&peers.context().dialer, &peers.all_urls(), is_newer).await;
     let Some(running) = running.filter(is_newer) else { return false };
     tracing::info!(members = running.members.len(), "the members have changed since this member was started");
     peers.set_members(running.members);

@@ -382,6 +382,16 @@ pub async fn running_cluster(
     first
 }
 
+/// The members now, as one says that `identity` names, if its list has this member. A list without it is of
+/// before its addition, and older than that of the identity; or it was removed, and hears that when it dials.
+pub async fn members_now(dialer: &Dialer, identity: &Identity) -> Option<Vec<FirstMember>> {
+    let others = identity.members.iter().filter(|member| member.id != identity.member_id);
+    let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
+    let fits = |running: &RunningCluster| running.has(identity);
+    let running = running_cluster(dialer, &urls, fits).await.filter(fits)?;
+    Some(running.members)
+}
+
 /// Whether the member that `hello` is for answers at one of these URLs itself.
 pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -> bool {
     answer_of(dialer, urls, hello).await.is_some()

@@ -37,7 +37,7 @@ mod port; // its connections
 pub(crate) use confirming::{FirstList, confirm};
 pub(crate) use context::{Context, Levels};
 pub(crate) use leases::{LeaseService, PendingLease};
-pub(crate) use link::{bootstrapped_elsewhere, running_cluster};
+pub(crate) use link::{bootstrapped_elsewhere, members_now, running_cluster};
 pub(crate) use port::serve;
 pub(crate) use questions::at_start as hashes_at_start;
 pub(crate) use server::{CONNECTIONS_MAX, PeerServer};

@@ -604,6 +604,34 @@ async fn who_asks_for_the_members_goes_on_after_a_member_with_an_old_list() {
         let running = running_cluster(&Dialer::default(), &urls, lists).await.expect("two members answer");
         assert_eq!(running.members.len(), found, "the list that has {wanted}, or else the first");
     }
+    for (id, wanted) in [(9, Some(3)), (8, None)] {
+        let known = [(1, port), (2, port_of_two), (id, 1)];
+        let starting = member(id, &known);
+        let members = link::members_now(&Dialer::default(), &starting.peers.context().identity).await;
+        assert_eq!(members.map(|members| members.len()), wanted, "a list without {id} is older than its own");
+    }
+}
+
+#[tokio::test]
+async fn a_joiner_whose_list_has_no_voter_left_takes_the_list_of_one_that_dials_it() {
+    let entry = |id, port, is_learner| {
+        let peer_urls = vec![url(port)];
+        FirstMember { id, name: String::new(), peer_urls, is_learner }
+    };
+    // The leader is not in the list, or was promoted since.
+    for is_listed in [false, true] {
+        let ((listener, port), (listener_of_four, port_of_four)) = (listener(), listener());
+        let leader = member(3, &[(3, port), (4, port_of_four)]);
+        serve(vec![(listener, None)], &leader.server, &leader.stop);
+        let mut list = vec![entry(1, 1, false), entry(4, port_of_four, false)];
+        list.extend(is_listed.then(|| entry(3, port, true)));
+        let mut joiner = member_with(4, list.clone(), Roster::new(4, list, Box::new(|_| false)));
+        serve(vec![(listener_of_four, None)], &joiner.server, &joiner.stop);
+        let (peers, inbox) = (Arc::clone(&joiner.peers), Arc::clone(&joiner.inbox));
+        tokio::spawn(confirm(peers, inbox, FirstList::Given, joiner.stop.clone()));
+        let now = Membership { voters: vec![3, 4], learners: Vec::new() };
+        joiner.until(&RaftCall::PeerMembership(now)).await;
+    }
 }
 
 #[tokio::test]

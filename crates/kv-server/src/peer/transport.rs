@@ -175,6 +175,12 @@ impl Peers {
         lanes.get(&id).map(|lanes| lanes.addresses.borrow().by_last_answer()).unwrap_or_default()
     }
 
+    /// Where the others may be asked, those that are introduced included, in no order.
+    pub fn all_urls(&self) -> Vec<String> {
+        let lanes = self.lanes.read();
+        lanes.values().flat_map(|lanes| lanes.addresses.borrow().by_last_answer()).collect()
+    }
+
     /// The connection of the link to a member that answers.
     fn linked(&self, id: u64) -> Option<PeerConnection> {
         self.lanes.read().get(&id)?.activity.lock().as_ref().map(|activity| activity.connection.clone())

@@ -140,8 +140,7 @@ pub(super) fn listed(members: &[FirstMember], id: u64) -> Vec<String> {
 /// Whether the cluster that answers at the URLs of `from` is this one, with both members in it. Its list may
 /// have `from` elsewhere.
 pub(super) fn vouches(running: &RunningCluster, identity: &Identity, from: u64) -> bool {
-    let holds = |id| running.members.iter().any(|member| member.id == id);
-    running.cluster_id == identity.cluster_id && holds(identity.member_id) && holds(from)
+    running.has(identity) && running.members.iter().any(|member| member.id == from)
 }
 
 #[cfg(test)]
