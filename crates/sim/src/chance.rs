@@ -40,6 +40,11 @@ impl Chance {
         self.draw() % 1000 < times
     }
 
+    /// One of them, if there is any.
+    pub fn pick_any<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        (!from.is_empty()).then(|| self.pick(from))
+    }
+
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.within(0, from.len() as u64) as usize]
     }

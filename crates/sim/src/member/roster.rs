@@ -78,6 +78,12 @@ impl Roster {
         &self.members
     }
 
+    /// Those that it dials: members of the list, and those that have introduced themselves.
+    pub fn linked(&self) -> Vec<u64> {
+        let Membership { voters, learners } = &self.members;
+        voters.iter().chain(learners).chain(&self.vouched).copied().collect()
+    }
+
     pub fn standing(&self, id: u64, store: &Store) -> MemberStanding {
         if is_in(&self.members, id) {
             MemberStanding::Member

@@ -127,11 +127,6 @@ impl SimMember {
         Ok((wal, found))
     }
 
-    /// The list of members that a running member goes by.
-    pub fn listed(&self) -> &Membership {
-        self.up.as_ref().expect("a running member has a list").roster.members()
-    }
-
     /// It is told of other members before it is confirmed.
     pub fn begin_inquiry_anew(&mut self, members: Membership) {
         let inquiry = Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty);
@@ -196,7 +191,7 @@ impl SimMember {
     }
 
     /// The members that its identity names.
-    fn birth(&self) -> &Membership {
+    pub fn birth(&self) -> &Membership {
         match &self.origin {
             StartKnowledge::Founder(members) | StartKnowledge::Joined(Some(members)) => members,
             StartKnowledge::Joined(None) => panic!("member {} starts without a cluster to join", self.id),

@@ -39,8 +39,8 @@ impl World {
         if !self.changes_members() {
             return Some(None);
         }
-        let (running, cluster) = self.ask_who_is_in(id).unzip();
         if let StartKnowledge::Joined(None) = self.see(id).origin {
+            let (running, cluster) = self.ask_who_is_in(id).unzip();
             let Some(members) = running.filter(|members| is_in(members, id)) else {
                 let later = self.chances.changes.within(50 * MILLISECOND, SECOND / 2);
                 self.after(later, WorldEvent::Restart { to: id });
@@ -54,11 +54,22 @@ impl World {
             self.after(MILLISECOND, WorldEvent::Promote { to: id });
             return Some(Some(members));
         }
-        Some(running)
+        let first = self.see(id).birth().clone();
+        let asked: Vec<u64> = first.voters.iter().chain(&first.learners).copied().collect();
+        let lists = self.lists_with(id, &asked);
+        Some(self.chances.changes.pick_any(&lists).cloned())
+    }
+
+    /// The lists of those that are asked and answer, if they hold the asker: as in the process, for a member
+    /// that has joined and has no state yet answers with the list of its own first start.
+    pub(crate) fn lists_with(&self, asker: u64, asked: &[u64]) -> Vec<Membership> {
+        let reached = asked.iter().filter(|id| **id != asker && self.both_ways(asker, **id));
+        let lists = reached.filter_map(|id| membership_in(&self.see(*id).up.as_ref()?.store).ok());
+        lists.filter(|members| is_in(members, asker)).collect()
     }
 
     /// The list of a member that runs and is reached, and the cluster's level.
-    pub(crate) fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
+    fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
         let mut others = self.ids();
         others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
         if others.is_empty() {
