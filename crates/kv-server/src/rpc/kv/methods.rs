@@ -358,12 +358,6 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
     Err(grpc_errors::refused(Error::NoSpace))
 }
 
-/// What a chunk of a streamed range approaches. Those of etcd are as large as a request may be, 1.5 MiB: each
-/// is encoded on the thread that serves, and five of them delayed a put by 30 ms.
-fn chunk_bytes(member: &Member) -> usize {
-    member.limits.request_bytes_max.min(256 << 10)
-}
-
 /// The chunks of a streamed range, each read when the client has room for it. The memory of a chunk is
 /// admitted from before it is read until the next one is asked for, which is when the client has taken it.
 fn chunks(
@@ -377,8 +371,8 @@ fn chunks(
     stream::unfold(Some(begin), move |state| async move {
         let (member, chunks, mut caller, sent) = state?;
         drop(sent);
-        // A chunk takes its size twice while it is read and encoded.
-        let estimate = 2 * chunk_bytes(&member) as u64;
+        // A chunk approaches the request limit, and takes that twice while it is read and encoded.
+        let estimate = 2 * member.limits.request_bytes_max as u64;
         let reading = Arc::clone(&chunks);
         let read = move |meter: &dyn mvcc::Meter| reading.lock().next_metered(meter).transpose();
         match member.admission.read(client, estimate, read).await {
@@ -442,7 +436,7 @@ impl KvMethods for Kv {
             .map_err(grpc_errors::refused)?;
         let bytes = request.key.len() + request.range_end.len();
         let share = self.0.admission.stream_keys(asker.client, bytes)?;
-        let stream = RangeStream::new(self.0.store.clone(), request, chunk_bytes(&self.0));
+        let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
         let stream: Self::RangeStreamStream =
             Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream));
         let mut reply = Reply::new(stream);
