@@ -290,7 +290,7 @@ async fn a_live_import_does_not_go_on_over_another_history() {
         (
             member.client_port,
             &["--initial-cluster-token=other"],
-            "begun with another --initial-cluster or token",
+            "begun with another --name, --initial-cluster or token",
         ),
         (other.members[0].client_port, &[], "and the copy is of cluster"),
     ] {
@@ -302,6 +302,8 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     go_on(member, "last").await;
     let (is_made, said) = import(member);
     assert!(!is_made && said.contains("another history"), "{said}");
+    assert!(said.contains(&format!("finished at revision {LOST} again")), "{said}");
+    assert!(target.members[0].data_dir.join("identity.json").exists());
 }
 
 /// So many equal puts that nothing else is compared.

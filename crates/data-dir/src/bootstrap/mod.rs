@@ -200,7 +200,7 @@ pub fn check(settings: &Settings) -> Result<(), BootstrapError> {
     let log = settings.wal_dir.clone().unwrap_or_else(|| Directory::wal_in(data));
     let identity = known_identity(settings, data, &log, Wal::exists(&RealFs, &log)?)?;
     if identity.is_none() && settings.discovery.is_none() {
-        cluster_and_own(settings)?;
+        cluster_and_own(settings, 1)?;
     }
     Ok(())
 }
@@ -278,7 +278,7 @@ fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Resul
     if !settings.initial.cluster_given || settings.initial.state == ClusterState::Existing {
         return Ok(());
     }
-    let error = match first_identity(settings) {
+    let error = match described_identity(settings, 1) {
         Ok(described) if described.cluster_id == identity.cluster_id => return Ok(()),
         Ok(described) => format!("it describes cluster {:x}", described.cluster_id),
         Err(error) => causes(&error),
@@ -312,7 +312,7 @@ fn joined_identity(
     settings: &Settings,
     running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
 ) -> Result<Identity, BootstrapError> {
-    let (cluster, _) = cluster_and_own(settings)?;
+    let (cluster, _) = cluster_and_own(settings, RESOLVE_ATTEMPTS)?;
     let others = cluster.iter().filter(|(name, _)| **name != settings.name);
     let urls: Vec<String> = others.flat_map(|(_, urls)| urls.texts()).collect();
     let joined = |running: &RunningCluster| join::identity(&settings.name, &cluster, running.clone());
@@ -320,7 +320,10 @@ fn joined_identity(
     Ok(joined(&running)?)
 }
 
-fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
+fn cluster_and_own(
+    settings: &Settings,
+    attempts_max: u32,
+) -> Result<(BTreeMap<String, Urls>, Urls), BootstrapError> {
     let cluster = parse_cluster(&settings.initial.cluster)?;
     let Some(own) = cluster.get(&settings.name).cloned() else {
         let names = cluster.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
@@ -330,13 +333,17 @@ fn cluster_and_own(settings: &Settings) -> Result<(BTreeMap<String, Urls>, Urls)
         };
         return Err(BootstrapError::NameMissing { name: settings.name.clone(), found });
     };
-    check_own_urls(settings, &own, Url::resolve, RESOLVE_PAUSE)?;
+    check_own_urls(settings, &own, Url::resolve, (attempts_max, RESOLVE_PAUSE))?;
     Ok((cluster, own))
 }
 
 /// The identity that the flags describe.
 pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
-    let (cluster, own) = cluster_and_own(settings)?;
+    described_identity(settings, RESOLVE_ATTEMPTS)
+}
+
+fn described_identity(settings: &Settings, attempts_max: u32) -> Result<Identity, BootstrapError> {
+    let (cluster, own) = cluster_and_own(settings, attempts_max)?;
     let token = &settings.initial.token;
     let mut members: Vec<FirstMember> = cluster
         .iter()
@@ -384,12 +391,12 @@ fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
 }
 
 /// The peer URLs of this member in the initial cluster must be those that it advertises, by text or by
-/// address. A name may not be known yet: it is asked for again and again, as etcd does.
+/// address. A name may not be known yet: at a first start it is asked for again and again, as etcd does.
 fn check_own_urls(
     settings: &Settings,
     own: &Urls,
     resolve: impl Fn(&Url) -> io::Result<String>,
-    pause: Duration,
+    (attempts_max, pause): (u32, Duration),
 ) -> Result<(), BootstrapError> {
     let advertised = &settings.advertise_peer_urls;
     if own == advertised {
@@ -401,7 +408,7 @@ fn check_own_urls(
             let mut attempts = 1;
             let found = loop {
                 match resolve(url) {
-                    Err(error) if attempts < RESOLVE_ATTEMPTS => {
+                    Err(error) if attempts < attempts_max => {
                         tracing::warn!(%url, %error, "own name does not resolve yet; trying again");
                         attempts += 1;
                         std::thread::sleep(pause);

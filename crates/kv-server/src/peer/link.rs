@@ -430,13 +430,14 @@ pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Opt
             let mut client = dial(dialer, member.peer_urls.first()?).await.ok()?;
             let known = client.members(MembersRequest {}).await.ok()?.into_inner();
             let (cluster, peer) = (known.cluster_id, member.id);
+            let is_running = known.members.iter().any(|listed| !listed.client_urls.is_empty());
             let refusal = |listed: &PeerMember| match listed.id {
                 member if member == identity.member_id => {
                     (!listed.client_urls.is_empty()).then_some(BootstrapError::BornBefore { member, peer })
                 }
-                member => {
-                    (listed.peer_urls == *own).then_some(BootstrapError::Added { member, cluster, peer })
-                }
+                // Not started, in a cluster that runs: others have published their client URLs.
+                member => (listed.peer_urls == *own && listed.client_urls.is_empty() && is_running)
+                    .then_some(BootstrapError::Added { member, cluster, peer }),
             };
             known.members.iter().find_map(refusal)
         })

@@ -204,6 +204,7 @@ impl Importing {
             let head = self.reach().await?;
             follow::check_cluster(head, place.source().unwrap_or_default())?;
         }
+        let was_finished = place.is_finished();
         place.take()?;
         if begin == Begin::Copy {
             self.make_store(&mut place).await?;
@@ -215,21 +216,25 @@ impl Importing {
             return Err(PlaceError::OtherMembers(settings.data_dir.clone()).into());
         }
         others.iter_mut().try_for_each(ImportPlace::take_other)?;
-        say(&format!(
-            "following from revision {}, opened in {:.1} s",
-            target.revision(),
-            begun.elapsed().as_secs_f64()
-        ));
+        let before = target.revision();
+        say(&format!("following from revision {before}, opened in {:.1} s", begun.elapsed().as_secs_f64()));
         let source = place.source().unwrap_or_default().to_owned();
-        let proof = Follower::new(self.client, target, source, self.patience, self.signalled, self.until)
-            .run()
-            .await?;
-        for other in &mut others {
-            other.copy_store(&place.store_dir())?;
-            other.finish()?;
+        let followed =
+            Follower::new(self.client, target, source, self.patience, self.signalled, self.until).run().await;
+        // It may be all that is left of what the source had.
+        let is_kept =
+            followed.is_err() && was_finished && ImportTarget::open(&place.store_dir())?.revision() == before;
+        if followed.is_ok() || is_kept {
+            for other in &mut others {
+                other.copy_store(&place.store_dir())?;
+                other.finish()?;
+            }
+            place.finish()?;
         }
-        place.finish()?;
-        Ok(proof)
+        if is_kept {
+            say(&format!("nothing was received: it is finished at revision {before} again"));
+        }
+        Ok(followed?)
     }
 
     /// Where the source is, before anything of an earlier run is taken back.

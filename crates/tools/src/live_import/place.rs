@@ -52,7 +52,7 @@ pub enum PlaceError {
     DataInLog(PathBuf),
     #[error("{} has a log that this import did not make: give another --wal-dir", .0.display())]
     OthersLog(PathBuf),
-    #[error("the import into {} was begun with another --initial-cluster or token", .0.display())]
+    #[error("the import into {} was begun with another --name, --initial-cluster or token", .0.display())]
     OtherMembers(PathBuf),
     #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
@@ -153,7 +153,7 @@ impl ImportPlace {
                     return Err(PlaceError::MaybeStarted(path));
                 }
             }
-            if made.cluster_id != place.identity.cluster_id {
+            if (made.cluster_id, &made.name) != (place.identity.cluster_id, &place.identity.name) {
                 return Err(PlaceError::OtherMembers(path));
             }
         }
@@ -174,6 +174,11 @@ impl ImportPlace {
             Stage::Copying => Begin::Copy,
             Stage::Following | Stage::Finishing | Stage::Finished => Begin::Follow,
         }
+    }
+
+    /// Whether a member can be started from the directory.
+    pub fn is_finished(&self) -> bool {
+        self.mark.stage == Stage::Finished
     }
 
     /// From now on no member can be started from the directory, until it is finished.

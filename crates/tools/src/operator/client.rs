@@ -211,7 +211,6 @@ impl OperatorClient {
             let url = self.endpoints[at].clone();
             let reason = match self.ask(&url).await {
                 Ok((client, status)) => {
-                    self.has_answered = true;
                     if status.leader != 0 {
                         // Tried first the next time.
                         self.endpoints.swap(0, at);
@@ -226,7 +225,6 @@ impl OperatorClient {
                     "it does not serve etcd's API: give URLs of clients, not those of peers".to_owned()
                 }
                 Err(status) => {
-                    self.has_answered |= status.message().starts_with(OF_MEMBER);
                     status.source().map_or_else(|| status.message().to_owned(), |_| broken(&status))
                 }
             };
@@ -244,9 +242,19 @@ impl OperatorClient {
     /// A connection, with a token if there is a user, and what the member says of itself.
     async fn ask(&mut self, url: &str) -> Result<(Client, StatusResponse), Status> {
         let client = self.dial(url).await?;
-        let client = self.logged_in(client).await?;
-        let status = client.status().await?;
-        Ok((client, status))
+        // Before the login, which needs a leader. A member may want the login for it.
+        let answered = client.status().await;
+        let is_refused = |status: &Status| status.message().starts_with(OF_MEMBER);
+        self.has_answered |= answered.as_ref().map_or_else(is_refused, |_| true);
+        match answered {
+            Ok(status) if status.leader == 0 => Ok((client, status)),
+            Err(status) if !is_refused(&status) => Err(status),
+            answered => {
+                let client = self.logged_in(client).await?;
+                let status = if let Ok(status) = answered { status } else { client.status().await? };
+                Ok((client, status))
+            }
+        }
     }
 
     async fn changing(&mut self) -> Result<Client, Status> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::etcdserverpb::Member;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::client::{ClusterLook, OperatorClient};
 use super::plan::{self, ReplaceRefusal, ReplaceStep, Replacement};
@@ -54,6 +54,10 @@ impl Replacing {
                 self.wanted.is_old_removed = true;
                 match self.client.remove(id).await {
                     Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
+                    // By another run.
+                    Err(status) if status.code() == Code::NotFound => {
+                        Ok(StepReport::Moved(format!("{} ({id:x}) is no member any more", self.wanted.old)))
+                    }
                     Err(status) => later(&status, "remove the old member"),
                 }
             }
