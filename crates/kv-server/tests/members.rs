@@ -302,8 +302,9 @@ fn forget_all(joiner: &Member) {
         std::fs::remove_dir_all(path).unwrap();
     }
     let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };
-    let (start, identity) = (LogPosition::default(), identity.log_identity());
-    drop(Wal::create(RealFs, directory.wal_dir(), &identity, start, options).unwrap());
+    let start = LogPosition::default();
+    drop(Wal::create(RealFs, directory.wal_dir(), &identity.log_identity(), start, options).unwrap());
+    Identity { log: 0, ..identity }.write(&directory.identity_path()).unwrap(); // It is another log.
 }
 
 #[tokio::test]
