@@ -441,7 +441,7 @@ mod tests {
             (
                 "finished for other members",
                 |settings| drop(finished(&settings_with(&settings.data_dir, None, "other"))),
-                "was begun with another --initial-cluster or token",
+                "was begun with another --name, --initial-cluster or token",
             ),
             (
                 "of another kind",
