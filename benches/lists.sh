@@ -13,24 +13,24 @@ bin=${BIN:-target/dist} etcd=${ETCD_BIN:-interop/bin} base=${PORT:-27300}
 objects=${OBJECTS:-100000} value=${VALUE:-8192} readers=${READERS:-5} times=2
 dir=$(mktemp -d "${DIR:-target}/lists.XXXXXX")
 . benches/members.sh
-bytes=$((objects * (value + 16)))
+bytes=$((objects * (value + 16))) all_bytes=$((objects * (value + 16) * readers * times))
 
 beside() { # seconds; ends the shell that calls it
     exec "$bin/loadgen" put --endpoints "$at" --key-size 32 --val-size 256 --key-space-size 1000 --open-loop --rate 500 --duration "$1s" --conns 2 --clients 50 >"$dir/puts" 2>&1
 }
 resident() { awk -v of="$1:" '$1 == of {print $2 * 1024}' "/proc/${pid[0]}/status"; }
 lists() { # name, flags…
-    local name=$1 before begin took rss
+    local name=$1 before begin took cost rss
     shift
     echo 5 >"/proc/${pid[0]}/clear_refs" # the highest size begins anew
     rss=$(resident VmRSS)
     beside 600 & local puts=$!
     sleep 1
     before=$(seconds) begin=$(date +%s.%N)
-    "$bin/loadgen" range --endpoints "$at" "$@" --conns "$readers" --clients "$readers" --total $((readers * times)) >"$dir/out" 2>&1 || { tail -5 "$dir/out" >&2; exit 1; }
-    took=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {print b - a}')
-    awk -v name="$name" -v took="$took" -v cpu="$(awk -v a="$before" -v b="$(seconds)" 'BEGIN {print b - a}')" -v gb="$(awk -v n="$bytes" -v t=$((readers * times)) 'BEGIN {print n * t / 1e9}')" \
-        -v rss="$rss" -v high="$(resident VmHWM)" 'BEGIN {printf "| %s | %.2f | %.2f | %.0f |", name, gb / took, cpu / gb, (high - rss) / 1e6}'
+    "$bin/loadgen" range --endpoints "$at" "$@" --conns "$readers" --clients "$readers" --total $((readers * times)) >"$dir/out" 2>&1 || { kill "$puts"; tail -5 "$dir/out" >&2; exit 1; }
+    took=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {print b - a}') cost=$(each "$before" $((all_bytes / 1000000)))
+    awk -v name="$name" -v took="$took" -v bytes=$all_bytes -v cost="$cost" -v rss="$rss" -v high="$(resident VmHWM)" \
+        'BEGIN {printf "| %s | %.2f | %.2f | %.0f |", name, bytes / took / 1e9, cost / 1e3, (high - rss) / 1e6}'
     kill -INT "$puts" 2>/dev/null || true
     wait "$puts" || true
     echo " $(percentile "$dir/puts" 99) |"
