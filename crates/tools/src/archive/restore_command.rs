@@ -120,9 +120,7 @@ fn try_run(arguments: &RestoreArguments) -> Result<RestoreResult, RestoreCommand
 
 /// Whether the cluster has one member.
 fn is_alone(arguments: &RestoreArguments) -> bool {
-    let members = arguments.member.initial_cluster.iter().flat_map(|members| members.split(','));
-    let names = members.filter(|member| !member.is_empty()).map(|member| member.split('=').next());
-    names.collect::<HashSet<_>>().len() <= 1
+    arguments.member.initial_members().map(|(name, _)| name).collect::<HashSet<_>>().len() <= 1
 }
 
 #[cfg(test)]

@@ -117,6 +117,12 @@ pub enum MemberFlagsError {
 }
 
 impl MemberFlags {
+    /// Names and peer URLs of `--initial-cluster`; a member with several URLs comes several times.
+    pub fn initial_members(&self) -> impl Iterator<Item = (&str, &str)> {
+        let entries = self.initial_cluster.iter().flat_map(|cluster| cluster.split(','));
+        entries.filter_map(|entry| entry.trim().split_once('='))
+    }
+
     /// The settings of the member's first start, as far as they decide its identity.
     pub fn settings(&self) -> Result<Settings, MemberFlagsError> {
         let mut given = vec![

@@ -154,9 +154,7 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
 
 /// The settings of the other members. `own`: those of the first one.
 fn others(member: &MemberFlags, own: &Settings, given: &[String]) -> Result<Vec<Settings>, LiveError> {
-    let cluster = member.initial_cluster.clone().unwrap_or_default();
-    let urls: Vec<(&str, &str)> =
-        cluster.split(',').filter_map(|entry| entry.trim().split_once('=')).collect();
+    let urls: Vec<(&str, &str)> = member.initial_members().collect();
     let mut settings: Vec<Settings> = Vec::new();
     let mut known = vec![member.name.as_str()];
     for text in given {
