@@ -12,7 +12,8 @@
 //!   allocated: the meter asks for more when a read outgrows what it entered with. If there is no room, the
 //!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
 //! * A read that alone needs more than the whole budget is refused, with the limit in its text. One that can
-//!   go on in another form ends before it takes so much.
+//!   go on in another form ends before it takes so much, and does not wait for memory: who does not read his
+//!   answers delays no range that can be sent as it is made.
 //! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
 //!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
@@ -197,7 +198,7 @@ impl Admission {
         estimate: u64,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
     ) -> Result<(T, Pass), Status> {
-        let answered = self.read_up_to(self.answers.weight_max(), client, estimate, read).await?;
+        let answered = self.read_up_to(None, client, estimate, read).await?;
         answered.ok_or_else(|| self.too_large())
     }
 
@@ -206,20 +207,27 @@ impl Admission {
         grpc_errors::answer_too_large(self.answers.weight_max())
     }
 
-    /// As `read`. None if it needs more than `bytes_max`: then it holds nothing any more.
+    /// As `read`. With `bytes_max`, None if it needs more than that, or would wait for what others hold: then
+    /// it holds nothing any more. Without, None if it needs more than any may hold.
     pub async fn read_up_to<T: Send + 'static>(
         &self,
-        bytes_max: u64,
+        bytes_max: Option<u64>,
         client: ClientId,
         estimate: u64,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
     ) -> Result<Option<(T, Pass)>, Status> {
-        let bytes_max = bytes_max.min(self.answers.weight_max());
+        let has_another_form = bytes_max.is_some();
+        let bytes_max = bytes_max.unwrap_or(u64::MAX).min(self.answers.weight_max());
         let read = Arc::new(read);
         let mut wanted = estimate.clamp(STEP_BYTES, ESTIMATE_MAX);
         loop {
-            let memory = timed(Stage::Admission, self.answers.enter(client, wanted)).await;
-            let memory = memory.map_err(|_| grpc_errors::reads_exhausted())?;
+            let memory = if has_another_form && !self.memory.is_short() {
+                let Some(memory) = self.answers.try_enter(client, wanted) else { return Ok(None) };
+                memory
+            } else {
+                let memory = timed(Stage::Admission, self.answers.enter(client, wanted)).await;
+                memory.map_err(|_| grpc_errors::reads_exhausted())?
+            };
             let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
             let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
             let caller = Caller::default();

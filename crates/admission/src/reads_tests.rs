@@ -55,12 +55,25 @@ async fn a_read_that_outgrows_its_bound_ends_with_nothing_held() {
     for estimate in [0, 20 << 20] {
         for steps in [9, 10] {
             let read = move |meter: &dyn Meter| hold(meter, steps);
-            let answered = admission.read_up_to(9 << 20, CLIENT, estimate, read).await.unwrap();
+            let answered = admission.read_up_to(Some(9 << 20), CLIENT, estimate, read).await.unwrap();
             assert_eq!(answered.is_some(), steps == 9, "{steps} MiB, estimated as {estimate}");
             drop(answered);
             assert_eq!((admission.answers.gauges(), admission.turns.gauges()), ((0, 0), (0, 0)));
         }
     }
+}
+
+#[tokio::test]
+async fn a_read_that_has_another_form_does_not_wait_for_what_others_hold() {
+    let admission = admission();
+    let unread = admission.answers.enter(ClientId::alone(2), LARGEST).await.unwrap();
+    let read = |meter: &dyn Meter| hold(meter, 9);
+    let answered = admission.read_up_to(Some(64 << 20), CLIENT, 9 << 20, read).await.unwrap();
+    assert!(answered.is_none());
+    assert_eq!(admission.answers.gauges(), (LARGEST, 0));
+    drop(unread);
+    let answered = admission.read_up_to(Some(64 << 20), CLIENT, 9 << 20, read).await.unwrap();
+    assert_eq!(answered.map(|(steps, _)| steps), Some(9));
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
 //! Ranges that are sent as they are made: the same answer as in pieces, during writes and compactions, and
 //! after a client or a member has gone away.
 
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, PATIENCE, put};
+use crate::common::{Cluster, Member, PATIENCE, metric, put};
 use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::try_join_all;
+use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::Code;
@@ -59,26 +61,39 @@ async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
     }
 }
 
-/// A call that is under way on a separate connection, whose client takes no more than it says.
+/// A connection from an address of this machine.
+async fn connection(member: &Member, from: [u8; 4]) -> SendRequest<Bytes> {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind((from, 0).into()).expect("every address of loopback is this machine's");
+    let socket = socket.connect(([127, 0, 0, 1], member.client_port).into());
+    let socket = socket.await.expect("a ready member can be dialled");
+    let (client, connection) = h2::client::handshake(socket).await.expect("HTTP/2 is spoken");
+    tokio::spawn(connection);
+    client
+}
+
+async fn ask(client: &mut SendRequest<Bytes>, method: &str, request: &RangeRequest) -> ResponseFuture {
+    let call = http::Request::post(format!("http://localhost/etcdserverpb.KV/{method}"));
+    let call = call.header("content-type", "application/grpc").body(()).expect("a request");
+    poll_fn(|context| client.poll_ready(context)).await.expect("a connection that is open");
+    let (answer, mut stream) = client.send_request(call, false).expect("a stream");
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(request.encoded_len() as u32);
+    request.encode(&mut frame).expect("a buffer grows");
+    stream.send_data(frame.freeze(), true).expect("an open stream");
+    answer
+}
+
+/// A call that is under way, whose client takes no more than it says.
 struct Call {
     body: h2::RecvStream,
 }
 
 impl Call {
     async fn begin(member: &Member, request: &RangeRequest) -> Call {
-        let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
-        let socket = socket.await.expect("a ready member can be dialled");
-        let (client, connection) = h2::client::handshake(socket).await.expect("HTTP/2 is spoken");
-        tokio::spawn(connection);
-        let call = http::Request::post("http://localhost/etcdserverpb.KV/Range");
-        let call = call.header("content-type", "application/grpc").body(()).expect("a request");
-        let mut client = client.ready().await.expect("a connection that is open");
-        let (answer, mut stream) = client.send_request(call, false).expect("a stream");
-        let mut frame = BytesMut::new();
-        frame.put_u8(0);
-        frame.put_u32(request.encoded_len() as u32);
-        request.encode(&mut frame).expect("a buffer grows");
-        stream.send_data(frame.freeze(), true).expect("an open stream");
+        let mut client = connection(member, [127, 0, 0, 1]).await;
+        let answer = ask(&mut client, "Range", request).await;
         let answer = timeout(PATIENCE, answer).await.expect("in time").expect("headers");
         assert_eq!(answer.headers().get("grpc-status"), None, "an answer, not a status");
         Call { body: answer.into_body() }
@@ -212,6 +227,30 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
             assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
         }
     }
+}
+
+/// Chunks that are not read hold what one address may of the memory for whole answers.
+#[tokio::test]
+async fn a_range_does_not_wait_for_streams_that_another_address_does_not_read() {
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    fill(member).await;
+    let twenty = RangeRequest { range_end: "k020".into(), ..everything() };
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        let mut client = connection(member, [127, 0, 0, 2]).await;
+        for _ in 0..25 {
+            silent.push(ask(&mut client, "RangeStream", &everything()).await);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while metric(member, "kv_server_reads_waiting") < 150.0 {
+        assert!(Instant::now() < deadline, "most streams wait for what the others hold");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let call = Call::begin(member, &twenty).await;
+    let message = timeout(Duration::from_secs(5), call.message()).await.expect("in time");
+    assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), 20);
 }
 
 #[tokio::test]

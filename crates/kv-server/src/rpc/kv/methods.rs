@@ -171,7 +171,7 @@ pub async fn range(
         room.wait().await;
     }
     let width = width(member, &request);
-    let answered = read_range(member, asker, &request, width, u64::MAX).await?;
+    let answered = read_range(member, asker, &request, width, None).await?;
     check_unchanged(member, &caller)?;
     answered.ok_or_else(|| member.admission.too_large())
 }
@@ -196,7 +196,7 @@ pub async fn range_or_large(
         Width::Large { keys } => keys,
         width => {
             let in_parts = LargeRange::serves(&request);
-            let bytes_max = if in_parts { HELD_BYTES_MAX } else { u64::MAX };
+            let bytes_max = in_parts.then_some(HELD_BYTES_MAX);
             if let Some(answered) = read_range(member, asker, &request, width, bytes_max).await? {
                 check_unchanged(member, &caller)?;
                 return Ok(RangedRequest::Whole(answered));
@@ -241,13 +241,13 @@ fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
     caller.check_unchanged(member.auth.table.revision()).map_err(grpc_errors::refused)
 }
 
-/// None if it has to hold more than `bytes_max`, or than any answer may.
+/// None as of `Admission::read_up_to`.
 async fn read_range(
     member: &Arc<Member>,
     asker: &Asker,
     request: &RangeRequest,
     width: Width,
-    bytes_max: u64,
+    bytes_max: Option<u64>,
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
     let wide = |estimate| Box::pin(read_wide(member, asker, request, bytes_max, estimate));
     let small = |response| Some(CountedAnswer::small(response));
@@ -275,7 +275,7 @@ async fn read_wide(
     member: &Arc<Member>,
     asker: &Asker,
     request: &RangeRequest,
-    bytes_max: u64,
+    bytes_max: Option<u64>,
     estimate: u64,
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
     let (store, request) = (member.store.clone(), request.clone());
