@@ -424,10 +424,10 @@ pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Opt
     let (own, others): (Vec<_>, Vec<_>) =
         identity.members.iter().partition(|member| member.id == identity.member_id);
     let own = &own.first()?.peer_urls;
-    let asking: FuturesUnordered<_> = others
-        .into_iter()
-        .map(|member| async move {
-            let mut client = dial(dialer, member.peer_urls.first()?).await.ok()?;
+    let urls = others.into_iter().flat_map(|member| member.peer_urls.iter().map(move |url| (member, url)));
+    let asking: FuturesUnordered<_> = urls
+        .map(|(member, url)| async move {
+            let mut client = dial(dialer, url).await.ok()?;
             let known = client.members(MembersRequest {}).await.ok()?.into_inner();
             let (cluster, peer) = (known.cluster_id, member.id);
             let is_running = known.members.iter().any(|listed| !listed.client_urls.is_empty());
