@@ -199,13 +199,24 @@ impl Core {
         // What another member says ends no process.
         let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
         let has_no_state = self.waits_for_a_store() || !self.took_part();
-        if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership) } else { Ok(()) }
+        if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership).map(drop) } else { Ok(()) }
     }
 
-    /// The machine holds this membership now.
-    pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), Fatal> {
+    /// The machine holds this membership since the entry or install at this index. Only an entry removes
+    /// members: a store that is installed may be older than the list of before, and not have its leader yet.
+    pub(super) fn machine_membership(&mut self, at: LogIndex, membership: &Membership) -> Result<(), Fatal> {
+        let is_installed = self.snapshots.installing.is_some_and(|installing| installing.index == at);
+        let gone = self.adopt(membership)?;
+        if !is_installed || base::mutant("installs-remove-members") {
+            self.former.extend(gone);
+        }
+        Ok(())
+    }
+
+    /// Counts by this membership from now on. Returns those that it does not have any more.
+    fn adopt(&mut self, membership: &Membership) -> Result<Vec<NodeId>, Fatal> {
         if !self.follows_machine {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let wanted = membership.to_conf();
         let steps = steps(&self.raw.store().state.conf, &wanted);
@@ -224,14 +235,14 @@ impl Core {
             self.raw.mut_store().state.conf = conf;
         }
         if steps.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.state_due = true;
         if self.voters().iter().any(|id| !voters.contains(id)) || self.voters().len() < voters.len() {
             self.committed_before = self.commit();
         }
         let gone = steps.iter().filter(|(change, _)| *change == ConfChangeType::RemoveNode);
-        self.former.extend(gone.map(|(_, id)| *id));
+        let gone = gone.map(|(_, id)| *id).collect();
         tracing::debug!(?membership, "the membership has changed");
         let stays = |id: &NodeId| wanted.voters.contains(id) || wanted.learners.contains(id);
         self.snapshots.holds.retain(|id, _| stays(id));
@@ -245,7 +256,7 @@ impl Core {
             Role::Leader | Role::Candidate | Role::Follower => {}
         }
         self.is_left_alone = self.role() != Role::Leader && self.voters() == [self.raw.raft.id];
-        Ok(())
+        Ok(gone)
     }
 
     /// Something was applied or synced. The removal of its leader may have left this voter alone.

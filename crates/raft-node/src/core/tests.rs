@@ -214,7 +214,7 @@ fn a_sync_wakes_only_a_member_that_waits_for_nothing_else() {
     left.sync(term);
     let entries = left.hear(append(1, 0, 0, &[10])).persist;
     assert!(!left.core.waits_for_sync(), "the commit index comes later");
-    left.core.handle(Event::Membership(voters(&[1]))).unwrap();
+    left.core.handle(Event::Membership { at: LogIndex(1), membership: voters(&[1]) }).unwrap();
     assert!(left.core.waits_for_sync(), "left alone, it stands after it");
     left.sync(entries);
     assert_eq!(left.core.role(), Role::Leader);

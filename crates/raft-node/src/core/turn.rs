@@ -101,7 +101,7 @@ impl Core {
                 }
                 self.raw.report_unreachable(peer);
             }
-            Event::Membership(membership) => self.adopt(&membership)?,
+            Event::Membership { at, membership } => self.machine_membership(at, &membership)?,
             Event::PeerMembership(membership) => self.peer_membership(&membership)?,
             Event::TransferLeader { to } => self.raw.transfer_leader(to),
             Event::Checkpointed { at } => self.checkpointed(at),

@@ -184,7 +184,7 @@ impl<P, R> Node<P, R> {
             Event::Applied { index } => self.applied = *index,
             Event::Message { .. }
             | Event::Durable(_)
-            | Event::Membership(_)
+            | Event::Membership { .. }
             | Event::PeerMembership(_)
             | Event::TransferLeader { .. }
             | Event::Checkpointed { .. }

@@ -343,8 +343,8 @@ impl<O: Send + 'static> Driver<O> {
         let applied = self.outlets.shared.applied();
         assert!(applied >= self.node.applied(), "the machine went back");
         if applied > self.node.applied() {
-            for membership in self.memberships_until(applied) {
-                self.node.handle(Event::Membership(membership))?;
+            for (at, membership) in self.memberships_until(applied) {
+                self.node.handle(Event::Membership { at, membership })?;
             }
             self.node.handle(Event::Applied { index: applied })?;
         }
@@ -352,10 +352,10 @@ impl<O: Send + 'static> Driver<O> {
     }
 
     /// What the machine said of its members up to this entry, in order.
-    fn memberships_until(&self, applied: LogIndex) -> Vec<Membership> {
+    fn memberships_until(&self, applied: LogIndex) -> Vec<(LogIndex, Membership)> {
         let mut unheard = self.outlets.shared.memberships.lock();
         let count = unheard.iter().take_while(|(index, _)| *index <= applied).count();
-        unheard.drain(..count).map(|(_, membership)| membership).collect()
+        unheard.drain(..count).collect()
     }
 
     /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another

@@ -346,7 +346,7 @@ impl ScriptCluster {
             self.print(&format!("{id}: {shown}"));
             if matches!(payload, Payload::Change(_) | Payload::Install) {
                 let membership = self.member(id).membership.clone();
-                self.member(id).core.handle(Event::Membership(membership)).unwrap();
+                self.member(id).core.handle(Event::Membership { at: at.index, membership }).unwrap();
             }
         }
         let Some(last) = work.back() else { return false };

@@ -94,7 +94,8 @@ impl World {
         let up = self.site(id).up.as_mut().expect("it has applied something");
         up.roster.replace(membership.clone());
         self.follow_addresses(id)?;
-        self.site(id).handle(Event::Membership(membership))?;
+        let at = self.see(id).applied();
+        self.site(id).handle(Event::Membership { at, membership })?;
         self.place_members()?;
         Ok(())
     }
