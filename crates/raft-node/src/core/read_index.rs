@@ -19,11 +19,89 @@
 //! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With
 //! more than three voters the two are no majority, and the request takes a heartbeat round. So does a read on
 //! the leader.
+//!
+//! # Heartbeat rounds
+//!
+//! raft-rs knows a round by its context, and what acknowledges a round confirms all that were begun before it.
+//! A round that is asked for again under its name may be known no more: then it is the newest one. Late
+//! acknowledgements of its first time would confirm rounds that began after they were sent. So a leader gives
+//! each request a number, which is never used again, and has the name for the answer.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use crate::{NodeId, Role};
+use crate::{LogIndex, NodeId, Role, Term};
+
+/// The names of the rounds that raft-rs has, by the numbers that it knows them by.
+#[derive(Debug, Default)]
+pub(crate) struct ReadNames {
+    term: Term,
+    newest: u64,
+    names: BTreeMap<Bytes, Bytes>,
+}
+
+impl ReadNames {
+    /// A number for a round of this term. Those of earlier terms are no more.
+    fn number(&mut self, term: Term, name: Bytes) -> Bytes {
+        if base::mutant("reused-read-names") {
+            return name;
+        }
+        if self.term != term {
+            self.term = term;
+            self.names.clear();
+        }
+        self.newest += 1;
+        let number = Bytes::copy_from_slice(&self.newest.to_le_bytes());
+        self.names.insert(number.clone(), name);
+        number
+    }
+
+    /// The name of a round that has ended; itself if a leader has named it.
+    fn name(&mut self, context: Bytes) -> Bytes {
+        self.names.remove(&context).unwrap_or(context)
+    }
+}
+
+impl Core {
+    /// Begins a round for readers of this member. On a follower, the leader is asked.
+    pub(super) fn begin_read(&mut self, name: Bytes) {
+        let context = self.context_of(name);
+        self.raw.read_index(context.to_vec());
+    }
+
+    /// Begins a round for readers of another member.
+    pub(super) fn begin_read_for(&mut self, mut request: Message) {
+        for entry in &mut request.entries {
+            entry.data = self.context_of(std::mem::take(&mut entry.data));
+        }
+        self.step(|raw| raw.step(request));
+    }
+
+    fn context_of(&mut self, name: Bytes) -> Bytes {
+        match self.role() {
+            Role::Leader => self.read_names.number(self.term(), name),
+            Role::Follower | Role::Candidate => name,
+        }
+    }
+
+    /// Rounds of this member that were confirmed, by name, with the index that they may read at.
+    pub(super) fn confirmed_reads(&mut self, states: Vec<raft::ReadState>) -> Vec<(Bytes, LogIndex)> {
+        let named =
+            |state: raft::ReadState| (self.read_names.name(state.request_ctx.into()), LogIndex(state.index));
+        states.into_iter().map(named).collect()
+    }
+
+    /// Gives the answers to other members the names that they know.
+    pub(super) fn name_answers(&mut self, messages: &mut [Message]) {
+        let answers = messages.iter_mut().filter(|message| message.msg_type == MessageType::MsgReadIndexResp);
+        for entry in answers.flat_map(|message| message.entries.iter_mut()) {
+            entry.data = self.read_names.name(std::mem::take(&mut entry.data));
+        }
+    }
+}
 
 impl Core {
     /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that
@@ -57,11 +135,9 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use raft::eraftpb::Entry;
 
     use super::*;
-    use crate::LogIndex;
     use crate::core::event::Event;
     use crate::core::tests::{CoreBench, bench};
     use crate::wire::{Outbound, decode};

@@ -107,7 +107,7 @@ impl Core {
             Event::Checkpointed { at } => self.checkpointed(at),
             Event::SnapshotReported { peer, outcome } => self.snapshot_reported(peer, outcome),
             Event::ReadIndex { .. } if self.leads_as_a_stranger() => {} // Its readers have a timeout.
-            Event::ReadIndex { context } => self.raw.read_index(context.to_vec()),
+            Event::ReadIndex { context } => self.begin_read(context),
             Event::Confirmed(confirmation) => self.confirm(confirmation),
             Event::Reseed => self.reseed(),
         }
@@ -247,6 +247,7 @@ impl Core {
             MessageType::MsgReadIndex if self.leads_as_a_stranger() => {
                 tracing::debug!(peer = from, "no read is answered: this leader is no voter any more");
             }
+            MessageType::MsgReadIndex => self.begin_read_for(message),
             MessageType::MsgSnapshot => self.receive_snapshot(message),
             MessageType::MsgAppendResponse if message.request_snapshot != 0 => {
                 self.snapshot_requested(&message);
@@ -348,12 +349,13 @@ impl Core {
         self.newest = number;
         let mut messages = self.offer_snapshots(ready.take_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut messages);
+        self.name_answers(&mut messages);
         turn.effects.send.extend(encode_all(messages));
-        turn.confirmed
-            .extend(ready.take_read_states().into_iter().map(|r| (r.request_ctx.into(), LogIndex(r.index))));
+        turn.confirmed.extend(self.confirmed_reads(ready.take_read_states()));
         self.note_vote(ready.hs(), number);
         let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut persisted);
+        self.name_answers(&mut persisted);
         self.report_applied(&mut persisted);
         let (promises, free): (Vec<_>, Vec<_>) =
             persisted.into_iter().partition(|message| self.promises_durability(message));

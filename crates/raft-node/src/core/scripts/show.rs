@@ -116,7 +116,11 @@ pub(super) fn message(message: &Message) -> String {
 }
 
 fn context(message: &Message) -> String {
-    if message.context.is_empty() { String::new() } else { format!(" {}", message.context.escape_ascii()) }
+    match <[u8; 8]>::try_from(&message.context[..]) {
+        Ok(number) => format!(" round {}", u64::from_le_bytes(number)),
+        Err(_) if message.context.is_empty() => String::new(),
+        Err(_) => format!(" {}", message.context.escape_ascii()),
+    }
 }
 
 /// Entries that have no position yet.

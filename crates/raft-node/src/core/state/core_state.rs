@@ -10,6 +10,7 @@ use super::logger::logger;
 use super::snapshots::Snapshots;
 use crate::config::RaftLimits;
 use crate::core::event::CoreSetup;
+use crate::core::read_index::ReadNames;
 use crate::log::{LogStore, NO_PART_TAKEN};
 use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) is_left_alone: bool,
     /// The machine holds the membership, and changes it.
     pub(crate) follows_machine: bool,
+    /// Of the read rounds under way, while this member leads.
+    pub(crate) read_names: ReadNames,
     /// To ReadIndex requests of followers, for the next turn to send.
     pub(crate) answers: Vec<Message>,
     /// Last index that is committed and synced here.
@@ -138,6 +141,7 @@ impl Core {
             committed_before: LogIndex::ZERO,
             is_left_alone: false,
             follows_machine: setup.membership.is_some(),
+            read_names: ReadNames::default(),
             answers: Vec::new(),
             stable: applied,
             handed: applied,
