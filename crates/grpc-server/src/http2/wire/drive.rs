@@ -32,6 +32,10 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes that are read before the tasks of other connections have their turn: some 100 µs of work.
 const TURN_READ_BYTES: usize = 128 << 10;
 
+/// Bytes that are written before the tasks of other connections have their turn. A client that reads as fast
+/// as its answers are made would keep the thread for as long as they last.
+const TURN_WRITTEN_BYTES: usize = 128 << 10;
+
 /// Bytes of the first read of a connection that was idle: the preface, or some calls.
 const FIRST_READ_BYTES: usize = 1024;
 
@@ -209,16 +213,22 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.started.elapsed().as_millis() as Tick
     }
 
-    /// Ready when everything was written.
+    /// Ready when everything was written. Pending when the socket takes no more, and when the turn is over.
     fn poll_write(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.release_pong(state);
         while !state.connection.output().is_empty() {
+            if state.written_in_turn >= TURN_WRITTEN_BYTES {
+                state.written_in_turn = 0;
+                give_way(context);
+                return Poll::Pending;
+            }
             self.needs_flush = true;
             match ready!(Pin::new(&mut self.io).poll_write(context, state.connection.output()))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 bytes => {
                     state.connection.written(bytes);
                     self.meter.note_written(bytes, &self.account.seen);
+                    state.written_in_turn += bytes;
                 }
             }
             self.note_busy();
@@ -253,7 +263,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
     fn poll_read(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.read_in_turn >= TURN_READ_BYTES || self.meter.is_turn_over() {
             self.end_turn();
-            context.waker().wake_by_ref();
+            give_way(context);
             return Poll::Pending;
         }
         let seen = &self.account.seen;
@@ -358,6 +368,12 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
     }
 }
 
+/// The task goes on when the others have had their turn, and sockets were looked at.
+fn give_way(context: &mut Context<'_>) {
+    let now = pin!(tokio::task::yield_now()).poll(context);
+    assert!(now.is_pending(), "a task that yields is woken later");
+}
+
 impl<I> WireDriver<I> {
     fn count_unwritten(&mut self, bytes: usize) {
         if bytes != self.unwritten {
@@ -445,6 +461,38 @@ mod tests {
         };
         let (_reader, writer) = begun.open(connection.wire());
         (client, connection, writer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_all_at_once_has_a_turn_like_others() {
+        const PIECE: usize = 64 << 10;
+        let limits = Limits { stream_unsent_bytes_max: usize::MAX, ..Limits::default() };
+        let (mut client, mut connection, mut writer) = asked(8 << 20, limits).await;
+        let windows = b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0";
+        client.write_all(windows).await.unwrap();
+        run_for(&mut connection, Duration::from_millis(1)).await;
+        read_all(&mut client);
+        writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
+        let wire = Arc::clone(connection.wire());
+        let (mut turns, mut read) = (0, 0);
+        let sent = std::future::poll_fn(|context| {
+            turns += 1;
+            let mut turn = 0;
+            loop {
+                assert!(connection.poll_turn(true, context).is_pending());
+                turn += read_all(&mut client).len();
+                // As an answer that is made while it is sent.
+                writer.send_data(vec![0; PIECE].into(), EndOfBody::More).unwrap();
+                if wire.poll_rest(context).is_pending() {
+                    break;
+                }
+            }
+            assert!(turn <= TURN_WRITTEN_BYTES + 2 * PIECE, "{turn} bytes in a turn");
+            read += turn;
+            if read > 4 << 20 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::time::timeout(Duration::from_secs(1), sent).await.expect("it goes on by itself");
+        assert!(turns > 8, "{turns} turns");
     }
 
     /// How often the task of a connection runs within a minute in which its client sends nothing.

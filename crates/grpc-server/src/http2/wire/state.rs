@@ -36,8 +36,10 @@ pub(super) struct WireState {
     new_resets: bool,
     /// The connection's task runs, and looks at the output before it sleeps.
     is_awake: bool,
-    /// The socket takes nothing; it wakes the task.
+    /// The socket takes nothing, or the turn is over. The task will wake.
     pub(super) is_blocked: bool,
+    /// Bytes written since the task slept, or gave way.
+    pub(super) written_in_turn: usize,
     /// This side has closed the connection, which its task has not seen.
     pub(super) was_closed: bool,
     /// There is no socket any more.
@@ -100,6 +102,7 @@ impl Wire {
             new_resets: false,
             is_awake: true,
             is_blocked: false,
+            written_in_turn: 0,
             was_closed: false,
             is_closed: false,
             task: None,
@@ -154,6 +157,7 @@ impl Wire {
             return Poll::Ready(());
         }
         state.is_awake = false;
+        state.written_in_turn = 0;
         if !state.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
             state.task = Some(context.waker().clone());
         }
