@@ -3,6 +3,7 @@
 #
 #   interop/verify.sh PROGRAM [MINUTES] [FLAG…]   PROGRAM is target/release/kv-server or interop/bin/etcd; flags are those of `loadgen verify`
 #   LOADGEN=FILE DIR=DIR FAULTS=none              another load generator, another directory, a healthy cluster
+#   FILL=5000000 CHURN=1000                       next to so many other keys, of which so many are put again in a second
 #
 # Three members on this machine. Each ten seconds, in turn: one is killed and started again; one is stopped for three seconds; two are
 # down for four seconds; a fourth joins as a learner, is promoted and removed. Ends with the status of `loadgen verify`: 0 if nothing
@@ -15,6 +16,7 @@ loadgen=${LOADGEN:-target/release/loadgen}
 base=${PORT:-26710}
 page=${DIR:-target}/verify-$(basename "$program").html
 dir=$(mktemp -d "${DIR:-target}/verify.XXXXXX")
+endpoints=127.0.0.1:$base,127.0.0.1:$((base + 10)),127.0.0.1:$((base + 20))
 members=m1=http://127.0.0.1:$((base + 1)),m2=http://127.0.0.1:$((base + 11)),m3=http://127.0.0.1:$((base + 21))
 declare -A pids
 changes=0
@@ -23,13 +25,13 @@ changes=0
 start() {
     local client=http://127.0.0.1:$((base + 10 * ($1 - 1))) peer=http://127.0.0.1:$((base + 10 * ($1 - 1) + 1))
     "$program" --name "m$1" --data-dir "$dir/m$1" --listen-client-urls "$client" --advertise-client-urls "$client" \
-        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$members" "${@:2}" \
-        >>"$dir/m$1.log" 2>&1 &
+        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$members" \
+        ${FILL:+--quota-backend-bytes=17179869184} "${@:2}" >>"$dir/m$1.log" 2>&1 &
     pids[$1]=$!
 }
 
 stop() {
-    for pid in "${pids[@]}" ${faults:-}; do
+    for pid in "${pids[@]}" ${churn:-}; do
         kill -KILL "$pid" 2>/dev/null || true
     done
     wait 2>/dev/null || true
@@ -47,8 +49,9 @@ ask() { curl -sf -m 5 "http://127.0.0.1:$base/v3/cluster/member/$1" -d "$2"; }
 # The fourth member in the list, if it is there.
 fourth() { ask list '{}' | tr '{' '\n' | grep -F "127.0.0.1:$((base + 31))\"" | grep -oE '"ID": ?"[0-9]+"' | tail -n 1; }
 
-try_for_20_s() {
-    for ((i = 0; i < 100; i++)); do
+# Twenty seconds, and for what a store of many keys takes to arrive.
+persist() {
+    for ((i = 0; i < 100 + ${FILL:-0} / 2000; i++)); do
         "$@" >/dev/null && return
         sleep 0.2
     done
@@ -61,8 +64,8 @@ change() {
     ask add "{\"peerURLs\":[\"$peer\"],\"isLearner\":true}" >/dev/null || true
     id=$(fourth) || return 0
     start 4 --initial-cluster-state existing --initial-cluster "$members,m4=$peer"
-    try_for_20_s ask promote "{$id}" && changes=$((changes + 1))
-    while fourth >/dev/null; do try_for_20_s ask remove "{$id}" || true; done
+    persist ask promote "{$id}" && changes=$((changes + 1))
+    while fourth >/dev/null; do persist ask remove "{$id}" || true; done
     for ((i = 0; i < 50; i++)); do
         kill -0 "${pids[4]}" 2>/dev/null || break
         sleep 0.1
@@ -80,7 +83,13 @@ for n in 0 10 20; do
     done
 done
 
-"$loadgen" verify --endpoints "127.0.0.1:$base,127.0.0.1:$((base + 10)),127.0.0.1:$((base + 20))" --minutes "$minutes" \
+if [[ -n ${FILL:-} ]]; then
+    put=(put --endpoints "$endpoints" --key-size 16 --val-size 256 --key-space-size "$FILL" --random-values --conns 20 --clients 400)
+    "$loadgen" "${put[@]}" --sequential-keys --total "$FILL" >"$dir/fill" || { tail -n 5 "$dir/fill"; exit 1; }
+    "$loadgen" "${put[@]}" --open-loop --rate "${CHURN:-1000}" --duration "$((minutes + 5))m" >"$dir/churn" 2>&1 &
+    churn=$!
+fi
+"$loadgen" verify --endpoints "$endpoints" --minutes "$minutes" \
     --rate "${RATE:-500}" --clients 12 --html "$page" "$@" &
 verify=$!
 
