@@ -12,7 +12,7 @@
 //!   allocated: the meter asks for more when a read outgrows what it entered with. If there is no room, the
 //!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
 //! * A read that alone needs more than the whole budget is refused, with the limit in its text. One that can
-//!   go on in another form ends before it takes so much, and does not wait for memory: who does not read his
+//!   go on in another form ends before it takes so much, and does not wait for memory: a client that reads no
 //!   answers delays no range that can be sent as it is made.
 //! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
 //!   a separate budget: a slow reader of a large range delays other large ranges and no other read.

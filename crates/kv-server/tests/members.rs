@@ -356,7 +356,7 @@ async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
     assert!(!status.success() && said.contains("member count is unequal"), "{said}");
     // Added, and started as one of a new cluster.
     add(&cluster.members[0], &cluster.members[at], true).await;
-    // Whoever answers is asked, at any of its URLs.
+    // The one that runs is asked at all of its URLs.
     cluster.members[at].extra.clear();
     let known = cluster.members[at].initial_cluster.clone();
     cluster.members[at].initial_cluster = format!("m0=http://127.0.0.1:1,{known}");

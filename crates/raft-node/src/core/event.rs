@@ -25,8 +25,8 @@ pub enum Event {
     Durable(Durable),
     /// The state machine has applied everything up to this index.
     Applied { index: LogIndex },
-    /// The membership that the machine holds after the entry, or the install, at this index; before the report
-    /// that it is applied.
+    /// The membership that the machine holds after the entry or install at this index, before the report that
+    /// it is applied.
     Membership { at: LogIndex, membership: Membership },
     /// The membership as another member has it. Of use while this one has no list, and is not confirmed.
     PeerMembership(Membership),

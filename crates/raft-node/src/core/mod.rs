@@ -36,6 +36,7 @@
 
 mod event; // events and effects
 mod inquiry; // when a member with an empty log may vote
+mod read_names; // numbers of read rounds
 
 mod state; // what the core knows
 

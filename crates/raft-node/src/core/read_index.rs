@@ -19,51 +19,12 @@
 //! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With
 //! more than three voters the two are no majority, and the request takes a heartbeat round. So does a read on
 //! the leader.
-//!
-//! # Heartbeat rounds
-//!
-//! raft-rs knows a round by its context, and what acknowledges a round confirms all that were begun before it.
-//! A round that is asked for again under its name may be known no more: then it is the newest one. Late
-//! acknowledgements of its first time would confirm rounds that began after they were sent. So a leader gives
-//! each request a number, which is never used again, and has the name for the answer.
-
-use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use crate::{LogIndex, NodeId, Role, Term};
-
-/// The names of the rounds that raft-rs has, by the numbers that it knows them by.
-#[derive(Debug, Default)]
-pub(crate) struct ReadNames {
-    term: Term,
-    newest: u64,
-    names: BTreeMap<Bytes, Bytes>,
-}
-
-impl ReadNames {
-    /// A number for a round of this term. Those of earlier terms are no more.
-    fn number(&mut self, term: Term, name: Bytes) -> Bytes {
-        if base::mutant("reused-read-names") {
-            return name;
-        }
-        if self.term != term {
-            self.term = term;
-            self.names.clear();
-        }
-        self.newest += 1;
-        let number = Bytes::copy_from_slice(&self.newest.to_le_bytes());
-        self.names.insert(number.clone(), name);
-        number
-    }
-
-    /// The name of a round that has ended; itself if a leader has named it.
-    fn name(&mut self, context: Bytes) -> Bytes {
-        self.names.remove(&context).unwrap_or(context)
-    }
-}
+use crate::{LogIndex, NodeId, Role};
 
 impl Core {
     /// Begins a round for readers of this member. On a follower, the leader is asked.

@@ -18,7 +18,7 @@
 //! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message). It is asked
 //!   for again under its name: its readers asked before either time, so a late answer to the first serves
 //!   them, also where every answer takes longer than `retry_ticks`. The leader counts both times apart, see
-//!   `core/read_index`.
+//!   `core/read_names`.
 //!
 //! `R` is what answers a reader; this file never looks into it.
 

@@ -10,7 +10,7 @@ use super::logger::logger;
 use super::snapshots::Snapshots;
 use crate::config::RaftLimits;
 use crate::core::event::CoreSetup;
-use crate::core::read_index::ReadNames;
+use crate::core::read_names::ReadNames;
 use crate::log::{LogStore, NO_PART_TAKEN};
 use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
