@@ -25,6 +25,8 @@
 //! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
 //! * A voter that a change leaves alone stands when it has applied that: it has no other to hear of.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use raft::GetEntriesContext;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType};
@@ -59,6 +61,11 @@ impl Membership {
         };
         ConfState { voters: sorted(&self.voters), learners: sorted(&self.learners), ..ConfState::default() }
     }
+}
+
+/// The members of a list, of both kinds.
+pub(super) fn listed(membership: &Membership) -> BTreeSet<NodeId> {
+    membership.voters.iter().chain(&membership.learners).copied().collect()
 }
 
 /// The single changes that lead from one membership to another, in an order that never leaves it without
@@ -199,24 +206,27 @@ impl Core {
         // What another member says ends no process.
         let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
         let has_no_state = self.waits_for_a_store() || !self.took_part();
-        if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership).map(drop) } else { Ok(()) }
+        if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership) } else { Ok(()) }
     }
 
-    /// The machine holds this membership since the entry or install at this index. Only an entry removes
-    /// members: a store that is installed may be older than the list of before, and not have its leader yet.
+    /// The machine holds this membership since the entry or install at this index.
+    ///
+    /// Only an entry removes members, and only those that the machine had before. A store that is installed may
+    /// be older than the list of before, and raft-rs counts by that of the sender since the store was accepted:
+    /// neither says that a member which is missing was removed, and it may be the leader.
     pub(super) fn machine_membership(&mut self, at: LogIndex, membership: &Membership) -> Result<(), Fatal> {
         let is_installed = self.snapshots.installing.is_some_and(|installing| installing.index == at);
-        let gone = self.adopt(membership)?;
+        let before = std::mem::replace(&mut self.listed, listed(membership));
         if !is_installed || base::mutant("installs-remove-members") {
-            self.former.extend(gone);
+            self.former.extend(before.difference(&self.listed));
         }
-        Ok(())
+        self.adopt(membership)
     }
 
-    /// Counts by this membership from now on. Returns those that it does not have any more.
-    fn adopt(&mut self, membership: &Membership) -> Result<Vec<NodeId>, Fatal> {
+    /// Counts by this membership from now on.
+    fn adopt(&mut self, membership: &Membership) -> Result<(), Fatal> {
         if !self.follows_machine {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let wanted = membership.to_conf();
         let steps = steps(&self.raw.store().state.conf, &wanted);
@@ -235,14 +245,12 @@ impl Core {
             self.raw.mut_store().state.conf = conf;
         }
         if steps.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         self.state_due = true;
         if self.voters().iter().any(|id| !voters.contains(id)) || self.voters().len() < voters.len() {
             self.committed_before = self.commit();
         }
-        let gone = steps.iter().filter(|(change, _)| *change == ConfChangeType::RemoveNode);
-        let gone = gone.map(|(_, id)| *id).collect();
         tracing::debug!(?membership, "the membership has changed");
         let stays = |id: &NodeId| wanted.voters.contains(id) || wanted.learners.contains(id);
         self.snapshots.holds.retain(|id, _| stays(id));
@@ -256,7 +264,7 @@ impl Core {
             Role::Leader | Role::Candidate | Role::Follower => {}
         }
         self.is_left_alone = self.role() != Role::Leader && self.voters() == [self.raw.raft.id];
-        Ok(gone)
+        Ok(())
     }
 
     /// Something was applied or synced. The removal of its leader may have left this voter alone.

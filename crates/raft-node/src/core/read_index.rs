@@ -29,22 +29,26 @@ use crate::{LogIndex, NodeId, Role};
 impl Core {
     /// Begins a round for readers of this member. On a follower, the leader is asked.
     pub(super) fn begin_read(&mut self, name: Bytes) {
-        let context = self.context_of(name);
-        self.raw.read_index(context.to_vec());
+        if let Some(context) = self.context_of(name) {
+            self.raw.read_index(context.to_vec());
+        }
     }
 
     /// Begins a round for readers of another member.
     pub(super) fn begin_read_for(&mut self, mut request: Message) {
         for entry in &mut request.entries {
-            entry.data = self.context_of(std::mem::take(&mut entry.data));
+            let Some(context) = self.context_of(std::mem::take(&mut entry.data)) else { return };
+            entry.data = context;
         }
         self.step(|raw| raw.step(request));
     }
 
-    fn context_of(&mut self, name: Bytes) -> Bytes {
+    /// None on a leader that has committed nothing in its term: raft-rs would drop the round.
+    fn context_of(&mut self, name: Bytes) -> Option<Bytes> {
         match self.role() {
-            Role::Leader => self.read_names.number(self.term(), name),
-            Role::Follower | Role::Candidate => name,
+            Role::Leader if !self.raw.raft.commit_to_current_term() => None,
+            Role::Leader => Some(self.read_names.number(self.term(), name)),
+            Role::Follower | Role::Candidate => Some(name),
         }
     }
 
@@ -141,6 +145,8 @@ mod tests {
         receive(&mut bench, from_peer(MessageType::MsgRequestVoteResponse, 1));
         assert_eq!((bench.core.role(), bench.core.commit()), (Role::Leader, LogIndex::ZERO));
         assert_eq!(answer(bench.hear(request()).send), None, "it does not know yet what is committed");
+        let nothing = format!("{:?}", crate::core::read_names::ReadNames::default());
+        assert_eq!(format!("{:?}", bench.core.read_names), nothing, "what is not begun is not kept");
         receive(&mut bench, Message { index: 1, ..from_peer(MessageType::MsgAppendResponse, 1) });
         assert_eq!(answer(bench.hear(request()).send), Some((1, Bytes::from_static(b"name"))));
         let of_a_stranger = Message { from: 9, ..request() };

@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) examined_without_a_store: bool,
     /// A checkpoint whose changes of the membership are not yet reported as applied.
     pub(crate) checkpoint_due: Option<LogPosition>,
+    /// The members as the machine reported them last. None yet of a store that was lost.
+    pub(crate) listed: BTreeSet<NodeId>,
     /// Members that were removed since the start, one for each removal that was applied.
     pub(crate) former: BTreeSet<NodeId>,
     /// The commit index when the voters changed last. Entries after it are committed by the present ones.
@@ -117,6 +119,8 @@ impl Core {
         let is_unconfirmed = begins_unconfirmed(setup, took_part, &voters);
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
             .map_err(|error| Fatal::caused("build the Raft core", error))?;
+        let of_machine = setup.membership.iter().filter(|_| setup.store == StoreState::Whole);
+        let listed = of_machine.flat_map(|members| members.voters.iter().chain(&members.learners)).copied();
         let mut core = Core {
             raw,
             unsynced: VecDeque::new(),
@@ -137,6 +141,7 @@ impl Core {
             newest_change: LogIndex::ZERO,
             examined_without_a_store: false,
             checkpoint_due: None,
+            listed: listed.collect(),
             former: BTreeSet::new(),
             committed_before: LogIndex::ZERO,
             is_left_alone: false,
