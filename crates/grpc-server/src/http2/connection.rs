@@ -190,10 +190,12 @@ async fn serve_calls<I, H, T, S>(
         if accepted_in_turn >= STREAMS_PER_TURN {
             accepted_in_turn = 0;
             tokio::task::yield_now().await;
+            wire.begin_turn();
         }
         if answered && !calls.is_empty() {
             // Others first: what they complete for this connection leaves with the same write.
             tokio::task::yield_now().await;
+            wire.begin_turn();
             poll_now(&mut calls);
         }
     }

@@ -218,7 +218,6 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.release_pong(state);
         while !state.connection.output().is_empty() {
             if state.written_in_turn >= TURN_WRITTEN_BYTES {
-                state.written_in_turn = 0;
                 give_way(context);
                 return Poll::Pending;
             }
@@ -465,7 +464,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_all_at_once_has_a_turn_like_others() {
+        use futures_util::FutureExt;
         const PIECE: usize = 64 << 10;
+        const WINDOW: [u8; 13] = *b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
         let limits = Limits { stream_unsent_bytes_max: usize::MAX, ..Limits::default() };
         let (mut client, mut connection, mut writer) = asked(8 << 20, limits).await;
         let windows = b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0";
@@ -481,7 +482,8 @@ mod tests {
             loop {
                 assert!(connection.poll_turn(true, context).is_pending());
                 turn += read_all(&mut client).len();
-                // As an answer that is made while it is sent.
+                // As one that reads at once, and an answer that is made while it is sent.
+                client.write_all(&WINDOW).now_or_never().unwrap().unwrap();
                 writer.send_data(vec![0; PIECE].into(), EndOfBody::More).unwrap();
                 if wire.poll_rest(context).is_pending() {
                     break;

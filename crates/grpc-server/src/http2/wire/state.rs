@@ -38,7 +38,7 @@ pub(super) struct WireState {
     is_awake: bool,
     /// The socket takes nothing, or the turn is over. The task will wake.
     pub(super) is_blocked: bool,
-    /// Bytes written since the task slept, or gave way.
+    /// Bytes written in this turn of the task.
     pub(super) written_in_turn: usize,
     /// This side has closed the connection, which its task has not seen.
     pub(super) was_closed: bool,
@@ -149,6 +149,11 @@ impl Wire {
         }
     }
 
+    /// The task has given way to others.
+    pub(crate) fn begin_turn(&self) {
+        self.state.lock().written_in_turn = 0;
+    }
+
     /// Ready if there is output that the socket may take. Otherwise the task sleeps, and is woken when there
     /// is some. To be polled last.
     pub(crate) fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
@@ -197,6 +202,7 @@ impl Wire {
         let mut state = self.state.lock();
         state.connection.close(code, reason);
         state.was_closed = true;
+        state.written_in_turn = 0; // The last turn may be the only one that is left.
         self.changed(&mut state);
     }
 }
