@@ -33,6 +33,7 @@ use base::ClientId;
 use bytes::Bytes;
 use mvcc::{Error, Meter};
 use state_machine::Failure;
+use tokio::time::timeout;
 use tonic::Status;
 
 use super::gate::{Bounds, Gate, Pass};
@@ -84,6 +85,9 @@ const HASHES_WAITING_MAX: usize = 64;
 /// Time that a read waits before it is refused: far above what a busy member needs, and the deadline of most
 /// clients.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Time that a read with another form waits before it takes that: enough for other answers of its client to
+/// leave. The other form reads everything twice.
+const OTHER_FORM_AFTER: Duration = Duration::from_millis(100);
 /// Bytes that a read may hold in the calling task.
 pub const SMALL_BYTES: u64 = 1 << 20;
 /// What a pair takes in memory beyond its key and value while it is read and encoded.
@@ -207,8 +211,8 @@ impl Admission {
         grpc_errors::answer_too_large(self.answers.weight_max())
     }
 
-    /// As `read`. With `bytes_max`, None if it needs more than that, or would wait for what others hold: then
-    /// it holds nothing any more. Without, None if it needs more than any may hold.
+    /// As `read`. With `bytes_max`, None if it needs more than that, or waits for what others hold: then it
+    /// holds nothing any more. Without, None if it needs more than any may hold.
     pub async fn read_up_to<T: Send + 'static>(
         &self,
         bytes_max: Option<u64>,
@@ -221,12 +225,12 @@ impl Admission {
         let read = Arc::new(read);
         let mut wanted = estimate.clamp(STEP_BYTES, ESTIMATE_MAX);
         loop {
+            let entering = timed(Stage::Admission, self.answers.enter(client, wanted));
             let memory = if has_another_form && !self.memory.is_short() {
-                let Some(memory) = self.answers.try_enter(client, wanted) else { return Ok(None) };
+                let Ok(Ok(memory)) = timeout(OTHER_FORM_AFTER, entering).await else { return Ok(None) };
                 memory
             } else {
-                let memory = timed(Stage::Admission, self.answers.enter(client, wanted)).await;
-                memory.map_err(|_| grpc_errors::reads_exhausted())?
+                entering.await.map_err(|_| grpc_errors::reads_exhausted())?
             };
             let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
             let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
