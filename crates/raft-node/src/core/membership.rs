@@ -211,9 +211,9 @@ impl Core {
 
     /// The machine holds this membership since the entry or install at this index.
     ///
-    /// Only an entry removes members, and only those that the machine had before. A store that is installed may
-    /// be older than the list of before, and raft-rs counts by that of the sender since the store was accepted:
-    /// neither says that a member which is missing was removed, and it may be the leader.
+    /// Only an entry removes members, and only those that the machine had before. A store that is installed
+    /// may be older than the list of before, and raft-rs counts by that of the sender since the store was
+    /// accepted: neither says that a member which is missing was removed, and it may be the leader.
     pub(super) fn machine_membership(&mut self, at: LogIndex, membership: &Membership) -> Result<(), Fatal> {
         let is_installed = self.snapshots.installing.is_some_and(|installing| installing.index == at);
         let before = std::mem::replace(&mut self.listed, listed(membership));

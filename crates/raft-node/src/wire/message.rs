@@ -366,8 +366,8 @@ pub(crate) fn entry_type(kind: u8) -> Result<EntryType, MalformedBytes> {
     }
 }
 
-/// Read rounds that a leader has under way for others. A member has two at most, and asks for a lost one again
-/// after half a second, which counts once more. Others are refused until a quorum confirms what waits.
+/// Read rounds that a leader has under way for others. A member has two at most, and asks for a lost one
+/// again after half a second, which counts once more. Others are refused until a quorum confirms what waits.
 const READS_PENDING_MAX: usize = 1024;
 
 /// What a member with a forced election writes into its request for votes (raft-rs' `CAMPAIGN_TRANSFER`).
