@@ -189,16 +189,20 @@ async fn serve_calls<I, H, T, S>(
         };
         if accepted_in_turn >= STREAMS_PER_TURN {
             accepted_in_turn = 0;
-            tokio::task::yield_now().await;
-            wire.begin_turn();
+            give_way(&wire).await;
         }
         if answered && !calls.is_empty() {
             // Others first: what they complete for this connection leaves with the same write.
-            tokio::task::yield_now().await;
-            wire.begin_turn();
+            give_way(&wire).await;
             poll_now(&mut calls);
         }
     }
+}
+
+/// The tasks of other connections have their turn.
+async fn give_way(wire: &Wire) {
+    tokio::task::yield_now().await;
+    wire.begin_turn();
 }
 
 /// Polls the calls that can go on. Whether one of them has ended.
