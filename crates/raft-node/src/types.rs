@@ -66,6 +66,13 @@ pub struct Membership {
     pub learners: Vec<NodeId>,
 }
 
+impl Membership {
+    /// All of them, voters first.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.voters.iter().chain(&self.learners).copied()
+    }
+}
+
 /// How far a member's log and state are known to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {

@@ -25,8 +25,6 @@
 //! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
 //! * A voter that a change leaves alone stands when it has applied that: it has no other to hear of.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use raft::GetEntriesContext;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType};
@@ -61,11 +59,6 @@ impl Membership {
         };
         ConfState { voters: sorted(&self.voters), learners: sorted(&self.learners), ..ConfState::default() }
     }
-}
-
-/// The members of a list, of both kinds.
-pub(super) fn listed(membership: &Membership) -> BTreeSet<NodeId> {
-    membership.voters.iter().chain(&membership.learners).copied().collect()
 }
 
 /// The single changes that lead from one membership to another, in an order that never leaves it without
@@ -199,7 +192,7 @@ impl Core {
     /// confirmed by that: it is confirmed by its present voters only. Nothing was counted by the former list
     /// yet. An imported state is given up in a cluster that has begun, and only that one has another list.
     pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
-        let mut ids: Vec<u64> = membership.voters.iter().chain(&membership.learners).copied().collect();
+        let mut ids: Vec<u64> = membership.ids().collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();
@@ -216,7 +209,7 @@ impl Core {
     /// accepted: neither says that a member which is missing was removed, and it may be the leader.
     pub(super) fn machine_membership(&mut self, at: LogIndex, membership: &Membership) -> Result<(), Fatal> {
         let is_installed = self.snapshots.installing.is_some_and(|installing| installing.index == at);
-        let before = std::mem::replace(&mut self.listed, listed(membership));
+        let before = std::mem::replace(&mut self.listed, membership.ids().collect());
         if !is_installed || base::mutant("installs-remove-members") {
             self.former.extend(before.difference(&self.listed));
         }

@@ -80,8 +80,7 @@ impl Roster {
 
     /// Those that it dials: members of the list, and those that have introduced themselves.
     pub fn linked(&self) -> Vec<u64> {
-        let Membership { voters, learners } = &self.members;
-        voters.iter().chain(learners).chain(&self.vouched).copied().collect()
+        self.members.ids().chain(self.vouched.iter().copied()).collect()
     }
 
     pub fn standing(&self, id: u64, store: &Store) -> MemberStanding {
@@ -98,8 +97,7 @@ impl Roster {
 
     /// Whether to ask for this id now: one question at a time, and none by a member that is alone.
     pub fn must_ask(&mut self, own: u64, id: u64) -> bool {
-        let mut listed = self.members.voters.iter().chain(&self.members.learners);
-        let is_alone = !self.lacks_others && listed.all(|member| *member == own);
+        let is_alone = !self.lacks_others && self.members.ids().all(|member| member == own);
         !is_alone && self.asked.insert(id)
     }
 

@@ -104,9 +104,8 @@ pub(crate) struct LevelModel(BTreeMap<LogIndex, CommandLevel>, Option<(LogIndex,
 impl LevelModel {
     /// Only a command that counts all members raises the level.
     pub fn apply(&mut self, index: LogIndex, raise: &RaiseLevel, members: &Membership) {
-        let mut listed = members.voters.iter().chain(&members.learners);
         let level = CommandLevel(raise.level);
-        if !listed.all(|id| raise.members.contains(id)) {
+        if !members.ids().all(|id| raise.members.contains(&id)) {
             return;
         }
         if level > self.at(index) {

@@ -12,7 +12,9 @@ use crate::config::RaftLimits;
 use crate::core::event::CoreSetup;
 use crate::core::read_names::ReadNames;
 use crate::log::{LogStore, NO_PART_TAKEN};
-use crate::types::{ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, NodeId, Role, StoreState, Term};
+use crate::types::{
+    ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, Membership, NodeId, Role, StoreState, Term,
+};
 
 /// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
 /// for.
@@ -120,7 +122,6 @@ impl Core {
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
             .map_err(|error| Fatal::caused("build the Raft core", error))?;
         let of_machine = setup.membership.iter().filter(|_| setup.store == StoreState::Whole);
-        let listed = of_machine.flat_map(|members| members.voters.iter().chain(&members.learners)).copied();
         let mut core = Core {
             raw,
             unsynced: VecDeque::new(),
@@ -141,7 +142,7 @@ impl Core {
             newest_change: LogIndex::ZERO,
             examined_without_a_store: false,
             checkpoint_due: None,
-            listed: listed.collect(),
+            listed: of_machine.flat_map(Membership::ids).collect(),
             former: BTreeSet::new(),
             committed_before: LogIndex::ZERO,
             is_left_alone: false,

@@ -43,8 +43,7 @@ impl World {
             of_store.into_iter().map(|member| (member.id, member.peer_ur_ls)).collect();
         if site.wiped {
             let members = up.roster.members();
-            let ids = members.voters.iter().chain(&members.learners);
-            listed = ids.map(|id| (*id, self.see(*id).listens_at.clone())).collect();
+            listed = members.ids().map(|id| (id, self.see(id).listens_at.clone())).collect();
         }
         self.site(id).up.as_mut().expect("it was seen just now").roster.follow(&listed);
         Ok(())

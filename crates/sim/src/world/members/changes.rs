@@ -121,7 +121,7 @@ impl World {
     fn draw_change(&mut self, members: &Membership, chance: &mut Chance) -> Option<Change> {
         let count = members.voters.len() + members.learners.len();
         let may_add = count < MEMBERS_MAX && self.sites.len() as u64 <= self.plan.members + JOINERS_MAX;
-        let all: Vec<u64> = members.voters.iter().chain(&members.learners).copied().collect();
+        let all: Vec<u64> = members.ids().collect();
         let (unstarted, removed) = self.may_follow();
         let is_started = |id: &&u64| self.is_in_sync(**id) && !removed.contains(id);
         let started = |voters: &[u64]| voters.iter().filter(is_started).count();

@@ -55,7 +55,7 @@ impl World {
             return Some(Some(members));
         }
         let first = self.see(id).birth().clone();
-        let asked: Vec<u64> = first.voters.iter().chain(&first.learners).copied().collect();
+        let asked: Vec<u64> = first.ids().collect();
         let lists = self.lists_with(id, &asked);
         Some(self.chances.changes.pick_any(&lists).cloned())
     }
@@ -106,19 +106,12 @@ impl World {
         let before = std::mem::replace(&mut self.changes.placed, after.clone());
         self.count_changes(&before, &after);
         self.check_states(&before, &after)?;
-        let listed = |members: &Membership| -> Vec<u64> {
-            members.voters.iter().chain(&members.learners).copied().collect()
-        };
-        for id in listed(&after)
-            .into_iter()
-            .filter(|id| self.see(*id).stage == MemberStage::Unborn)
-            .collect::<Vec<_>>()
-        {
+        for id in after.ids().filter(|id| self.see(*id).stage == MemberStage::Unborn).collect::<Vec<_>>() {
             self.site(id).stage = MemberStage::Present;
             let delay = self.chances.changes.within(10 * MILLISECOND, 3 * SECOND);
             self.after(delay, WorldEvent::Restart { to: id });
         }
-        for id in listed(&before).into_iter().filter(|id| !is_in(&after, *id)) {
+        for id in before.ids().filter(|id| !is_in(&after, *id)) {
             self.count(Statistic::Removals);
             if self.see(id).leads() {
                 self.count(Statistic::LeadersRemoved);
@@ -170,9 +163,7 @@ impl World {
         let members = self.truth.get().model.members.membership();
         let is_told = |site: &&SimMember| {
             let listed = site.up.as_ref().map(|up| up.roster.members());
-            let knows = |listed: &Membership| {
-                listed.voters.iter().chain(&listed.learners).any(|other| is_in(&members, *other))
-            };
+            let knows = |listed: &Membership| listed.ids().any(|other| is_in(&members, other));
             !is_in(&members, site.id) && listed.is_some_and(knows)
         };
         match self.sites.iter().find(is_told) {
