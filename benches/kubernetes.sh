@@ -17,6 +17,7 @@ for system in ${SYSTEMS:-kv-server etcd}; do
     program=$bin/kv-server
     [[ $system != etcd ]] || program=$etcd/etcd
     up 3 "$program"
+    rm -f "$dir/run.json"
     "$bin/loadgen" kubernetes --endpoints "$(clients 3)" --nodes "$nodes" --open-loop --duration "${FOR:-300s}" --clients 500 --conns 50 --json "$dir/run.json" >"$dir/out" 2>&1 || tail -n 5 "$dir/out"
     printf '\n%s, %s nodes; disk of a member, MB: %s\n' "$system" "$nodes" "$(du -s --block-size=1000000 "$dir"/data/* | cut -f1 | paste -sd,)"
     python3 - "$dir/run.json" <<'TABLE'
