@@ -95,11 +95,13 @@ impl Inventory {
         ends.chain(self.bases.last().map(|base| base.revision)).max().unwrap_or(0)
     }
 
-    /// The revision to ask for events after. A base alone does not count: the events before it may not have
-    /// been written when the archiver ended.
+    /// The revision to ask for events after. Bases without a segment do not count, also of revisions that
+    /// follow each other: the events before them may not have been written when the archiver ended.
     pub fn resume(&self) -> Option<i64> {
         let ranges = self.ranges();
-        let written = ranges.iter().rfind(|(first, last)| first < last);
+        let ends_in = |segment: &Segment, (first, last)| first < segment.last && segment.last <= last;
+        let is_written = |range: &&(i64, i64)| self.segments.iter().any(|segment| ends_in(segment, **range));
+        let written = ranges.iter().rfind(is_written);
         written.or(ranges.first()).map(|(_, last)| *last)
     }
 
@@ -289,12 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn a_base_alone_is_not_gone_on_after() {
+    fn bases_without_a_segment_are_not_gone_on_after() {
         for (text, wanted) in [
             ("", None),
             ("10@1", Some(10)),
             ("1@1 9@2", Some(1)),
             ("1@1 9@2 12@3", Some(1)),
+            ("1@1 9@2 10@3", Some(1)),
+            ("1@1 2@2 9@3 10@4", Some(2)),
+            ("10@1 11-20@2 40@5 41@6", Some(20)),
+            ("10@1 11-20@2 21@5 22@6", Some(22)),
+            ("10@1 11-20@2 39-40@3 40@5 41@6", Some(20)),
             ("10@1 11-20@2 40@5", Some(20)),
             ("10@1 11-20@2 21@5", Some(21)),
             ("10@1 11-20@2 40@5 41-50@6", Some(50)),
