@@ -196,10 +196,12 @@ impl<F: Fs> Wal<F> {
         assert!(index <= self.last.index.next(), "gap in the log: {index} after {}", self.last.index);
         let before = LogPosition { index: LogIndex(index.0 - 1), term: self.term_before(index) };
         assert!(term >= before.term, "entry {index} of term {term} after one of term {}", before.term);
-        if index <= self.tail.base.index {
-            self.attempt(|wal| wal.turn_back(before));
-        } else if self.group.bytes.len() >= GROUP_BYTES_MAX {
+        // Before the base is looked at: this may cut the segment.
+        if self.group.bytes.len() >= GROUP_BYTES_MAX {
             self.attempt(Wal::flush);
+        }
+        if self.is_sound() && index <= self.tail.base.index {
+            self.attempt(|wal| wal.turn_back(before));
         }
         if self.is_sound() {
             self.last = LogPosition { index, term };

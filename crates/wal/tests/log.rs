@@ -393,6 +393,22 @@ fn a_group_that_nobody_syncs_is_written_before_it_fills_the_memory() {
 }
 
 #[test]
+fn a_conflict_that_finds_a_full_group_goes_to_a_segment_below_it() {
+    let fs = SimFs::new();
+    let options = WalOptions { segment_bytes: 8 << 20, ..OPTIONS };
+    let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, LogPosition::default(), options).unwrap();
+    for index in 1..=8 {
+        append(&mut wal, index, 1, &payload(index, 1, 1 << 20));
+    }
+    // The group is written, which fills its segment: the next one begins after entry 8.
+    append(&mut wal, 5, 2, &payload(5, 2, 10));
+    wal.sync().unwrap();
+    assert_eq!(describe(&wal), "0: 1-4@1 5@2");
+    drop(wal);
+    assert_eq!(describe(&open(&fs).unwrap().0), "0: 1-4@1 5@2");
+}
+
+#[test]
 fn the_longest_payload_survives() {
     let fs = SimFs::new();
     let mut wal = create(&fs);
