@@ -3,8 +3,9 @@
 //!   changes(from) ──▶ lock: clone the blocks from `from` on ──▶ unlock ──▶ load ──▶ Changes ──▶ Change …
 //!
 //! * Only whole main revisions are returned, up to the published one. A revision is never split.
-//! * Every change at or above the compact revision is returned, also a put that was superseded later.
-//!   Compaction removes only records below its revision, and puts that are not visible there.
+//! * Every change at or above the compact revision is returned, also a put that was superseded later. Of a
+//!   key that one request changed more than once at the compact revision, the last change at least.
+//!   Compaction removes only records below its revision, and those that are not visible there.
 //! * A read that races a compaction gets all changes or `Compacted`: the compact revision is checked under
 //!   the same hold of the lock in which the blocks are cloned, and blocks never change.
 //!

@@ -148,6 +148,21 @@ fn after_a_compaction_files_take_at_most_half_more_than_live_data() {
 }
 
 #[test]
+fn a_restart_leaves_no_bytes_that_are_not_counted() {
+    for history in HISTORIES {
+        let mut subject = Subject::new();
+        subject.live_through(&history);
+        while subject.maintainer.compact_step(100).unwrap() != CompactProgress::Idle {}
+        let backend = subject.backend.fork();
+        let before = file_bytes(&backend);
+        let (_, store, _) = mvcc::open(Box::new(backend.clone()), small_options()).unwrap();
+        let allocated = store.size().allocated;
+        assert_eq!(file_bytes(&backend), allocated, "{}: {before} bytes before", history.name);
+        assert_eq!(store.hash_kv(0).unwrap().hash, subject.store.hash_kv(0).unwrap().hash);
+    }
+}
+
+#[test]
 fn without_dead_records_nothing_is_moved() {
     let mut subject = Subject::new();
     subject.live_through(&HISTORIES[5]);

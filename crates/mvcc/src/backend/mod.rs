@@ -73,7 +73,7 @@ pub trait BlockFile: Send + Sync {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes earlier writes durable.
     fn sync(&self) -> io::Result<()>;
-    /// Truncates the file. Only a start does this, to what a crash left.
+    /// Truncates the file. Only a start does this, to what no block is in.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
     /// The length of the file.
     fn bytes(&self) -> io::Result<u64>;

@@ -139,8 +139,9 @@ impl BlockFiles {
         Ok(BlockLocation { generation: self.generation, number, offset, bytes, file: usage.file.clone() })
     }
 
-    /// Removes what a crash left: files without a block, and bytes after the last block of the newest file.
-    /// That file is appended to from now on. Called after all blocks were adopted.
+    /// Frees what no block is in: files without one, and the bytes after the last one of each file, which a
+    /// crash or a compaction has left, and which nothing would count. The newest file is appended to from now
+    /// on. Called after all blocks were adopted.
     pub fn clean(&mut self, backend: &mut dyn Backend) -> Result<()> {
         for number in backend.files()? {
             self.next_number = self.next_number.max(number.saturating_add(1));
@@ -150,13 +151,14 @@ impl BlockFiles {
                 backend.remove_file(number)?;
             }
         }
-        if let Some((&number, usage)) = self.files.last_key_value() {
+        for (&number, usage) in &self.files {
             let file = &*usage.file;
-            // Truncated, so that the next frame is not followed by the rest of an old one.
-            file.truncate(usage.end).map_err(|source| refused("truncate", file, source))?;
-            self.current = Some(number);
-            self.unsynced.push(number);
+            if file.bytes().map_err(|source| refused("read", file, source))? > usage.end {
+                file.truncate(usage.end).map_err(|source| refused("truncate", file, source))?;
+                self.unsynced.push(number);
+            }
         }
+        self.current = self.files.keys().next_back().copied();
         Ok(())
     }
 

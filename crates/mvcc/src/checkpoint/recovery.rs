@@ -5,8 +5,8 @@
 //! * Each key's history grows as it did when it was written. Records that are listed as dead are left out,
 //!   because later records may be gone.
 //! * Memory is bounded: the index, one block at a time, and the pending records of `IndexBuilder`.
-//! * A start changes nothing on the disk except what a crash left: bytes after the last block of the newest
-//!   file, and files without a block.
+//! * A start changes nothing on the disk except what a crash or a compaction left: bytes after the last block
+//!   of each file, and files without a block.
 //! * A store that cannot be opened is left as it is, for `inspect`.
 
 use std::collections::BTreeMap;

@@ -311,7 +311,7 @@ impl KeyHistory {
         let KeyHistory::Many(generations) = self else { return true };
         // A generation is removed as a whole if the next one begins at or before `at`. A key can be deleted,
         // put and deleted again in one request; keeping the first tombstone could leave two tombstones in a
-        // row.
+        // row. So a watch from exactly `at` may miss all of such changes but the last.
         let has_begun = |generation: &Generation| generation.revisions[0].main <= at;
         let succeeded = match has_begun(&generations.last) {
             true => generations.ended.len(),
