@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, Message, MessageType};
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use wal::testing::SimFs;
 use wal::{Wal, WalOptions};
 
@@ -22,10 +22,14 @@ pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> CoreBench {
 }
 
 pub(super) fn bench_of(voters: &[u64], setup: &CoreSetup, cache_bytes_max: usize) -> CoreBench {
+    let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    bench_in(conf, setup, cache_bytes_max)
+}
+
+fn bench_in(conf: ConfState, setup: &CoreSetup, cache_bytes_max: usize) -> CoreBench {
     let start = wal::LogPosition::default();
     let options = WalOptions { segment_bytes: 1 << 20, salt: [7; 16] };
     let wal = Wal::create(SimFs::new(), Path::new("/log"), b"", start, options).unwrap();
-    let conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };
     let state = DurableState { conf, ..DurableState::default() };
     let none = LogPosition::default();
     let store = LogStore::open(Box::new(wal.reader()), state, none, none, none, cache_bytes_max).unwrap();
@@ -93,7 +97,7 @@ pub(super) fn append(term: u64, index: u64, log_term: u64, sizes: &[usize]) -> M
 fn the_first_job_makes_the_membership_durable() {
     let mut bench = bench(&[1], 1 << 20);
     let effects = bench.core.turn().unwrap().effects;
-    let state = effects.persist[0].state.as_deref().map(DurableState::decode).unwrap().unwrap();
+    let state = DurableState::decode(&effects.persist[0].early_states[0].1).unwrap();
     assert_eq!(state.conf.voters, [1]);
     assert_eq!((state.hard.term, state.hard.vote), (1, 1));
 }
@@ -110,6 +114,53 @@ fn an_answer_that_promises_nothing_leaves_at_once_unless_something_is_under_way(
     let third = bench.hear(heartbeat(1));
     assert!(third.persist.is_empty(), "no sync for a heartbeat");
     assert_eq!((third.send.len(), third.send[0].lane), (1, Lane::Urgent));
+}
+
+#[test]
+fn a_lone_voter_says_nothing_of_a_term_before_that_is_durable() {
+    let conf = ConfState { voters: vec![1], learners: vec![2], ..ConfState::default() };
+    let mut bench = bench_in(conf, &CoreSetup::of_tests(), 1 << 20);
+    let effects = bench.core.turn().unwrap().effects;
+    assert!(effects.send.is_empty(), "the learner would keep entries of a term that is led again");
+    let promises = bench.sync(effects.persist);
+    assert_eq!(promises.iter().map(|promise| promise.to).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_change_is_not_kept_without_the_commit_index_that_came_with_it() {
+    let mut bench = bench(&[1, 2, 3], 1 << 20);
+    let mut message = append(4, 0, 0, &[10; 4]);
+    message.commit = 3;
+    for at in [1, 3] {
+        message.entries[at].entry_type = EntryType::EntryConfChange;
+    }
+    let jobs = bench.hear(message).persist;
+    let shown = |state: &[u8]| {
+        let DurableState { hard, .. } = DurableState::decode(state).unwrap();
+        (hard.term, hard.commit)
+    };
+    let early: Vec<_> = jobs[0].early_states.iter().map(|(before, state)| (*before, shown(state))).collect();
+    assert_eq!(early, [(0, (4, 0)), (1, (4, 1)), (3, (4, 3))]);
+    assert_eq!(jobs[0].state, None, "it is the last of these");
+}
+
+#[test]
+fn an_entry_that_a_later_job_replaces_is_not_synced_yet() {
+    let mut bench = bench(&[1, 2, 3, 4, 5], 1 << 20);
+    let first = append(1, 0, 0, &[10; 3]);
+    let mut jobs = bench.hear(first.clone()).persist;
+    jobs.extend(bench.hear(Message { from: 3, ..append(2, 0, 0, &[20]) }).persist);
+    // The first leader again, with what it sent before.
+    let newest = append(3, 3, 1, &[10]);
+    let entries: Vec<Entry> = first.entries.into_iter().chain(newest.entries.clone()).collect();
+    let again = Message { index: 0, log_term: 0, commit: 3, entries: entries.into(), ..newest };
+    jobs.extend(bench.hear(again).persist);
+    let later = jobs.split_off(1);
+    bench.sync(jobs);
+    assert!(bench.settle().is_empty(), "a crash may keep the entry of term 2");
+    bench.sync(later);
+    let applied: Vec<u64> = bench.settle().iter().map(|committed| committed.at.index.0).collect();
+    assert_eq!(applied, [1, 2, 3]);
 }
 
 #[test]

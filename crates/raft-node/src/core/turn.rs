@@ -347,12 +347,15 @@ impl Core {
         let number = ready.number();
         assert!(number > self.newest, "readies are numbered in order");
         self.newest = number;
+        self.note_vote(ready.hs(), number);
         let mut messages = self.offer_snapshots(ready.take_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut messages);
         self.name_answers(&mut messages);
-        turn.effects.send.extend(encode_all(messages));
+        // A lone voter leads without having asked for votes: its term is not durable yet.
+        let leads_durably = self.vote_unsynced.is_none() || base::mutant("unsynced-term-leads");
+        let (now, of_term) = if leads_durably { (messages, Vec::new()) } else { (Vec::new(), messages) };
+        turn.effects.send.extend(encode_all(now));
         turn.confirmed.extend(self.confirmed_reads(ready.take_read_states()));
-        self.note_vote(ready.hs(), number);
         let mut persisted = self.offer_snapshots(ready.take_persisted_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut persisted);
         self.name_answers(&mut persisted);
@@ -360,7 +363,7 @@ impl Core {
         let (promises, free): (Vec<_>, Vec<_>) =
             persisted.into_iter().partition(|message| self.promises_durability(message));
         turn.effects.send.extend(encode_all(free));
-        let promises = encode_all(promises);
+        let promises = encode_all(of_term.into_iter().chain(promises).collect());
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
         let changes = committed.iter().filter(|entry| entry.entry_type == EntryType::EntryConfChange);
@@ -374,17 +377,23 @@ impl Core {
         }
         self.note_part_taken(!entries.is_empty() || self.vote_unsynced == Some(number));
         let restart = (!ready.snapshot().is_empty()).then(|| self.restart(number, ready.snapshot()));
+        let early_states = self.early_states(&entries, number);
+        let first = entries.first().map(|entry| LogIndex(entry.index));
+        self.replacing
+            .extend(first.filter(|first| *first <= self.raw.store().last().index).map(|at| (number, at)));
         // raft-rs reads the entries back from the store as soon as the ready is advanced.
         self.raw.mut_store().append(&entries);
         self.raw.advance_append_async(ready);
         self.state_due |= commits_change;
         if must_sync || (!promises.is_empty() && !self.unsynced.is_empty()) {
             let state = std::mem::take(&mut self.state_due).then(|| self.raw.store().state.encode());
+            let state = state.filter(|state| early_states.last().is_none_or(|(_, early)| early != state));
             self.unsynced.push_back(number);
             turn.effects.persist.push(PersistJob {
                 number,
                 restart,
                 entries,
+                early_states,
                 state,
                 promises,
                 release: None,
@@ -419,6 +428,23 @@ impl Core {
         assert!(state.hard.commit >= at.index.0, "a snapshot of what is not committed");
         state.hard.commit = at.index.0;
         Restart { at, state: state.encode() }
+    }
+
+    /// A crash may keep the first entries of a job and no more. An entry of a term is not kept without the
+    /// term: this member could not be elected in the next one, and would not learn of it. A change of the
+    /// membership is not kept without the commit index that came with it: the change before it is committed,
+    /// and this member must not stand for election in the membership before both.
+    fn early_states(&self, entries: &[Entry], number: u64) -> Vec<(usize, Vec<u8>)> {
+        let begins_term = self.vote_unsynced == Some(number);
+        let is_change = |entry: &Entry| entry.entry_type == EntryType::EntryConfChange;
+        let is_due = |(at, entry): &(usize, &Entry)| *at == 0 && begins_term || is_change(entry);
+        let state_before = |(at, entry): (usize, &Entry)| {
+            let mut state = self.raw.store().state.clone();
+            // Never one that the log before it does not hold.
+            state.hard.commit = state.hard.commit.min(entry.index - 1);
+            (at, state.encode())
+        };
+        entries.iter().enumerate().filter(is_due).map(state_before).collect()
     }
 
     /// Remembers which job makes a new term or vote durable.
@@ -457,6 +483,15 @@ impl Core {
         self.vote_unsynced = self.vote_unsynced.filter(|job| *job > number);
         self.uncertain.retain(|(_, job)| *job > number);
         self.marking_notices(|core| core.raw.on_persist_ready(number));
+        self.replacing.retain(|(job, _)| *job > number);
+        // raft-rs takes an entry for synced that a later job replaces by another one, if one after that has
+        // put it back: a crash may keep the other one.
+        if let Some(first) = self.replacing.iter().map(|(_, first)| first.0).min()
+            && !base::mutant("replaced-entries-count")
+        {
+            let log = &mut self.raw.raft.raft_log;
+            log.persisted = log.persisted.min(first - 1);
+        }
         self.acknowledge_idle();
         self.restarted(number);
     }

@@ -20,6 +20,8 @@
 //! | release of old segments | they go with the next release |
 //! | receipt: promises may leave | no peer was answered; Raft asks again |
 //!
+//! No prefix has a change without the commit index that came with it, or an entry of a term without the term.
+//!
 //! A failed step ends the log, and with it the member.
 //!
 //! Knows nothing of threads: the driver's log thread and the simulator call the same function.
@@ -40,6 +42,9 @@ pub struct PersistJob {
     /// Comes before the entries.
     pub(crate) restart: Option<Restart>,
     pub(crate) entries: Vec<Entry>,
+    /// States that come before one of the entries, with the number of those before it: what a crash must not
+    /// keep an entry without.
+    pub(crate) early_states: Vec<(usize, Vec<u8>)>,
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) promises: Vec<Outbound>,
     /// Whole segments of entries below this index may go, after everything else.
@@ -52,6 +57,7 @@ impl PersistJob {
             number,
             restart: None,
             entries: Vec::new(),
+            early_states: Vec::new(),
             state: None,
             promises: Vec::new(),
             release: None,
@@ -152,7 +158,11 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         if base::mutant("state-before-entries") {
             job.state.iter().for_each(|state| wal.put_state(state));
         }
-        for entry in &job.entries {
+        let mut early = job.early_states.iter().filter(|_| !base::mutant("late-states")).peekable();
+        for (at, entry) in job.entries.iter().enumerate() {
+            if let Some((_, state)) = early.next_if(|(before, _)| *before == at) {
+                wal.put_state(state);
+            }
             if base::mutant("kept-conflicts") && entry.index <= wal.last().index.0 {
                 continue;
             }
@@ -311,6 +321,27 @@ mod tests {
             states += usize::from(recovery.state.is_some());
         }
         assert!(states > 0, "the last sectors hold the state");
+    }
+
+    #[test]
+    fn a_torn_group_keeps_no_entry_without_the_state_before_it() {
+        let mut changes = 0;
+        for kept in 0..12 {
+            let (disk, mut wal) = log();
+            disk.fail_at(disk.calls() + 1, Fault::Stop);
+            let early_states = vec![(30, b"early".to_vec())];
+            assert!(persist(&mut wal, vec![PersistJob { early_states, ..job(1, 1..=60, None) }]).is_err());
+            let mut sectors = 0;
+            let disk = disk.crashed(Crash::Torn, &mut || {
+                sectors += 1;
+                sectors <= kept
+            });
+            let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+            let last = recovery.last.index.0;
+            assert!(recovery.state.is_some() || last <= 30, "{kept} sectors: entries up to {last}");
+            changes += usize::from(last > 30 && recovery.state == Some(b"early".to_vec()));
+        }
+        assert!(changes > 0, "a crash keeps the entry after it, and not the state at the end");
     }
 
     #[test]

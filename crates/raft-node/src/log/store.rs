@@ -219,6 +219,11 @@ impl LogStore {
         self.wanted.take()
     }
 
+    /// The last entry, synced or not.
+    pub fn last(&self) -> LogPosition {
+        self.last
+    }
+
     /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };

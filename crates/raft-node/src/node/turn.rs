@@ -180,7 +180,12 @@ impl<P, R> Node<P, R> {
                 self.now += 1;
                 self.ticked = true;
             }
-            Event::Unreachable { peer } => drop(self.unreachable_at.insert(*peer, self.now)),
+            // Others are not asked for, and may have any id.
+            Event::Unreachable { peer } => {
+                if self.leader == Some(*peer) || self.core.voters().contains(peer) {
+                    self.unreachable_at.insert(*peer, self.now);
+                }
+            }
             Event::Applied { index } => self.applied = *index,
             Event::Message { .. }
             | Event::Durable(_)

@@ -128,21 +128,31 @@ fn proposals(entries: &[Entry]) -> String {
     entries.iter().map(|entry| payload(&entry.data)).collect::<Vec<_>>().join(", ")
 }
 
+fn durable_state(state: &[u8]) -> String {
+    let DurableState { hard, catch_up, .. } = DurableState::decode(state).expect("the core's own state");
+    let vote = if hard.vote == 0 { "-".to_owned() } else { hard.vote.to_string() };
+    let held = catch_up.map(|until| format!(", held until {}", position(until)));
+    format!("t{} vote {vote} commit {}{}", hard.term, hard.commit, held.unwrap_or_default())
+}
+
 /// What a job makes durable, and what it releases afterwards.
 pub(super) fn job(job: &PersistJob) -> String {
     let mut parts = Vec::new();
     if let Some(restart) = &job.restart {
         parts.push(format!("a log that begins after {}", position(restart.at)));
     }
-    if !job.entries.is_empty() {
-        parts.push(entries(&job.entries));
+    let mut shown = 0;
+    for (before, state) in &job.early_states {
+        if *before > shown {
+            parts.push(entries(&job.entries[shown..*before]));
+            shown = *before;
+        }
+        parts.push(durable_state(state));
     }
-    if let Some(state) = &job.state {
-        let DurableState { hard, catch_up, .. } = DurableState::decode(state).expect("the core's own state");
-        let vote = if hard.vote == 0 { "-".to_owned() } else { hard.vote.to_string() };
-        parts.push(format!("t{} vote {vote} commit {}", hard.term, hard.commit));
-        parts.extend(catch_up.map(|until| format!("held until {}", position(until))));
+    if job.entries.len() > shown {
+        parts.push(entries(&job.entries[shown..]));
     }
+    parts.extend(job.state.as_deref().map(durable_state));
     let synced = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
     let release = job.release.map(|index| format!(", then releases entries before {index}"));
     synced + &release.unwrap_or_default()

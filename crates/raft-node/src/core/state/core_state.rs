@@ -22,6 +22,8 @@ pub(crate) struct Core {
     pub(crate) raw: RawNode<LogStore>,
     /// Numbers of the jobs handed out and not yet durable.
     pub(crate) unsynced: VecDeque<u64>,
+    /// Of those, the ones that replace entries, and the first index of each.
+    pub(crate) replacing: VecDeque<(u64, LogIndex)>,
     /// The newest ready's number, whether or not it needed a job.
     pub(crate) newest: u64,
     /// The newest job that carries a new term or vote, while it is not durable.
@@ -125,6 +127,7 @@ impl Core {
         let mut core = Core {
             raw,
             unsynced: VecDeque::new(),
+            replacing: VecDeque::new(),
             newest: 0,
             vote_unsynced: None,
             state_due: fresh,
