@@ -364,6 +364,8 @@ impl UnsentProgress {
     /// less than [`UNSENT_PROGRESS_MAX`].
     fn poll_stalled(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<()> {
         if account.unsent() == 0 {
+            // The client has taken all that it had to: a later answer has another period.
+            self.unsent = 0;
             return Poll::Pending;
         }
         if self.alarm.is_none() {
@@ -605,6 +607,37 @@ mod tests {
             let mut read = Vec::new();
             while self.client.read_buf(&mut read).now_or_never().is_some() {}
             read.windows(8).filter(|bytes| bytes == b"liveness").count()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_taken_its_answers_is_not_judged_by_those_of_before() {
+        const MOMENT: Duration = Duration::from_millis(1);
+        for (large, written, is_given_up, wanted) in [
+            (1 << 20, 100, false, true),
+            (4 << 20, 1 << 20, false, false),
+            (100, 100, false, false),
+            // The call was cancelled: the rest of its answer waits no more.
+            (1 << 20, 100, true, false),
+        ] {
+            let account = Account::new(Arc::default());
+            let mut progress = UnsentProgress::default();
+            let mut is_stalled = async || {
+                let stalled = poll_fn(|context| progress.poll_stalled(&account, context));
+                timeout(MOMENT, stalled).await.is_ok()
+            };
+            account.change_unsent(0, large);
+            assert!(!is_stalled().await);
+            Meter::new(Duration::ZERO).note_written(written, &account.seen);
+            if is_given_up {
+                account.change_unsent(large, 0);
+                assert!(!is_stalled().await);
+            }
+            tokio::time::advance(UNSENT_WITHIN).await;
+            if is_given_up {
+                account.change_unsent(0, 1);
+            }
+            assert_eq!(is_stalled().await, wanted, "{written} of {large}, given up: {is_given_up}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! * What is next of an answer is made when the connection has room for it. An answer that holds admitted
 //!   memory, in the extensions of its response, goes on: others wait for that.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
+//!   One that is not of gRPC may be a stream without an end: its reader counts and bounds what it holds.
 //! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
 //!   What comes in that time is discarded.
 //! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
@@ -26,7 +27,7 @@ use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Account, Body as Counted, RelayedCall, Room};
-use super::grpc::{LOOK_AGAIN, send_data, send_status_after_headers};
+use super::grpc::{LOOK_AGAIN, is_call, send_data, send_status_after_headers};
 use super::long::unless_reset;
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
@@ -68,7 +69,8 @@ pub(super) fn spawn<S: GrpcService>(
 ) {
     let (services, relayed) = (services.clone(), RelayedCall::new(&shared.account));
     let stop = shared.stop.clone();
-    let mut request = head.request(Body::new(RelayedBody::new(reader, user, &relayed, stop.clone())));
+    let counted = is_call(&head.headers).then(|| (Counted::new(relayed.account()), user));
+    let mut request = head.request(Body::new(RelayedBody::new(reader, counted, stop.clone())));
     request.extensions_mut().insert(Room(&shared.account).for_parts());
     tokio::spawn(async move {
         // A call whose client is gone is dropped here, while it waits.
@@ -167,8 +169,8 @@ async fn next_frame(
 /// A request body as the services expect it. Window is given back as the parts are taken.
 struct RelayedBody {
     reader: BodyReader,
-    user: Option<u64>,
-    counted: Counted,
+    /// With the user, if it shows one. None of a body that is not of gRPC.
+    counted: Option<(Counted, Option<u64>)>,
     stop: watch::Receiver<bool>,
     /// Runs while the body waits for more.
     deadline: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
@@ -176,30 +178,40 @@ struct RelayedBody {
 
 /// Why the rest of a body is not waited for any longer, once that is so. Bodies of users do not end for the
 /// share of their address.
-async fn too_late(account: Arc<Account>, is_users: bool, stop: watch::Receiver<bool>) -> Status {
+async fn too_late(counted: Option<(Arc<Account>, bool)>, stop: watch::Receiver<bool>) -> Status {
+    let stopped = stopped_for_requests(stop);
+    let Some((account, is_users)) = counted else {
+        stopped.await;
+        return grpc_errors::stopped();
+    };
     tokio::select! {
         () = account.over_share(), if !is_users => grpc_errors::too_many_request_bytes(),
         () = sleep(BODY_WITHIN) => grpc_errors::incomplete_too_long(),
-        () = stopped_for_requests(stop) => grpc_errors::stopped(),
+        () = stopped => grpc_errors::stopped(),
     }
 }
 
 impl RelayedBody {
     fn new(
         mut reader: BodyReader,
-        user: Option<u64>,
-        relayed: &RelayedCall,
+        counted: Option<(Counted, Option<u64>)>,
         stop: watch::Receiver<bool>,
     ) -> RelayedBody {
         reader.discard_when_dropped();
-        RelayedBody { reader, user, counted: Counted::new(relayed.account()), stop, deadline: None }
+        RelayedBody { reader, counted, stop, deadline: None }
+    }
+
+    /// Counts a part of the body, or refuses it.
+    fn count(&mut self, bytes: usize) -> Result<(), Status> {
+        self.counted.as_mut().map_or(Ok(()), |(counted, user)| counted.add(bytes, *user))
     }
 
     /// Pending, or an error once the body has taken too long.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, BoxError>>> {
-        let RelayedBody { stop, deadline, counted, user, .. } = self;
+        let RelayedBody { stop, deadline, counted, .. } = self;
         let deadline = deadline.get_or_insert_with(|| {
-            Box::pin(too_late(Arc::clone(counted.account()), user.is_some(), stop.clone()))
+            let counted = counted.as_ref().map(|(body, user)| (Arc::clone(body.account()), user.is_some()));
+            Box::pin(too_late(counted, stop.clone()))
         });
         let status = ready!(deadline.as_mut().poll(context));
         Poll::Ready(Some(Err(status.into())))
@@ -218,9 +230,8 @@ impl http_body::Body for RelayedBody {
             Poll::Pending => self.wait(context),
             Poll::Ready(Some(Ok(data))) => {
                 self.reader.release(data.len());
-                let user = self.user;
-                let added = self.counted.add(data.len(), user);
-                Poll::Ready(Some(added.map(|()| Frame::data(data)).map_err(BoxError::from)))
+                let counted = self.count(data.len());
+                Poll::Ready(Some(counted.map(|()| Frame::data(data)).map_err(BoxError::from)))
             }
             Poll::Ready(Some(Err(gone))) => Poll::Ready(Some(Err(gone.into()))),
             Poll::Ready(None) => {

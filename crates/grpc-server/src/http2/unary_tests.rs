@@ -128,7 +128,7 @@ async fn serve_until(
     serve(io, methods, limits, totals, Holder::new(), stop).await;
 }
 
-/// Reads the request to its end, or to an error, but for one.
+/// Reads the request to its end, or to an error, but for one. Says so of what is no call of gRPC.
 async fn relayed(
     mut request: Request<Body>,
     done: mpsc::UnboundedSender<&'static str>,
@@ -136,7 +136,15 @@ async fn relayed(
     let path = request.uri().path().to_owned();
     let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
     let reads = path != "/unread";
-    while reads && let Some(Ok(_)) = poll_fn(|context| frame(request.body_mut(), context)).await {}
+    let says = !crate::http2::is_call(request.headers());
+    while reads && let Some(read) = poll_fn(|context| frame(request.body_mut(), context)).await {
+        if says {
+            let _test_has_ended = done.send(if read.is_ok() { "read" } else { "refused" });
+        }
+        if read.is_err() {
+            break;
+        }
+    }
     let makes = path == "/made" || path == "/admitted";
     let made = MadeBody { ends: CallEnds(done), is_made: false };
     let mut response = Response::new(if makes { Body::new(made) } else { Body::empty() });
@@ -192,8 +200,11 @@ impl TestClient {
 
     /// Sends the headers of a request.
     async fn call(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
-        let request =
-            Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
+        self.request(path, "application/grpc").await
+    }
+
+    async fn request(&self, path: &str, content_type: &str) -> (ResponseFuture, SendStream<Bytes>) {
+        let request = Request::post(format!("http://localhost{path}")).header("content-type", content_type);
         let request = request.body(()).unwrap();
         self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
     }
@@ -294,6 +305,19 @@ async fn a_relayed_answer_is_made_when_its_client_has_taken_those_before() {
     });
     let taken = timeout(Duration::from_secs(60), futures_util::future::join_all(taken)).await;
     taken.expect("what waited is made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_not_of_grpc_goes_on_as_long_as_its_client_does() {
+    let mut client = TestClient::new(Arc::default()).await;
+    let (response, mut body) = client.request("/relayed", "application/json").await;
+    for _ in 0..6 {
+        tokio::time::advance(Duration::from_secs(20)).await;
+        body.send_data(Bytes::from_static(b"{}"), false).unwrap();
+        assert_eq!(client.event().await, Some("read"));
+    }
+    body.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
 }
 
 #[tokio::test]
