@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, Member, PATIENCE, get, put};
+use crate::common::{Cluster, Member, PATIENCE, get, post, put};
 use api::etcdserverpb::maintenance_client::MaintenanceClient;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::request_op::Request as Op;
@@ -180,6 +180,11 @@ async fn a_delete_that_would_return_too_much_is_refused_before_it_happens() {
     let refused = deleted.expect_err("more than all answers may hold");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(member.get("k0000099").await.is_some(), "nothing was deleted");
+    // The gateway takes 32 MiB.
+    let of_40_mib = r#"{"key":"AA==","range_end":"azAwMDAwNDA=","prev_kv":true}"#;
+    let answer = post(member.client_port, "/v3/kv/deleterange", of_40_mib);
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("33554432 bytes"), "{answer}");
+    assert!(member.get("k0000000").await.is_some(), "nothing was deleted");
     let delete = api::etcdserverpb::DeleteRangeRequest { range_end: "k0000020".into(), ..delete };
     let answer = kv.delete_range(delete).await.expect("20 MiB fit").into_inner();
     assert_eq!((answer.deleted, answer.prev_kvs.len()), (20, 20));

@@ -66,6 +66,8 @@ pub struct Asker {
     pub client: ClientId,
     pub address: Option<SocketAddr>,
     pub credential: Credential,
+    /// Bytes of one answer that its way to the client takes.
+    pub answer_bytes_max: usize,
     /// What the certificate of the connection names, for the audit log. None without one.
     certificate: Option<Arc<Session>>,
     /// Of its connection, if it is answered outside of the connection's task.
@@ -78,7 +80,11 @@ impl Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
         let client = member.auth.client(origin.client, &credential);
-        Asker { client, address: origin.address, credential, certificate, room: None }
+        Asker { client, address: origin.address, credential, certificate, ..Asker::default() }
+    }
+
+    pub fn with_answers_of(self, answer_bytes_max: usize) -> Asker {
+        Asker { answer_bytes_max, ..self }
     }
 
     /// Of a call that tonic hands over. The dispatcher has found it, and the connection has room.
@@ -118,6 +124,7 @@ impl Default for Asker {
             client: ClientId::default(),
             address: None,
             credential: Credential::None,
+            answer_bytes_max: usize::MAX,
             certificate: None,
             room: None,
         }

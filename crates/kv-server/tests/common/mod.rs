@@ -173,10 +173,18 @@ pub fn metric(member: &Member, name: &str) -> f64 {
 
 /// The answer of the client port to one HTTP/1 request, such as `GET /health`, with its head.
 pub fn http(port: u16, request: &str) -> String {
+    exchange(port, &format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+}
+
+/// A call of the gateway.
+pub fn post(port: u16, path: &str, body: &str) -> String {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    exchange(port, &format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn exchange(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a member that serves");
-    stream
-        .write_all(format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
-        .expect("a member that serves");
+    stream.write_all(request.as_bytes()).expect("a member that serves");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("a member that serves");
     answer

@@ -155,9 +155,13 @@ impl AnswerParts {
 /// Waits until an answer of `bytes` may be held.
 async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     if bytes > ANSWER_BYTES_MAX {
-        return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
+        return Err(too_large());
     }
     budget.answer(bytes).await
+}
+
+pub(super) fn too_large() -> Status {
+    grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64)
 }
 
 /// Reads a long answer as a whole. One that others want while it waits for memory is given up.

@@ -123,7 +123,7 @@ impl Gateway {
             calls: Shares::new(CALLS_MAX, CALLS_ALWAYS),
             websockets: Places::new(WEBSOCKETS_MAX),
             admission,
-            dispatcher,
+            dispatcher: dispatcher.with_answers_of(budget::ANSWER_BYTES_MAX),
             message_bytes_max,
             txn_ops_max,
             client_of,

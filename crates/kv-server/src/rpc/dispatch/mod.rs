@@ -56,6 +56,7 @@ use crate::peer::LeaseService;
 pub struct Dispatcher {
     shared: Arc<Shared>,
     origin: Origin,
+    answer_bytes_max: usize,
 }
 
 /// What all connections use.
@@ -69,7 +70,7 @@ struct Shared {
 
 impl PerConnection for Dispatcher {
     fn of(&self, origin: &Origin) -> Self {
-        Dispatcher { shared: Arc::clone(&self.shared), origin: origin.clone() }
+        Dispatcher { shared: Arc::clone(&self.shared), origin: origin.clone(), ..*self }
     }
 }
 
@@ -91,7 +92,12 @@ impl Dispatcher {
     pub fn new(member: Arc<Member>, leases: LeaseService, slow: SlowCalls, stop: Stop) -> Dispatcher {
         let (metrics, routes) = (Arc::clone(&member.metrics), routes(&member, &leases, stop));
         let shared = Shared { member, metrics, slow, leases, routes };
-        Dispatcher { shared: Arc::new(shared), origin: Origin::default() }
+        Dispatcher { shared: Arc::new(shared), origin: Origin::default(), answer_bytes_max: usize::MAX }
+    }
+
+    /// The same where an answer may have so many bytes. What changes something is refused before it does.
+    pub fn with_answers_of(self, answer_bytes_max: usize) -> Dispatcher {
+        Dispatcher { answer_bytes_max, ..self }
     }
 
     fn member(&self) -> &Arc<Member> {
@@ -114,7 +120,7 @@ impl Dispatcher {
             deadline: deadline::of(known, timeout).map_err(Box::new),
             metadata: metadata.and_then(|()| guard::check_intact(member, method)),
             needs_leader: guard::needs_leader(known),
-            asker: Asker::new(member, &self.origin, headers, known),
+            asker: Asker::new(member, &self.origin, headers, known).with_answers_of(self.answer_bytes_max),
             span: self.shared.metrics.traces.begin(method, headers),
         }
     }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use bytes::Bytes;
+use prost::Message;
 use state_machine::Failure;
 use tonic::Status;
 
 use crate::member::Member;
-use admission::{ClientId, Pass};
-use admission::{PAIR_BYTES, SMALL_BYTES};
+use crate::rpc::guard::Asker;
+use admission::{PAIR_BYTES, Pass, SMALL_BYTES};
 
 /// An answer of so many bytes is not counted: the command and its bookkeeping take as much.
 const UNCOUNTED_BYTES: u64 = 4 << 10;
@@ -49,10 +50,11 @@ fn pairs(key: &Bytes, range_end: &Bytes) -> RangeRequest {
     RangeRequest { key: key.clone(), range_end: range_end.clone(), ..RangeRequest::default() }
 }
 
-/// Takes memory for an answer that consists of these reads.
+/// Takes memory for an answer that consists of these reads. Refuses one that its way to the client does not
+/// take.
 pub async fn admit(
     member: &Arc<Member>,
-    client: ClientId,
+    asker: &Asker,
     reads: Vec<RangeRequest>,
 ) -> Result<Option<Pass>, Status> {
     if reads.is_empty() {
@@ -62,18 +64,23 @@ pub async fn admit(
         if bytes <= UNCOUNTED_BYTES {
             return Ok(None);
         }
-        let pass = member.admission.answers.enter(client, bytes).await;
+        let pass = member.admission.answers.enter(asker.client, bytes).await;
         return pass.map(Some).map_err(|_| grpc_errors::reads_exhausted());
     }
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| {
-        reads.iter().try_for_each(|read| match state_machine::range(&store, read, meter) {
+        reads.iter().try_fold(0, |bytes, read| match state_machine::range(&store, read, meter) {
+            Ok(answer) => Ok(bytes + answer.encoded_len()),
             // Whether it is refused is decided in apply, by the state that it finds.
-            Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+            Err(Failure::Refused(_)) => Ok(bytes),
             Err(failure) => Err(failure),
         })
     };
-    member.admission.read(client, 0, read).await.map(|((), pass)| Some(pass))
+    let (bytes, pass) = member.admission.read(asker.client, 0, read).await?;
+    match bytes > asker.answer_bytes_max {
+        true => Err(grpc_errors::answer_too_large(asker.answer_bytes_max as u64)),
+        false => Ok(Some(pass)),
+    }
 }
 
 /// An upper bound on few keys, from the index and the block directory; `None` if they have to be read.
