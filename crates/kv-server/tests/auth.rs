@@ -593,10 +593,24 @@ async fn watchers_whose_user_loses_a_permission_end_only_where_the_flag_says_so(
         let flags: &[&str] = if is_checked { &["--auth-recheck-watchers"] } else { &[] };
         let guarded = guarded_with(2, flags).await;
         let members = &guarded.cluster.members;
+        let root = guarded.token("root");
+        let client = members[0].client().await;
+        let write = async |key, value| {
+            call(&client, Method::KvPut, root, &put(key, value).encode_to_vec()).await.unwrap();
+        };
+        write("c/1", "1").await;
         let mut of_u = watches(&members[1], guarded.token("u"), &[("b", "d"), ("c", ""), ("b", "c")]).await;
         let mut of_r = watches(&members[1], guarded.token("r"), &[("b", "d")]).await;
+        let observe = LeaderRequest { name: bytes("c") };
+        let mut election = members[1].client().await.election();
+        let observed = election.observe(with_token(observe, "token", guarded.token("u"))).await;
+        let mut observed = observed.unwrap().into_inner();
+        let mut leads = async || {
+            let response = tokio::time::timeout(PATIENCE, observed.message()).await.expect("an answer");
+            response.unwrap().map(|leader| leader.kv.unwrap().value)
+        };
+        assert_eq!(leads().await, Some(bytes("1")));
         // The user `u` keeps [b, c) only. The change comes from another member.
-        let root = guarded.token("root");
         let mut client = users(&members[0]).await;
         let perm = Permission { perm_type: 2, key: "b".into(), range_end: "c".into() };
         let grant = AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm: Some(perm) };
@@ -611,17 +625,18 @@ async fn watchers_whose_user_loses_a_permission_end_only_where_the_flag_says_so(
                 assert_eq!((canceled.watch_id, canceled.cancel_reason.as_str()), (watch_id, DENIED));
             }
         }
-        let client = members[0].client().await;
-        call(&client, Method::KvPut, root, &put("c", "1").encode_to_vec()).await.unwrap();
-        call(&client, Method::KvPut, root, &put("bb", "1").encode_to_vec()).await.unwrap();
+        for (key, value) in [("c/1", "2"), ("c", "1"), ("bb", "1")] {
+            write(key, value).await;
+        }
+        assert_eq!(leads().await, (!is_checked).then(|| bytes("2")));
         let mut seen = Vec::new();
-        for _ in 0..if is_checked { 1 } else { 4 } {
+        for _ in 0..if is_checked { 1 } else { 5 } {
             let response = next(&mut of_u).await;
             assert!(!response.canceled && response.events.len() == 1, "{response:?}");
             seen.push(response.watch_id);
         }
         seen.sort_unstable();
-        assert_eq!(seen, if is_checked { vec![3] } else { vec![1, 1, 2, 3] });
+        assert_eq!(seen, if is_checked { vec![3] } else { vec![1, 1, 1, 2, 3] });
         assert_eq!(next(&mut of_r).await.events.len(), 1, "another user is not concerned");
     }
 }

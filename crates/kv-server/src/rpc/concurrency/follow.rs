@@ -9,17 +9,22 @@ use api::grpc;
 use bytes::BytesMut;
 use prost::Message;
 use state_machine::{KeyAccess, Need};
+use tokio::sync::watch::Receiver;
 use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
+use crate::rpc::guard::Asker;
 
 /// Bytes that are encoded at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A watcher in this process.
+/// A watcher in this process. As those of clients, it is looked at again after each change of users and
+/// roles, if the member is to do so.
 pub struct Follow {
     member: Arc<Member>,
+    asker: Asker,
+    changes: Option<Receiver<()>>,
     stream: WatchStream,
     encoder: Encoder,
     /// Frames that were encoded and not yet decoded.
@@ -29,10 +34,10 @@ pub struct Follow {
 /// Why a watcher gets no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowEnd {
-    /// The revision that it needs was compacted.
-    Compacted,
-    /// A limit of all watchers, or of those of the client, is reached; the client may read the keys no more;
-    /// or it has not read a large response for long.
+    /// The revision that it needs was compacted, or the client may not read the keys. A look says which.
+    Ended,
+    /// A limit of all watchers, or of those of the client, is reached; or the client has not read a large
+    /// response for long.
     Refused,
     /// The member stops.
     Stopped,
@@ -46,15 +51,18 @@ impl From<WatchStopped> for FollowEnd {
 
 impl Follow {
     pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, FollowEnd> {
-        let member = &inner.member;
-        let caller = inner.asker.caller(member).await.map_err(|_| FollowEnd::Refused)?;
+        let Inner { member, asker } = inner;
+        // Before the check: a change after it has the watcher looked at again.
+        let changes = member.auth.changes.clone();
+        let caller = asker.caller(member).await.map_err(|_| FollowEnd::Ended)?;
         let need = Need::Keys(KeyAccess::Read, request.keys());
-        caller.check(&member.store, need).map_err(|_| FollowEnd::Refused)?;
+        caller.check(&member.store, need).map_err(|_| FollowEnd::Ended)?;
         let stream = member.watching.open(inner.client()).await?;
         stream.place().await;
         stream.request(WatchRequest::Create(request)).await?;
         let encoder = Encoder::new(member.ids.cluster, member.ids.member, usize::MAX);
-        Ok(Follow { member: Arc::clone(member), stream, encoder, frames: BytesMut::new() })
+        let (member, asker, frames) = (Arc::clone(member), asker.clone(), BytesMut::new());
+        Ok(Follow { member, asker, changes, stream, encoder, frames })
     }
 
     /// Waits for the next response with events.
@@ -63,7 +71,7 @@ impl Follow {
             while let Some(response) = self.decoded() {
                 if response.canceled {
                     let is_refused = response.created;
-                    return Err(if is_refused { FollowEnd::Refused } else { FollowEnd::Compacted });
+                    return Err(if is_refused { FollowEnd::Refused } else { FollowEnd::Ended });
                 }
                 if !response.events.is_empty() {
                     return Ok(response);
@@ -73,6 +81,9 @@ impl Follow {
                 tokio::select! {
                     biased;
                     () = self.stream.ended() => return Err(FollowEnd::Refused),
+                    () = changed(&mut self.changes) => {
+                        self.stream.review(self.member.auth.user_of(&self.asker.credential)).await?;
+                    }
                     () = self.stream.read(self.encoder.queue()) => {}
                 }
             }
@@ -86,5 +97,16 @@ impl Follow {
     fn decoded(&mut self) -> Option<WatchResponse> {
         let (_, message) = grpc::take(&mut self.frames)?;
         Some(WatchResponse::decode(message).expect("the encoder of this process makes whole responses"))
+    }
+}
+
+/// Returns when users or roles have changed; never, if watchers are not looked at again.
+async fn changed(changes: &mut Option<Receiver<()>>) {
+    let has_changed = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !has_changed {
+        std::future::pending().await
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * Values between a look and its watcher are not lost: the watcher begins after the revision of the look.
-//! * The stream ends with OK when a revision that it needs was compacted, as in etcd.
+//! * The stream ends with OK when a revision that it needs was compacted, as in etcd, and when its client may
+//!   read the leader no more, if the member looks at watchers again.
 
 use std::collections::VecDeque;
 
@@ -40,7 +41,7 @@ pub fn leaders(
         match observer.next().await {
             Ok(response) => Some((Ok(response), Some(observer))),
             Err(FollowEnd::Refused) => Some((Err(too_many()), None)),
-            Err(FollowEnd::Compacted | FollowEnd::Stopped) => None,
+            Err(FollowEnd::Ended | FollowEnd::Stopped) => None,
         }
     })
 }

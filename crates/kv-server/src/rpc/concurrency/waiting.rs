@@ -68,8 +68,8 @@ pub async fn until_owned(
     if owns { Ok(held) } else { Err(grpc_errors::session_expired()) }
 }
 
-/// Waits for a delete of the key from a revision on. A compaction past it ends the wait as well: the caller
-/// looks again.
+/// Waits for a delete of the key from a revision on. A compaction past it ends the wait as well, and the loss
+/// of the permission: the caller looks again.
 async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result<(), Status> {
     let request = CreateRequest { key, start_revision, no_put: true, ..CreateRequest::default() };
     let follow = async {
@@ -82,7 +82,7 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
         }
     };
     match follow.await {
-        Ok(()) | Err(FollowEnd::Compacted) => Ok(()),
+        Ok(()) | Err(FollowEnd::Ended) => Ok(()),
         Err(FollowEnd::Refused) => Err(too_many()),
         Err(FollowEnd::Stopped) => Err(grpc_errors::stopped()),
     }
