@@ -66,16 +66,11 @@ impl ClusterCalls {
         check(&view).map_err(grpc_errors::refused)
     }
 
-    /// Voters that the leader finds out of sync. An error if it answers for none.
+    /// As the function, of all voters.
     async fn out_of_sync(&self, members: &[MemberEntry]) -> Result<Vec<u64>, Status> {
         let voters = members.iter().filter(|member| !member.is_learner);
-        let asked = voters.map(async |member| self.progress_of(member.id).await.map(|it| (member.id, it)));
-        let (known, unknown): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().partition(Result::is_ok);
-        let known: Vec<(u64, Progress)> = known.into_iter().flatten().collect();
-        match unknown.into_iter().find_map(Result::err) {
-            Some(error) if known.is_empty() => Err(error),
-            _ => Ok(known.iter().filter(|(_, it)| !it.is_in_sync()).map(|(id, _)| *id).collect()),
-        }
+        let asked = voters.map(async |member| (member.id, self.progress_of(member.id).await));
+        out_of_sync(join_all(asked).await)
     }
 
     /// All members after the change.
@@ -114,6 +109,17 @@ impl ClusterCalls {
             member.reach.ask_progress(leader, id).await
         };
         progress.ok_or_else(|| grpc_errors::refused(Error::Timeout))
+    }
+}
+
+/// Voters that the leader does not find in sync: one for which there is no answer may be without a state. An
+/// error if there is an answer for none.
+fn out_of_sync(answers: Vec<(u64, Result<Progress, Status>)>) -> Result<Vec<u64>, Status> {
+    let in_sync = |answer: &Result<Progress, Status>| answer.as_ref().is_ok_and(Progress::is_in_sync);
+    let found = answers.iter().filter(|(_, answer)| !in_sync(answer)).map(|(id, _)| *id).collect();
+    match answers.into_iter().map(|(_, answer)| answer).reduce(Result::or) {
+        Some(Err(error)) => Err(error),
+        Some(Ok(_)) | None => Ok(found),
     }
 }
 
@@ -207,5 +213,26 @@ impl ClusterMethods for ClusterCalls {
                 Err(status)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_node::LogIndex;
+
+    use super::*;
+
+    #[test]
+    fn a_voter_without_an_answer_is_not_in_sync() {
+        let at = |applied| {
+            let [matched, last_index] = [LogIndex(1_000_000); 2];
+            Ok(Progress { matched, applied: LogIndex(applied), last_index })
+        };
+        let lost = || Err(Status::unavailable("lost"));
+        let found = |answers: Vec<Result<Progress, Status>>| out_of_sync((1..).zip(answers).collect()).ok();
+        assert_eq!(found(vec![at(1_000_000), at(0), at(1_000_000)]), Some(vec![2]));
+        assert_eq!(found(vec![at(1_000_000), lost(), at(0)]), Some(vec![2, 3]));
+        assert_eq!(found(vec![lost(), lost()]), None);
+        assert_eq!(found(vec![]), Some(vec![]));
     }
 }
