@@ -3,13 +3,15 @@
 //!
 //! ```text
 //!   accept ──▶ stranger ──hello accepted──▶ connection of a member
-//!                 └── GREET_WITHIN passed, or enough newer ones ──▶ closed
+//!                 └── GREET_WITHIN passed, or enough others ──▶ closed
 //! ```
 //!
 //! Invariants:
 //! - Strangers and members have separate limits: strangers cannot use up the connections that members need.
-//! - A full limit closes the oldest connection of its kind, never the newest. A member that comes back after
-//!   a network failure is admitted while its old connections are still open here.
+//! - Too many strangers close the oldest one of the address that has most: no address keeps members at
+//!   others out.
+//! - Too many connections of a member close its oldest, never the newest. A member that comes back after a
+//!   network failure is admitted while its old connections are still open here.
 //! - A stranger's connection reads at most [`STRANGER_BYTES_MAX`] bytes.
 //!
 //! Does not know what a hello contains; `server` checks it.
@@ -23,13 +25,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admission::{Holder, Place, Places};
+use auth::caller_of;
+use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 /// Connections that have not greeted, as a part of all: 96 of 256. One that greets needs two round trips, so
-/// a member is admitted as long as fewer than this many strangers connect in that time.
+/// a member is admitted as long as fewer than this many strangers connect from its address in that time.
 const STRANGERS_PART: (usize, usize) = (3, 8);
 /// Connections of one member: two lanes, a snapshot stream, and as many again that are about to be found
 /// dead.
@@ -42,21 +47,25 @@ const STRANGER_BYTES_MAX: usize = 64 << 10;
 
 /// All open connections of the peer port. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Connections(Arc<Mutex<OpenConnection>>);
+pub(super) struct Connections {
+    strangers: Arc<Places>,
+    members: Arc<Mutex<MemberConnections>>,
+}
 
 #[derive(Default)]
-struct OpenConnection {
-    strangers_max: usize,
+struct MemberConnections {
     next_number: u64,
     /// By number, so that the first is the oldest.
-    strangers: BTreeMap<u64, Arc<SocketShared>>,
-    members: HashMap<u64, BTreeMap<u64, Arc<SocketShared>>>,
+    open: HashMap<u64, BTreeMap<u64, Arc<SocketShared>>>,
 }
 
 /// What the connection's task, its reader and its requests share.
-#[derive(Default)]
 struct SocketShared {
     has_greeted: AtomicBool,
+    /// While it is a stranger's.
+    place: Mutex<Option<Place>>,
+    stranger: Arc<Holder>,
+    /// By newer connections of its member.
     displaced: Notify,
     reader: AtomicWaker,
 }
@@ -83,27 +92,20 @@ impl Connections {
     pub(super) fn new(connections_max: u32) -> Connections {
         let (part, of) = STRANGERS_PART;
         let strangers_max = (connections_max as usize * part / of).max(1);
-        Connections(Arc::new(Mutex::new(OpenConnection { strangers_max, ..OpenConnection::default() })))
+        Connections { strangers: Places::new(strangers_max), members: Arc::default() }
     }
 
-    /// Counts a new stranger and closes the oldest one if there are too many.
+    /// Counts a new stranger and closes another one if there are too many.
     pub(super) fn open(&self, source: Option<IpAddr>) -> PeerSocket {
-        let shared = Arc::new(SocketShared::default());
-        let mut open = self.0.lock();
-        let number = open.next_number;
-        open.next_number += 1;
-        open.strangers.insert(number, Arc::clone(&shared));
-        let strangers_max = open.strangers_max;
-        displace_oldest(&mut open.strangers, strangers_max);
+        let stranger = Holder::new();
+        let place = Mutex::new(self.strangers.take(caller_of(source), &stranger));
+        let (has_greeted, displaced, reader) = Default::default();
+        let shared = Arc::new(SocketShared { has_greeted, place, stranger, displaced, reader });
+        let mut members = self.members.lock();
+        let number = members.next_number;
+        members.next_number += 1;
+        drop(members);
         PeerSocket { all: self.clone(), number, shared, source }
-    }
-}
-
-fn displace_oldest(connections: &mut BTreeMap<u64, Arc<SocketShared>>, count_max: usize) {
-    if connections.len() > count_max
-        && let Some((_, oldest)) = connections.pop_first()
-    {
-        oldest.displaced.notify_one();
     }
 }
 
@@ -118,7 +120,7 @@ impl PeerSocket {
         Gate { io, shared: Arc::clone(&self.shared), stranger_bytes: 0 }
     }
 
-    /// Returns when the connection must be closed: displaced by newer ones, or no hello in time.
+    /// Returns when the connection must be closed: displaced by others, or no hello in time.
     pub(super) async fn must_close(&self) {
         let greeting = async {
             tokio::time::sleep(GREET_WITHIN).await;
@@ -128,6 +130,7 @@ impl PeerSocket {
         };
         tokio::select! {
             () = greeting => {}
+            () = self.shared.stranger.displaced() => {}
             () = self.shared.displaced.notified() => {}
         }
     }
@@ -135,9 +138,9 @@ impl PeerSocket {
 
 impl Drop for PeerSocket {
     fn drop(&mut self) {
-        let mut open = self.all.0.lock();
-        if open.strangers.remove(&self.number).is_none() {
-            open.members.retain(|_, connections| {
+        let mut members = self.all.members.lock();
+        if self.shared.place.lock().take().is_none() {
+            members.open.retain(|_, connections| {
                 connections.remove(&self.number);
                 !connections.is_empty()
             });
@@ -153,12 +156,19 @@ impl Greeter {
 
     /// The connection belongs to `member` from now on. The first hello of a connection decides.
     pub(super) fn greeted(&self, member: u64) {
-        let mut open = self.all.0.lock();
+        let mut members = self.all.members.lock();
+        let was_stranger = self.shared.place.lock().take().is_some();
         // A connection that was displaced meanwhile stays displaced.
-        let Some(shared) = open.strangers.remove(&self.number) else { return };
-        let connections = open.members.entry(member).or_default();
-        connections.insert(self.number, shared);
-        displace_oldest(connections, MEMBER_CONNECTIONS_MAX);
+        if !was_stranger || self.shared.stranger.displaced().now_or_never().is_some() {
+            return;
+        }
+        let connections = members.open.entry(member).or_default();
+        connections.insert(self.number, Arc::clone(&self.shared));
+        if connections.len() > MEMBER_CONNECTIONS_MAX
+            && let Some((_, oldest)) = connections.pop_first()
+        {
+            oldest.displaced.notify_one();
+        }
         self.shared.has_greeted.store(true, Ordering::Release);
         self.shared.reader.wake();
     }
@@ -221,5 +231,36 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Gate<I> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_connects_without_end_keeps_no_member_at_another_out() {
+        let connections = Connections::new(16);
+        let at = |text: &str| connections.open(Some(text.parse().unwrap()));
+        let is_open = |socket: &PeerSocket| socket.must_close().now_or_never().is_none();
+        let member = at("10.0.0.1");
+        let flood: Vec<PeerSocket> = (0..100).map(|_| at("10.0.0.9")).collect();
+        assert!(is_open(&member));
+        assert_eq!(flood.iter().filter(|socket| is_open(socket)).count(), 5);
+        let returned = at("10.0.0.2");
+        assert!(is_open(&member) && is_open(&returned));
+        // Those of one network are of one address.
+        let _of_network: Vec<PeerSocket> = (0..100).map(|host| at(&format!("fd00::{host:x}"))).collect();
+        assert!(is_open(&member) && is_open(&returned));
+        let greeted = || {
+            let socket = at("10.0.0.2");
+            socket.greeter().greeted(2);
+            socket
+        };
+        returned.greeter().greeted(2);
+        let newer: Vec<PeerSocket> = (0..MEMBER_CONNECTIONS_MAX).map(|_| greeted()).collect();
+        assert!(!is_open(&returned) && newer.iter().all(is_open));
+        drop((newer, returned));
+        assert!(connections.members.lock().open.is_empty());
     }
 }

@@ -155,6 +155,7 @@ impl Peers {
             let stays = wanted.contains_key(id);
             if !stays {
                 lanes.end.0.stop();
+                self.context.metrics.round_trips.lock().remove(id);
             }
             stays
         });
