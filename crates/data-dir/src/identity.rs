@@ -87,7 +87,7 @@ impl Identity {
 
     /// The identity in `path`, if there is one.
     pub fn read(path: &Path) -> Result<Option<Identity>, IdentityError> {
-        let bytes = match std::fs::read(path) {
+        let bytes = match files::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(IdentityError::Io { attempt: "read", path: path.into(), source }),
@@ -174,6 +174,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("identity.json");
         assert_eq!(Identity::read(&path).unwrap(), None);
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(matches!(Identity::read(&path), Err(IdentityError::Io { .. })));
         identity().write(&path).unwrap();
         assert_eq!(Identity::read(&path).unwrap(), Some(identity()));
         let mut joined =

@@ -18,6 +18,7 @@ use axum::http::{Response, StatusCode};
 use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -256,33 +257,48 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bases_that_are_ahead_of_the_segments_make_no_gap_when_the_archiver_is_killed() {
+    go_on_after_bases(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_compaction_the_archiver_goes_on_after_the_first_base_that_it_can() {
+    go_on_after_bases(true).await;
+}
+
+/// `compacts`: the first revisions are gone when the archiver comes back.
+async fn go_on_after_bases(compacts: bool) {
     let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
     let endpoints = format!("--endpoints=127.0.0.1:{}", member.client_port);
     let to = format!("--to={}", archive.display());
     let first = start(&["archive", &endpoints, &to, "--segment-every=1h", "--base-every=0s"]);
     first.wait_for("archiving");
+    // The bases of revisions 8 and 9 follow each other.
     let mut last = 0;
-    // The bases of the last two revisions follow each other.
-    for values in [&["1", "2", "3", "4"][..], &["5"]] {
+    for values in [&["1", "2", "3", "4"][..], &["5", "6", "7"], &["8"]] {
         for value in values {
             last = member.put("a", value).await;
         }
         first.wait_for(&format!("base at revision {last}"));
     }
     first.kill();
+    if compacts {
+        let compaction = CompactionRequest { revision: 5, physical: true };
+        member.kv().await.compact(compaction).await.unwrap();
+    }
     let second = archiver(member, &archive, &[]);
-    let after = member.put("a", "6").await;
+    let after = member.put("a", "9").await;
     wait_for(&archive, after).await;
     second.kill();
-    for (revision, value) in [(last - 3, "2"), (after, "6")] {
+    for revision in [if compacts { 6 } else { 3 }, 7, after] {
         let mut restored = Cluster::new(1);
         let target = &mut restored.members[0];
         let (is_made, said) = restore(&archive, target, &[&format!("--revision={revision}")]);
         assert!(is_made, "{said}");
         target.launch();
         target.wait_ready();
-        assert_eq!(target.get("a").await.as_deref(), Some(value), "revision {revision}");
+        let wanted = (revision - 1).to_string();
+        assert_eq!(target.get("a").await, Some(wanted), "revision {revision}");
     }
 }
 
@@ -336,6 +352,13 @@ async fn gaps_damage_and_other_clusters_are_named() {
         std::fs::write(&object, whole).unwrap();
         assert!(!target.data_dir.exists(), "what it has made is removed");
     }
+    let base = objects(&archive, "base")[1].clone();
+    let away = base.with_extension("away");
+    std::fs::rename(&base, &away).unwrap();
+    mknodat(CWD, &base, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let (is_made, said) = restore(&archive, target, &[]);
+    assert!(!is_made && said.contains("not a regular file"), "{said}");
+    std::fs::rename(&away, &base).unwrap();
     let (is_made, said) = restore(&archive, &Cluster::new(3).members[0], &[]);
     assert!(!is_made && said.contains("give --revision or --time"), "{said}");
     let (is_made, said) = restore(&archive.join("no-file"), target, &[]);

@@ -44,10 +44,15 @@ async fn archived(archive: &Path) -> Cluster {
     cluster
 }
 
+/// The ids of the history, the newest first.
+async fn history(member: &Member) -> String {
+    let status = member.client().await.maintenance().status(StatusRequest {}).await.unwrap();
+    status.metadata().get("kv-history").unwrap().to_str().unwrap().to_owned()
+}
+
 /// Makes the archive one of an older version, which knew no ids of histories.
 async fn forget_id(archive: &Path, member: &Member) {
-    let status = member.client().await.maintenance().status(StatusRequest {}).await.unwrap();
-    let id = status.metadata().get("kv-history").unwrap().to_str().unwrap();
+    let id = &*history(member).await;
     for path in [objects(archive, "base"), objects(archive, "log")].concat() {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 32);
@@ -272,12 +277,14 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
     let mut cluster = archived(&archive).await;
-    let target = Cluster::new(1);
+    let mut target = Cluster::new(1);
+    let identity = target.members[0].identity();
+    let finished = target.members[0].data_dir.join("identity.json");
     let import_with = |port: u16, flags: &[&str]| {
         let live = format!("--live=127.0.0.1:{port}");
         let from = ["import".to_owned(), "--until-caught-up".to_owned(), live];
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        run(&[&from[..], &flags, &target.members[0].identity()].concat())
+        run(&[&from[..], &flags, &identity].concat())
     };
     let import = |member: &Member| import_with(member.client_port, &[]);
     let member = &mut cluster.members[0];
@@ -296,14 +303,27 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     ] {
         let (is_made, said) = import_with(port, flags);
         assert!(!is_made && said.contains(wanted), "{said}");
-        assert!(target.members[0].data_dir.join("identity.json").exists(), "{said}");
+        assert!(finished.exists(), "{said}");
     }
+    // The source goes on, and no longer has what follows the copy.
+    let of_source = history(member).await;
+    for at in LOST + 1..LOST + 4 {
+        assert_eq!(member.put("more", "1").await, at);
+    }
+    compact(member, LOST + 3).await;
+    let again = format!("finished at revision {LOST} again");
+    let (is_made, said) = import(member);
+    assert!(!is_made && said.contains("compacted") && said.contains(&again), "{said}");
     go_back(&archive, member);
     go_on(member, "last").await;
     let (is_made, said) = import(member);
     assert!(!is_made && said.contains("another history"), "{said}");
-    assert!(said.contains(&format!("finished at revision {LOST} again")), "{said}");
-    assert!(target.members[0].data_dir.join("identity.json").exists());
+    assert!(said.contains(&again) && finished.exists(), "{said}");
+    // What it writes is not of the source's history.
+    let member = &mut target.members[0];
+    member.launch();
+    member.wait_ready();
+    assert!(history(member).await.ends_with(&format!(",{of_source}@{LOST}")));
 }
 
 /// So many equal puts that nothing else is compared.

@@ -5,7 +5,7 @@
 //! * What others have made is opened without waiting for a pipe, and is a regular file.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -34,6 +34,13 @@ pub fn open(path: &Path) -> io::Result<File> {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
+}
+
+/// All bytes of a regular file.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The absolute path without links and without `..`. What does not exist yet is taken for directories, which
@@ -92,9 +99,9 @@ mod tests {
         symlink(directory.path().join("elsewhere"), &link).unwrap();
         open_lock(&link).unwrap_err();
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        open(&file).unwrap();
+        assert_eq!(read(&file).unwrap(), b"");
         for refused in [&pipe, Path::new("/dev/null"), directory.path()] {
-            open(refused).unwrap_err();
+            read(refused).unwrap_err();
         }
     }
 }

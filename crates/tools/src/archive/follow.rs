@@ -492,8 +492,8 @@ impl Archiver {
         None
     }
 
-    /// Revisions after the last one are lost: the next connection goes on after a base that is newer, or
-    /// makes one.
+    /// Revisions after the last one are lost: the next connection goes on after the first base from which
+    /// there are no more of them, or makes one.
     async fn skip(&mut self, to: i64, session: &Session) -> Result<ArchiveBroken, FollowError> {
         self.write(Some(session)).await?;
         let reason = match to > self.last {
@@ -501,7 +501,7 @@ impl Archiver {
             false => format!("the cluster no longer has what could be compared with revision {to}"),
         };
         self.list()?;
-        let last = self.inventory.newest().filter(|newest| *newest > self.last).unwrap_or(0);
+        let last = self.inventory.reached_after(self.last, to).unwrap_or(0);
         let mut seam = tokio::task::block_in_place(|| Seam::load(&self.place, &self.inventory, last))?;
         seam.lineage = std::mem::take(&mut self.seam.lineage);
         (self.last, self.seam) = (last, seam);

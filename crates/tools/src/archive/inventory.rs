@@ -105,6 +105,13 @@ impl Inventory {
         written.or(ranges.first()).map(|(_, last)| *last)
     }
 
+    /// The revision to ask for events after where those after `last`, up to `to`, are lost: what segments
+    /// lead to from the first base that is not before them.
+    pub fn reached_after(&self, last: i64, to: i64) -> Option<i64> {
+        let mut bases = self.bases.iter().map(|base| base.revision);
+        bases.find(|revision| *revision >= to && *revision > last).map(|revision| self.reach(revision))
+    }
+
     /// The last revision up to which segments have all after `from`.
     fn reach(&self, from: i64) -> i64 {
         self.segments.iter().fold(from, |to, segment| match segment.first <= to + 1 && segment.last > to {
@@ -308,6 +315,20 @@ mod tests {
             ("10@1 12-20@2", Some(10)),
         ] {
             assert_eq!(inventory(text).resume(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn after_a_gap_the_first_base_is_gone_on_after() {
+        for (text, last, to, wanted) in [
+            ("1@1 5@2 9@3", 1, 5, Some(5)),
+            ("1@1 5@2 9@3", 1, 6, Some(9)),
+            ("1@1 5@2 9@3", 9, 9, None),
+            ("1@1 5@2 9@3", 1, 10, None),
+            ("1@1 2-20@2 100@3 101-150@4 170@5", 20, 90, Some(150)),
+            ("1@1 2-20@2 100@3 101-150@4 170@5", 150, 160, Some(170)),
+        ] {
+            assert_eq!(inventory(text).reached_after(last, to), wanted, "{last}, {to} of {text}");
         }
     }
 

@@ -25,13 +25,17 @@ use super::base::{self, BaseError};
 use super::inventory::{Base, Inventory, Segment};
 use super::place::{ArchivePlace, PlaceError};
 use super::segment::{self, Record, SegmentError};
-use crate::live_import::{Digests, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
+use crate::live_import::{Digests, EVENT_BYTES, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
 use state_machine::Lineage;
 
 /// Of the revisions that are compared, digests in each segment: 512 bytes.
 const BEFORE_MAX: usize = 64;
 /// Keys whose newest pairs are compared.
 const PAIRS_MAX: usize = 64;
+/// Revisions of a segment that are compared: more than one has that an archiver wrote.
+const COMPARED_MAX: usize = 1 << 20;
+/// Memory of the newest pairs of a segment. Of more, some are not compared.
+const NEWEST_BYTES_MAX: usize = 64 << 20;
 
 /// Why the archive's own end cannot be read, or is not the source's.
 #[derive(Debug, thiserror::Error)]
@@ -175,13 +179,14 @@ fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
 
 /// What a segment says of revisions, those before it included.
 pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
-    for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()) {
+    for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()).take(BEFORE_MAX) {
         digests.insert(revision, KnownDigests::digest(*digest));
     }
     if record.revision > 0 {
         let whole = WholeRevision { revision: record.revision, events: record.events.clone() };
         digests.add_revision(&whole);
     }
+    digests.keep_newest(COMPARED_MAX);
 }
 
 /// The lineage that a segment has in its first record.
@@ -249,6 +254,7 @@ fn newest_pairs(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Resul
 #[derive(Debug, Default)]
 pub struct Newest {
     pub by_key: BTreeMap<Bytes, NewestPair>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -258,20 +264,66 @@ pub struct NewestPair {
 }
 
 impl Newest {
-    /// Adds the events of a revision after those that are there.
+    /// Adds the events of a revision after those that are there. Keys for which there is no memory are left
+    /// out. What is kept are copies: a part of a record would keep all of its block.
     pub fn add(&mut self, events: Vec<Event>) {
         for event in events {
             let is_put = event.r#type() == EventType::Put;
             let Some(kv) = event.kv else { continue };
-            let (key, revision) = (kv.key.clone(), kv.mod_revision);
-            self.by_key.insert(key, NewestPair { revision, kv: is_put.then_some(kv) });
+            if let Some((key, older)) = self.by_key.remove_entry(&kv.key) {
+                self.bytes -= bytes_of(&key, &older);
+            }
+            let (key, revision) = (Bytes::copy_from_slice(&kv.key), kv.mod_revision);
+            let pair = NewestPair { revision, kv: is_put.then_some(kv) };
+            let bytes = bytes_of(&key, &pair);
+            if self.bytes + bytes > NEWEST_BYTES_MAX {
+                continue;
+            }
+            let copied =
+                |kv: KeyValue| KeyValue { key: key.clone(), value: Bytes::copy_from_slice(&kv.value), ..kv };
+            let pair = NewestPair { kv: pair.kv.map(copied), ..pair };
+            self.bytes += bytes;
+            self.by_key.insert(key, pair);
         }
     }
+}
+
+/// Memory of a pair.
+fn bytes_of(key: &Bytes, pair: &NewestPair) -> usize {
+    EVENT_BYTES + key.len() + pair.kv.as_ref().map_or(0, |kv| kv.value.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_segment_is_compared_in_bounded_memory() {
+        let segment = Segment { first: 1_000_000, last: 1_000_000, time_ms: 1 };
+        let mut digests = Digests::default();
+        add_record(&mut digests, &segment, &Record { before: vec![7; 100_000], ..Record::default() });
+        assert_eq!((digests.first().map(|(first, _)| first), digests.last()), (Some(999_936), Some(999_999)));
+
+        let put = |key: u32, revision, bytes| {
+            let (key, value) = (Bytes::copy_from_slice(&key.to_be_bytes()), Bytes::from(vec![7; bytes]));
+            let kv = KeyValue { key, value, mod_revision: revision, ..KeyValue::default() };
+            vec![Event { kv: Some(kv), ..Event::default() }]
+        };
+        let mut newest = Newest::default();
+        (0..100).for_each(|key| newest.add(put(key, 2, 1 << 20)));
+        assert_eq!(newest.by_key.len(), 63);
+        // One that has become too large is not compared as it was.
+        newest.add(put(5, 3, 3 << 20));
+        assert_eq!(newest.by_key.len(), 62);
+        newest.add(put(6, 4, 10));
+        newest.add(put(200, 5, 1 << 20));
+        assert_eq!(newest.by_key.len(), 63);
+        assert_eq!(newest.by_key[&6u32.to_be_bytes()[..]].revision, 4);
+        newest.by_key.keys().cloned().collect::<Vec<_>>().into_iter().for_each(|key| {
+            newest.add(put(u32::from_be_bytes(key[..].try_into().unwrap()), 6, 0));
+        });
+        assert_eq!(newest.bytes, 63 * (EVENT_BYTES + 4));
+    }
 
     #[test]
     fn few_revisions_are_read_again_where_they_are_large() {

@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mvcc::{Change, SledBackend, StoreOptions};
+use process::files;
 use snapshot_file::bbolt::Database;
 
 use config::Settings;
@@ -219,7 +220,7 @@ impl CheckedFile {
 /// The file, and the bytes of it that are the database.
 fn open(path: &Path, hash_check: HashCheck) -> Result<(File, u64), ImportError> {
     let failed = |attempt| move |source| ImportError::File { attempt, path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed("open"))?;
+    let file = files::open(path).map_err(failed("open"))?;
     let bytes = file.metadata().map_err(failed("look at"))?.len();
     match (trailer::find(bytes), hash_check) {
         (Trailer::Absent, HashCheck::Skipped) => Ok((file, bytes)),

@@ -155,6 +155,11 @@ impl Follower {
         let ended = self.connections().await;
         // What did not fit is not kept.
         if !matches!(ended, Err(FollowError::Target(_) | FollowError::HashDiffers { .. })) {
+            if ended.is_err() {
+                // A directory that was finished before may be finished again as it is.
+                let lineage = self.target.lineage()?.ended_at(self.target.revision());
+                self.target.set_lineage(&lineage)?;
+            }
             self.target.persist()?;
         }
         ended

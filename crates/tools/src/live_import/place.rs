@@ -286,7 +286,7 @@ impl ImportPlace {
 }
 
 fn read_mark(path: &Path) -> Result<Option<Mark>, PlaceError> {
-    let bytes = match fs::read(path) {
+    let bytes = match files::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io_error("read", path)(error)),
