@@ -91,16 +91,25 @@ fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, I
 }
 
 /// Asks who is in the cluster. True if that is another list than the one that this member, which has no
-/// state, was given at its start.
+/// state, was given at its start. A list of before others voted is of one that lags.
 async fn take_newer_list(peers: &Peers, inbox: &dyn Inbox) -> bool {
     let (identity, roster) = (&peers.context().identity, &peers.context().roster);
-    let is_newer = |running: &RunningCluster| running.has(identity) && running.members != *roster.members();
+    let is_newer = |running: &RunningCluster| {
+        let members = &running.members;
+        running.has(identity)
+            && *members != *roster.members()
+            && has_other_voters(members, identity.member_id)
+    };
     let running = running_cluster(&peers.context().dialer, &peers.all_urls(), is_newer).await;
     let Some(running) = running.filter(is_newer) else { return false };
     tracing::info!(members = running.members.len(), "the members have changed since this member was started");
     peers.set_members(running.members);
     inbox.peer_membership(roster.membership());
     true
+}
+
+fn has_other_voters(members: &[FirstMember], own: u64) -> bool {
+    members.iter().any(|member| member.id != own && !member.is_learner)
 }
 
 /// One round. True once the answers suffice.
@@ -140,4 +149,26 @@ async fn ask(context: &Context, to: u64, url: &str) -> Option<(PeerState, u64)> 
         client.inquire(request).await.ok()?.into_inner();
     let (term, last_index) = (Term(term), LogIndex(last_index));
     Some((PeerState { term, last_index, is_leader, is_held, voters }, imported))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_a_member_that_lags_is_not_taken() {
+        let list = |ids: &[(u64, bool)]| -> Vec<FirstMember> {
+            let member =
+                |&(id, is_learner)| FirstMember { id, is_learner, name: String::new(), peer_urls: vec![] };
+            ids.iter().map(member).collect()
+        };
+        for (members, is_taken) in [
+            (list(&[(2, false)]), false),
+            (list(&[(2, false), (5, true)]), false),
+            (list(&[(2, false), (3, false), (5, true)]), true),
+            (list(&[(2, true), (3, false)]), true),
+        ] {
+            assert_eq!(has_other_voters(&members, 2), is_taken, "{members:?}");
+        }
+    }
 }

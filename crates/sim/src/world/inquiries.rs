@@ -43,7 +43,7 @@ impl World {
             return Ok(());
         }
         let mut lists = self.lists_with(id, &asked);
-        lists.retain(|members| *members != listed);
+        lists.retain(|members| *members != listed && members.voters.iter().any(|voter| *voter != id));
         let Some(members) = self.chances.inquiries.pick_any(&lists).cloned() else { return Ok(()) };
         self.count(Statistic::ToldAnew);
         self.site(id).begin_inquiry_anew(members.clone());
