@@ -403,9 +403,9 @@ fn a_conflict_that_finds_a_full_group_goes_to_a_segment_below_it() {
     // The group is written, which fills its segment: the next one begins after entry 8.
     append(&mut wal, 5, 2, &payload(5, 2, 10));
     wal.sync().unwrap();
-    assert_eq!(describe(&wal), "0: 1-4@1 5@2");
+    assert_eq!(describe(&wal), "0: 1-4@1 5-5@2");
     drop(wal);
-    assert_eq!(describe(&open(&fs).unwrap().0), "0: 1-4@1 5@2");
+    assert_eq!(describe(&open(&fs).unwrap().0), "0: 1-4@1 5-5@2");
 }
 
 #[test]
