@@ -2,9 +2,11 @@
 //! the member. Their caller hands them to the same [`StreamMethods`] and services as the HTTP/2 connection.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 
 use super::http2::{
     AnswerReader, CallerTotals, ConnectionLimits, ConnectionShared, StreamMethods, serve_stream,
@@ -13,8 +15,10 @@ use admission::{ClientId, Holder, Place, Places};
 use auth::Origin;
 use process::shutdown::Stop;
 
-/// Calls of one connection at one time. One more waits.
+/// Calls of one connection at one time. One more waits for [`TURN_WITHIN`].
 const CALLS_MAX: usize = 128;
+/// Streams may have no end, and the client may wait for an answer before it ends one.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection whose calls come as JSON. Cheap to clone.
 #[derive(Clone)]
@@ -81,9 +85,9 @@ impl LocalConnection {
         }
     }
 
-    /// The right to make a call, until it is dropped.
+    /// The right to make a call, until it is dropped. None if none becomes free in time.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.calls).acquire_owned().await.ok()
+        timeout(TURN_WITHIN, Arc::clone(&self.calls).acquire_owned()).await.ok()?.ok()
     }
 
     /// Serves a call whose requests, each with its prefix, come from a channel. The call ends with the
@@ -97,5 +101,24 @@ impl LocalConnection {
         let (answers, stream) = AnswerReader::of(requests);
         let shared = Arc::clone(&self.shared);
         (answers, async move { serve_stream(methods, call, stream, &shared).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_beyond_those_of_its_connection_does_not_wait_without_end() {
+        let (_stopper, stop) = process::shutdown::stop();
+        let limits = ConnectionLimits::for_tests(1 << 20);
+        let connection = LocalConnection::new(Origin::default(), limits, Arc::default(), &stop);
+        let mut turns = Vec::new();
+        while let Some(turn) = connection.turn().await {
+            turns.push(turn);
+        }
+        assert_eq!(turns.len(), CALLS_MAX.min(limits.streams_max as usize));
+        turns.pop();
+        assert!(connection.turn().await.is_some());
     }
 }

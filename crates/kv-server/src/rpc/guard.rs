@@ -66,7 +66,7 @@ pub struct Asker {
     pub client: ClientId,
     pub address: Option<SocketAddr>,
     pub credential: Credential,
-    /// Bytes of one answer that its way to the client takes.
+    /// Bytes of one answer that its way to the client takes. A delete is refused before it is made.
     pub answer_bytes_max: usize,
     /// What the certificate of the connection names, for the audit log. None without one.
     certificate: Option<Arc<Session>>,

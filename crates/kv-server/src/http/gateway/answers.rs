@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::grpc::{PREFIX_BYTES, Prefix};
+use api::{Error, Method};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Extensions, Response};
 use http_body_util::BodyExt;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -36,7 +38,7 @@ pub(super) enum AnswerSource {
 
 pub(super) enum OneAnswer {
     /// With its prefix.
-    Whole(Bytes),
+    Whole(Bytes, Method),
     /// One that is made while it is read, and the request until it is begun.
     Long(Box<LongCall>, CountedBody),
     Refused(Status),
@@ -109,9 +111,12 @@ impl CallAnswers {
 impl OneAnswer {
     async fn message(self, budget: &Budget) -> Result<AnswerMessage, Status> {
         match self {
-            OneAnswer::Whole(message) => {
-                let held = admitted(message.len() - PREFIX_BYTES, budget).await?;
-                Ok(AnswerMessage { bytes: message.slice(PREFIX_BYTES..), held })
+            OneAnswer::Whole(message, method) => {
+                let bytes = message.slice(PREFIX_BYTES..);
+                match admitted(bytes.len(), budget).await {
+                    Ok(held) => Ok(AnswerMessage { bytes, held }),
+                    Err(status) => Err(refused_answer(method, bytes, status)),
+                }
             }
             OneAnswer::Long(call, request) => long(*call, request, budget).await,
             OneAnswer::Refused(status) => Err(status),
@@ -155,13 +160,50 @@ impl AnswerParts {
 /// Waits until an answer of `bytes` may be held.
 async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     if bytes > ANSWER_BYTES_MAX {
-        return Err(too_large());
+        return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
     }
     budget.answer(bytes).await
 }
 
-pub(super) fn too_large() -> Status {
-    grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64)
+/// The refusal of an answer that was there. Where something was changed, it must not say that nothing was.
+pub(super) fn refused_answer(method: Method, answer: Bytes, status: Status) -> Status {
+    let has_changed = match method {
+        Method::KvPut | Method::KvDeleteRange => true,
+        Method::KvTxn => has_changed(answer),
+        _ => false,
+    };
+    if has_changed { grpc_errors::refused(Error::Timeout) } else { status }
+}
+
+/// Whether an answer of a transaction has one of a put or delete, at any depth. It is not decoded: small pairs
+/// take ten times as much memory.
+fn has_changed(mut answer: Bytes) -> bool {
+    while !answer.is_empty() {
+        let Some((tag, op)) = field(&mut answer) else { return true };
+        let Some(mut op) = op.filter(|_| tag == RESPONSES) else { continue };
+        match field(&mut op) {
+            Some((RESPONSE_RANGE, _)) => {}
+            Some((RESPONSE_TXN, Some(inner))) if !has_changed(inner.clone()) => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// Tags of TxnResponse and ResponseOp.
+const RESPONSES: u32 = 3;
+const RESPONSE_RANGE: u32 = 1;
+const RESPONSE_TXN: u32 = 4;
+
+/// The tag of the first field, and its bytes if it has some. None of what is no message.
+fn field(message: &mut Bytes) -> Option<(u32, Option<Bytes>)> {
+    let (tag, wire_type) = decode_key(message).ok()?;
+    if wire_type != WireType::LengthDelimited {
+        skip_field(wire_type, tag, message, DecodeContext::default()).ok()?;
+        return Some((tag, None));
+    }
+    let length = usize::try_from(decode_varint(message).ok()?).ok()?;
+    (length <= message.len()).then(|| (tag, Some(message.split_to(length))))
 }
 
 /// Reads a long answer as a whole. One that others want while it waits for memory is given up.
@@ -194,4 +236,35 @@ async fn long(mut call: LongCall, request: CountedBody, budget: &Budget) -> Resu
 
 fn no_status() -> Status {
     Status::new(Code::Internal, "the call ended without a status")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::etcdserverpb::response_op::Response as Done;
+    use api::etcdserverpb::{PutResponse, RangeResponse, ResponseHeader, ResponseOp, TxnResponse};
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_says_whether_its_transaction_has_changed_something() {
+        let txn = |done: Vec<Done>| {
+            let responses = done.into_iter().map(|done| ResponseOp { response: Some(done) }).collect();
+            let header = Some(ResponseHeader { revision: 7, ..ResponseHeader::default() });
+            TxnResponse { header, succeeded: true, responses }
+        };
+        let (range, put) =
+            (Done::ResponseRange(RangeResponse::default()), Done::ResponsePut(PutResponse::default()));
+        let nested = |done| Done::ResponseTxn(txn(vec![done]));
+        for (done, wanted) in [
+            (vec![], false),
+            (vec![range.clone(), range.clone()], false),
+            (vec![range.clone(), put.clone()], true),
+            (vec![nested(range.clone()), range.clone()], false),
+            (vec![range, nested(nested(put))], true),
+        ] {
+            assert_eq!(has_changed(txn(done.clone()).encode_to_vec().into()), wanted, "{done:?}");
+        }
+        assert!(has_changed(Bytes::from_static(b"\xff")), "what is no answer");
+    }
 }

@@ -86,7 +86,7 @@ struct GatewayCall {
     client: ClientId,
     budget: Budget,
     /// Counts the call until its last part is dropped.
-    _turns: Arc<(Share, Option<OwnedSemaphorePermit>, Option<InUse>)>,
+    _turns: Arc<(Share, OwnedSemaphorePermit, Option<InUse>)>,
 }
 
 impl GatewayCall {
@@ -157,7 +157,7 @@ impl Gateway {
         }
         let in_use = connection.holder().map(Holder::begin);
         // First that of the connection: who waits for it takes none of what all connections share.
-        let of_connection = connection.turn().await;
+        let Some(of_connection) = connection.turn().await else { return too_many() };
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
         let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
         let budget = Budget::new(&self.budget, client);

@@ -13,7 +13,7 @@ use state_machine::command;
 use tonic::{Code, Status};
 use tower::Service;
 
-use super::answers::{AnswerMessage, CallAnswers, OneAnswer, too_large};
+use super::answers::{AnswerMessage, CallAnswers, OneAnswer, refused_answer};
 use super::head::head;
 use super::values::Values;
 use super::{GatewayCall, refusal, write};
@@ -33,33 +33,16 @@ impl GatewayCall {
     }
 
     async fn call(self, request: Request) -> Result<Response, Status> {
-        let answers = self.begin(request).await?;
-        self.whole(answers).await.map_err(|status| self.after_the_call(status))
-    }
-
-    async fn whole(&self, mut answers: CallAnswers) -> Result<Response, Status> {
+        let mut answers = self.begin(request).await?;
         let AnswerMessage { bytes, held } = answers.next(&self.budget).await?;
         match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
             Err(status) => return Err(status),
             Ok(_) => return Err(Status::internal("a unary call had two answers")),
         }
-        let json = self.json(bytes).await?;
+        let json = self.json(bytes.clone()).await;
+        let json = json.map_err(|status| refused_answer(self.method, bytes, status))?;
         Ok(write::whole(json, held))
-    }
-
-    /// The refusal of an answer that was there. It does not say that nothing was changed.
-    fn after_the_call(&self, status: Status) -> Status {
-        let may_have_changed = match self.method {
-            Method::KvPut | Method::KvDeleteRange => true,
-            // Refused before, if it changes something.
-            Method::KvTxn => status.message() != too_large().message(),
-            _ => false,
-        };
-        match status.code() {
-            Code::ResourceExhausted if may_have_changed => grpc_errors::refused(Error::Timeout),
-            _ => status,
-        }
     }
 
     /// Makes a call with one request.
@@ -76,7 +59,7 @@ impl GatewayCall {
             let counted = shared.count_message(message.len(), Dispatcher::user(&call))?;
             let answer = Box::pin(HotMethods::call(&dispatcher, call, message, shared.room())).await?;
             let source = match answer {
-                HotAnswer::Whole(message) => OneAnswer::Whole(message),
+                HotAnswer::Whole(message) => OneAnswer::Whole(message, self.method),
                 HotAnswer::Long(call) => OneAnswer::Long(call, counted),
             };
             return Ok(CallAnswers::new(source, shared));

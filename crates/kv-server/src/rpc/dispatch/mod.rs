@@ -95,7 +95,7 @@ impl Dispatcher {
         Dispatcher { shared: Arc::new(shared), origin: Origin::default(), answer_bytes_max: usize::MAX }
     }
 
-    /// The same where an answer may have so many bytes. What changes something is refused before it does.
+    /// The same where an answer may have so many bytes.
     pub fn with_answers_of(self, answer_bytes_max: usize) -> Dispatcher {
         Dispatcher { answer_bytes_max, ..self }
     }

@@ -15,8 +15,7 @@ use state_machine::Failure;
 use tonic::Status;
 
 use crate::member::Member;
-use crate::rpc::guard::Asker;
-use admission::{PAIR_BYTES, Pass, SMALL_BYTES};
+use admission::{ClientId, PAIR_BYTES, Pass, SMALL_BYTES};
 
 /// An answer of so many bytes is not counted: the command and its bookkeeping take as much.
 const UNCOUNTED_BYTES: u64 = 4 << 10;
@@ -50,12 +49,12 @@ fn pairs(key: &Bytes, range_end: &Bytes) -> RangeRequest {
     RangeRequest { key: key.clone(), range_end: range_end.clone(), ..RangeRequest::default() }
 }
 
-/// Takes memory for an answer that consists of these reads. Refuses one that its way to the client does not
-/// take.
+/// Takes memory for an answer that consists of these reads. Refuses one of more than `bytes_max`.
 pub async fn admit(
     member: &Arc<Member>,
-    asker: &Asker,
+    client: ClientId,
     reads: Vec<RangeRequest>,
+    bytes_max: usize,
 ) -> Result<Option<Pass>, Status> {
     if reads.is_empty() {
         return Ok(None);
@@ -64,7 +63,7 @@ pub async fn admit(
         if bytes <= UNCOUNTED_BYTES {
             return Ok(None);
         }
-        let pass = member.admission.answers.enter(asker.client, bytes).await;
+        let pass = member.admission.answers.enter(client, bytes).await;
         return pass.map(Some).map_err(|_| grpc_errors::reads_exhausted());
     }
     let store = member.store.clone();
@@ -76,9 +75,9 @@ pub async fn admit(
             Err(failure) => Err(failure),
         })
     };
-    let (bytes, pass) = member.admission.read(asker.client, 0, read).await?;
-    match bytes > asker.answer_bytes_max {
-        true => Err(grpc_errors::answer_too_large(asker.answer_bytes_max as u64)),
+    let (bytes, pass) = member.admission.read(client, 0, read).await?;
+    match bytes > bytes_max {
+        true => Err(grpc_errors::answer_too_large(bytes_max as u64)),
         false => Ok(Some(pass)),
     }
 }

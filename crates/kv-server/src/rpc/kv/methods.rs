@@ -67,7 +67,7 @@ pub async fn put(
     valid.map_err(grpc_errors::refused)?;
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
-        true => Box::pin(answers::admit(member, asker, answers::of_put(&request))).await?,
+        true => Box::pin(answers::admit(member, asker.client, answers::of_put(&request), usize::MAX)).await?,
         false => None,
     };
     match propose(member, asker, caller, Kind::Put(request)).await? {
@@ -88,7 +88,10 @@ pub async fn delete_range(
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
     member.metrics.keys.deletes.inc();
     let memory = match request.prev_kv {
-        true => Box::pin(answers::admit(member, asker, answers::of_delete(&request))).await?,
+        true => {
+            let reads = answers::of_delete(&request);
+            Box::pin(answers::admit(member, asker.client, reads, asker.answer_bytes_max)).await?
+        }
         false => None,
     };
     match propose(member, asker, caller, Kind::DeleteRange(request)).await? {
@@ -117,7 +120,8 @@ pub async fn txn(
         let reads = answers::of_txn(&request);
         let memory = match reads.is_empty() {
             true => None,
-            false => Box::pin(answers::admit(member, asker, reads)).await?,
+            // Its answer may be smaller than its reads: only apply knows.
+            false => Box::pin(answers::admit(member, asker.client, reads, usize::MAX)).await?,
         };
         match propose(member, asker, caller, Kind::Txn(request)).await? {
             Response::Txn(response) => CountedAnswer { response, memory },
