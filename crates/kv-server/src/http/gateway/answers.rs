@@ -175,8 +175,8 @@ pub(super) fn refused_answer(method: Method, answer: Bytes, status: Status) -> S
     if has_changed { grpc_errors::refused(Error::Timeout) } else { status }
 }
 
-/// Whether an answer of a transaction has one of a put or delete, at any depth. It is not decoded: small pairs
-/// take ten times as much memory.
+/// Whether an answer of a transaction has one of a put or delete, at any depth. It is not decoded: small
+/// pairs take ten times as much memory.
 fn has_changed(mut answer: Bytes) -> bool {
     while !answer.is_empty() {
         let Some((tag, op)) = field(&mut answer) else { return true };
