@@ -300,19 +300,24 @@ mod tests {
         assert_eq!(released, [("durable", 2), ("promise to", 8), ("promise to", 9)]);
     }
 
+    /// What a start finds of a job of which a crash keeps so many sectors.
+    fn torn(job: PersistJob, kept: u32) -> wal::Recovery {
+        let (disk, mut wal) = log();
+        disk.fail_at(disk.calls() + 1, Fault::Stop); // The write goes through, its sync does not.
+        assert!(persist(&mut wal, vec![job]).is_err());
+        let mut sectors = 0;
+        let disk = disk.crashed(Crash::Torn, &mut || {
+            sectors += 1;
+            sectors <= kept
+        });
+        Wal::open(disk, Path::new("/log"), OPTIONS).unwrap().1
+    }
+
     #[test]
     fn a_torn_group_keeps_no_state_without_the_entries_before_it() {
         let mut states = 0;
         for kept in 0..12 {
-            let (disk, mut wal) = log();
-            disk.fail_at(disk.calls() + 1, Fault::Stop); // The write goes through, its sync does not.
-            assert!(persist(&mut wal, vec![job(1, 1..=60, None)]).is_err());
-            let mut sectors = 0;
-            let disk = disk.crashed(Crash::Torn, &mut || {
-                sectors += 1;
-                sectors <= kept
-            });
-            let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+            let recovery = torn(job(1, 1..=60, None), kept);
             let last = recovery.last.index.0;
             assert!(
                 recovery.state.is_none() || last == 60,
@@ -327,16 +332,8 @@ mod tests {
     fn a_torn_group_keeps_no_entry_without_the_state_before_it() {
         let mut changes = 0;
         for kept in 0..12 {
-            let (disk, mut wal) = log();
-            disk.fail_at(disk.calls() + 1, Fault::Stop);
             let early_states = vec![(30, b"early".to_vec())];
-            assert!(persist(&mut wal, vec![PersistJob { early_states, ..job(1, 1..=60, None) }]).is_err());
-            let mut sectors = 0;
-            let disk = disk.crashed(Crash::Torn, &mut || {
-                sectors += 1;
-                sectors <= kept
-            });
-            let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
+            let recovery = torn(PersistJob { early_states, ..job(1, 1..=60, None) }, kept);
             let last = recovery.last.index.0;
             assert!(recovery.state.is_some() || last <= 30, "{kept} sectors: entries up to {last}");
             changes += usize::from(last > 30 && recovery.state == Some(b"early".to_vec()));

@@ -15,6 +15,7 @@ use watch::{CreateRequest, Encoder};
 use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::rpc::guard::Asker;
+use crate::rpc::watch::{changed, review_now};
 
 /// Bytes that are encoded at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -82,7 +83,7 @@ impl Follow {
                     biased;
                     () = self.stream.ended() => return Err(FollowEnd::Refused),
                     () = changed(&mut self.changes) => {
-                        self.stream.review(self.member.auth.user_of(&self.asker.credential)).await?;
+                        review_now(&self.member, &self.asker, &self.stream).await?;
                     }
                     () = self.stream.read(self.encoder.queue()) => {}
                 }
@@ -97,16 +98,5 @@ impl Follow {
     fn decoded(&mut self) -> Option<WatchResponse> {
         let (_, message) = grpc::take(&mut self.frames)?;
         Some(WatchResponse::decode(message).expect("the encoder of this process makes whole responses"))
-    }
-}
-
-/// Returns when users or roles have changed; never, if watchers are not looked at again.
-async fn changed(changes: &mut Option<Receiver<()>>) {
-    let has_changed = match changes {
-        Some(changes) => changes.changed().await.is_ok(),
-        None => false,
-    };
-    if !has_changed {
-        std::future::pending().await
     }
 }

@@ -13,7 +13,7 @@
 
 mod serve; // one stream
 
-pub use serve::serve;
+pub use serve::{changed, review_now, serve};
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use api::{CODE_NAMES, Method};
 use bytes::Buf;
 use prost::Message as _;
 use state_machine::{KeyAccess, Need};
+use tokio::sync::watch::Receiver;
 use tonic::Status;
 use watch::{CreateRequest, Encoder};
 
@@ -39,16 +40,27 @@ fn encoder(member: &Member) -> Encoder {
 
 /// Has the watchers looked at again after each change of users and roles, if the member is to do so.
 async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status {
-    let Some(mut changes) = member.auth.changes.clone() else { return std::future::pending().await };
-    while changes.changed().await.is_ok() {
+    let mut changes = member.auth.changes.clone();
+    loop {
+        changed(&mut changes).await;
         if let Err(WatchStopped) = review_now(member, asker, stream).await {
             return grpc_errors::stopped();
         }
     }
-    std::future::pending().await
 }
 
-async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) -> Result<(), WatchStopped> {
+/// Returns when users or roles have changed; never, if watchers are not looked at again.
+pub async fn changed(changes: &mut Option<Receiver<()>>) {
+    let has_changed = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !has_changed {
+        std::future::pending().await
+    }
+}
+
+pub async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) -> Result<(), WatchStopped> {
     stream.review(member.auth.user_of(&asker.credential)).await
 }
 
