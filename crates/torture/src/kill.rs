@@ -22,6 +22,7 @@ use testkit::Process;
 
 use crate::bench::{Environment, ScratchDir, say};
 use crate::clients::client::MemberClient;
+use crate::clients::filling::{self, Filling};
 use crate::clients::record::{self, ClaimLog, Violations};
 use crate::clients::workload::{AfterFailure, RunningWorkload, Workload};
 use crate::failure::{Attempt, ExperimentError, Result};
@@ -31,8 +32,8 @@ use crate::report::ExperimentReport;
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Load between two kills.
 const LOAD_MILLISECONDS: std::ops::Range<u64> = 5..250;
-/// From exec to death, for a kill during start-up. A start takes some tens of milliseconds.
-const START_MICROSECONDS: std::ops::Range<u64> = 0..60_000;
+/// From exec to death, at most, for a kill during start-up of a member without a filling.
+const START_TIME: Duration = Duration::from_millis(60);
 /// Cycles between two lines about how far it is.
 const TOLD_EVERY: u64 = 100;
 
@@ -41,6 +42,8 @@ const TOLD_EVERY: u64 = 100;
 pub struct KillOptions {
     pub cycles: u64,
     pub members: u16,
+    /// Keys that the cluster has before the first kill.
+    pub keys: u64,
     pub seed: u64,
 }
 
@@ -50,6 +53,7 @@ pub fn run(bench: &Environment, order: &KillOptions) -> Result<ExperimentReport>
     let runtime = runtime.or_say("start a runtime")?;
     runtime.block_on(async {
         let mut story = Story::begin(bench, order)?;
+        story.fill(order.keys).await?;
         while story.kills < order.cycles && story.report.bad() == 0 {
             story.cycle().await?;
         }
@@ -70,6 +74,9 @@ struct Story {
     began: Instant,
     cycles: u64,
     kills: u64,
+    filling: Filling,
+    /// From exec to ready, about.
+    start_time: Duration,
     record: ClaimLog,
     report: ExperimentReport,
 }
@@ -82,7 +89,8 @@ impl Story {
         let cluster = ports.iter().enumerate().map(url).collect::<Vec<_>>().join(",");
         let place = |(number, ports): (usize, &(u16, u16))| {
             let alone = MemberPlace::alone(&bench.server, scratch.join(&format!("m{number}")), *ports);
-            let flags = ["--snapshot-count=300", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
+            let flags = [filling::QUOTA, "--snapshot-count=300", "--snapshot-catchup-entries=20"];
+            let flags = flags.map(str::to_owned).to_vec();
             MemberPlace { name: format!("m{number}"), cluster: cluster.clone(), flags, ..alone }
         };
         let places: Vec<MemberPlace> = ports.iter().enumerate().map(place).collect();
@@ -95,9 +103,35 @@ impl Story {
             began: Instant::now(),
             cycles: 0,
             kills: 0,
+            filling: Filling::default(),
+            start_time: START_TIME,
             record: ClaimLog::default(),
             report: ExperimentReport::default(),
         })
+    }
+
+    /// Puts the keys that are to be there before, and takes the time of a start with them.
+    async fn fill(&mut self, keys: u64) -> Result<()> {
+        if keys == 0 {
+            return Ok(());
+        }
+        for number in 0..self.places.len() {
+            self.start(number)?;
+        }
+        self.await_ready()?;
+        let client = MemberClient::connect(self.places[0].client_port, CALL_TIMEOUT).await?;
+        self.filling = Filling::make(&client, keys).await?;
+        self.record = ClaimLog::after(self.filling.baseline());
+        for number in 0..self.places.len() {
+            self.kill(number, "after it was filled")?;
+        }
+        let began = Instant::now();
+        for number in 0..self.places.len() {
+            self.start(number)?;
+        }
+        self.await_ready()?;
+        self.start_time = began.elapsed();
+        Ok(())
     }
 
     /// Starts the members that are down, checks the data, loads the cluster, and kills some or all members.
@@ -135,11 +169,16 @@ impl Story {
             while self.running[number].is_none() {
                 self.start(number)?;
                 if self.chance.random_bool(0.33) {
-                    std::thread::sleep(self.within(START_MICROSECONDS, Duration::from_micros));
+                    let most = self.start_time.as_micros() as u64;
+                    std::thread::sleep(self.within(0..most, Duration::from_micros));
                     self.kill(number, "during start-up")?;
                 }
             }
         }
+        self.await_ready()
+    }
+
+    fn await_ready(&mut self) -> Result<()> {
         for number in 0..self.places.len() {
             let ready = member::wait_ready(self.running[number].as_ref().expect("just started"));
             if let Err(failure) = ready {
@@ -217,6 +256,8 @@ impl Story {
         let mut client = MemberClient::connect(self.places[member].client_port, CALL_TIMEOUT).await?;
         let violations = self.record.check(&mut client, &mut self.chance).await?;
         self.note_violations(violations);
+        let lost = self.filling.check(&mut client, &mut self.chance).await?;
+        self.note_violations(vec![("filling", lost)]);
         if self.places.len() > 1 {
             let ports: Vec<u16> = self.places.iter().map(|place| place.client_port).collect();
             let revision = self.record.baseline().revision;

@@ -42,6 +42,9 @@ enum Experiment {
         /// Disks to try.
         #[arg(long, default_value_t = 250)]
         images: u64,
+        /// Keys of 13 B with values of 256 B that the member has before.
+        #[arg(long, default_value_t = 0)]
+        keys: u64,
         /// Plays a disk that only pretends to sync, and succeeds if that is found out.
         #[arg(long)]
         lying_disk: bool,
@@ -54,6 +57,9 @@ enum Experiment {
         /// Members of the cluster.
         #[arg(long, default_value_t = 1)]
         members: u16,
+        /// Keys of 13 B with values of 256 B that the cluster has before.
+        #[arg(long, default_value_t = 0)]
+        keys: u64,
     },
     /// Changes the members of a cluster under load, while members are killed, paused and cut off.
     Members {
@@ -183,16 +189,18 @@ enum Expectation {
 fn run(cli: &Cli) -> Result<(ExperimentReport, Expectation)> {
     let bench = bench(cli)?;
     match &cli.experiment {
-        Experiment::PowerLoss { images, lying_disk } => {
+        Experiment::PowerLoss { images, keys, lying_disk } => {
             let (syncs, wanted) = match lying_disk {
                 true => (power_loss::Syncs::Ignored, Expectation::Faults),
                 false => (power_loss::Syncs::Kept, Expectation::Nothing),
             };
-            let order = power_loss::PowerLossOptions { images: *images, seed: cli.means.seed, syncs };
+            let order =
+                power_loss::PowerLossOptions { images: *images, keys: *keys, seed: cli.means.seed, syncs };
             Ok((power_loss::run(&bench, &order)?, wanted))
         }
-        Experiment::Kill { cycles, members } => {
-            let order = kill::KillOptions { cycles: *cycles, members: *members, seed: cli.means.seed };
+        Experiment::Kill { cycles, members, keys } => {
+            let order =
+                kill::KillOptions { cycles: *cycles, members: *members, keys: *keys, seed: cli.means.seed };
             Ok((kill::run(&bench, &order)?, Expectation::Nothing))
         }
         Experiment::Members { changes } => {

@@ -24,8 +24,9 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Environment, ScratchDir, say};
-use crate::clients::claim::{Claim, MemberKeys, check, check_order};
+use crate::clients::claim::{Claim, check, check_order};
 use crate::clients::client::MemberClient;
+use crate::clients::filling::{self, Filling};
 use crate::clients::workload::{AfterFailure, Workload};
 use crate::disk::image::DiskImage;
 use crate::disk::loss::{Loss, Manner};
@@ -49,6 +50,8 @@ const SECOND_START: u64 = 8;
 #[derive(Clone, Debug)]
 pub struct PowerLossOptions {
     pub images: u64,
+    /// Keys that the member has before it is recorded.
+    pub keys: u64,
     pub seed: u64,
     pub syncs: Syncs,
 }
@@ -74,7 +77,7 @@ pub fn run(bench: &Environment, order: &PowerLossOptions) -> Result<ExperimentRe
         let seed = order.seed.wrapping_mul(1000).wrapping_add(number);
         let began = Instant::now();
         let scratch = bench.directory("power")?;
-        let recording = runtime.block_on(record(bench, &scratch, seed))?;
+        let recording = runtime.block_on(record(bench, &scratch, order.keys, seed))?;
         let operations = recording.operations.len();
         say(&format!(
             "recording {number}: {operations} operations, {} of {} writes acknowledged, {:.1} s",
@@ -93,6 +96,9 @@ pub fn run(bench: &Environment, order: &PowerLossOptions) -> Result<ExperimentRe
 /// Everything that is known of a few lives of a member.
 struct Recording {
     place: MemberPlace,
+    /// What there was before, and the disk with it.
+    filling: Filling,
+    begin: DiskImage,
     operations: Vec<RecordedOperation>,
     claims: Vec<Claim>,
 }
@@ -125,13 +131,16 @@ fn lives(chance: &mut SmallRng) -> Vec<Life> {
     ]
 }
 
-async fn record(bench: &Environment, scratch: &ScratchDir, seed: u64) -> Result<Recording> {
+async fn record(bench: &Environment, scratch: &ScratchDir, keys: u64, seed: u64) -> Result<Recording> {
     let mut chance = SmallRng::seed_from_u64(seed);
     let recorder = RecorderLibrary::build(scratch.path())?;
     let (root, log) = (scratch.join("root"), scratch.join("log"));
     std::fs::create_dir(&root).attempt("create", &root)?;
     let mut place = MemberPlace::alone(&bench.server, root.join("d"), bench.ports(0));
-    place.flags = ["--snapshot-count=200", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
+    let filling = fill(&place, keys).await?;
+    let begin = DiskImage::of(&root)?;
+    place.flags =
+        [filling::QUOTA, "--snapshot-count=200", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
     // Every other recording has big values: segments are cut, checkpoints become due by size.
     let big = if seed.is_multiple_of(2) { 0.01 } else { 0.25 };
     let mut claims = Vec::new();
@@ -155,10 +164,24 @@ async fn record(bench: &Environment, scratch: &ScratchDir, seed: u64) -> Result<
         claims.extend(live(&place, life, &workload, &environment).await?);
     }
     let operations = recording::read(&log)?;
-    let mut disk = DiskImage::new();
+    let mut disk = begin.clone();
     operations.iter().try_for_each(|recorded| disk.play(&recorded.operation))?;
     disk.check_equals(&root)?;
-    Ok(Recording { place, operations, claims })
+    Ok(Recording { place, filling, begin, operations, claims })
+}
+
+/// A life that is not recorded: what it leaves counts as synced. Without keys there is none.
+async fn fill(place: &MemberPlace, keys: u64) -> Result<Filling> {
+    if keys == 0 {
+        return Ok(Filling::default());
+    }
+    let place = MemberPlace { flags: vec![filling::QUOTA.to_owned()], ..place.clone() };
+    let process = place.start(&[])?;
+    member::wait_ready(&process)?;
+    let filling = Filling::make(&MemberClient::connect(place.client_port, CALL_TIMEOUT).await?, keys).await?;
+    process.terminate();
+    member::wait_end(process)?;
+    Ok(filling)
 }
 
 /// One life: load from ready to its end.
@@ -231,7 +254,7 @@ fn check_images(
                 (Arc::clone(&recording), Arc::clone(&receive), Arc::clone(&shared));
             scope.spawn(move || checker(bench, slot, &recording, &receive, &shared));
         }
-        let mut disk = DiskImage::new();
+        let mut disk = recording.begin.clone();
         let mut point = points.iter().peekable();
         for (at, recorded) in recording.operations.iter().enumerate() {
             match (&recorded.operation, syncs) {
@@ -333,11 +356,13 @@ async fn examine(
     let mut client = MemberClient::connect(client_port, CALL_TIMEOUT).await?;
     let state = client.everything().await?;
     let claims = &recording.claims;
-    let mut violations = check(claims, image.cutoff, &MemberKeys::default(), &state);
+    let mut violations = check(claims, image.cutoff, &recording.filling.baseline(), &state);
+    let mut chance = SmallRng::seed_from_u64(image.number);
+    violations.extend(recording.filling.check(&mut client, &mut chance).await?);
     if !violations.is_empty() {
         return Ok(violations);
     }
-    violations.extend(check_history(&mut client, claims, image).await?);
+    violations.extend(check_history(&mut client, claims, image, &mut chance).await?);
     let hash = client.hash(0).await?;
     member::kill(process)?;
     if image.number.is_multiple_of(SECOND_START) {
@@ -354,10 +379,14 @@ async fn examine(
 }
 
 /// Acknowledged writes, read at their own revisions.
-async fn check_history(client: &mut MemberClient, claims: &[Claim], image: &Image) -> Result<Vec<String>> {
+async fn check_history(
+    client: &mut MemberClient,
+    claims: &[Claim],
+    image: &Image,
+    chance: &mut SmallRng,
+) -> Result<Vec<String>> {
     let is_acknowledged = |claim: &&Claim| claim.answer.is_some_and(|answer| answer.at <= image.cutoff);
     let acknowledged: Vec<&Claim> = claims.iter().filter(is_acknowledged).collect();
-    let mut chance = SmallRng::seed_from_u64(image.number);
     let mut violations = Vec::new();
     for _ in 0..HISTORY_SAMPLE.min(acknowledged.len()) {
         // The newest are the least compacted, and the likeliest to be lost.

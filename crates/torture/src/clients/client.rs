@@ -16,6 +16,8 @@ use client::{Channel, Client};
 use super::claim::{Effect, KeyState, MemberKeys};
 use crate::failure::{Attempt, ExperimentError, Result};
 
+/// The first byte of each key of a filling, and of no other key.
+pub(super) const FILLING: u8 = b'~';
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// A connection to the member at `port`, whose calls take `timeout` at most.
@@ -69,12 +71,12 @@ impl MemberClient {
         self.kv.compact(request).await.or_say("compact").map(drop)
     }
 
-    /// Everything, as of now: linearizable.
+    /// Everything but a filling, as of now: linearizable.
     pub async fn everything(&mut self) -> Result<MemberKeys> {
         self.read_all(0, false).await
     }
 
-    /// Everything as of a revision that this member has applied: serializable.
+    /// Everything but a filling as of a revision that this member has applied: serializable.
     pub async fn applied(&mut self, revision: i64) -> Result<MemberKeys> {
         self.read_all(revision, true).await
     }
@@ -82,7 +84,7 @@ impl MemberClient {
     async fn read_all(&mut self, revision: i64, serializable: bool) -> Result<MemberKeys> {
         let request = RangeRequest {
             key: Bytes::from_static(b"\0"),
-            range_end: Bytes::from_static(b"\0"),
+            range_end: Bytes::from_static(&[FILLING]),
             revision,
             serializable,
             ..RangeRequest::default()
@@ -90,6 +92,18 @@ impl MemberClient {
         let answer = self.kv.range(request).await.or_say("read everything")?.into_inner();
         let keys = answer.kvs.into_iter().map(|pair| (pair.key.clone(), found(pair)));
         Ok(MemberKeys { revision: header_revision(answer.header)?, keys: keys.collect() })
+    }
+
+    /// How many keys of a filling there are now: linearizable.
+    pub async fn count_of_filling(&mut self) -> Result<u64> {
+        let request = RangeRequest {
+            key: Bytes::from_static(&[FILLING]),
+            range_end: Bytes::from_static(&[FILLING + 1]),
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let answer = self.kv.range(request).await.or_say("count")?.into_inner();
+        u64::try_from(answer.count).or_say("count")
     }
 
     /// One key as it was; `Err(None)`: that is compacted away.

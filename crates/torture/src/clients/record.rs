@@ -33,6 +33,11 @@ pub struct ClaimLog {
 }
 
 impl ClaimLog {
+    /// Of clients that began when the cluster had `baseline`.
+    pub fn after(baseline: MemberKeys) -> ClaimLog {
+        ClaimLog { baseline, ..ClaimLog::default() }
+    }
+
     /// Takes in the answers of a round of load.
     pub fn add(&mut self, claims: Vec<Claim>) -> Violations {
         let violations = check_order(&claims);

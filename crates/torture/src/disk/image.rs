@@ -33,6 +33,7 @@ type DirectoryNames = BTreeMap<NameEntry, Inode>;
 const ROOT: Inode = 0;
 
 /// See the module's head.
+#[derive(Clone)]
 pub struct DiskImage {
     nodes: Vec<InodeState>,
     by_number: HashMap<FileNumber, Inode>,
@@ -45,7 +46,7 @@ pub struct DiskImage {
     clock: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct InodeState {
     is_directory: bool,
     synced: Vec<u8>,
@@ -97,6 +98,32 @@ impl DiskImage {
             syncs: HashMap::new(),
             clock: 0,
         }
+    }
+
+    /// The files below `root` as they are, all of them synced.
+    pub fn of(root: &Path) -> Result<DiskImage> {
+        let mut disk = DiskImage::new();
+        disk.read_directory(ROOT, root)?;
+        disk.synced_names = disk.names.clone();
+        Ok(disk)
+    }
+
+    fn read_directory(&mut self, directory: Inode, real: &Path) -> Result<()> {
+        for entry in std::fs::read_dir(real).attempt("list", real)? {
+            let entry = entry.attempt("list", real)?;
+            let (path, inode) = (entry.path(), self.nodes.len());
+            let is_directory = path.is_dir();
+            let synced = match is_directory {
+                true => Vec::new(),
+                false => std::fs::read(&path).attempt("read", &path)?,
+            };
+            self.nodes.push(InodeState { is_directory, synced, unsynced: Vec::new() });
+            self.names.insert((directory, entry.file_name().to_string_lossy().into_owned()), inode);
+            if is_directory {
+                self.read_directory(inode, &path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Does what the process did.
