@@ -64,10 +64,10 @@ impl Maintainer {
         })
     }
 
-    /// Closes removed files that readers have left, as each operation here does: no reader closes one. For an
-    /// owner that has had nothing else to do for some seconds.
-    pub fn close_removed_files(&mut self) {
-        self.checkpoints.close_removed_files();
+    /// Closes a removed file or two that readers have left, as each operation here does: no reader closes one.
+    /// Returns whether others are left. For an owner that has had nothing else to do for some seconds.
+    pub fn close_removed_files(&mut self) -> bool {
+        self.checkpoints.close_removed_files()
     }
 
     /// Runs one operation that writes. If it fails, nothing is retried: a page whose sync failed may look

@@ -423,3 +423,30 @@ fn on_disk(dir: &Path) -> u64 {
     };
     entries.map(|entry| size(entry.unwrap())).sum()
 }
+
+/// A block holds one value of a MiB. While a step is made, no checkpoint is.
+#[test]
+fn a_step_of_a_compaction_is_bounded_where_values_are_large() {
+    const KEYS: u64 = 20;
+    let options = StoreOptions { block_file_bytes: 64 << 20, ..StoreOptions::default() };
+    let (mut writer, store, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
+    for number in 0..2 * KEYS {
+        let mut state = number + 1;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        });
+        let value: Vec<u8> = noise.take(1 << 20).collect();
+        writer.begin().put(&(number % KEYS).to_be_bytes(), &value, 0);
+        writer.end_entry(LogPosition::new(number + 1, 1)).unwrap();
+        maintainer.persist().unwrap();
+    }
+    writer.compact(store.revision()).unwrap();
+    writer.end_entry(LogPosition::new(2 * KEYS + 1, 1)).unwrap();
+    let mut steps = 0;
+    while !matches!(maintainer.compact_step(KEYS_PER_STEP).unwrap(), CompactProgress::Finished { .. }) {
+        steps += 1;
+    }
+    // The hash and the sweep read 40 MiB each.
+    assert!(steps >= 2 * 40 / 5, "{steps} steps");
+}

@@ -8,7 +8,8 @@
 //! * A file is removed when none of its blocks is in use and it is not the current file. Its number is not
 //!   used again while the store is open, so (number, offset) always means the same block.
 //! * A removed file stays open until `close_unused` finds that no reader has it: closing frees its space,
-//!   which takes tens of milliseconds for 64 MiB, and is never done by the thread of a reader.
+//!   which takes tens of milliseconds for 64 MiB. It is never done by the thread of a reader, and for one
+//!   file at a time: a reader that leaves, or an install, may leave hundreds.
 //! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every file
 //!   written to.
 
@@ -223,15 +224,27 @@ impl BlockFiles {
             .extend(files.map(|(number, usage)| ((older.generation, number), (usage.file, usage.end))));
     }
 
-    /// Closes the removed files that no reader has open.
-    pub fn close_unused(&mut self) {
+    /// Closes a removed file that no reader has open, and returns whether there is another one.
+    pub fn close_unused(&mut self) -> bool {
         // Nothing gives out a file whose only handle is this one.
-        self.removed.retain(|_, (file, _)| Arc::strong_count(file) > 1);
+        let unused = |files: &Self| {
+            files.removed.iter().find(|(_, (file, _))| Arc::strong_count(file) == 1).map(|(name, _)| *name)
+        };
+        if let Some(name) = unused(self) {
+            self.removed.remove(&name);
+        }
+        unused(self).is_some()
     }
 
-    /// The removed files that are still open.
-    pub fn removed(&self) -> RemovedFiles {
-        self.removed.iter().map(|(name, (_, bytes))| (*name, *bytes)).collect()
+    /// The removed files that readers have open.
+    pub fn held(&self) -> RemovedFiles {
+        let held = self.removed.iter().filter(|(_, (file, _))| Arc::strong_count(file) > 1);
+        held.map(|(name, (_, bytes))| (*name, *bytes)).collect()
+    }
+
+    /// Bytes of the removed files that are still open.
+    pub fn removed_bytes(&self) -> u64 {
+        self.removed.values().map(|(_, bytes)| bytes).sum()
     }
 
     /// Number of each file, and its bytes after the header.
@@ -379,13 +392,28 @@ mod tests {
         files.release(&locations[5]);
         files.remove_unused(&mut disk).unwrap();
         assert_eq!(disk.files().unwrap(), [2, 3], "the current file stays, empty as it is");
-        let names = |files: &BlockFiles| files.removed().keys().map(|name| name.1).collect::<Vec<_>>();
+        let names = |files: &BlockFiles| files.removed.keys().map(|name| name.1).collect::<Vec<_>>();
         files.close_unused();
         assert_eq!((locations[1].read().unwrap(), names(&files)), (vec![1; 100], vec![1]));
         drop(locations);
         assert_eq!(names(&files), [1], "a reader closes no file");
         files.close_unused();
         assert!(names(&files).is_empty());
+    }
+
+    #[test]
+    fn removed_files_are_closed_one_after_the_other() {
+        let (mut disk, mut files) = (MemoryBackend::new(), BlockFiles::new(300, 0));
+        let locations = fill(&mut files, &mut disk, 9);
+        files.sync().unwrap();
+        locations[..8].iter().for_each(|location| files.release(location));
+        files.remove_unused(&mut disk).unwrap();
+        let held = locations[7].clone();
+        drop(locations);
+        let removed: Vec<_> =
+            std::iter::from_fn(|| Some((files.close_unused(), files.removed.len()))).take(4).collect();
+        assert_eq!(removed, [(true, 3), (true, 2), (false, 1), (false, 1)]);
+        assert_eq!((files.held().len(), held.read().unwrap()), (1, vec![7; 100]));
     }
 
     #[test]

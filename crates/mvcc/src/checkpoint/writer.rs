@@ -71,16 +71,17 @@ impl CheckpointWriter {
         Ok(self.persisted(blocks, bytes_written))
     }
 
-    /// Closes removed files, and bounds the space of those that long reads keep open: by that of the store's
+    /// Closes a removed file or two, and bounds the space of those that long reads keep open: by that of the store's
     /// files, so that a store never takes more than twice its space, and a single slow reader of everything
-    /// is not stopped.
-    pub fn close_removed_files(&mut self) {
+    /// is not stopped. Returns whether others can be closed.
+    pub fn close_removed_files(&mut self) -> bool {
         self.durable.files.close_unused();
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
         let (bytes_max, shared) = (self.durable.allocated().max(bytes_min), &self.shared);
-        shared.pinned_blocks.keep_within(&shared.state, &self.durable.files.removed(), bytes_max);
-        self.durable.files.close_unused();
-        shared.removed_bytes.store(self.durable.files.removed().values().sum(), Ordering::Relaxed);
+        shared.pinned_blocks.keep_within(&shared.state, &self.durable.files.held(), bytes_max);
+        let is_more_unused = self.durable.files.close_unused();
+        shared.removed_bytes.store(self.durable.files.removed_bytes(), Ordering::Relaxed);
+        is_more_unused
     }
 
     /// The newest possible checkpoint, if it differs from the durable one.

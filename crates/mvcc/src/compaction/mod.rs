@@ -8,5 +8,27 @@ mod reclaim; // empties files with holes
 mod rewrite; // replaces blocks by rewritten ones
 mod sweep; // drops superseded records from blocks
 
+use std::sync::Arc;
+
+use crate::block::Block;
+
+/// Blocks hashed, swept or moved in one step: some 4 MiB read, and at most as much written.
+const BLOCKS_PER_STEP: usize = 64;
+/// The same where blocks are larger. A step is over when it has so many bytes: one block may have more.
+const BYTES_PER_STEP: u64 = 4 << 20;
+
+/// The first of these stored blocks, as many as one step may read; at least one if there is any.
+fn of_one_step<'a>(blocks: &mut impl Iterator<Item = &'a Arc<Block>>) -> Vec<Arc<Block>> {
+    let (mut taken, mut bytes) = (Vec::new(), 0);
+    while taken.len() < BLOCKS_PER_STEP
+        && bytes < BYTES_PER_STEP
+        && let Some(block) = blocks.next()
+    {
+        bytes += block.location().map_or(0, |location| u64::from(location.bytes));
+        taken.push(block.clone());
+    }
+    taken
+}
+
 pub(crate) use reclaim::SpaceLimit;
 pub(crate) use steps::Compaction;

@@ -19,14 +19,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::rewrite::{Replacement, apply, merge};
+use super::{BLOCKS_PER_STEP, of_one_step};
 use crate::block::{Block, live_records};
 use crate::checkpoint::DurableState;
 use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
 
-/// Blocks moved in one step: some 4 MiB read and written.
-const BLOCKS_PER_STEP: usize = 64;
 /// Blocks examined under one hold of the lock: some ten microseconds.
 const BLOCKS_PER_HOLD: usize = 1000;
 
@@ -131,8 +130,7 @@ impl Reclaim {
                 if self.is_in_victim(block) {
                     // A contiguous window that includes blocks of other files, because positions are replaced
                     // as one range.
-                    let blocks = (position..position + BLOCKS_PER_STEP).map_while(next).cloned();
-                    let blocks: Vec<_> = blocks.collect();
+                    let blocks = of_one_step(&mut (position..).map_while(next));
                     let last = blocks.last().expect("at least the one that was found").identity.last;
                     self.from = last.next();
                     return (position..position + blocks.len(), blocks, false);

@@ -8,6 +8,7 @@
 
 use super::reclaim::{Reclaim, SpaceLimit};
 use super::sweep::{DroppedRecords, Sweep};
+use super::{BLOCKS_PER_STEP, BYTES_PER_STEP};
 
 use crate::checkpoint::CheckpointWriter;
 use crate::error::Result;
@@ -15,8 +16,6 @@ use crate::index::{NextLeaf, SupersededRecords};
 use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreShared};
 use crate::types::CompactProgress;
 
-/// Blocks hashed or swept in one step: some 4 MiB read, and at most as much written.
-const BLOCKS_PER_STEP: usize = 64;
 /// Physical compaction of one store.
 #[derive(Default)]
 pub(crate) struct Compaction {
@@ -64,7 +63,7 @@ impl Compaction {
                 },
             },
             CompactionPhase::Hashing { target, mut pass } => {
-                if pass.step(&shared, BLOCKS_PER_STEP)? {
+                if pass.step(&shared, BLOCKS_PER_STEP, BYTES_PER_STEP)? {
                     remember(&shared, pass);
                     Self::pruning(target, &shared)
                 } else {

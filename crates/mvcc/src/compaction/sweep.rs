@@ -8,6 +8,7 @@
 //! * Dropped records are listed up to a bound, `Options::dropped_max`. Beyond it only their blocks are noted.
 //!   The dead records of such a block are those that the index does not contain. So memory is bounded.
 
+use super::of_one_step;
 use super::rewrite::{Replacement, apply, rewrite};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,8 +21,6 @@ use crate::index::SupersededRecords;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
 
-/// Blocks swept in one step: some 4 MiB read, and at most as much written.
-const BLOCKS_PER_STEP: usize = 64;
 /// Records looked up under one hold of the lock: some hundred microseconds.
 const RECORDS_PER_HOLD: usize = 1000;
 
@@ -46,8 +45,7 @@ impl Sweep {
     /// Sweeps a bounded number of blocks; true when all are done, durably.
     pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared, target: i64) -> Result<bool> {
         // The window stays valid, because only the maintainer replaces stored blocks.
-        let (positions, old) = self.window(shared, target);
-        let is_last = old.len() < BLOCKS_PER_STEP;
+        let (positions, old, is_last) = self.window(shared, target);
         let marked: Vec<Arc<Block>> =
             old.iter().map(|block| self.mark(block, shared)).collect::<Result<_>>()?;
         let new = rewrite(durable, shared, &marked)?;
@@ -71,14 +69,15 @@ impl Sweep {
         Ok(is_last)
     }
 
-    /// The next stored blocks that begin at or below `target`.
-    fn window(&self, shared: &StoreShared, target: i64) -> (Range<usize>, Vec<Arc<Block>>) {
+    /// The next stored blocks that begin at or below `target`, and whether these are the last.
+    fn window(&self, shared: &StoreShared, target: i64) -> (Range<usize>, Vec<Arc<Block>>, bool) {
         let state = shared.state.read(LockPurpose::Rewrite);
         let from = state.block_table.position_from(self.from);
         let next = state.block_table.iter_from(from);
-        let due = next.take_while(|block| block.location().is_some() && block.identity.first.main <= target);
-        let blocks: Vec<_> = due.take(BLOCKS_PER_STEP).cloned().collect();
-        (from..from + blocks.len(), blocks)
+        let mut due =
+            next.take_while(|block| block.location().is_some() && block.identity.first.main <= target);
+        let blocks = of_one_step(&mut due);
+        (from..from + blocks.len(), blocks, due.next().is_none())
     }
 
     /// The block with the dropped records added to its dead list.

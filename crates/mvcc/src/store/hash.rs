@@ -51,7 +51,7 @@ pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Resul
             check_not_compacted(at, compact)?;
         }
         let mut pass = HashPass::new(if at == 0 { revision } else { at }, compact);
-        while !pass.step(shared, 1)? {
+        while !pass.step(shared, 1, u64::MAX)? {
             meter.check()?;
         }
         // Records between two compactions may be gone, or another store was installed: then the hash is of no
@@ -98,9 +98,13 @@ impl HashPass {
         HashPass { of_compaction: true, ..HashPass::new(at, before) }
     }
 
-    /// Hashes at most `blocks_max` blocks; true when done.
-    pub fn step(&mut self, shared: &StoreShared, blocks_max: usize) -> Result<bool> {
+    /// Hashes at most `blocks_max` blocks, and no further one after `bytes_max` bytes; true when done.
+    pub fn step(&mut self, shared: &StoreShared, blocks_max: usize, bytes_max: u64) -> Result<bool> {
+        let mut bytes = 0;
         for _ in 0..blocks_max {
+            if bytes >= bytes_max {
+                break;
+            }
             let block = {
                 let state = shared.state.read(LockPurpose::Hash);
                 match state.block_table.get(state.block_table.position_from(self.next)) {
@@ -120,6 +124,7 @@ impl HashPass {
             // Without the cache, which a hash would fill with old blocks. The block may be replaced
             // meanwhile; its records still belong to the hashed revision.
             let decoded = block.load()?;
+            bytes += decoded.raw().len() as u64;
             let from_next = decoded.records().filter(|record| record.revision >= self.next);
             let records: Vec<_> = from_next.take_while(|record| record.revision.main <= self.at).collect();
             for records in records.chunks(RECORDS_PER_HOLD) {

@@ -37,6 +37,8 @@ pub(super) struct Checkpointer {
     compacting: bool,
     /// The last step made nothing: a read in progress needs the history that goes next.
     is_held_up: bool,
+    /// Removed files are left to be closed.
+    is_closing: bool,
     /// Defragment calls that wait for the steps under way, which go on without a pause for them.
     defragments: Vec<oneshot::Sender<()>>,
     /// When the first step of the present compaction began.
@@ -71,6 +73,7 @@ impl Checkpointer {
             listener: None,
             compacting: true,
             is_held_up: false,
+            is_closing: false,
             defragments: Vec::new(),
             compacting_since: None,
             last_checkpoint: Instant::now(),
@@ -101,7 +104,7 @@ impl Checkpointer {
             if self.compacting {
                 self.compact()?;
             }
-            self.maintainer.close_removed_files();
+            self.is_closing = self.maintainer.close_removed_files();
         }
     }
 
@@ -109,9 +112,9 @@ impl Checkpointer {
         let mut wanted = shared.wanted.lock();
         if !wanted.is_anything() {
             let patience = match (self.compacting, self.defragments.is_empty()) {
-                (false, _) => IDLE,
+                (false, _) if !self.is_closing => IDLE,
                 (true, false) if !self.is_held_up => Duration::ZERO,
-                (true, _) => COMPACT_PAUSE,
+                _ => COMPACT_PAUSE,
             };
             shared.wake.wait_for(&mut wanted, patience);
         }
@@ -208,6 +211,13 @@ impl Checkpointer {
             CompactProgress::More | CompactProgress::Waiting => {}
             CompactProgress::Idle => {
                 self.compacting = false;
+                // An installed store may have finished what was asked of the one before.
+                let finished = self.store.compact_revision();
+                self.announce.send_if_modified(|announced| {
+                    let is_news = *announced < finished;
+                    *announced = finished.max(*announced);
+                    is_news
+                });
                 for answer in self.defragments.drain(..) {
                     let _gone = answer.send(());
                 }
