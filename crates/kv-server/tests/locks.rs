@@ -4,9 +4,9 @@ use crate::common;
 use std::time::Duration;
 
 use crate::common::{Cluster, Member, PATIENCE};
-use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::watch_request::RequestUnion;
-use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
+use api::etcdserverpb::{AlarmRequest, AlarmType, LeaseGrantRequest, LeaseRevokeRequest, RangeRequest};
 use api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use api::mvccpb::event::EventType;
 use api::v3electionpb::{CampaignRequest, LeaderRequest};
@@ -151,6 +151,29 @@ async fn a_lock_has_one_owner_whichever_members_are_asked() {
         .await
         .expect("every caller gets its turns");
     assert_eq!(cluster.members[1].get("count").await, Some((CALLERS * ROUNDS).to_string()));
+}
+
+/// Their answers would follow from its state.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_wait_at_a_member_end_when_its_state_is_found_to_be_wrong() {
+    let cluster = Cluster::started(3);
+    let [holder, waiter, _] = &cluster.members[..] else { panic!("three members") };
+    lease(holder, 1).await;
+    lease(holder, 2).await;
+    lock(holder.endless_client().await, "l", 1).await.unwrap();
+    let mut events = Events::of(holder, "l/2").await;
+    let waiting = tokio::spawn(lock(waiter.endless_client().await, "l", 2));
+    assert_eq!(events.next().await, EventType::Put);
+    let mut election = waiter.endless_client().await.election();
+    let mut observed = election.observe(LeaderRequest { name: "l".into() }).await.unwrap().into_inner();
+    assert_eq!(observed.message().await.unwrap().unwrap().kv.unwrap().key, "l/1");
+    let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Corrupt as i32);
+    let request = AlarmRequest { action, member_id: waiter.id().await, alarm };
+    holder.client().await.maintenance().alarm(request).await.unwrap();
+    let status = timeout(PATIENCE, waiting).await.expect("an end in time").unwrap().unwrap_err();
+    assert_eq!(status.message(), "etcdserver: corrupt cluster");
+    let status = timeout(PATIENCE, observed.message()).await.expect("an end in time").unwrap_err();
+    assert_eq!(status.code(), Code::DataLoss, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

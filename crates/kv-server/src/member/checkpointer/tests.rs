@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use mvcc::{
-    Backend, BlockFile, KeyRange, LogPosition, Maintainer, MemoryBackend, Previous, Store, StoreOptions,
-    Update, Writer,
+    Backend, BlockFile, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Present, Previous,
+    Staging, Store, StoreOptions, Update, Writer,
 };
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
@@ -157,6 +157,41 @@ fn a_compaction_that_waits_for_a_reader_delays_no_checkpoint() {
     assert!(*checkpoints.compacted().borrow() < compacted, "the compaction waits");
     drop(pinned);
     thread.stop();
+}
+
+#[tokio::test]
+async fn a_compaction_that_an_installed_store_has_finished_is_announced() {
+    // The sender is an entry ahead, and nothing is read from it.
+    let (mut sender, _, mut sent) = with_holes(&Watch::default());
+    sender.end_entry(LogPosition::new(2, 1)).unwrap();
+    sent.persist().unwrap();
+    while sent.compact_step(1000).unwrap() != CompactProgress::Idle {}
+    let mut staging = Staging::begin(Box::new(MemoryBackend::new()), &StoreOptions::default()).unwrap();
+    let mut export = sent.export();
+    while let Some(chunk) = export.next(1 << 20).unwrap() {
+        staging.add(&chunk).unwrap();
+    }
+    let staged = staging.finish().unwrap();
+
+    let (_writer, store, maintainer) = with_holes(&Watch::default());
+    let _pinned = store.pin_history();
+    let failed = |fatal: Fatal| panic!("{fatal}");
+    let thread =
+        StoreThread::start(maintainer, store.clone(), 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
+    let checkpoints = thread.checkpoints();
+    checkpoints.compaction_began();
+    let compacted = store.compact_revision();
+    tokio::task::spawn_blocking(move || {
+        checkpoints.install(staged, Present::Right).unwrap();
+        checkpoints
+    })
+    .await
+    .unwrap()
+    .compacted()
+    .wait_for(|finished| *finished >= compacted)
+    .await
+    .unwrap();
+    tokio::task::spawn_blocking(|| thread.stop()).await.unwrap();
 }
 
 #[test]

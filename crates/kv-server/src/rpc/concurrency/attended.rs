@@ -2,15 +2,20 @@
 //!
 //! The future of a call is dropped when the client resets it, when its connection ends, and at its deadline.
 //! A separate task finishes what the call has begun: a key that was put is deleted. When the member stops,
-//! the task ends as well: a wait may have no end.
+//! the task ends as well: a wait may have no end. When the member's state is found to be wrong, the call
+//! ends: what it waits for would be judged by that state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::Error;
 use process::shutdown::Stop;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::Instant;
 use tonic::Status;
+
+use crate::member::Fence;
 
 /// How long a task tries to finish. The leases that the services grant themselves have ended by then.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
@@ -18,17 +23,20 @@ const FINISH_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Known to the task: whether the client waits, and the member goes on.
+/// Known to the task: whether the client waits, and the member goes on and is not fenced.
 pub struct Attendance {
     client_gone: oneshot::Receiver<()>,
     stop: Stop,
+    fence: Arc<Fence>,
 }
 
 impl Attendance {
-    /// Waits for `work` while the client is there and the member goes on. Otherwise CANCELLED or UNAVAILABLE.
+    /// Waits for `work` while the client is there and the member goes on and is not fenced. Otherwise
+    /// CANCELLED, UNAVAILABLE or DATA_LOSS.
     pub async fn during<T>(&mut self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         tokio::select! {
             biased;
+            () = self.fence.raised() => Err(grpc_errors::refused(Error::Corrupt)),
             done = work => done,
             _ = &mut self.client_gone => Err(grpc_errors::cancelled()),
             () = self.stop.stopped() => Err(grpc_errors::stopped()),
@@ -60,13 +68,17 @@ impl Attendance {
 }
 
 /// Runs `work` to its end, also when the returned future is dropped.
-pub async fn attended<T, W>(stop: Stop, work: impl FnOnce(Attendance) -> W) -> Result<T, Status>
+pub async fn attended<T, W>(
+    stop: Stop,
+    fence: Arc<Fence>,
+    work: impl FnOnce(Attendance) -> W,
+) -> Result<T, Status>
 where
     T: Send + 'static,
     W: Future<Output = Result<T, Status>> + Send + 'static,
 {
     let (present, client_gone) = oneshot::channel();
-    let done = tokio::spawn(work(Attendance { client_gone, stop })).await;
+    let done = tokio::spawn(work(Attendance { client_gone, stop, fence })).await;
     drop(present); // Held until here: dropping this future earlier notifies the task.
     done.unwrap_or_else(|error| Err(grpc_errors::unfinished(&error)))
 }
@@ -81,7 +93,7 @@ mod tests {
 
     /// A call that waits for ever, and reports how its task ends.
     fn waiting(stop: Stop, report: mpsc::Sender<String>) -> impl Future<Output = Result<(), Status>> {
-        attended(stop, async move |mut attendance: Attendance| {
+        attended(stop, Arc::default(), async move |mut attendance: Attendance| {
             report.send("waits".to_owned()).await.unwrap();
             let left = attendance.during(std::future::pending::<Result<(), Status>>()).await;
             report.send(left.clone().unwrap_err().message().to_owned()).await.unwrap();
@@ -106,7 +118,7 @@ mod tests {
         for (client, code) in [(Some(()), None), (None, Some(tonic::Code::Cancelled))] {
             let (present, client_gone) = oneshot::channel();
             let present = client.map(|()| present);
-            let checked = Attendance { client_gone, stop: stop.clone() }.check();
+            let checked = Attendance { client_gone, stop: stop.clone(), fence: Arc::default() }.check();
             assert_eq!(checked.err().map(|status| status.code()), code);
             drop(present);
         }
@@ -132,7 +144,7 @@ mod tests {
             if stops {
                 stopper.stop();
             }
-            Attendance { client_gone, stop }
+            Attendance { client_gone, stop, fence: Arc::default() }
                 .finish(|| {
                     made.set(made.get() + 1);
                     std::future::ready(if made.get() > failures { Ok(()) } else { Err(busy()) })
@@ -153,8 +165,18 @@ mod tests {
     #[tokio::test]
     async fn work_is_not_interrupted_while_its_client_waits() {
         let (_stopper, stop) = shutdown::stop();
-        let done =
-            attended(stop, async |mut attendance: Attendance| attendance.during(async { Ok(7) }).await);
+        let done = attended(stop, Arc::default(), async |mut attendance: Attendance| {
+            attendance.during(async { Ok(7) }).await
+        });
         assert_eq!(done.await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn work_that_a_wrong_state_has_done_does_not_count() {
+        let (_stopper, stop) = shutdown::stop();
+        let fence = Arc::new(Fence::default());
+        fence.set(true);
+        let work = async |mut attendance: Attendance| attendance.during(async { Ok(7) }).await;
+        assert_eq!(attended(stop, fence, work).await.unwrap_err().code(), tonic::Code::DataLoss);
     }
 }

@@ -108,10 +108,11 @@ impl ElectionMethods for Election {
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Reply<CampaignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let place = self.waiting.enter(inner.client(), &request.name)?;
-        let campaigning = attended(self.waiting.stop.clone(), async move |attendance| {
-            let _place = place;
-            campaign(inner, attendance, request).await
-        });
+        let campaigning =
+            attended(self.waiting.stop.clone(), Arc::clone(&self.member.fence), async move |attendance| {
+                let _place = place;
+                campaign(inner, attendance, request).await
+            });
         campaigning.await.map(Reply::new)
     }
 

@@ -80,10 +80,11 @@ impl LockMethods for Lock {
         // The name is a slice of the whole message, which may be long: the call waits without it.
         let (prefix, lease) = (Prefix::of(&request.name), request.lease);
         drop(request);
-        let locking = attended(self.waiting.stop.clone(), async move |attendance| {
-            let _place = place;
-            lock(inner, attendance, prefix, lease).await
-        });
+        let locking =
+            attended(self.waiting.stop.clone(), Arc::clone(&self.member.fence), async move |attendance| {
+                let _place = place;
+                lock(inner, attendance, prefix, lease).await
+            });
         locking.await.map(Reply::new)
     }
 

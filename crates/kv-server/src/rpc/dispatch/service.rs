@@ -16,8 +16,9 @@ use tower::Service;
 use super::super::guard::KnownFields;
 use super::bodies::{EarlyEnd, KeptRequest, OpenCall, RequestBody};
 use super::{Call, Dispatcher};
-use crate::member::LeaderLoss;
+use crate::member::{Fence, LeaderLoss};
 use grpc_errors::RequestForm;
+use grpc_server::methods::{self, IntactRule};
 
 impl Service<Request<Body>> for Dispatcher {
     type Response = Response<Body>;
@@ -78,20 +79,22 @@ impl Dispatcher {
         }
     }
 
-    /// What ends the body of an answer before its end: the deadline, or the loss of a leader that a stream
-    /// needs.
+    /// What ends the body of an answer before its end: the deadline, the loss of a leader that a stream
+    /// needs, or a state that is found to be wrong.
     fn early_end(&self, call: &Call) -> Option<EarlyEnd> {
         let deadline = call.deadline.as_ref().ok().copied().flatten();
-        let needs_leader = call.needs_leader && call.method.kind() != CallKind::Unary;
-        let loss = needs_leader.then(|| self.member().leader_loss.clone());
-        if deadline.is_none() && loss.is_none() {
+        let is_stream = call.method.kind() != CallKind::Unary;
+        let loss = (is_stream && call.needs_leader).then(|| self.member().leader_loss.clone());
+        let reads_state = is_stream && methods::of(call.method).state == IntactRule::Intact;
+        let fence = reads_state.then(|| Arc::clone(&self.member().fence));
+        if deadline.is_none() && loss.is_none() && fence.is_none() {
             return None;
         }
-        Some(Box::pin(early(deadline, loss)))
+        Some(Box::pin(early(deadline, loss, fence)))
     }
 }
 
-async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>) -> Status {
+async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>, fence: Option<Arc<Fence>>) -> Status {
     let late = async {
         match deadline {
             Some(deadline) => sleep_until(deadline).await,
@@ -104,8 +107,15 @@ async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>) -> Status {
             None => std::future::pending().await,
         }
     };
+    let wrong = async {
+        match &fence {
+            Some(fence) => fence.raised().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
+        () = wrong => grpc_errors::refused(Error::Corrupt),
         () = lost => grpc_errors::refused(Error::NoLeader),
         () = late => grpc_errors::deadline_exceeded(),
     }
