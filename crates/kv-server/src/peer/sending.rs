@@ -48,8 +48,8 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// its sync of everything.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
-/// A leader with a corrupt state refuses after this time: Raft offers the snapshot again at once.
-const FENCED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
+/// A stream that was not sent is reported after this time: Raft offers the snapshot again at once.
+const FAILED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
 /// The Raft message for a checkpoint that reaches this far.
 pub type BuildMessage = Box<dyn FnOnce(LogPosition) -> Bytes + Send>;
@@ -136,13 +136,15 @@ impl SnapshotSend {
         let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(async {
                 let carried = async {
-                    tokio::select! {
+                    let ended = tokio::select! {
                         biased;
-                        () = fence.state_wrong() => {}
-                        ended = self.carry() => return ended,
+                        () = fence.state_wrong() => Err("the state of this member is corrupt".to_owned()),
+                        ended = self.carry() => ended,
+                    };
+                    if ended.is_err() {
+                        tokio::time::sleep(FAILED_PAUSE).await;
                     }
-                    tokio::time::sleep(FENCED_PAUSE).await;
-                    Err("the state of this member is corrupt".to_owned())
+                    ended
                 };
                 tokio::select! {
                     ended = carried => Some(ended),
@@ -244,7 +246,7 @@ fn parts(
     metrics: Arc<Metrics>,
     pace: Pace,
 ) -> impl Stream<Item = SnapshotPart> + Send + 'static {
-    let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new() };
+    let first = SnapshotPart { hello: Some(hello), message, chunk: Bytes::new(), bytes: export.bytes() };
     let from = (export, pace, progress, metrics);
     let chunks = stream::unfold(from, |(mut export, mut pace, progress, metrics)| async move {
         tokio::time::sleep_until(pace.due().into()).await;
@@ -257,7 +259,7 @@ fn parts(
         };
         progress.chunks.fetch_add(1, Ordering::Relaxed);
         pace.sent(chunk.len(), Instant::now(), log_totals(&metrics));
-        let part = SnapshotPart { hello: None, message: Bytes::new(), chunk };
+        let part = SnapshotPart { chunk, ..SnapshotPart::default() };
         Some((part, (export, pace, progress, metrics)))
     });
     stream::StreamExt::chain(stream::iter([first]), chunks)

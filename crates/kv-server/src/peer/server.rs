@@ -16,7 +16,6 @@ use api::peer::{
     MembersResponse, MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest,
     ProgressResponse, RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
 };
-use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use raft_node::{Inbox, LogPosition};
@@ -118,14 +117,16 @@ struct ReceivedBatches {
 impl ReceivedBatches {
     fn add(&mut self, bytes: usize, now: Instant) -> Result<(), ReceiveError> {
         self.bytes += bytes as u64;
-        if self.bytes > self.bytes_max {
-            return Err(ReceiveError::TooLong(self.bytes_max));
-        }
+        self.check(self.bytes)?;
         let passed = now.saturating_duration_since(self.began).saturating_sub(SLOW_FOR);
         if passed.as_secs().saturating_mul(BYTES_PER_SECOND_MIN) > self.bytes {
             return Err(ReceiveError::TooSlow(BYTES_PER_SECOND_MIN));
         }
         Ok(())
+    }
+
+    fn check(&self, bytes: u64) -> Result<(), ReceiveError> {
+        if bytes > self.bytes_max { Err(ReceiveError::TooLong(self.bytes_max)) } else { Ok(()) }
     }
 }
 
@@ -242,13 +243,14 @@ impl PeerServer {
         &self,
         from: u64,
         parts: &mut Streaming<SnapshotPart>,
-        first: Bytes,
+        first: SnapshotPart,
     ) -> Result<LogPosition, Status> {
         let begun = self.incoming.begin(from, self.inbox.leader()).await;
         let mut reception = begun.map_err(|error| not_received(&error))?;
         let (began, bytes_max) = (Instant::now(), self.incoming.bytes_max());
         let mut received = ReceivedBatches { began, bytes: 0, bytes_max };
-        let mut chunk = first;
+        received.check(first.bytes).map_err(|error| not_received(&error))?;
+        let mut chunk = first.chunk;
         loop {
             received.add(chunk.len(), Instant::now()).map_err(|error| not_received(&error))?;
             if !chunk.is_empty() {
@@ -353,8 +355,8 @@ impl Peer for PeerServer {
         request: Request<Streaming<SnapshotPart>>,
     ) -> Result<Response<SnapshotEnd>, Status> {
         let mut parts = request.into_inner();
-        let first = parts.message().await?.unwrap_or_default();
-        let from = self.greet_sender(first.hello)?;
+        let mut first = parts.message().await?.unwrap_or_default();
+        let from = self.greet_sender(first.hello.take())?;
         self.peers.heard(from);
         let own = self.peers.context().identity.member_id;
         let named = raft_node::snapshot_position(from, own, &first.message)
@@ -365,7 +367,8 @@ impl Peer for PeerServer {
         let _under_way = UnderWay::new(&metrics.receiving.get_or_create(&labels).clone());
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
         let mut attempt = Attempt { failures, has_succeeded: false };
-        let received = self.receive(from, &mut parts, first.chunk).await;
+        let message = std::mem::take(&mut first.message);
+        let received = self.receive(from, &mut parts, first).await;
         let fitting = received.and_then(|at| self.check_fits(named, at).map(|()| at));
         let at = fitting.inspect_err(|status| {
             self.note_refusal(from, &format!("a snapshot was not received: {}", status.message()));
@@ -374,7 +377,7 @@ impl Peer for PeerServer {
         metrics.received.get_or_create(&labels).inc();
         metrics.receive_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
         tracing::info!(from = labels.From, applied = at.index.0, took = ?began.elapsed(), "received a snapshot");
-        self.inbox.receive(from, first.message);
+        self.inbox.receive(from, message);
         tokio::spawn(settle(self.incoming.clone(), Arc::clone(&self.inbox), at));
         Ok(Response::new(SnapshotEnd {}))
     }
@@ -523,6 +526,8 @@ mod tests {
         let mut endless = received();
         let taken = (0..).find(|_| endless.add(1 << 20, began).is_err());
         assert_eq!(taken, Some(100));
+        assert!(received().check(100 << 20).is_ok());
+        assert!(matches!(received().check((100 << 20) + 1), Err(ReceiveError::TooLong(_))));
         assert!(received().add(1, began + SLOW_FOR).is_ok());
         let late = began + SLOW_FOR + Duration::from_secs(3);
         assert!(matches!(received().add(190 << 10, late), Err(ReceiveError::TooSlow(_))));

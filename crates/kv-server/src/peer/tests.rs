@@ -1046,7 +1046,7 @@ async fn a_stranger_sends_no_snapshot() {
         (snapshot_message(2, ENTRIES, 2), Code::InvalidArgument),
         (snapshot_message(1, ENTRIES, 2), Code::DataLoss),
     ] {
-        let part = SnapshotPart { hello: hello.clone(), message, chunk: Bytes::from_static(b"x") };
+        let part = SnapshotPart { hello: hello.clone(), message, chunk: Bytes::from_static(b"x"), bytes: 0 };
         let status = client.snapshot(tokio_stream::once(part)).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
     }

@@ -44,6 +44,10 @@ pub trait StagingPlace: Send + Sync + 'static {
     fn room(&self) -> u64;
 }
 
+/// Of the free space, a quarter stays free, and no more than this: some times what the log and the store
+/// grow by while a stream that fits arrives.
+const RESERVED_MAX: u64 = 2 << 30;
+
 /// Stages in a directory next to the store, whose path this is.
 #[derive(Debug)]
 pub struct StagingDirectory(pub PathBuf);
@@ -177,7 +181,8 @@ impl ReceivePlace {
 
     /// What a stream that begins now may take: the log and the present store need the rest.
     pub fn bytes_max(&self) -> u64 {
-        self.shared.place.room() / 4 * 3
+        let room = self.shared.place.room();
+        room - (room / 4).min(RESERVED_MAX)
     }
 
     /// The received store that reaches exactly this entry, to be installed.
