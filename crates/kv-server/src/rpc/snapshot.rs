@@ -34,8 +34,10 @@ use snapshot_file::{ExportError, SnapshotFile};
 const MESSAGE_BYTES: usize = 32 << 10;
 /// Bytes that are made in one turn, and the memory of a stream.
 const PART_BYTES: usize = 1 << 20;
-/// The slowest client: 2 Mbit/s, after [`GRACE`].
+/// The slowest client: 2 Mbit/s, after [`GRACE`], and what takes the whole file in [`WITHIN`]. No compaction
+/// frees space meanwhile.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+const WITHIN: Duration = Duration::from_secs(2 * 3600);
 /// What a client may take longer than at the slowest speed.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -143,8 +145,9 @@ impl Sending {
 
     /// Makes the next part of the file, or notes that it has ended.
     async fn make_part(&mut self) -> Result<(), Status> {
-        if is_too_slow(self.sent, self.began.elapsed()) {
-            return Err(grpc_errors::snapshot_too_slow(BYTES_PER_SECOND_MIN));
+        let pace = slowest_pace(self.sent + self.remaining);
+        if is_too_slow(self.sent, pace, self.began.elapsed()) {
+            return Err(grpc_errors::snapshot_too_slow(pace));
         }
         let (mut file, mut hasher) =
             (self.file.take().expect("put back after each part"), std::mem::take(&mut self.hasher));
@@ -168,9 +171,14 @@ impl Sending {
     }
 }
 
+/// Bytes a second of a file of so many.
+fn slowest_pace(bytes: u64) -> u64 {
+    BYTES_PER_SECOND_MIN.max(bytes / WITHIN.as_secs())
+}
+
 /// Whether a client has taken too little since its stream began.
-fn is_too_slow(sent: u64, took: Duration) -> bool {
-    took > GRACE + Duration::from_secs(sent / BYTES_PER_SECOND_MIN)
+fn is_too_slow(sent: u64, pace: u64, took: Duration) -> bool {
+    took > GRACE + Duration::from_secs(sent / pace)
 }
 
 #[cfg(test)]
@@ -179,10 +187,18 @@ mod tests {
 
     #[test]
     fn a_client_is_too_slow_after_its_grace_at_less_than_the_slowest_speed() {
-        for (sent, seconds, is_slow) in
-            [(0, 60, false), (0, 61, true), (256 << 20, 1000, false), (256 << 20, 1085, true)]
-        {
-            assert_eq!(is_too_slow(sent, Duration::from_secs(seconds)), is_slow, "{sent} in {seconds} s");
+        let (small, large) = (1 << 30, 20 << 30);
+        for (bytes, sent, seconds, is_slow) in [
+            (small, 0, 60, false),
+            (small, 0, 61, true),
+            (small, 256 << 20, 1000, false),
+            (small, 256 << 20, 1085, true),
+            // It would take 22 hours.
+            (large, 256 << 20, 1000, true),
+            (large, 10 << 30, 3600, false),
+        ] {
+            let is_found = is_too_slow(sent, slowest_pace(bytes), Duration::from_secs(seconds));
+            assert_eq!(is_found, is_slow, "{sent} of {bytes} in {seconds} s");
         }
     }
 }
