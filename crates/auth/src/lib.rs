@@ -28,7 +28,7 @@ mod sessions; // from headers to callers; the start of all that
 pub use caller::{Caller, Origin, caller_of};
 pub use jwt::SignError;
 pub use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
-pub use sessions::{Auth, AuthError, CallerError, Credential, Tokens, start};
+pub use sessions::{Auth, AuthError, CallerError, Credential, Tokens, load_tokens, start};
 pub use turns::network;
 pub mod simple_token {
     pub use super::token::{digest, letters, with_letters};

@@ -327,13 +327,18 @@ pub enum AuthError {
     Key(#[from] KeyError),
 }
 
-/// The users of a member whose state is `table`, until `stop`.
-pub fn start(table: AuthTable, settings: &AuthSettings, stop: &Stop) -> Result<Arc<Auth>, AuthError> {
-    let tokens = match &settings.tokens {
+/// The kind of token of these settings, with the keys of its files.
+pub fn load_tokens(settings: &AuthSettings) -> Result<Tokens, AuthError> {
+    Ok(match &settings.tokens {
         TokenKind::Simple => Tokens::Simple,
         TokenKind::Jwt(options) => Tokens::Jwt(Box::new(SignedTokens::new(Jwt::load(options)?))),
         TokenKind::None => Tokens::None,
-    };
+    })
+}
+
+/// The users of a member whose state is `table`, until `stop`.
+pub fn start(table: AuthTable, settings: &AuthSettings, stop: &Stop) -> Result<Arc<Auth>, AuthError> {
+    let tokens = load_tokens(settings)?;
     let passwords = Passwords::start(settings.bcrypt_cost).map_err(AuthError::PasswordThreads)?;
     let auth = Arc::new(Auth::new(table, passwords, tokens, settings));
     tokio::spawn(expire(Arc::clone(&auth), stop.clone()));

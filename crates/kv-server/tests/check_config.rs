@@ -190,7 +190,7 @@ fn flags_that_no_member_starts_with_are_refused_with_the_reason_of_a_start() {
     let of = |name| format!("--data-dir={}", directory.path().join(name).display());
     let [etcd, archive, import, made, lost] = ["etcd", "archive", "import", "made", "lost"].map(of);
     let tls = ["--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["--bogus"], "flag provided but not defined: -bogus"),
         (&["--heartbeat-interval=0"], "--heartbeat-interval must be >0"),
         (&["--config-file=/nonexistent"], "open /nonexistent: no such file or directory"),
@@ -203,6 +203,7 @@ fn flags_that_no_member_starts_with_are_refused_with_the_reason_of_a_start() {
         (&["--name=b", "--initial-cluster=a=http://127.0.0.1:1"], "couldn't find local name \"b\""),
         (&["--logger=foo"], "unknown logger option"),
         (&[tls[0], tls[1], "--cert-file=/nonexistent/c", "--key-file=/nonexistent/k"], "/nonexistent/"),
+        (&["--auth-token=jwt,sign-method=RS256,priv-key=/nonexistent/j"], "/nonexistent/j"),
     ];
     for (flags, wanted) in cases {
         let checked = checked(flags, &[]);

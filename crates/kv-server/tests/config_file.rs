@@ -38,6 +38,33 @@ fn a_member_follows_its_file_and_nothing_else() {
     assert!(!said.contains("from-flag"), "{said}");
 }
 
+/// Variables that would be refused, and a file that is named twice, do not matter then.
+#[test]
+fn variables_do_not_matter_where_a_file_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ports, path) = (testkit::ports(2), directory.path().join("member.yml"));
+    let data = directory.path().join("data");
+    let text = serde_json::json!({
+        "name": "from-file",
+        "data-dir": data.display().to_string(),
+        "listen-client-urls": format!("http://127.0.0.1:{}", ports[0]),
+        "advertise-client-urls": format!("http://127.0.0.1:{}", ports[0]),
+        "listen-peer-urls": format!("http://127.0.0.1:{}", ports[1]),
+    });
+    std::fs::write(&path, text.to_string()).unwrap();
+    let flag = format!("--config-file={}", path.display());
+    for (flags, file) in
+        [(&[&flag, "--name=b"][..], "/nonexistent"), (&["--config-file="], path.to_str().unwrap())]
+    {
+        let mut command = Command::new(SERVER);
+        command.args(flags).env_clear().env("ETCD_CONFIG_FILE", file);
+        command.envs([("ETCD_NAME", "a"), ("ETCD_HEARTBEAT_INTERVAL", "100ms")]);
+        let member = testkit::Process::spawn(&mut command).unwrap();
+        member.wait_for(READY);
+        assert!(member.said().contains("\"name\":\"from-file\""), "{}", member.said());
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_followed_ends_the_start() {
     let directory = tempfile::tempdir().unwrap();

@@ -144,12 +144,25 @@ pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
 
 pub const VARIABLE_PREFIX: &str = "ETCD_";
 
-/// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one.
+/// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one. Where a flag or a variable
+/// names a configuration file, no other variable is looked at, as in etcd.
 pub fn read_environment(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     given: &mut Vec<Assignment>,
     notices: &mut Vec<Notice>,
 ) -> Result<(), FlagError> {
+    const FILE: &str = "config-file";
+    let file = given.iter().rfind(|flag| flag.name == FILE).and_then(|flag| flag.value.as_deref());
+    if file.is_some_and(|file| !file.is_empty()) {
+        return Ok(());
+    }
+    let mut environment: Vec<_> = environment.into_iter().collect();
+    let names_file = |(name, value): &(OsString, OsString)| name == "ETCD_CONFIG_FILE" && !value.is_empty();
+    if environment.iter().any(names_file) {
+        environment.retain(names_file);
+        // An empty one.
+        given.retain(|flag| flag.name != FILE);
+    }
     let said = given.len();
     for (variable, value) in environment {
         let (Text { shown: variable, .. }, Text { shown: value, is_exact }) =

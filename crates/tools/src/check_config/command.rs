@@ -129,5 +129,6 @@ fn judged(flags: &Flags) -> Result<Vec<String>, String> {
     Directory::check(&settings.data_dir, settings.wal_dir.as_deref()).map_err(|error| causes(&error))?;
     bootstrap::check(&settings).map_err(|error| causes(&error))?;
     let ends = tls::check_files(&settings).map_err(|error| causes(&error))?;
+    auth::load_tokens(&settings.auth).map_err(|error| causes(&error))?;
     Ok(risks::of(&settings, &log, &ends))
 }
