@@ -38,6 +38,7 @@ use crate::open_store;
 use config::ClusterState;
 use config::Settings;
 use config::{Url, UrlError, Urls};
+use process::files;
 use process::log::causes;
 use telemetry::metrics::Metrics;
 
@@ -213,7 +214,8 @@ fn known_identity(
     log_exists: bool,
 ) -> Result<Option<Identity>, BootstrapError> {
     let Some(identity) = Identity::read(&Directory::identity_in(data))? else {
-        return if Directory::live_import_in(data).exists() {
+        let import = Directory::live_import_in(data);
+        return if import.exists() && !is_import_finished(&import) {
             Err(BootstrapError::ImportUnfinished(data.to_owned()))
         } else if Directory::store_in(data).exists() {
             Err(BootstrapError::IdentityLost(data.to_owned()))
@@ -226,6 +228,13 @@ fn known_identity(
         return Ok(Some(identity));
     }
     Err(BootstrapError::LogLost { member: identity.member_id, path: log.to_owned() })
+}
+
+/// Whether an import has made the identity: one that is missing since then was lost.
+fn is_import_finished(mark: &Path) -> bool {
+    let mark =
+        files::read(mark).ok().and_then(|mark| serde_json::from_slice::<serde_json::Value>(&mark).ok());
+    mark.is_some_and(|mark| mark["stage"] == "finished")
 }
 
 /// The file system of a member's log, with its writes and syncs counted.

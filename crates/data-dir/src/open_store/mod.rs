@@ -119,6 +119,10 @@ fn carry_out(
         }
     };
     if found == StoreFound::Unusable && dir.exists() {
+        if choice != StoreChoice::Received {
+            // While it is there, the rest of a removed store does not come into its place.
+            mvcc::discard_staged(&dir)?;
+        }
         set_aside(&dir)?;
     }
     if choice == StoreChoice::Received {

@@ -153,6 +153,16 @@ fn a_damaged_store_behind_a_trimmed_log_is_missed() {
     assert_eq!(fixture.open(7, 7, 2), Ok((StoreState::Whole, 7)));
 }
 
+/// A crash while an install removed the store before.
+#[test]
+fn the_rest_of_a_removed_store_does_not_come_into_the_place_of_a_damaged_one() {
+    let fixture = fixture().written(5).damaged();
+    let old = fixture.directory.path().join("store.old");
+    fs::create_dir_all(old.join("blocks")).unwrap();
+    assert_eq!(fixture.open(3, 7, 2), Ok((StoreState::Lost, 0)));
+    assert_eq!(fixture.names(), ["store", "store.damaged-1"]);
+}
+
 #[test]
 fn alone_a_damaged_store_behind_a_trimmed_log_is_refused_and_left_as_it_was() {
     let fixture = fixture().written(5).damaged();

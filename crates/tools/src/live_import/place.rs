@@ -8,7 +8,7 @@
 //!   following          none       go on from the store
 //!   finishing          none       remove the log, go on from the store
 //!   finishing          there      refused: it is whole, and may have been started
-//!   finished           there      the log is as the import made it: go on. Otherwise refused: a member has used it
+//!   finished           any        the log is as the import made it: go on. Otherwise refused: a member has used it
 //! ```
 //!
 //! * A directory without an identity in which `live-import.json` lies is not started by any member.
@@ -145,13 +145,12 @@ impl ImportPlace {
         }
         let mut place = ImportPlace { directory, identity, mark };
         let path = place.directory.path().to_owned();
+        if place.is_finished() && place.mark.log != Some(place.log_digest()?) {
+            return Err(PlaceError::Started(path));
+        }
         if let Some(made) = Identity::read(&place.directory.identity_path())? {
-            match (place.mark.stage, &place.mark.log) {
-                (Stage::Finished, Some(log)) if *log == place.log_digest()? => {}
-                (Stage::Finished, _) => return Err(PlaceError::Started(path)),
-                (Stage::Copying | Stage::Following | Stage::Finishing, _) => {
-                    return Err(PlaceError::MaybeStarted(path));
-                }
+            if !place.is_finished() {
+                return Err(PlaceError::MaybeStarted(path));
             }
             if (made.cluster_id, &made.name) != (place.identity.cluster_id, &place.identity.name) {
                 return Err(PlaceError::OtherMembers(path));
@@ -242,9 +241,12 @@ impl ImportPlace {
         self.write_mark(Stage::Finished, Some(log))
     }
 
-    /// Takes back what `finish` made. The identity first.
-    fn unfinish(&self) -> Result<(), PlaceError> {
+    /// Takes back what `finish` made. The identity first; the log when the mark says no more that it is whole.
+    fn unfinish(&mut self) -> Result<(), PlaceError> {
         remove_file(&self.directory.identity_path())?;
+        if self.is_finished() {
+            self.write_mark(Stage::Finishing, None)?;
+        }
         clear(self.directory.wal_dir())
     }
 
@@ -411,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_where_the_one_before_was_cut_short() {
-        let cases: [(&str, Before, &str); 9] = [
+        let cases: [(&str, Before, &str); 12] = [
             ("empty", |_| {}, "Copy"),
             ("copying", |settings| drop(taken(settings)), "Copy"),
             ("following", |settings| drop(followed(settings)), "Follow"),
@@ -437,6 +439,29 @@ mod tests {
                     fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
                 },
                 "a member has been started",
+            ),
+            (
+                "used by a member, whose identity was lost",
+                |settings| {
+                    let place = finished(settings);
+                    fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
+                    remove_file(&place.directory.identity_path()).unwrap();
+                },
+                "a member has been started",
+            ),
+            (
+                "finished, taken back as far as the identity",
+                |settings| remove_file(&finished(settings).directory.identity_path()).unwrap(),
+                "Follow",
+            ),
+            (
+                "finished, taken back as far as a part of the log",
+                |settings| {
+                    let mut place = finished(settings);
+                    place.unfinish().unwrap();
+                    fs::write(place.directory.wal_dir().join("left"), "").unwrap();
+                },
+                "Follow",
             ),
             (
                 "finished for other members",
