@@ -409,15 +409,21 @@ async fn a_replacement_that_is_killed_after_any_step_goes_on() {
     }
     cluster.members[at].launch();
     cluster.members[at].wait_ready();
-    for step in ["promoted m3", "removed m1"] {
-        let run = replace(&cluster, "m1", "60");
-        run.wait_for(step);
-        run.kill();
-    }
+    let run = replace(&cluster, "m1", "60");
+    run.wait_for("promoted m3");
+    run.kill();
+    let (status, said) = replace(&cluster, "m1", "60").wait_end();
+    assert!(!status.success() && said.contains("run again with --promoted"), "{said}");
+    let run = replace_with(&cluster, "m1", &["--promoted"]);
+    run.wait_for("removed m1");
+    run.kill();
     let (status, said) = replace(&cluster, "m1", "60").wait_end();
     assert!(status.success() && said.contains("m3 is in the place of m1"), "{said}");
     let (_, said) = cluster.members[1].process.take().unwrap().wait_end();
     assert!(said.contains("the member has been permanently removed from the cluster"), "{said}");
+    // The line of before with another OLD only removes a member.
+    let (status, said) = replace(&cluster, "m2", "60").wait_end();
+    assert!(!status.success() && said.contains("m3 votes already, and m2 is a member as well"), "{said}");
     assert_eq!(names(&cluster.members[0]).await, ["m0", "m2", "m3"]);
     assert_eq!(cluster.members[at].get("before").await.as_deref(), Some("1"));
 }

@@ -67,6 +67,9 @@ struct Replace {
     /// Go on though the old member is gone: an earlier run has removed it.
     #[arg(long)]
     removed: bool,
+    /// Remove the old member though the new one votes already: an earlier run has promoted it.
+    #[arg(long)]
+    promoted: bool,
     /// Seconds without progress after which the command gives up. It can be run again.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
@@ -120,7 +123,7 @@ fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
     runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
         let patience = Duration::from_secs(arguments.timeout);
-        Ok(Replacing { client, wanted, is_start_said: false }.run(patience).await?)
+        Ok(Replacing { client, wanted, is_start_said: false, entry: 0 }.run(patience).await?)
     })
 }
 
@@ -148,5 +151,6 @@ fn wanted(arguments: &Replace) -> Result<Replacement, CommandError> {
         new_name: name.to_owned(),
         new_urls,
         is_old_removed: arguments.removed,
+        is_new_promoted: arguments.promoted,
     })
 }

@@ -17,6 +17,8 @@ pub struct Replacement {
     pub new_urls: Vec<String>,
     /// The old member was removed before, by this command or an earlier run of it.
     pub is_old_removed: bool,
+    /// The new member was promoted before, by this command or an earlier run of it.
+    pub is_new_promoted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +50,11 @@ pub enum ReplaceRefusal {
          run, run again with --removed"
     )]
     NoSuchMember { old: String, urls: String },
+    #[error(
+        "{new} votes already, and {old} is a member as well: nothing would come in its place. If an earlier run \
+         promoted {new} for it, run again with --promoted"
+    )]
+    VotesAlready { new: String, old: String },
     #[error("{old} is the name of {count} members: give the id of one of them")]
     Ambiguous { old: String, count: usize },
     #[error("{old} has the URL {urls}: a new member needs a separate address")]
@@ -94,6 +101,9 @@ pub fn next(
             wanted: wanted.new_name.clone(),
         }),
         (Some(new), _) if new.is_learner => Ok(ReplaceStep::Promote { id: new.id }),
+        (Some(_), Some(_)) if !wanted.is_new_promoted => {
+            Err(ReplaceRefusal::VotesAlready { new: wanted.new_name.clone(), old: wanted.old.clone() })
+        }
         (Some(_), Some(old)) => Ok(match view.without(old) {
             Ok(()) => ReplaceStep::Remove { id: old.id },
             Err(refusal) => ReplaceStep::AwaitQuorum(refusal),
@@ -224,13 +234,15 @@ mod tests {
         (text.split_whitespace().enumerate().map(member).collect(), silent)
     }
 
-    fn step(cluster: &str, old: &str, is_old_removed: bool) -> String {
+    /// `flags`: those of the command that an earlier run makes true.
+    fn step(cluster: &str, old: &str, flags: &str) -> String {
         let (members, silent) = members(cluster);
         let wanted = Replacement {
             old: old.to_owned(),
             new_name: "n".to_owned(),
             new_urls: vec!["n".to_owned()],
-            is_old_removed,
+            is_old_removed: flags.contains("--removed"),
+            is_new_promoted: flags.contains("--promoted"),
         };
         match next(&members, &wanted, &|id| !silent.contains(&id)) {
             Ok(ReplaceStep::AwaitQuorum(refusal)) => format!("wait: {refusal}"),
@@ -247,26 +259,38 @@ mod tests {
             ("a b c n?", "c", "AwaitStart { id: a3 }"),
             ("a ~b c n?", "c", "AwaitStart { id: a3 }"),
             ("a b c ~n", "c", "Promote { id: a3 }"),
-            ("a b c n", "c", "Remove { id: a2 }"),
             ("a b n", "c", "Done"),
             // One that does not answer goes first.
             ("a b c!", "c", "Remove { id: a2 }"),
             ("a b c! d e", "c", "Remove { id: a2 }"),
-            ("a b c! n", "c", "Remove { id: a2 }"),
             // By id, with and without its prefix.
             ("a b c", "a2", "Add"),
             ("a b c!", "0xa2", "Remove { id: a2 }"),
             // A cluster of one and of two.
             ("a", "a", "Add"),
-            ("a n", "a", "Remove { id: a0 }"),
             ("a b", "b", "Add"),
             // The name moves to another address.
             ("a b n@c", "n", "Add"),
             ("a b n@c!", "n", "Remove { id: a2 }"),
         ] {
-            assert_eq!(step(cluster, old, false), wanted, "{cluster}: {old} by n");
+            assert_eq!(step(cluster, old, ""), wanted, "{cluster}: {old} by n");
         }
-        assert_eq!(step("a b", "c", true), "Add");
+        assert_eq!(step("a b", "c", "--removed"), "Add");
+    }
+
+    /// Without the flag nothing shows that the new member came for the old one: a second replacement with the
+    /// name and URL of the first would only remove members.
+    #[test]
+    fn a_member_that_votes_takes_the_place_of_another_one_where_it_was_promoted_for_it() {
+        for (cluster, old, wanted) in [
+            ("a b c n", "c", "Remove { id: a2 }"),
+            ("a b c! n", "c", "Remove { id: a2 }"),
+            ("a n", "a", "Remove { id: a0 }"),
+        ] {
+            let refused = step(cluster, old, "");
+            assert!(refused.starts_with("n votes already, and "), "{cluster}: {old} by n: {refused}");
+            assert_eq!(step(cluster, old, "--promoted"), wanted, "{cluster}: {old} by n");
+        }
     }
 
     #[test]
@@ -294,13 +318,18 @@ mod tests {
                 "with 1 of 2 voting members answering, the removal of the old member would leave no",
             ),
             ("a! b! c", "c", "with 1 of 3 voting members answering, the addition of a member would leave no"),
-            // Once the new member votes, nothing is refused for it.
+        ] {
+            let refused = step(cluster, old, "");
+            assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");
+        }
+        assert!(step("a b ~d", "c", "--removed").starts_with("member a2 is a learner"));
+        // Once the new member votes, nothing is refused for it.
+        for (cluster, old, wanted) in [
             ("a n!", "a", "wait: with 1 of 2 voting members answering, the removal"),
             ("a b! c! d n", "d", "wait: with 3 of 5 voting members answering, the removal"),
         ] {
-            let refused = step(cluster, old, false);
-            assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");
+            let waits = step(cluster, old, "--promoted");
+            assert!(waits.starts_with(wanted), "{cluster}: {old} by n: {waits}");
         }
-        assert!(step("a b ~d", "c", true).starts_with("member a2 is a learner"));
     }
 }

@@ -16,8 +16,13 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// What a look at the cluster led to.
 pub enum StepReport {
-    /// A step was taken, or a member has come so far: progress, if the line is another one than before.
+    /// A step was taken: progress, if the line is another one than before.
     Moved(String),
+    /// A member comes nearer, or not: said now and then.
+    Nears {
+        line: String,
+        is_nearer: bool,
+    },
     /// Nothing could be done yet.
     Waits(String),
     Done(String),
@@ -47,6 +52,7 @@ pub async fn run<R: Error + 'static>(
                 return Ok(());
             }
             StepReport::Moved(line) => said.line(line, true),
+            StepReport::Nears { line, is_nearer } => said.gradual_line(line, is_nearer),
             StepReport::Waits(line) => said.line(line, false),
         }
         if said.moved.elapsed() >= patience {
@@ -69,6 +75,7 @@ pub fn say(line: &str) {
 /// What was printed last, and when.
 struct PrintedLine {
     line: String,
+    is_gradual: bool,
     at: Instant,
     /// The last progress.
     moved: Instant,
@@ -77,7 +84,7 @@ struct PrintedLine {
 impl PrintedLine {
     fn new() -> PrintedLine {
         let now = Instant::now();
-        PrintedLine { line: String::new(), at: now, moved: now }
+        PrintedLine { line: String::new(), is_gradual: false, at: now, moved: now }
     }
 
     fn line(&mut self, line: String, is_progress: bool) {
@@ -87,7 +94,35 @@ impl PrintedLine {
         }
         if is_new || now - self.at >= SAY_EVERY {
             say(&line);
-            (self.line, self.at) = (line, now);
+            (self.line, self.at, self.is_gradual) = (line, now, false);
         }
+    }
+
+    /// One of many lines of the same wait, each of them another one.
+    fn gradual_line(&mut self, line: String, is_progress: bool) {
+        let now = Instant::now();
+        if is_progress {
+            self.moved = now;
+        }
+        if !self.is_gradual || now - self.at >= SAY_EVERY {
+            say(&line);
+            (self.line, self.at, self.is_gradual) = (line, now, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::plan::ReplaceRefusal;
+
+    #[tokio::test]
+    async fn a_member_that_comes_no_nearer_is_given_up_though_its_goal_moves() {
+        let mut of = 10;
+        let ended = run::<ReplaceRefusal>(Duration::from_millis(1), async || {
+            of += 1;
+            Ok(StepReport::Nears { line: format!("entry 5 of {of}"), is_nearer: of == 11 })
+        });
+        assert!(matches!(ended.await, Err(RunError::Stuck { .. })));
     }
 }

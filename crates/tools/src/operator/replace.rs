@@ -14,6 +14,8 @@ pub struct Replacing {
     pub wanted: Replacement,
     /// It has said how the new member is started.
     pub is_start_said: bool,
+    /// The newest entry that the new member was seen to have.
+    pub entry: u64,
 }
 
 impl Replacing {
@@ -45,10 +47,14 @@ impl Replacing {
                 }
                 Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to be started")))
             }
-            ReplaceStep::Promote { id } => match self.client.promote(id).await {
-                Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
-                Err(status) => self.not_in_sync(&members, id, &status).await,
-            },
+            ReplaceStep::Promote { id } => {
+                // It may be promoted although the answer is lost.
+                self.wanted.is_new_promoted = true;
+                match self.client.promote(id).await {
+                    Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
+                    Err(status) => self.not_in_sync(&members, id, &status).await,
+                }
+            }
             ReplaceStep::Remove { id } => {
                 // It may be removed although the answer is lost.
                 self.wanted.is_old_removed = true;
@@ -80,7 +86,10 @@ impl Replacing {
         let Some(leader) = self.client.status(leader).await else { return Ok(waits) };
         let (has, of) = (learner.raft_applied_index, leader.raft_index);
         let line = format!("waiting for {} to be in sync: entry {has} of {of}", self.wanted.new_name);
-        Ok(StepReport::Moved(line))
+        // The leader's entries grow with every write: only what the new member has is progress.
+        let is_nearer = has > self.entry;
+        self.entry = has.max(self.entry);
+        Ok(StepReport::Nears { line, is_nearer })
     }
 
     /// Says how the new member is started.
