@@ -46,7 +46,9 @@ pub const EVENT_SECONDS: i64 = 3600;
 /// kube-apiserver's `--lease-max-object-count`.
 pub const EVENTS_PER_LEASE: u64 = 1000;
 /// Resources that each API server watches here.
-pub const RESOURCES: [&str; 5] = ["leases", "minions", "pods", "endpointslices", "events"];
+pub const RESOURCES: [&str; 5] = ["leases", "minions", "pods", "endpointslices", EVENTS];
+/// The resource whose objects expire.
+pub const EVENTS: &str = "events";
 
 /// `--max-endpoints-per-slice` of kube-controller-manager.
 const ENDPOINTS_PER_SLICE: u64 = 100;

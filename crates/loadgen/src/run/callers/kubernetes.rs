@@ -10,7 +10,8 @@ use crate::run::callers::round_robin::{RoundRobin, kv};
 use crate::run::callers::tasks::{AnsweredCall, CallerTask};
 use crate::stats::progress::WorkerCounters;
 use crate::workload::kubernetes::{
-    CACHE_PAGE, Change, EVENT_SECONDS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object, RESOURCES,
+    CACHE_PAGE, Change, EVENT_SECONDS, EVENTS, EVENTS_PER_LEASE, Kubernetes, KubernetesStep, Object,
+    RESOURCES,
 };
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::lease_client::LeaseClient;
@@ -21,6 +22,7 @@ use api::etcdserverpb::{
     CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
     WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use api::mvccpb::event::EventType;
 use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +34,8 @@ const ATTEMPTS_MAX: u64 = 1000;
 /// After the last operation. Watchers that receive nothing for so long have missed something.
 const EVENTS_AWAITED: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
+/// A lease gets no more events after this time, as kube-apiserver has it.
+const LEASE_USED: Duration = Duration::from_secs(60);
 /// Between a broken stream and the next one.
 const REST: Duration = Duration::from_millis(200);
 
@@ -39,8 +43,14 @@ const REST: Duration = Duration::from_millis(200);
 pub struct KubernetesCaller {
     cluster: Kubernetes,
     members: RoundRobin,
-    /// The lease of the next event, and how many events have it.
-    lease: Option<(i64, u64)>,
+    lease: Option<EventLease>,
+}
+
+/// The lease of the next event.
+struct EventLease {
+    id: i64,
+    events: u64,
+    granted: Instant,
 }
 
 /// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at
@@ -145,7 +155,7 @@ impl Reflector {
             if response.canceled {
                 return;
             }
-            let (received, repeated) = take(&response, &mut self.next);
+            let (received, repeated) = take(&response, RESOURCES[self.resource], &mut self.next);
             self.cluster.received(self.api_server, self.resource, received, repeated);
         }
     }
@@ -177,13 +187,15 @@ impl Reflector {
 }
 
 /// Counts events from the revision `next` on and those of older ones: each write has one revision and one
-/// event. Moves `next` on.
-fn take(response: &WatchResponse, next: &mut i64) -> (u64, u64) {
+/// event. Moves `next` on. What expires, a thousand objects at one revision, is not written by a caller, and
+/// does not count; no caller deletes an event.
+fn take(response: &WatchResponse, resource: &str, next: &mut i64) -> (u64, u64) {
     let (mut received, mut repeated) = (0, 0);
     for event in &response.events {
         let revision = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+        let has_expired = resource == EVENTS && event.r#type() == EventType::Delete;
         let count = if revision >= *next { &mut received } else { &mut repeated };
-        *count += 1;
+        *count += u64::from(!has_expired);
         *next = revision.max(*next - 1) + 1;
     }
     let is_progress = response.events.is_empty() && !response.created;
@@ -295,15 +307,21 @@ impl KubernetesCaller {
 
     /// A lease for one more event.
     async fn lease(&mut self, channel: Channel) -> Result<i64, CallFailure> {
-        if let Some((id, events)) = self.lease.as_mut().filter(|(_, events)| *events < EVENTS_PER_LEASE) {
-            *events += 1;
-            return Ok(*id);
+        if let Some(lease) = self.lease.as_mut().filter(|lease| lease.takes_more()) {
+            lease.events += 1;
+            return Ok(lease.id);
         }
         let request = LeaseGrantRequest { ttl: EVENT_SECONDS, id: 0 };
-        let granted = LeaseClient::new(channel).lease_grant(request).await?;
-        let id = granted.into_inner().id;
-        self.lease = Some((id, 1));
+        let granted = Instant::now();
+        let id = LeaseClient::new(channel).lease_grant(request).await?.into_inner().id;
+        self.lease = Some(EventLease { id, events: 1, granted });
         Ok(id)
+    }
+}
+
+impl EventLease {
+    fn takes_more(&self) -> bool {
+        self.events < EVENTS_PER_LEASE && self.granted.elapsed() < LEASE_USED
     }
 }
 
@@ -354,7 +372,31 @@ mod tests {
                 events: revisions.iter().map(event).collect(),
                 ..Default::default()
             };
-            assert_eq!((take(&response, &mut next), next), (counts, then), "{revisions:?}");
+            assert_eq!((take(&response, "pods", &mut next), next), (counts, then), "{revisions:?}");
         }
+    }
+
+    #[test]
+    fn what_expires_counts_only_where_callers_delete() {
+        let deleted = |mod_revision| Event {
+            r#type: EventType::Delete as i32,
+            kv: Some(KeyValue { mod_revision, ..Default::default() }),
+            ..Default::default()
+        };
+        let response =
+            WatchResponse { events: vec![deleted(5), deleted(5), deleted(5)], ..Default::default() };
+        let mut next = 5;
+        assert_eq!((take(&response, EVENTS, &mut next), next), ((0, 0), 6));
+        next = 5;
+        assert_eq!((take(&response, "pods", &mut next), next), ((1, 2), 6));
+    }
+
+    #[test]
+    fn a_lease_takes_no_more_events_long_before_it_expires() {
+        let granted = Instant::now();
+        let lease = |events, granted| EventLease { id: 1, events, granted }.takes_more();
+        assert!(lease(EVENTS_PER_LEASE - 1, granted));
+        assert!(!lease(EVENTS_PER_LEASE, granted));
+        assert!(granted.checked_sub(LEASE_USED).is_none_or(|before| !lease(1, before)));
     }
 }
