@@ -23,7 +23,7 @@ use base::ShareUse;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 
 use super::meter::ReaderFlags;
@@ -37,6 +37,8 @@ const BODY_BYTES_TOTAL: usize = 128 << 20;
 const USER_BODY_BYTES: usize = 32 << 20;
 /// Between two looks whether the caller of an incomplete body is over its share.
 const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the room, and the time that a client has, are looked at while it takes nothing.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Answers of one connection that its client has not taken.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 /// And of the process. Past it a connection is stopped from [`UNSENT_BYTES_SHARE`] on.
@@ -217,7 +219,8 @@ impl Account {
         }
     }
 
-    /// Returns when the client has taken enough for another call to begin.
+    /// Returns when the client has taken enough for another call to begin. What other connections give back
+    /// is seen at the next look: the calls of a gateway have no task that looks for them.
     pub(super) async fn room(&self) {
         loop {
             let room = self.room.notified();
@@ -227,7 +230,7 @@ impl Account {
             if !self.is_full() {
                 return;
             }
-            room.await;
+            drop(timeout(LOOK_AGAIN, room).await);
         }
     }
 
@@ -531,7 +534,7 @@ impl Drop for RelayedCall {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::Pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Waker};
 
     use super::*;
@@ -602,8 +605,8 @@ mod tests {
         calls.len()
     }
 
-    #[test]
-    fn what_leaves_nothing_pending_waits_if_others_need_the_memory_only() {
+    #[tokio::test(start_paused = true)]
+    async fn what_leaves_nothing_pending_waits_if_others_need_the_memory_only() {
         let account = Arc::new(Account::new(Arc::default()));
         let waiting = |account: &Arc<Account>| {
             let mut large = vec![Box::pin(Room(account).wait())];
@@ -619,8 +622,8 @@ mod tests {
         assert!(account.is_full_for(0));
     }
 
-    #[test]
-    fn as_many_calls_go_on_as_what_was_taken_serves_and_all_in_the_end() {
+    #[tokio::test(start_paused = true)]
+    async fn as_many_calls_go_on_as_what_was_taken_serves_and_all_in_the_end() {
         const CALLS: usize = 1000;
         let account = Account::new(Arc::default());
         account.change_unsent(0, UNSENT_BYTES_MAX + 1);
@@ -636,5 +639,18 @@ mod tests {
             poll_all(&mut calls);
         }
         assert!(calls.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_sees_what_other_connections_give_back_without_an_event_of_its_connection() {
+        const LONG: Duration = Duration::from_secs(60);
+        let account = Account::new(Arc::default());
+        let other = Account::new(account.totals());
+        account.change_unsent(0, UNSENT_BYTES_SHARE + 1);
+        other.change_unsent(0, UNSENT_BYTES_TOTAL);
+        let mut room = pin!(account.room());
+        assert!(timeout(LONG, &mut room).await.is_err());
+        other.change_unsent(UNSENT_BYTES_TOTAL, 0);
+        timeout(LONG, room).await.expect("others need the memory no more");
     }
 }

@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::account::{Account, counted};
+use super::account::{Account, LOOK_AGAIN, counted};
 use super::wire::{StreamWriter, response_block, trailers_block};
 
 pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
@@ -89,8 +89,6 @@ struct Speed {
 const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
 /// The largest answer of some 60 MiB has 25 s: others wait 30 s for the memory of answers.
 const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
-/// How often the time is looked at while the client takes nothing.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Speed {
     fn allows(&self, bytes: usize) -> Duration {

@@ -21,13 +21,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tonic::Status;
 use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Account, Body as Counted, RelayedCall, Room};
-use super::grpc::{LOOK_AGAIN, is_call, send_data, send_status_after_headers};
+use super::grpc::{is_call, send_data, send_status_after_headers};
 use super::long::unless_reset;
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
@@ -160,9 +160,7 @@ async fn next_frame(
         if let Some(frame) = unless_reset(next, writer).await? {
             return Ok(frame);
         }
-        // Of what other connections give back, the task of this one learns with its next event only.
-        let room = timeout(LOOK_AGAIN, account.room());
-        drop(unless_reset(room, writer).await?);
+        unless_reset(account.room(), writer).await?;
     }
 }
 
