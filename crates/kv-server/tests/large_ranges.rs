@@ -253,6 +253,30 @@ async fn a_range_does_not_wait_for_streams_that_another_address_does_not_read() 
     assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), 20);
 }
 
+/// The number of keys of a chunk follows from the bytes of the one before: the fourth would have 80 MiB.
+#[tokio::test]
+async fn a_stream_gives_large_values_after_small_ones() {
+    const SMALL: usize = 70;
+    const LARGE: usize = 80;
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let value = "v".repeat(VALUE_BYTES);
+    let keys: Vec<_> = (0..SMALL + LARGE).map(|number| format!("k{number:03}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        member.put(key, if number < SMALL { "" } else { &value }).await;
+    }
+    let stream = member.kv().await.range_stream(everything()).await.expect("a healthy member answers");
+    let (mut stream, mut read, mut last) = (stream.into_inner(), Vec::new(), None);
+    while let Some(chunk) = stream.message().await.expect("a whole answer") {
+        let chunk = chunk.range_response.expect("a chunk");
+        assert!(chunk.encoded_len() < 13 << 20, "{} keys", chunk.kvs.len());
+        read.extend(chunk.kvs.iter().map(|kv| kv.key.clone()));
+        last = Some((chunk.header.is_some(), chunk.count, chunk.more));
+    }
+    assert_eq!(last, Some((true, keys.len() as i64, false)));
+    assert!(read == keys, "each key once");
+}
+
 #[tokio::test]
 #[ignore = "takes more than a minute"]
 async fn a_client_that_never_reads_is_reset_after_a_minute() {

@@ -2,6 +2,8 @@
 //!
 //!   10 keys ──▶ 20 ──▶ 40 ──▶ … doubled while a chunk is small in bytes, halved while it is large
 //!
+//! * The number of keys follows from the bytes of the chunk before. A chunk that proves far too large is read
+//!   again with half the keys, so its bytes are bounded unless it is one pair, or the limit is negative.
 //! * A chunk is measured as in etcd: with the header, `more` and `count` of its read, although only the last
 //!   chunk has them.
 //! * All chunks are read at one revision: the requested one, or the newest at the first chunk.
@@ -11,9 +13,11 @@
 //!   it.
 //! * Nothing is locked between chunks. If a compaction overtakes the stream, it ends with `Compacted`.
 
+use std::cell::Cell;
+
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
-use mvcc::{Meter, Store};
+use mvcc::{Error, Meter, Store};
 use prost::Message;
 
 use super::compare::key_after;
@@ -23,6 +27,9 @@ use crate::failure::{Failure, header};
 
 /// Keys of the first chunk: few, so that it comes early and shows the size of values.
 const FIRST_CHUNK_KEYS: i64 = 10;
+/// A chunk may take this many times its target in memory: pairs and their encoded form. The ten keys of the
+/// first chunk, and one more that is read, may have values of seven tenths of the target.
+const CHUNK_TARGETS_MAX: u64 = 16;
 
 /// The chunks of one range request. A refusal or the last chunk ends the iteration.
 pub struct RangeStream {
@@ -58,11 +65,7 @@ impl RangeStream {
     }
 
     fn chunk(&mut self, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
-        // A full count with every chunk would be quadratic.
-        let read = match self.request.count_only {
-            true => range::range(&self.store, &self.request, meter)?,
-            false => range::page(&MeteredStore { store: &self.store, meter }, &self.request)?,
-        };
+        let read = self.read(meter)?;
         let newest = read.header.as_ref().map_or(0, |header| header.revision);
         // etcd stops counting one key beyond the limit.
         let frame = RangeResponse {
@@ -89,6 +92,25 @@ impl RangeStream {
             self.advance(&chunk, keys, frame.encoded_len());
         }
         Ok(chunk)
+    }
+
+    /// Reads the next chunk, with fewer keys if it is too large.
+    fn read(&mut self, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
+        if self.request.count_only {
+            return range::range(&self.store, &self.request, meter);
+        }
+        let (held, bytes_max) = (meter.held(), CHUNK_TARGETS_MAX * self.chunk_bytes_target as u64);
+        loop {
+            let chunk = ChunkMeter { meter, bytes: Cell::new(0), bytes_max };
+            let meter: &dyn Meter = if self.request.limit > 1 { &chunk } else { meter };
+            // A full count with every chunk would be quadratic.
+            let read = range::page(&MeteredStore { store: &self.store, meter }, &self.request);
+            if chunk.bytes.get() <= bytes_max {
+                return read;
+            }
+            chunk.meter.release_to(held);
+            self.request.limit /= 2;
+        }
     }
 
     /// Keys of the last chunk, and all after it if the limit was reached.
@@ -128,6 +150,28 @@ impl RangeStream {
         } else {
             keys
         }
+    }
+}
+
+/// Ends the read of a chunk that is too large.
+struct ChunkMeter<'a> {
+    meter: &'a dyn Meter,
+    bytes: Cell<u64>,
+    bytes_max: u64,
+}
+
+impl Meter for ChunkMeter<'_> {
+    fn hold(&self, pairs: u64, bytes: u64) -> mvcc::Result<()> {
+        self.bytes.set(self.bytes.get() + bytes);
+        if self.bytes.get() > self.bytes_max {
+            Err(Error::Interrupted)
+        } else {
+            self.meter.hold(pairs, bytes)
+        }
+    }
+
+    fn check(&self) -> mvcc::Result<()> {
+        self.meter.check()
     }
 }
 

@@ -62,11 +62,24 @@ fn chunks_double_while_they_are_small() {
 #[test]
 fn chunks_shrink_when_they_are_large_and_never_below_one_key() {
     let world = world(20, 1000);
-    // 10 keys are 10 KB, far above twice 1 KB. So 5, 2, 1 keys follow, and then one at a time, which fits.
-    assert_eq!(chunks(&world, "range *", 1000), (vec![10, 5, 2, 1, 1, 1], 20, false));
-    assert_eq!(chunks(&world, "range *", 100), (vec![10, 5, 2, 1, 1, 1], 20, false));
+    // 10 keys are 10 KB, above twice 2 KB. So 5 and 2 keys follow, and then two at a time, which fit.
+    assert_eq!(chunks(&world, "range *", 2000), (vec![10, 5, 2, 2, 1], 20, false));
+    // Two keys are above eight times 100 bytes.
+    assert_eq!(chunks(&world, "range *", 100), (vec![1; 20], 20, false));
     // 10 KB is between half of 16 KB and twice that, so the size stays.
     assert_eq!(chunks(&world, "range *", 16 << 10), (vec![10, 10], 20, false));
+}
+
+#[test]
+fn a_chunk_of_large_values_after_small_ones_has_a_bounded_number_of_bytes() {
+    let mut world = world(90, 1);
+    let value = "v".repeat(1000);
+    for key in 90..120 {
+        world.play(&format!("put k{key:03}={value}"));
+    }
+    // The fourth chunk would have 20 large values, the fifth 30.
+    let wanted = [vec![10, 20, 40, 20, 5, 2], vec![1; 23]].concat();
+    assert_eq!(chunks(&world, "range *", 1000), (wanted, 120, false));
 }
 
 #[test]

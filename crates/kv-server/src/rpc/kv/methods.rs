@@ -375,7 +375,7 @@ fn chunks(
     stream::unfold(Some(begin), move |state| async move {
         let (member, chunks, mut caller, sent) = state?;
         drop(sent);
-        // A chunk approaches the request limit, and takes that twice while it is read and encoded.
+        // A chunk approaches the request limit at most, and takes that twice while it is read and encoded.
         let estimate = 2 * member.limits.request_bytes_max as u64;
         let reading = Arc::clone(&chunks);
         let read = move |meter: &dyn mvcc::Meter| reading.lock().next_metered(meter).transpose();
@@ -440,7 +440,8 @@ impl KvMethods for Kv {
             .map_err(grpc_errors::refused)?;
         let bytes = request.key.len() + request.range_end.len();
         let share = self.0.admission.stream_keys(asker.client, bytes)?;
-        let stream = RangeStream::new(self.0.store.clone(), request, self.0.limits.request_bytes_max);
+        let chunk_bytes = self.0.limits.request_bytes_max.min(CHUNK_BYTES_MAX);
+        let stream = RangeStream::new(self.0.store.clone(), request, chunk_bytes);
         let stream: Self::RangeStreamStream =
             Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream));
         let mut reply = Reply::new(stream);
@@ -487,6 +488,10 @@ const COLD_KEYS_IN_TASK_MAX: i64 = 32;
 const WHOLE_BYTES_MAX: u64 = 32 << 20;
 /// What it holds then: pairs, and their encoded form.
 const HELD_BYTES_MAX: u64 = 2 * WHOLE_BYTES_MAX;
+
+/// What chunks of a stream approach at most. One may take 16 times as much, and [`PAIR_BYTES`] for each of
+/// 220,000 pairs: together less than the 128 MiB of one answer.
+const CHUNK_BYTES_MAX: usize = 3 << 20;
 
 /// How much a range touches, estimated without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
