@@ -46,8 +46,9 @@ pub const ANSWER_BYTES: u64 = 144 << 20;
 /// The part of it that answers above [`ANSWER_LIGHT_MAX`] leave free. One answer takes 128 MiB at most: a
 /// range of 1 MiB values takes twice its size, so it may have some 60 MiB.
 const ANSWER_RESERVE: u64 = 16 << 20;
-/// Previous values, pages and chunks of streamed ranges are below this: twice etcd's default maximum of a
-/// request.
+/// Most previous values, pages and encoded chunks of streamed ranges are below this: twice etcd's default
+/// maximum of a request. A chunk takes more while it is read, and one of large values after small ones also
+/// until it is sent.
 const ANSWER_LIGHT_MAX: u64 = 4 << 20;
 /// A read enters with no more than this. Estimates multiply keys by the mean size of a record, which is far
 /// too much for ranges without values. A read that needs more takes it while it runs.

@@ -9,7 +9,7 @@ use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::time::timeout;
@@ -92,8 +92,12 @@ struct Call {
 
 impl Call {
     async fn begin(member: &Member, request: &RangeRequest) -> Call {
+        Call::begin_method(member, "Range", request).await
+    }
+
+    async fn begin_method(member: &Member, method: &str, request: &RangeRequest) -> Call {
         let mut client = connection(member, [127, 0, 0, 1]).await;
-        let answer = ask(&mut client, "Range", request).await;
+        let answer = ask(&mut client, method, request).await;
         let answer = timeout(PATIENCE, answer).await.expect("in time").expect("headers");
         assert_eq!(answer.headers().get("grpc-status"), None, "an answer, not a status");
         Call { body: answer.into_body() }
@@ -275,6 +279,41 @@ async fn a_stream_gives_large_values_after_small_ones() {
     }
     assert_eq!(last, Some((true, keys.len() as i64, false)));
     assert!(read == keys, "each key once");
+}
+
+/// A chunk that is not taken holds its encoded form, and what follows the last chunk needs no memory.
+#[tokio::test]
+async fn a_stream_holds_its_chunk_alone_and_ends_with_its_last_chunk() {
+    const CALLS: usize = 20;
+    const CHUNK: usize = 10;
+    let cluster = Cluster::started(1);
+    let member = &cluster.members[0];
+    let value = "v".repeat(140_000);
+    for number in 0..2 * CHUNK {
+        member.put(&format!("k{number:02}"), &value).await;
+    }
+    let first = RangeRequest { range_end: "k10".into(), ..everything() };
+    let calls = (0..CALLS).map(async |_| Call::begin_method(member, "RangeStream", &first).await);
+    let calls = join_all(calls).await;
+    let held = metric(member, "kv_server_answer_bytes") as usize;
+    assert!(held < CALLS * (CHUNK + 1) * value.len(), "{held} bytes");
+    // The memory that one address may have is taken now.
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        let mut client = connection(member, [127, 0, 0, 1]).await;
+        for _ in 0..25 {
+            silent.push(ask(&mut client, "RangeStream", &everything()).await);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while metric(member, "kv_server_answer_bytes") < 90e6 || metric(member, "kv_server_reads_waiting") < 20.0
+    {
+        assert!(Instant::now() < deadline, "the others hold what one address may");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for call in calls {
+        call.message().await;
+    }
 }
 
 #[tokio::test]

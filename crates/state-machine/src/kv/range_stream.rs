@@ -176,14 +176,17 @@ impl Meter for ChunkMeter<'_> {
 }
 
 impl RangeStream {
-    /// The next chunk. `meter` may interrupt it; then it can be read again.
-    pub fn next_metered(&mut self, meter: &dyn Meter) -> Option<Result<RangeResponse, Failure>> {
-        if self.finished {
-            return None;
-        }
+    /// Whether the last chunk was read, or the stream was refused.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The next chunk of a stream that is not finished. `meter` may interrupt it; then it can be read again.
+    pub fn next_metered(&mut self, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
+        assert!(!self.finished, "a stream has no chunk after its last one");
         let chunk = self.chunk(meter);
         self.finished |= matches!(&chunk, Err(Failure::Refused(_) | Failure::Broken(_)));
-        Some(chunk)
+        chunk
     }
 }
 
@@ -191,6 +194,6 @@ impl Iterator for RangeStream {
     type Item = Result<RangeResponse, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_metered(&())
+        (!self.finished).then(|| self.next_metered(&()))
     }
 }

@@ -29,7 +29,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use admission::{ClientId, CountedAnswer, PAIR_BYTES, SMALL_BYTES, Small};
+use admission::{ClientId, CountedAnswer, PAIR_BYTES, Pass, SMALL_BYTES, Small};
 use api::Error;
 use api::etcdserverpb::kv_server::Kv as KvMethods;
 use api::etcdserverpb::range_request::SortTarget;
@@ -43,6 +43,7 @@ use futures_util::stream::{self, Stream};
 use grpc_server::http2::Room;
 use mvcc::{Fetch, KeyRange, RangeOptions};
 use parking_lot::Mutex;
+use prost::Message;
 use state_machine::command::Kind;
 use state_machine::{
     Failure, LargeRange, Need, RangeStream, Response, get, is_get, needs_of_delete_range, needs_of_put,
@@ -364,6 +365,7 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
 
 /// The chunks of a streamed range, each read when the client has room for it. The memory of a chunk is
 /// admitted from before it is read until the next one is asked for, which is when the client has taken it.
+/// Nothing is admitted or read after the last chunk.
 fn chunks(
     member: Arc<Member>,
     client: ClientId,
@@ -371,17 +373,22 @@ fn chunks(
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
     // The caller is looked at before the first chunk leaves, and not again.
-    let begin = (member, Arc::new(Mutex::new(chunks)), Some(caller), None);
+    let begin = (member, Arc::new(Mutex::new(chunks)), Some(caller), None::<Pass>);
     stream::unfold(Some(begin), move |state| async move {
         let (member, chunks, mut caller, sent) = state?;
-        drop(sent);
-        // A chunk approaches the request limit at most, and takes that twice while it is read and encoded.
-        let estimate = 2 * member.limits.request_bytes_max as u64;
+        if chunks.lock().is_finished() {
+            return None;
+        }
+        // The pairs of a chunk like the one before, and their encoded form.
+        let estimate = sent.map_or(0, |sent| 2 * sent.weight());
         let reading = Arc::clone(&chunks);
-        let read = move |meter: &dyn mvcc::Meter| reading.lock().next_metered(meter).transpose();
+        let read = move |meter: &dyn mvcc::Meter| {
+            let chunk = reading.lock().next_metered(meter)?;
+            Ok((chunk.encoded_len() as u64, chunk))
+        };
         match member.admission.read(client, estimate, read).await {
-            Ok((None, _)) => None,
-            Ok((Some(mut chunk), pass)) => {
+            Ok(((bytes, mut chunk), mut pass)) => {
+                pass.shrink_to(bytes);
                 if let Some(caller) = caller.take()
                     && let Err(status) = check_unchanged(&member, &caller)
                 {
