@@ -12,7 +12,8 @@
 //! * A delete up to the end of the key space has a single zero byte as its end, which is compared literally.
 //!   No key is below it, so that delete never conflicts.
 //!
-//! n operations take O(n log n) per level of nesting, so a large request cannot take long.
+//! Of two sets, the smaller one is added to the larger one or compared with it. So n operations take n log n
+//! such steps, for any nesting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,18 +63,27 @@ impl<'a> BranchWrites<'a> {
 
     /// Adds a child. Only one of its branches is executed, so both may put the same key.
     fn absorb(&mut self, success: BranchWrites<'a>, failure: BranchWrites<'a>) -> Result<(), Error> {
-        for key in &success.puts {
-            self.put(key)?;
-        }
-        for key in failure.puts {
-            if !success.puts.contains(key) {
-                self.put(key)?;
-            }
+        let mut puts = success.puts;
+        add_all(&mut puts, failure.puts);
+        let total = self.puts.len() + puts.len();
+        let is_deleted = self.deletes.meets(&puts);
+        add_all(&mut self.puts, puts);
+        if is_deleted || self.puts.len() < total {
+            return Err(Error::DuplicateKey);
         }
         self.deletes.absorb(success.deletes);
         self.deletes.absorb(failure.deletes);
         Ok(())
     }
+}
+
+/// Adds the smaller set to the larger one.
+fn add_all<'a>(keys: &mut BTreeSet<&'a [u8]>, mut others: BTreeSet<&'a [u8]>) {
+    if keys.len() < others.len() {
+        std::mem::swap(keys, &mut others);
+    }
+    count_steps(others.len());
+    keys.extend(others);
 }
 
 /// A set of deleted keys. Ranges are merged: start → end, disjoint, not empty, not adjacent.
@@ -114,12 +124,33 @@ impl<'a> Deletes<'a> {
         in_range || self.points.contains(key)
     }
 
-    fn absorb(&mut self, other: Deletes<'a>) {
-        self.points.extend(other.points);
+    /// Whether one of the keys is in the set.
+    fn meets(&self, keys: &BTreeSet<&'a [u8]>) -> bool {
+        let own = self.points.len() + self.ranges.len();
+        count_steps(own.min(keys.len()));
+        if keys.len() <= own {
+            return keys.iter().any(|key| self.contains(key));
+        }
+        let in_range = |(start, end): (&&'a [u8], &&'a [u8])| keys.range(*start..*end).next().is_some();
+        self.points.iter().any(|point| keys.contains(point)) || self.ranges.iter().any(in_range)
+    }
+
+    fn absorb(&mut self, mut other: Deletes<'a>) {
+        add_all(&mut self.points, other.points);
+        if self.ranges.len() < other.ranges.len() {
+            std::mem::swap(&mut self.ranges, &mut other.ranges);
+        }
+        count_steps(other.ranges.len());
         for (start, end) in other.ranges {
             self.insert_range(start, end);
         }
     }
+}
+
+/// Keys and ranges that are added or compared when a child is absorbed.
+fn count_steps(_steps: usize) {
+    #[cfg(test)]
+    tests::STEPS.set(tests::STEPS.get() + _steps);
 }
 
 #[cfg(test)]
