@@ -357,8 +357,7 @@ impl Running {
         let leases = start_leases(leader_leases, &peers, settings.request_timeout(), &stop);
         let leader_loss = LeaderLoss::observe(raft.leader_known(), settings.clock.election);
         let auth = auth::start(auth_table, &settings.auth, &stop)?;
-        let (ops_max, counters) = (settings.limits.txn_ops_max, &metrics.audit);
-        let audit = AuditLog::start(settings.audit.as_ref(), &auth, counters, ops_max)?;
+        let audit = AuditLog::start(settings.audit.as_ref(), &auth, &metrics.audit)?;
         drop(inside);
         let member = Arc::new(Member {
             raft,

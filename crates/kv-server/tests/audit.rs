@@ -87,12 +87,16 @@ async fn enable_auth(client: &Client) -> [String; 2] {
     tokens.try_into().unwrap()
 }
 
-/// A transaction that names a key that `alice` may not delete after more ranges of her own than a line has.
+/// A transaction that names a key that `alice` may not delete after 1,000 fields of ranges of her own.
 fn hidden() -> TxnRequest {
     let op = |request| RequestOp { request: Some(request) };
     let delete = DeleteRangeRequest { key: "x".into(), range_end: "y".into(), ..Default::default() };
-    let own = (0..20).map(|_| op(request_op::Request::RequestRange(get("k"))));
-    let success = own.chain([op(request_op::Request::RequestDeleteRange(delete))]).collect();
+    let own = TxnRequest {
+        success: vec![op(request_op::Request::RequestRange(get("k"))); 50],
+        ..Default::default()
+    };
+    let mut success = vec![op(request_op::Request::RequestTxn(own)); 10];
+    success.push(op(request_op::Request::RequestDeleteRange(delete)));
     TxnRequest { success, ..Default::default() }
 }
 

@@ -118,15 +118,6 @@ impl From<prost::DecodeError> for DecodeError {
     }
 }
 
-/// What is read of one transaction.
-struct TxnBounds {
-    /// Compares or operations of a branch, at each level. Validation subtracts what the lists around a nested
-    /// one have.
-    list: usize,
-    /// Fields left to be read, at all levels.
-    fields: usize,
-}
-
 /// An operation is a field of its transaction, and has a field.
 const OP_FIELDS: usize = 2;
 
@@ -139,15 +130,14 @@ pub fn txn_fields_max(ops_max: usize) -> usize {
     OP_FIELDS.saturating_mul(LISTS_MAX).saturating_mul(ops_max)
 }
 
-impl TxnBounds {
-    fn none() -> TxnBounds {
-        TxnBounds { list: usize::MAX, fields: usize::MAX }
-    }
+/// A transaction of so many fields is short: two full lists of etcd's default, as operations are counted
+/// twice, and the compares.
+pub const SHORT_TXN_FIELDS_MAX: usize = 1000;
 
-    fn count_field(&mut self) -> Result<(), DecodeError> {
-        self.fields = self.fields.checked_sub(1).ok_or(DecodeError::TooMany)?;
-        Ok(())
-    }
+/// Takes one of the fields that may still be read.
+fn count_field(fields_left: &mut usize) -> Result<(), DecodeError> {
+    *fields_left = fields_left.checked_sub(1).ok_or(DecodeError::TooMany)?;
+    Ok(())
 }
 
 /// The last field that this version knows.
@@ -155,8 +145,8 @@ const LAST: u32 = 15;
 
 /// As `decode`, with the user who asks.
 pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError> {
-    let mut caller: Option<Caller> = None;
-    let field = last_field(command.clone(), LAST, &mut TxnBounds::none(), |tag, part| {
+    let (mut caller, mut unbounded): (Option<Caller>, usize) = (None, usize::MAX);
+    let field = last_field(command.clone(), LAST, &mut unbounded, |tag, part| {
         if tag == CALLER {
             caller.get_or_insert_default().merge(part)?;
             return Ok(None);
@@ -167,7 +157,7 @@ pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError
     let kind = match field.tag {
         1 => Kind::Put(field.message()?),
         2 => Kind::DeleteRange(field.message()?),
-        3 => Kind::Txn(nested(field, TxnBounds::none())?),
+        3 => Kind::Txn(nested(TxnReader::of(field, usize::MAX), usize::MAX)?),
         4 => Kind::Compact(field.message()?),
         5 => Kind::Alarm(field.message()?),
         6 => Kind::PublishMember(field.message()?),
@@ -197,8 +187,15 @@ pub fn decode_short_txn(
     ops_max: usize,
     fields_max: usize,
 ) -> Result<TxnRequest, DecodeError> {
-    let bounds = TxnBounds { list: ops_max, fields: txn_fields_max(ops_max).min(fields_max) };
-    nested(CommandField { tag: 0, first: message, more: Vec::new() }, bounds)
+    nested(TxnReader::new(message, txn_fields_max(ops_max).min(fields_max)), ops_max)
+}
+
+/// The fields of a transaction, as decoding counts them. Nothing of it is kept.
+pub fn txn_fields(message: Bytes, ops_max: usize) -> Result<usize, DecodeError> {
+    let fields_max = txn_fields_max(ops_max);
+    let mut reader = TxnReader::new(message, fields_max);
+    while reader.next_part()?.is_some() {}
+    Ok(fields_max - reader.fields_left)
 }
 
 /// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
@@ -223,12 +220,12 @@ impl CommandField {
 fn last_field(
     mut bytes: Bytes,
     tag_max: u32,
-    bounds: &mut TxnBounds,
+    fields_left: &mut usize,
     mut select: impl FnMut(u32, Bytes) -> Result<Option<Bytes>, prost::DecodeError>,
 ) -> Result<Option<CommandField>, DecodeError> {
     let mut last: Option<CommandField> = None;
     while !bytes.is_empty() {
-        bounds.count_field()?;
+        count_field(fields_left)?;
         let (tag, wire_type) = decode_key(&mut bytes)?;
         if tag > tag_max {
             skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
@@ -257,102 +254,129 @@ fn message_bytes(bytes: &mut Bytes, wire_type: WireType) -> Result<Bytes, Decode
 
 /// One of the two lists of operations.
 #[derive(Clone, Copy)]
-enum Branch {
+pub enum Branch {
     Success,
     Failure,
 }
 
+/// A part of a transaction.
+pub enum TxnPart {
+    Compare(Compare),
+    /// An operation that is no transaction.
+    Op(Branch, RequestOp),
+    /// A nested transaction begins, in this list of the one around it.
+    Begin(Branch),
+    /// It ends.
+    End,
+}
+
+/// Reads a transaction part by part, with a stack on the heap. It keeps nothing of what it has read.
+pub struct TxnReader {
+    level: TxnLevel,
+    around: Vec<TxnLevel>,
+    fields_left: usize,
+}
+
 /// A transaction that is being read.
 struct TxnLevel {
-    txn: TxnRequest,
     /// The rest of the current part.
     rest: Bytes,
     /// Further parts of the same message.
     parts: std::vec::IntoIter<Bytes>,
-    /// The list of the parent transaction that contains it.
-    of: Branch,
-}
-
-/// The next field of a transaction.
-enum TxnField {
-    Op(Branch, RequestOp),
-    Enter(Branch, CommandField),
-    Nothing,
-    End,
 }
 
 impl TxnLevel {
-    fn new(field: CommandField, of: Branch) -> TxnLevel {
-        TxnLevel { txn: TxnRequest::default(), rest: field.first, parts: field.more.into_iter(), of }
-    }
-
-    fn push(&mut self, branch: Branch, op: RequestOp) {
-        match branch {
-            Branch::Success => self.txn.success.push(op),
-            Branch::Failure => self.txn.failure.push(op),
-        }
-    }
-
-    /// The length of the longest list.
-    fn longest(&self) -> usize {
-        self.txn.compare.len().max(self.txn.success.len()).max(self.txn.failure.len())
-    }
-
-    /// Reads the next field.
-    fn step(&mut self, bounds: &mut TxnBounds) -> Result<TxnField, DecodeError> {
-        while self.rest.is_empty() {
-            let Some(part) = self.parts.next() else { return Ok(TxnField::End) };
-            self.rest = part;
-        }
-        bounds.count_field()?;
-        let (tag, wire_type) = decode_key(&mut self.rest)?;
-        match tag {
-            1 => self.txn.compare.push(Compare::decode(message_bytes(&mut self.rest, wire_type)?)?),
-            2 => return op(Branch::Success, message_bytes(&mut self.rest, wire_type)?, bounds),
-            3 => return op(Branch::Failure, message_bytes(&mut self.rest, wire_type)?, bounds),
-            _ => skip_field(wire_type, tag, &mut self.rest, DecodeContext::default())?,
-        }
-        Ok(TxnField::Nothing)
+    fn new(field: CommandField) -> TxnLevel {
+        TxnLevel { rest: field.first, parts: field.more.into_iter() }
     }
 }
 
-/// Reads an operation; a nested transaction is not read yet.
-fn op(branch: Branch, bytes: Bytes, bounds: &mut TxnBounds) -> Result<TxnField, DecodeError> {
-    let Some(field) = last_field(bytes, 4, bounds, |_, part| Ok(Some(part)))? else {
-        return Ok(TxnField::Op(branch, RequestOp { request: None }));
-    };
-    let request = match field.tag {
-        1 => Request::RequestRange(field.message()?),
-        2 => Request::RequestPut(field.message()?),
-        3 => Request::RequestDeleteRange(field.message()?),
-        _ => return Ok(TxnField::Enter(branch, field)),
-    };
-    Ok(TxnField::Op(branch, RequestOp { request: Some(request) }))
-}
+impl TxnReader {
+    /// One of more than `fields_max` fields is [`DecodeError::TooMany`], once so many were read.
+    pub fn new(message: Bytes, fields_max: usize) -> TxnReader {
+        TxnReader::of(CommandField { tag: 0, first: message, more: Vec::new() }, fields_max)
+    }
 
-/// Reads a transaction and everything in it, with a stack on the heap.
-fn nested(field: CommandField, mut bounds: TxnBounds) -> Result<TxnRequest, DecodeError> {
-    let mut around: Vec<TxnLevel> = Vec::new();
-    let mut level = TxnLevel::new(field, Branch::Success);
-    loop {
-        match level.step(&mut bounds)? {
-            TxnField::Op(branch, op) => level.push(branch, op),
-            TxnField::Enter(branch, field) => {
-                around.push(std::mem::replace(&mut level, TxnLevel::new(field, branch)));
-                if around.len() >= TXN_LEVELS_MAX {
-                    return Err(DecodeError::TooDeep);
+    fn of(field: CommandField, fields_max: usize) -> TxnReader {
+        TxnReader { level: TxnLevel::new(field), around: Vec::new(), fields_left: fields_max }
+    }
+
+    /// The next part; none at the end of the outermost transaction.
+    pub fn next_part(&mut self) -> Result<Option<TxnPart>, DecodeError> {
+        loop {
+            while self.level.rest.is_empty() {
+                let Some(part) = self.level.parts.next() else {
+                    let Some(outer) = self.around.pop() else { return Ok(None) };
+                    self.level = outer;
+                    return Ok(Some(TxnPart::End));
+                };
+                self.level.rest = part;
+            }
+            count_field(&mut self.fields_left)?;
+            let rest = &mut self.level.rest;
+            let (tag, wire_type) = decode_key(rest)?;
+            let branch = match tag {
+                1 => {
+                    let compare = Compare::decode(message_bytes(rest, wire_type)?)?;
+                    return Ok(Some(TxnPart::Compare(compare)));
                 }
+                2 => Branch::Success,
+                3 => Branch::Failure,
+                _ => {
+                    skip_field(wire_type, tag, rest, DecodeContext::default())?;
+                    continue;
+                }
+            };
+            let op = message_bytes(rest, wire_type)?;
+            return self.op(branch, op).map(Some);
+        }
+    }
+
+    /// Reads an operation; of a nested transaction, only that it begins.
+    fn op(&mut self, branch: Branch, bytes: Bytes) -> Result<TxnPart, DecodeError> {
+        let Some(field) = last_field(bytes, 4, &mut self.fields_left, |_, part| Ok(Some(part)))? else {
+            return Ok(TxnPart::Op(branch, RequestOp { request: None }));
+        };
+        let request = match field.tag {
+            1 => Request::RequestRange(field.message()?),
+            2 => Request::RequestPut(field.message()?),
+            3 => Request::RequestDeleteRange(field.message()?),
+            _ => {
+                self.around.push(std::mem::replace(&mut self.level, TxnLevel::new(field)));
+                let is_too_deep = self.around.len() >= TXN_LEVELS_MAX;
+                return if is_too_deep { Err(DecodeError::TooDeep) } else { Ok(TxnPart::Begin(branch)) };
             }
-            TxnField::Nothing => {}
-            TxnField::End => {
-                let Some(outer) = around.pop() else { return Ok(level.txn) };
-                let TxnLevel { txn, of, .. } = std::mem::replace(&mut level, outer);
-                level.push(of, RequestOp { request: Some(Request::RequestTxn(txn)) });
+        };
+        Ok(TxnPart::Op(branch, RequestOp { request: Some(request) }))
+    }
+}
+
+/// Reads a transaction and everything in it. No list may have more than `ops_max`.
+fn nested(mut reader: TxnReader, ops_max: usize) -> Result<TxnRequest, DecodeError> {
+    let mut around: Vec<(TxnRequest, Branch)> = Vec::new();
+    let mut txn = TxnRequest::default();
+    while let Some(part) = reader.next_part()? {
+        match part {
+            TxnPart::Compare(compare) => txn.compare.push(compare),
+            TxnPart::Op(branch, op) => push(&mut txn, branch, op),
+            TxnPart::Begin(branch) => around.push((std::mem::take(&mut txn), branch)),
+            TxnPart::End => {
+                let (outer, branch) = around.pop().expect("what ends has begun");
+                let inner = std::mem::replace(&mut txn, outer);
+                push(&mut txn, branch, RequestOp { request: Some(Request::RequestTxn(inner)) });
             }
         }
-        if level.longest() > bounds.list {
+        if txn.compare.len().max(txn.success.len()).max(txn.failure.len()) > ops_max {
             return Err(DecodeError::TooMany);
         }
+    }
+    Ok(txn)
+}
+
+fn push(txn: &mut TxnRequest, branch: Branch, op: RequestOp) {
+    match branch {
+        Branch::Success => txn.success.push(op),
+        Branch::Failure => txn.failure.push(op),
     }
 }
 

@@ -21,8 +21,6 @@ pub struct AuditLog {
     queue: AuditQueue,
     level: AuditLevel,
     auth: Arc<Auth>,
-    /// A transaction with a longer list was refused, and is not read for its line.
-    txn_ops_max: usize,
 }
 
 /// Who makes a call.
@@ -55,11 +53,10 @@ impl AuditLog {
         settings: Option<&AuditSettings>,
         auth: &Arc<Auth>,
         metrics: &AuditMetrics,
-        txn_ops_max: usize,
     ) -> Result<Option<Arc<AuditLog>>, AuditError> {
         let Some(AuditSettings { target, level }) = settings else { return Ok(None) };
         let queue = AuditQueue::start(target, metrics.clone())?;
-        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth), txn_ops_max })))
+        Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth) })))
     }
 
     /// Waits for the lines that are left, a second at most. Blocks.
@@ -109,7 +106,7 @@ impl AuditedCall {
             let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
             let refused_user = caller.filter(|caller| caller.user().is_some());
             let request = std::mem::take(&mut self.request);
-            AuditSubject::of(self.method, request, refused_user, self.log.txn_ops_max)
+            AuditSubject::of(self.method, request, refused_user)
         });
         let is_logged = match self.log.level {
             AuditLevel::Refused => is_refused,
@@ -199,7 +196,7 @@ mod tests {
     use prost::Message;
 
     fn line(method: Method, request: &impl Message, result: Result<Option<i64>, &Status>) -> String {
-        let subject = AuditSubject::of(method, request.encode_to_vec().into(), None, 128);
+        let subject = AuditSubject::of(method, request.encode_to_vec().into(), None);
         let line = AuditLine {
             ts: "T".to_owned(),
             user: Some("alice\"\n"),
@@ -274,18 +271,34 @@ mod tests {
         assert!(line.len() < 12 << 10 && line.contains(r#""truncated":true"#), "{} bytes", line.len());
     }
 
+    /// A byte that is no field follows what the line has.
+    #[test]
+    fn a_transaction_is_read_no_further_than_its_line_needs() {
+        let put = PutRequest { key: "k".into(), ..PutRequest::default() };
+        for (op, count) in [(Op::RequestPut(put), 17), (Op::RequestRange(RangeRequest::default()), 500)] {
+            let op = RequestOp { request: Some(op) };
+            let mut message =
+                TxnRequest { success: vec![op; count], ..TxnRequest::default() }.encode_to_vec();
+            message.push(0xff);
+            let subject = AuditSubject::of(Method::KvTxn, message.into(), None);
+            let text = serde_json::to_string(&subject).unwrap();
+            assert!(text.matches("access").count() == 16 && text.contains(r#""truncated":true"#), "{text}");
+            assert!(subject.is_change, "what is not read may be one");
+        }
+    }
+
     #[test]
     fn a_transaction_that_only_reads_is_no_change() {
         let read = RequestOp { request: Some(Op::RequestRange(RangeRequest::default())) };
         let write = RequestOp { request: Some(Op::RequestPut(PutRequest::default())) };
         let of = |op: RequestOp| {
             let txn = TxnRequest { failure: vec![op], ..TxnRequest::default() };
-            AuditSubject::of(Method::KvTxn, txn.encode_to_vec().into(), None, 128).is_change
+            AuditSubject::of(Method::KvTxn, txn.encode_to_vec().into(), None).is_change
         };
         assert!(!of(read) && of(write));
         let alarm = |action| {
             let request = AlarmRequest { action, ..AlarmRequest::default() };
-            AuditSubject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None, 128).is_change
+            AuditSubject::of(Method::MaintenanceAlarm, request.encode_to_vec().into(), None).is_change
         };
         assert!(!alarm(0) && alarm(1) && alarm(2));
     }

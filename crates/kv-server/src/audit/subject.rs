@@ -3,6 +3,7 @@
 //! * A subject is small for any request: 16 ranges of keys, 256 bytes of each key or name. A subject
 //!   that has less than the request says so.
 //! * Of a refused request it names the first range that the caller may not use, wherever the request has it.
+//! * A transaction is not decoded as a whole, and read no further than it has to be.
 //! * The match is exhaustive: a new method does not compile before its subject is written here.
 
 use api::Method;
@@ -18,7 +19,8 @@ use bytes::Bytes;
 use mvcc::KeyRange;
 use prost::Message;
 use serde::Serialize;
-use state_machine::{KeyAccess, command};
+use state_machine::KeyAccess;
+use state_machine::command::{DecodeError, SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 
 use auth::Caller;
 use grpc_server::methods::{self, Effect};
@@ -72,25 +74,19 @@ const DELETE: &str = "delete";
 const PERMISSION: &str = "permission";
 
 impl AuditSubject {
-    /// The subject of an encoded request. One that cannot be decoded names nothing.
+    /// The subject of an encoded request. What cannot be decoded names nothing.
     ///
     /// `refused_user`: the user whom the request was refused to.
-    /// `txn_ops_max`: a transaction with a longer list is one that cannot be decoded.
-    pub fn of(
-        method: Method,
-        message: Bytes,
-        refused_user: Option<Caller>,
-        txn_ops_max: usize,
-    ) -> AuditSubject {
+    pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>) -> AuditSubject {
         let mut subject = AuditSubject {
             is_change: methods::of(method).effect == Effect::Changes,
             refused_user,
             ..AuditSubject::default()
         };
         if method == Method::KvTxn {
-            if let Ok(txn) = command::decode_txn(message, txn_ops_max) {
-                subject.is_change = false;
-                subject.txn(&txn);
+            subject.is_change = false;
+            if subject.txn(message).is_err() {
+                (subject.is_change, subject.truncated) = (true, true); // The rest is not known.
             }
             return subject;
         }
@@ -183,19 +179,32 @@ impl AuditSubject {
         }
     }
 
-    /// The operations of both branches, at every depth. The decoder bounds the depth.
-    fn txn(&mut self, txn: &TxnRequest) {
-        for compare in &txn.compare {
-            self.add(READ, &compare.key, &compare.range_end);
-        }
-        for op in txn.success.iter().chain(&txn.failure).filter_map(|op| op.request.as_ref()) {
+    /// The operations of both branches, at every depth: of a long transaction, the first ones. A refused one
+    /// is read up to what is denied.
+    fn txn(&mut self, message: Bytes) -> Result<(), DecodeError> {
+        let is_refused = self.refused_user.is_some();
+        let fields_max = if is_refused { usize::MAX } else { SHORT_TXN_FIELDS_MAX };
+        let mut reader = TxnReader::new(message, fields_max);
+        while !(self.truncated && self.keys.len() == RANGES_MAX && self.is_change)
+            || (is_refused && self.denied.is_none())
+        {
+            let op = match reader.next_part()? {
+                None => break,
+                Some(TxnPart::Compare(compare)) => {
+                    self.add(READ, &compare.key, &compare.range_end);
+                    continue;
+                }
+                Some(TxnPart::Op(_, op)) => op.request,
+                Some(TxnPart::Begin(_) | TxnPart::End) => continue,
+            };
             match op {
-                Op::RequestRange(range) => self.add(READ, &range.key, &range.range_end),
-                Op::RequestPut(put) => self.put(put),
-                Op::RequestDeleteRange(delete) => self.delete(delete),
-                Op::RequestTxn(inner) => self.txn(inner),
+                Some(Op::RequestRange(range)) => self.add(READ, &range.key, &range.range_end),
+                Some(Op::RequestPut(put)) => self.put(&put),
+                Some(Op::RequestDeleteRange(delete)) => self.delete(&delete),
+                Some(Op::RequestTxn(_)) | None => {}
             }
         }
+        Ok(())
     }
 
     fn of_names(&mut self, method: Method, message: Bytes) {

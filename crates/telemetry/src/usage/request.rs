@@ -2,16 +2,14 @@
 
 use api::Method;
 use api::etcdserverpb::request_op::Request as Op;
-use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
 use bytes::{Buf, Bytes};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-use state_machine::command;
+use state_machine::command::{SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 
 /// Operations of a transaction that are looked at.
 const OPERATIONS_MAX: usize = 16;
-/// Operations in a list of a transaction, of which it is looked at: etcd's limit where none is set.
-const TXN_OPS_MAX: usize = 128;
 /// Bytes of a key that are looked at for its prefix.
 const PREFIX_BYTES_MAX: usize = 64;
 /// Segments of a prefix, the empty one before a leading slash not counted.
@@ -24,7 +22,7 @@ const FRAME_HEAD_BYTES: usize = 5;
 /// A key of a request, and the bytes of the pair that is written to it.
 pub(super) type NamedKey = (Bytes, u64);
 
-/// Keys of a request, at most [`OPERATIONS_MAX`]. One that cannot be decoded names none.
+/// Keys of a request, at most [`OPERATIONS_MAX`]. What cannot be decoded names none.
 pub(super) fn named(method: Method, message: Bytes) -> Vec<NamedKey> {
     let mut named = Vec::new();
     match method {
@@ -33,7 +31,7 @@ pub(super) fn named(method: Method, message: Bytes) -> Vec<NamedKey> {
         Method::KvDeleteRange => {
             named.extend(DeleteRangeRequest::decode(message).ok().map(|delete| (delete.key, 0)));
         }
-        Method::KvTxn => of_txn(&command::decode_txn(message, TXN_OPS_MAX).unwrap_or_default(), &mut named),
+        Method::KvTxn => of_txn(message, &mut named),
         _ => {}
     }
     named
@@ -44,18 +42,19 @@ fn put(put: PutRequest) -> NamedKey {
     (put.key, bytes)
 }
 
-/// Both branches: which one was taken is not known here.
-fn of_txn(txn: &TxnRequest, named: &mut Vec<NamedKey>) {
-    for op in txn.success.iter().chain(&txn.failure).filter_map(|op| op.request.as_ref()) {
-        if named.len() == OPERATIONS_MAX {
-            return;
-        }
-        match op {
-            Op::RequestRange(range) => named.push((range.key.clone(), 0)),
-            Op::RequestPut(one) => named.push(put(one.clone())),
-            Op::RequestDeleteRange(delete) => named.push((delete.key.clone(), 0)),
-            Op::RequestTxn(inner) => of_txn(inner, named),
-        }
+/// Both branches: which one was taken is not known here. No more is read than has to be.
+fn of_txn(message: Bytes, named: &mut Vec<NamedKey>) {
+    let mut reader = TxnReader::new(message, SHORT_TXN_FIELDS_MAX);
+    while named.len() < OPERATIONS_MAX
+        && let Ok(Some(part)) = reader.next_part()
+    {
+        let TxnPart::Op(_, op) = part else { continue };
+        named.extend(op.request.and_then(|op| match op {
+            Op::RequestRange(range) => Some((range.key, 0)),
+            Op::RequestPut(one) => Some(put(one)),
+            Op::RequestDeleteRange(delete) => Some((delete.key, 0)),
+            Op::RequestTxn(_) => None,
+        }));
     }
 }
 
@@ -101,7 +100,7 @@ fn field_two(answer: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::etcdserverpb::{DeleteRangeResponse, RangeResponse, RequestOp};
+    use api::etcdserverpb::{DeleteRangeResponse, RangeResponse, RequestOp, TxnRequest};
     use api::mvccpb::KeyValue;
 
     #[test]
@@ -146,7 +145,10 @@ mod tests {
         let put = PutRequest { key: "k/1".into(), value: "v".into(), ..PutRequest::default() };
         let op = RequestOp { request: Some(Op::RequestPut(put)) };
         let txn = TxnRequest { success: vec![op; 100], ..TxnRequest::default() };
-        let named = named(Method::KvTxn, txn.encode_to_vec().into());
+        let mut message = txn.encode_to_vec();
+        // What comes after them is not looked at.
+        message.push(0xff);
+        let named = named(Method::KvTxn, message.into());
         assert_eq!((named.len(), named[0].clone()), (OPERATIONS_MAX, ("k/1".into(), 4)));
     }
 }

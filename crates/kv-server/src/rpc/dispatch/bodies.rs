@@ -98,7 +98,7 @@ impl KeptRequest {
             let message = first_message(std::mem::take(framed).freeze());
             // The services' methods name one range at most, so that a refusal needs no search for it.
             // Transactions do not come here.
-            *part = RequestPart::Subject(AuditSubject::of(self.method, message, None, 0));
+            *part = RequestPart::Subject(AuditSubject::of(self.method, message, None));
         }
     }
 
