@@ -18,11 +18,13 @@
 //!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
 //!   then.
+//! * A transaction of many fields enters its gate before it is decoded, and so before all others. It holds
+//!   its pass until it is answered: while it waits there, it is in memory.
 //! * Gates share between callers, and their connections. Each has a bound on waiting; beyond it a read is
 //!   refused.
 //!
 //! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take
-//! a few MiB each.
+//! a few MiB each, and transactions `TXN_BYTES`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -69,6 +71,15 @@ const RECOUNTS_AT_ONCE: u64 = 1;
 /// Long transactions that are decoded, and long messages that are JSON, at one time. 3 MB of empty strings
 /// take 32 MB while they are read.
 const CONVERSIONS_AT_ONCE: u64 = 2;
+/// Transactions of many fields that are decoded and not answered yet. The largest one takes 40 MiB.
+const TXN_BYTES: u64 = 64 << 20;
+/// The part of it that transactions above [`TXN_LIGHT_MAX`] leave free.
+const TXN_RESERVE: u64 = 8 << 20;
+/// 4,096 fields: 1,300 puts.
+const TXN_LIGHT_MAX: u64 = 1 << 20;
+/// A field of a decoded transaction. An operation has two, and may be copied as a read of the answer: 136 and
+/// 128 bytes, in vectors of up to twice the length.
+const TXN_FIELD_BYTES: u64 = 256;
 /// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
 /// space by compactions while it lasts.
 const SNAPSHOTS_AT_ONCE: u64 = 2;
@@ -122,6 +133,7 @@ pub struct Admission {
     pub recounts: Arc<Gate>,
     pub snapshots: Arc<Gate>,
     conversions: Arc<Gate>,
+    txns: Arc<Gate>,
     pub commands: Arc<Gate>,
 }
 
@@ -152,6 +164,7 @@ impl Admission {
             hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
             recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(RECOUNTS_AT_ONCE) }),
             conversions: Gate::new(alike(CONVERSIONS_AT_ONCE)),
+            txns: Gate::of_memory(with_reserve(TXN_BYTES, TXN_RESERVE, TXN_LIGHT_MAX), &memory),
             snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
             commands: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Their bytes are bounded.
@@ -167,6 +180,7 @@ impl Admission {
     pub fn look_again(&self) {
         self.answers.look_again();
         self.places.look_again();
+        self.txns.look_again();
     }
 
     /// Room for a command of this length among the proposals. A small one needs none. A large one waits for
@@ -178,6 +192,13 @@ impl Admission {
         let entering = timed(Stage::Admission, self.commands.enter(client, bytes as u64));
         let pass = Box::pin(entering).await;
         pass.map(Some).map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))
+    }
+
+    /// Room for a transaction of so many fields, from before it is decoded until it is answered.
+    pub async fn txn(&self, client: ClientId, fields: usize) -> Result<Pass, Status> {
+        let entering = self.txns.enter(client, fields as u64 * TXN_FIELD_BYTES);
+        let pass = timed(Stage::Admission, entering).await;
+        pass.map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))
     }
 
     /// Room for the keys of a streamed range, until its last chunk was taken.

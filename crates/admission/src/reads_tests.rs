@@ -209,6 +209,24 @@ async fn one_connection_cannot_take_all_turns() {
     }
 }
 
+/// The clock stands still, so that what has to wait waits for ever.
+#[tokio::test(start_paused = true)]
+async fn long_transactions_have_one_bound_and_leave_room_to_shorter_ones() {
+    const LONGEST: usize = 163_840;
+    let admission = admission();
+    let held = admission.txn(CLIENT, LONGEST).await.unwrap();
+    for client in [CLIENT, ClientId::alone(2)] {
+        let waiting = tokio::time::timeout(WAIT_MAX / 2, admission.txn(client, LONGEST));
+        assert!(waiting.await.is_err(), "two of them exceed the bound");
+        assert_eq!(admission.txns.gauges(), (LONGEST as u64 * TXN_FIELD_BYTES, 0), "it has left the line");
+    }
+    let began = tokio::time::Instant::now();
+    let _shorter = admission.txn(ClientId::alone(3), 4_000).await.expect("a shorter one goes on");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop(held);
+    let _next = admission.txn(ClientId::alone(2), LONGEST).await.expect("there is room now");
+}
+
 #[test]
 fn a_read_in_the_calling_task_looks_at_few_keys() {
     let (mut writer, store, _) =

@@ -13,9 +13,10 @@ use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
 use api::authpb::Permission;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::range_request::SortTarget;
+use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthUserAddRequest,
-    AuthUserGrantRoleRequest, PutRequest, RangeRequest,
+    AuthUserGrantRoleRequest, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use api::health::HealthCheckRequest;
 use api::v3electionpb::LeaderRequest;
@@ -201,6 +202,52 @@ async fn transactions_of_many_parts_are_decoded_by_two_threads() {
     }
     assert!(answered.await.unwrap().iter().all(Result::is_ok));
     assert!(most <= before + 6, "{most} threads, {before} before");
+}
+
+fn op(request: Op) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+/// Their answers would have everything, while other clients read nothing of answers that fill the memory for
+/// them. Each transaction takes 20 MiB.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_of_many_parts_that_wait_have_one_bound() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let (mut kv, value) = (member.kv().await, "v".repeat(1 << 20));
+    for number in 0..40 {
+        kv.put(put(&format!("k{number}"), &value)).await.unwrap();
+    }
+    let (zero, before) = (Bytes::from_static(b"\0"), resident_mib(member));
+    let sort_target = SortTarget::Value as i32;
+    let range =
+        RangeRequest { key: zero.clone(), range_end: zero.clone(), sort_target, ..Default::default() };
+    let mut unread = Vec::new();
+    for address in 2..4 {
+        let mut requests = http2_from(Ipv4Addr::new(127, 0, 0, address), member, 10).await;
+        let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Range"), false).unwrap();
+        body.send_data(framed(&range), true).unwrap();
+        unread.push((requests, answer.await.unwrap()));
+    }
+    assert!(resident_mib(member) >= before + 60, "the answers are not held");
+    let mut txn = TxnRequest::default();
+    for _ in 0..3 {
+        txn = TxnRequest { success: vec![op(Op::RequestTxn(txn)); 42], ..TxnRequest::default() };
+    }
+    let all = DeleteRangeRequest { key: zero.clone(), range_end: zero, prev_kv: true };
+    txn.success.push(op(Op::RequestDeleteRange(all)));
+    let (txn, before) = (framed(&txn), resident_mib(member));
+    let mut requests = http2(member, 65_535).await;
+    let mut waiting = Vec::new();
+    for _ in 0..24 {
+        requests = requests.ready().await.unwrap();
+        let (answer, mut body) = requests.send_request(request("/etcdserverpb.KV/Txn"), false).unwrap();
+        body.send_data(txn.clone(), true).unwrap();
+        waiting.push((answer, body));
+    }
+    let most = most_resident(member, before, 15).await;
+    assert!(most <= 160, "{most} MiB more");
+    drop((unread, waiting));
 }
 
 #[test]

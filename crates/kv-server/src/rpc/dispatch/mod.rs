@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use ::auth::Origin;
-use admission::{CountedAnswer, charged};
+use admission::{CountedAnswer, Pass, charged};
 use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::auth_server::AuthServer;
 use api::etcdserverpb::cluster_server::ClusterServer;
@@ -39,7 +39,8 @@ use grpc_server::methods::{self, Access, CLUSTER_BYTES_MAX, HotMethod, Serving};
 use http::HeaderMap;
 use process::shutdown::Stop;
 use prost::Message;
-use state_machine::command::{self, DecodeError};
+use state_machine::command::{self, DecodeError, SHORT_TXN_FIELDS_MAX};
+use state_machine::validate;
 use telemetry::metrics::{CallInProgress, Metrics, SlowCalls};
 use telemetry::traces::CallSpan;
 use tokio::time::Instant;
@@ -191,11 +192,9 @@ impl Call {
     }
 }
 
-/// A transaction of more bytes or fields is decoded on a blocking thread: it may have thousands of operations.
-/// Other messages are a few fields.
+/// A transaction of more bytes, or that is not short, is decoded on a blocking thread: it may have thousands
+/// of operations. Other messages are a few fields.
 const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
-/// Two full lists of etcd's default, as operations are counted twice, and the compares.
-const DECODED_HERE_FIELDS_MAX: usize = 1000;
 
 /// A call, before its message is looked at.
 #[derive(Debug)]
@@ -345,8 +344,8 @@ impl Dispatcher {
                 }
             }
             HotMethod::Txn => {
-                let request = admit_txn(member, asker.client, metadata, message).await?;
-                frame(kv::txn(member, asker, request, Some(room)).await?)
+                let (request, _memory) = admit_txn(member, asker.client, metadata, message).await?;
+                frame(kv::valid_txn(member, asker, request, Some(room)).await?)
             }
             HotMethod::DeleteRange => {
                 frame(kv::delete_range(member, asker, admit(metadata, message)?).await?)
@@ -363,6 +362,13 @@ fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> R
     Ok(request)
 }
 
+/// A transaction, and whether it is valid.
+type ReadTxn = Result<(TxnRequest, Result<(), Error>), DecodeError>;
+
+/// The memory of a transaction that is not short, until it is answered. In a box, so that the future of every
+/// other call stays small.
+type TxnMemory = Option<Box<Pass>>;
+
 /// As `admit`, with the decoder that apply uses, which bounds nesting. It refuses what has too many
 /// operations while it reads, which etcd does after it has looked at the metadata.
 async fn admit_txn(
@@ -370,23 +376,53 @@ async fn admit_txn(
     client: ClientId,
     metadata: Result<(), Error>,
     message: Bytes,
-) -> Result<TxnRequest, Status> {
-    let ops_max = member.limits.txn_ops_max;
+) -> Result<(TxnRequest, TxnMemory), Status> {
     let here = match message.len() <= DECODED_HERE_BYTES_MAX {
-        true => command::decode_short_txn(message.clone(), ops_max, DECODED_HERE_FIELDS_MAX),
+        true => read_txn(message.clone(), member.limits.txn_ops_max, SHORT_TXN_FIELDS_MAX),
         false => Err(DecodeError::TooMany),
     };
-    let decoded = match here {
-        // In a box, so that the future of every other call stays small.
-        Err(DecodeError::TooMany) => {
-            Box::pin(member.admission.convert(client, move || command::decode_txn(message, ops_max))).await?
-        }
-        here => here,
+    let (read, memory) = match here {
+        Err(DecodeError::TooMany) => Box::pin(convert_txn(member, client, message)).await?,
+        here => (here, None),
     };
-    if !matches!(decoded, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
+    if !matches!(read, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
         metadata.map_err(grpc_errors::refused)?;
     }
-    decoded.map_err(|error| grpc_errors::undecodable(&error))
+    let (request, valid) = read.map_err(|error| grpc_errors::undecodable(&error))?;
+    valid.map_err(grpc_errors::refused)?;
+    Ok((request, memory))
+}
+
+fn read_txn(message: Bytes, ops_max: usize, fields_max: usize) -> ReadTxn {
+    let request = command::decode_short_txn(message, ops_max, fields_max)?;
+    let valid = validate::txn(&request, ops_max);
+    Ok((request, valid))
+}
+
+/// Reads a transaction on a blocking thread. One of many fields is counted there first, and then waits for
+/// memory as bytes.
+async fn convert_txn(
+    member: &Member,
+    client: ClientId,
+    message: Bytes,
+) -> Result<(ReadTxn, TxnMemory), Status> {
+    let (admission, ops_max) = (&member.admission, member.limits.txn_ops_max);
+    let first = message.clone();
+    let read_or_count = move || match read_txn(first.clone(), ops_max, SHORT_TXN_FIELDS_MAX) {
+        // One that cannot be counted is refused with the error of the decoder.
+        Err(DecodeError::TooMany) => {
+            let fields = command::txn_fields(first.clone(), ops_max);
+            fields.map_err(|_| read_txn(first, ops_max, usize::MAX))
+        }
+        read => Err(read),
+    };
+    let fields = match admission.convert(client, read_or_count).await? {
+        Ok(fields) => fields,
+        Err(read) => return Ok((read, None)),
+    };
+    let memory = admission.txn(client, fields).await?;
+    let read = admission.convert(client, move || read_txn(message, ops_max, usize::MAX)).await?;
+    Ok((read, Some(Box::new(memory))))
 }
 
 /// The frame of an answer, which holds the answer's memory until it was sent.

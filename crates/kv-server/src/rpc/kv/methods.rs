@@ -104,7 +104,7 @@ pub async fn delete_range(
     }
 }
 
-/// `room` is that of the connection, if the answer is sent without waiting for it.
+/// As [`valid_txn`], of one that is not validated yet.
 pub async fn txn(
     member: &Arc<Member>,
     asker: &Asker,
@@ -112,6 +112,16 @@ pub async fn txn(
     room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<TxnResponse>, Status> {
     validate::txn(&request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
+    valid_txn(member, asker, request, room).await
+}
+
+/// `room` is that of the connection, if the answer is sent without waiting for it.
+pub async fn valid_txn(
+    member: &Arc<Member>,
+    asker: &Asker,
+    request: TxnRequest,
+    room: Option<Room<'_>>,
+) -> Result<CountedAnswer<TxnResponse>, Status> {
     let caller = permitted(member, asker, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
     check_quota(member, validate::txn_cost(&request)).await?;
     member.metrics.keys.txns.inc();
@@ -164,7 +174,7 @@ async fn read_only_txn(
     Ok(CountedAnswer { response, memory: Some(memory) })
 }
 
-/// `room` as of [`txn`].
+/// `room` as of [`valid_txn`].
 pub async fn range(
     member: &Arc<Member>,
     asker: &Asker,

@@ -7,5 +7,7 @@ mod methods; // each method
 mod now; // ranges that wait for nothing
 
 pub(super) use large::LargeAnswer;
-pub(super) use methods::{Kv, RangedRequest, check_quota, delete_range, put, range, range_or_large, txn};
+pub(super) use methods::{
+    Kv, RangedRequest, check_quota, delete_range, put, range, range_or_large, txn, valid_txn,
+};
 pub(super) use now::range as range_now;
