@@ -64,8 +64,8 @@ impl Maintainer {
         })
     }
 
-    /// Closes a removed file or two that readers have left, as each operation here does: no reader closes one.
-    /// Returns whether others are left. For an owner that has had nothing else to do for some seconds.
+    /// Closes a removed file or two that readers have left, as each operation here does: no reader closes
+    /// one. Returns whether others are left. For an owner that has had nothing else to do for some seconds.
     pub fn close_removed_files(&mut self) -> bool {
         self.checkpoints.close_removed_files()
     }

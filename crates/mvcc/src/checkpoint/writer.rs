@@ -71,9 +71,9 @@ impl CheckpointWriter {
         Ok(self.persisted(blocks, bytes_written))
     }
 
-    /// Closes a removed file or two, and bounds the space of those that long reads keep open: by that of the store's
-    /// files, so that a store never takes more than twice its space, and a single slow reader of everything
-    /// is not stopped. Returns whether others can be closed.
+    /// Closes a removed file or two, and bounds the space of those that long reads keep open: by that of the
+    /// store's files, so that a store never takes more than twice its space, and a single slow reader of
+    /// everything is not stopped. Returns whether others can be closed.
     pub fn close_removed_files(&mut self) -> bool {
         self.durable.files.close_unused();
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;

@@ -8,7 +8,7 @@
 //!   following          none       go on from the store
 //!   finishing          none       remove the log, go on from the store
 //!   finishing          there      refused: it is whole, and may have been started
-//!   finished           any        the log is as the import made it: go on. Otherwise refused: a member has used it
+//!   finished           any        the log is as the import made it: go on. Otherwise refused: it was used
 //! ```
 //!
 //! * A directory without an identity in which `live-import.json` lies is not started by any member.
@@ -241,7 +241,7 @@ impl ImportPlace {
         self.write_mark(Stage::Finished, Some(log))
     }
 
-    /// Takes back what `finish` made. The identity first; the log when the mark says no more that it is whole.
+    /// Takes back what `finish` made: the identity, and the log once the mark does not say that it is whole.
     fn unfinish(&mut self) -> Result<(), PlaceError> {
         remove_file(&self.directory.identity_path())?;
         if self.is_finished() {

@@ -1,6 +1,6 @@
 //! Many keys that a cluster has before an experiment begins, so that it is made at the size of a large one.
 //!
-//! * They sort behind all keys of the clients that write, which leave them as they are.
+//! * They sort after all keys of the clients that write, which leave them as they are.
 //! * Each value follows from the number of its key, so nothing has to be remembered.
 
 use bytes::Bytes;
