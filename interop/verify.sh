@@ -61,7 +61,9 @@ persist() {
 
 change() {
     local peer=http://127.0.0.1:$((base + 31)) id
-    ask add "{\"peerURLs\":[\"$peer\"],\"isLearner\":true}" >/dev/null || true
+    # With many keys, the members that were down before take a while to serve again.
+    added() { ask add "{\"peerURLs\":[\"$peer\"],\"isLearner\":true}" || fourth; }
+    persist added || return 0
     id=$(fourth) || return 0
     start 4 --initial-cluster-state existing --initial-cluster "$members,m4=$peer"
     persist ask promote "{$id}" && changes=$((changes + 1))
