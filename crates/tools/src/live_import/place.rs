@@ -409,6 +409,13 @@ mod tests {
         place
     }
 
+    /// Finished, and then used by a member.
+    fn used(settings: &Settings) -> ImportPlace {
+        let place = finished(settings);
+        fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
+        place
+    }
+
     type Before = fn(&Settings);
 
     #[test]
@@ -432,21 +439,10 @@ mod tests {
                 |settings| finished(settings).write_mark(Stage::Finishing, None).unwrap(),
                 "stopped at its very end",
             ),
-            (
-                "used by a member",
-                |settings| {
-                    let place = finished(settings);
-                    fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
-                },
-                "a member has been started",
-            ),
+            ("used by a member", |settings| drop(used(settings)), "a member has been started"),
             (
                 "used by a member, whose identity was lost",
-                |settings| {
-                    let place = finished(settings);
-                    fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
-                    remove_file(&place.directory.identity_path()).unwrap();
-                },
+                |settings| remove_file(&used(settings).directory.identity_path()).unwrap(),
                 "a member has been started",
             ),
             (
