@@ -191,10 +191,32 @@ pub fn decode_short_txn(
 }
 
 /// The fields of a transaction, as decoding counts them. Nothing of it is kept.
+///
+/// Errors: those of [`decode_txn`].
 pub fn txn_fields(message: Bytes, ops_max: usize) -> Result<usize, DecodeError> {
     let fields_max = txn_fields_max(ops_max);
     let mut reader = TxnReader::new(message, fields_max);
-    while reader.next_part()?.is_some() {}
+    // Lengths of the lists of this level, and of those around it.
+    let (mut lists, mut around) = ([0; 3], Vec::new());
+    while let Some(part) = reader.next_part()? {
+        let list = match part {
+            TxnPart::Begin(branch) => {
+                around.push((std::mem::take(&mut lists), branch));
+                continue;
+            }
+            TxnPart::End => {
+                let (outer, branch) = around.pop().expect("what ends has begun");
+                lists = outer;
+                branch as usize
+            }
+            TxnPart::Op(branch, _) => branch as usize,
+            TxnPart::Compare(_) => 2,
+        };
+        lists[list] += 1;
+        if lists[list] > ops_max {
+            return Err(DecodeError::TooMany);
+        }
+    }
     Ok(fields_max - reader.fields_left)
 }
 

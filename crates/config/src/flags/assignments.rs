@@ -160,8 +160,6 @@ pub fn read_environment(
     let names_file = |(name, value): &(OsString, OsString)| name == "ETCD_CONFIG_FILE" && !value.is_empty();
     if environment.iter().any(names_file) {
         environment.retain(names_file);
-        // An empty one.
-        given.retain(|flag| flag.name != FILE);
     }
     let said = given.len();
     for (variable, value) in environment {
@@ -179,7 +177,8 @@ pub fn read_environment(
         let accepted = kind.as_ref().ok().and_then(FlagKind::accepted);
         match kind {
             Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_))
-                if given[..said].iter().any(|flag| flag.name == name) =>
+                // A flag that names a file is not empty, and no variable is looked at then.
+                if name != FILE && given[..said].iter().any(|flag| flag.name == name) =>
             {
                 return Err(FlagError::Shadowed(variable));
             }

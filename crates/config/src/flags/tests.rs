@@ -227,6 +227,13 @@ fn a_flag_that_is_not_utf_8_is_refused_by_name() {
 }
 
 #[test]
+fn a_flag_is_refused_also_where_a_variable_names_the_file() {
+    let line = "--config-file= --config-file= --heartbeat-interval=x";
+    let error = read(line, &[("ETCD_CONFIG_FILE", "/f")]).expect_err("an interval is a number");
+    assert!(error.to_string().starts_with("invalid value \"x\" for flag -heartbeat-interval"), "{error}");
+}
+
+#[test]
 fn a_variable_that_is_not_utf_8_is_refused_by_name() {
     for (variable, value, wanted) in [
         ("ETCD_DATA_DIR", "/dÿ", r#"invalid value "/d\xff" for ETCD_DATA_DIR: not valid UTF-8"#),

@@ -16,14 +16,14 @@ pub struct Fence {
     is_up: AtomicBool,
     /// The last entry of a store that was installed while the fence is up; 0: none was.
     installed: AtomicU64,
-    /// The same for those who wait.
-    changes: watch::Sender<bool>,
+    /// The same for those who wait: how often it was raised and lowered. Odd: it is up.
+    changes: watch::Sender<u64>,
 }
 
 impl Default for Fence {
     fn default() -> Fence {
         let (is_up, installed) = (AtomicBool::new(false), AtomicU64::new(0));
-        Fence { is_up, installed, changes: watch::channel(false).0 }
+        Fence { is_up, installed, changes: watch::channel(0).0 }
     }
 }
 
@@ -32,7 +32,7 @@ impl Fence {
     pub fn set(&self, is_up: bool) {
         if self.is_up.swap(is_up, Ordering::AcqRel) != is_up {
             self.installed.store(0, Ordering::Release);
-            self.changes.send_replace(is_up);
+            self.changes.send_modify(|changes| *changes += 1);
             if is_up {
                 tracing::error!(
                     "the state of this member is corrupt: it serves nothing until the alarm is disarmed"
@@ -72,9 +72,15 @@ impl Fence {
         LogIndex(self.installed.load(Ordering::Acquire))
     }
 
-    /// Returns when the member is fenced.
-    pub async fn raised(&self) {
+    /// Returns when the member is fenced, or has been since this was called.
+    pub fn raised(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.changes.subscribe();
-        let _never_closed = changes.wait_for(|is_up| *is_up).await;
+        let before = *changes.borrow();
+        async move {
+            let is_raised = |changes: &u64| changes % 2 == 1 || *changes != before;
+            if changes.wait_for(is_raised).await.is_err() {
+                std::future::pending().await
+            }
+        }
     }
 }

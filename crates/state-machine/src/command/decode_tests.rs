@@ -138,6 +138,7 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
     ] {
         let decoded = decode_txn(bytes.clone(), OPS_MAX);
         assert_eq!(decoded.is_ok(), taken, "{} bytes", bytes.len());
+        assert_eq!(txn_fields(bytes.clone(), OPS_MAX).is_ok(), taken, "{} bytes", bytes.len());
         assert!(taken || matches!(decoded, Err(DecodeError::TooMany)), "{} bytes", bytes.len());
         assert!(matches!(decode_short_txn(bytes.clone(), OPS_MAX, 2), Err(DecodeError::TooMany)));
         // Entries of a log stay readable.

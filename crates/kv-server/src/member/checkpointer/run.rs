@@ -198,7 +198,7 @@ impl Checkpointer {
             true => Maintainer::compact_step,
             false => Maintainer::reclaim_step,
         };
-        let began = Instant::now();
+        let (began, asked) = (Instant::now(), self.store.compact_revision());
         let progress = step(&mut self.maintainer, COMPACT_KEYS_MAX).map_err(failed("compact the store"))?;
         let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
         let figures = &self.metrics.disk;
@@ -211,11 +211,10 @@ impl Checkpointer {
             CompactProgress::More | CompactProgress::Waiting => {}
             CompactProgress::Idle => {
                 self.compacting = false;
-                // An installed store may have finished what was asked of the one before.
-                let finished = self.store.compact_revision();
+                // An installed store may have finished what was asked of the one before the step.
                 self.announce.send_if_modified(|announced| {
-                    let is_news = *announced < finished;
-                    *announced = finished.max(*announced);
+                    let is_news = *announced < asked;
+                    *announced = asked.max(*announced);
                     is_news
                 });
                 for answer in self.defragments.drain(..) {

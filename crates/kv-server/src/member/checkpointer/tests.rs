@@ -80,13 +80,17 @@ impl Backend for WatchedBackend {
 
 /// A store of many files, every one of which has holes once it is compacted.
 fn with_holes(watch: &Watch) -> (Writer, Store, Maintainer) {
+    with_holes_in(MemoryBackend::new(), watch)
+}
+
+fn with_holes_in(backend: MemoryBackend, watch: &Watch) -> (Writer, Store, Maintainer) {
     let options = StoreOptions {
         block_bytes: 512,
         block_file_bytes: 4096,
         checkpoint_due_bytes: 1 << 20,
         ..StoreOptions::default()
     };
-    let backend = WatchedBackend { backend: MemoryBackend::new(), watch: watch.clone() };
+    let backend = WatchedBackend { backend, watch: watch.clone() };
     let (mut writer, store, mut maintainer) = mvcc::open(Box::new(backend), options).unwrap();
     for key in 0..2000u64 {
         let value: Vec<u8> =
@@ -166,14 +170,15 @@ async fn a_compaction_that_an_installed_store_has_finished_is_announced() {
     sender.end_entry(LogPosition::new(2, 1)).unwrap();
     sent.persist().unwrap();
     while sent.compact_step(1000).unwrap() != CompactProgress::Idle {}
-    let mut staging = Staging::begin(Box::new(MemoryBackend::new()), &StoreOptions::default()).unwrap();
+    let home = MemoryBackend::new();
+    let mut staging = Staging::begin(Box::new(home.incoming()), &StoreOptions::default()).unwrap();
     let mut export = sent.export();
     while let Some(chunk) = export.next(1 << 20).unwrap() {
         staging.add(&chunk).unwrap();
     }
     let staged = staging.finish().unwrap();
 
-    let (_writer, store, maintainer) = with_holes(&Watch::default());
+    let (_writer, store, maintainer) = with_holes_in(home, &Watch::default());
     let _pinned = store.pin_history();
     let failed = |fatal: Fatal| panic!("{fatal}");
     let thread =

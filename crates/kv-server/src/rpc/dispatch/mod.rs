@@ -344,8 +344,10 @@ impl Dispatcher {
                 }
             }
             HotMethod::Txn => {
-                let (request, _memory) = admit_txn(member, asker.client, metadata, message).await?;
-                frame(kv::valid_txn(member, asker, request, Some(room)).await?)
+                let (request, memory) = admit_txn(member, asker.client, metadata, message, room).await?;
+                // Who holds memory has waited for room before.
+                let room = memory.is_none().then_some(room);
+                frame(kv::valid_txn(member, asker, request, room).await?)
             }
             HotMethod::DeleteRange => {
                 frame(kv::delete_range(member, asker, admit(metadata, message)?).await?)
@@ -376,13 +378,14 @@ async fn admit_txn(
     client: ClientId,
     metadata: Result<(), Error>,
     message: Bytes,
+    room: Room<'_>,
 ) -> Result<(TxnRequest, TxnMemory), Status> {
     let here = match message.len() <= DECODED_HERE_BYTES_MAX {
         true => read_txn(message.clone(), member.limits.txn_ops_max, SHORT_TXN_FIELDS_MAX),
         false => Err(DecodeError::TooMany),
     };
     let (read, memory) = match here {
-        Err(DecodeError::TooMany) => Box::pin(convert_txn(member, client, message)).await?,
+        Err(DecodeError::TooMany) => Box::pin(convert_txn(member, client, message, room)).await?,
         here => (here, None),
     };
     if !matches!(read, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
@@ -405,6 +408,7 @@ async fn convert_txn(
     member: &Member,
     client: ClientId,
     message: Bytes,
+    room: Room<'_>,
 ) -> Result<(ReadTxn, TxnMemory), Status> {
     let (admission, ops_max) = (&member.admission, member.limits.txn_ops_max);
     let first = message.clone();
@@ -420,9 +424,12 @@ async fn convert_txn(
         Ok(fields) => fields,
         Err(read) => return Ok((read, None)),
     };
+    // Its client may take answers slowly: others do not wait for that.
+    room.wait().await;
     let memory = admission.txn(client, fields).await?;
-    let read = admission.convert(client, move || read_txn(message, ops_max, usize::MAX)).await?;
-    Ok((read, Some(Box::new(memory))))
+    // The memory is taken until the decoder has ended, also if the client has gone.
+    let read = move || (read_txn(message, ops_max, usize::MAX), Some(Box::new(memory)));
+    admission.convert(client, read).await
 }
 
 /// The frame of an answer, which holds the answer's memory until it was sent.

@@ -16,7 +16,7 @@ use tower::Service;
 use super::super::guard::KnownFields;
 use super::bodies::{EarlyEnd, KeptRequest, OpenCall, RequestBody};
 use super::{Call, Dispatcher};
-use crate::member::{Fence, LeaderLoss};
+use crate::member::LeaderLoss;
 use grpc_errors::RequestForm;
 use grpc_server::methods::{self, IntactRule};
 
@@ -86,15 +86,20 @@ impl Dispatcher {
         let is_stream = call.method.kind() != CallKind::Unary;
         let loss = (is_stream && call.needs_leader).then(|| self.member().leader_loss.clone());
         let reads_state = is_stream && methods::of(call.method).state == IntactRule::Intact;
-        let fence = reads_state.then(|| Arc::clone(&self.member().fence));
-        if deadline.is_none() && loss.is_none() && fence.is_none() {
+        // From now on: the body may be looked at only when the fence is down again.
+        let raised = reads_state.then(|| self.member().fence.raised());
+        if deadline.is_none() && loss.is_none() && raised.is_none() {
             return None;
         }
-        Some(Box::pin(early(deadline, loss, fence)))
+        Some(Box::pin(early(deadline, loss, raised)))
     }
 }
 
-async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>, fence: Option<Arc<Fence>>) -> Status {
+async fn early(
+    deadline: Option<Instant>,
+    loss: Option<LeaderLoss>,
+    raised: Option<impl Future<Output = ()>>,
+) -> Status {
     let late = async {
         match deadline {
             Some(deadline) => sleep_until(deadline).await,
@@ -108,8 +113,8 @@ async fn early(deadline: Option<Instant>, loss: Option<LeaderLoss>, fence: Optio
         }
     };
     let wrong = async {
-        match &fence {
-            Some(fence) => fence.raised().await,
+        match raised {
+            Some(raised) => raised.await,
             None => std::future::pending().await,
         }
     };
@@ -156,7 +161,19 @@ fn reading(method: Method) -> RequestForm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::member::Fence;
+    use futures_util::FutureExt;
     use tonic::Code;
+
+    #[test]
+    fn an_answer_ends_that_was_not_looked_at_while_its_member_was_fenced() {
+        let fence = Fence::default();
+        let mut end = Box::pin(early(None, None, Some(fence.raised())));
+        fence.set(true);
+        fence.set(false);
+        assert_eq!(end.as_mut().now_or_never().map(|status| status.code()), Some(Code::DataLoss));
+        assert!(Box::pin(early(None, None, Some(fence.raised()))).now_or_never().is_none());
+    }
 
     #[test]
     fn a_path_is_answered_or_refused_by_name() {
