@@ -8,6 +8,9 @@ mod reclaim; // empties files with holes
 mod rewrite; // replaces blocks by rewritten ones
 mod sweep; // drops superseded records from blocks
 
+pub(crate) use reclaim::SpaceLimit;
+pub(crate) use steps::Compaction;
+
 use std::sync::Arc;
 
 use crate::block::Block;
@@ -29,6 +32,3 @@ fn of_one_step<'a>(blocks: &mut impl Iterator<Item = &'a Arc<Block>>) -> Vec<Arc
     }
     taken
 }
-
-pub(crate) use reclaim::SpaceLimit;
-pub(crate) use steps::Compaction;

@@ -51,9 +51,9 @@ pub async fn run<R: Error + 'static>(
                 say(&line);
                 return Ok(());
             }
-            StepReport::Moved(line) => said.line(line, true),
-            StepReport::Nears { line, is_nearer } => said.gradual_line(line, is_nearer),
-            StepReport::Waits(line) => said.line(line, false),
+            StepReport::Moved(line) => said.line(line, true, false),
+            StepReport::Nears { line, is_nearer } => said.line(line, is_nearer, true),
+            StepReport::Waits(line) => said.line(line, false, false),
         }
         if said.moved.elapsed() >= patience {
             return Err(RunError::Stuck { seconds: patience.as_secs(), reason: said.line });
@@ -87,26 +87,16 @@ impl PrintedLine {
         PrintedLine { line: String::new(), is_gradual: false, at: now, moved: now }
     }
 
-    fn line(&mut self, line: String, is_progress: bool) {
+    /// `is_gradual`: one of many lines of the same wait, each of them another one.
+    fn line(&mut self, line: String, is_progress: bool, is_gradual: bool) {
         let (now, is_new) = (Instant::now(), line != self.line);
         if is_new && is_progress {
             self.moved = now;
         }
-        if is_new || now - self.at >= SAY_EVERY {
+        let is_same_wait = is_gradual && self.is_gradual;
+        if is_new && !is_same_wait || now - self.at >= SAY_EVERY {
             say(&line);
-            (self.line, self.at, self.is_gradual) = (line, now, false);
-        }
-    }
-
-    /// One of many lines of the same wait, each of them another one.
-    fn gradual_line(&mut self, line: String, is_progress: bool) {
-        let now = Instant::now();
-        if is_progress {
-            self.moved = now;
-        }
-        if !self.is_gradual || now - self.at >= SAY_EVERY {
-            say(&line);
-            (self.line, self.at, self.is_gradual) = (line, now, true);
+            (self.line, self.at, self.is_gradual) = (line, now, is_gradual);
         }
     }
 }

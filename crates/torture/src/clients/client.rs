@@ -106,6 +106,13 @@ impl MemberClient {
         u64::try_from(answer.count).or_say("count")
     }
 
+    /// One key as it is: linearizable.
+    pub async fn now(&mut self, key: &Bytes) -> Result<Option<KeyState>> {
+        self.at(key, 0).await.map_err(|failure| {
+            failure.unwrap_or_else(|| ExperimentError::new("a read of the present was compacted"))
+        })
+    }
+
     /// One key as it was; `Err(None)`: that is compacted away.
     pub async fn at(
         &mut self,

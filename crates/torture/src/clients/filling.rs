@@ -70,9 +70,7 @@ impl Filling {
         }
         for _ in 0..SAMPLE {
             let number = chance.random_range(0..self.keys);
-            let found = client.at(&key(number), 0).await.map_err(|failure| {
-                failure.unwrap_or_else(|| ExperimentError::new("a read of the present was compacted"))
-            })?;
+            let found = client.now(&key(number)).await?;
             let is_same = found.as_ref().is_some_and(|found| {
                 found.value == value(number) && found.version == 1 && found.modified <= self.revision
             });

@@ -212,11 +212,9 @@ impl Checkpointer {
             CompactProgress::Idle => {
                 self.compacting = false;
                 // An installed store may have finished what was asked of the one before the step.
-                self.announce.send_if_modified(|announced| {
-                    let is_news = *announced < asked;
-                    *announced = asked.max(*announced);
-                    is_news
-                });
+                if *self.announce.borrow() < asked {
+                    self.announce.send_replace(asked);
+                }
                 for answer in self.defragments.drain(..) {
                     let _gone = answer.send(());
                 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::{CallKind, Error, Method};
+use futures_util::future::OptionFuture;
 use http::{HeaderMap, Request, Response};
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
@@ -100,29 +101,15 @@ async fn early(
     loss: Option<LeaderLoss>,
     raised: Option<impl Future<Output = ()>>,
 ) -> Status {
-    let late = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
-    let lost = async {
-        match &loss {
-            Some(loss) => loss.lost().await,
-            None => std::future::pending().await,
-        }
-    };
-    let wrong = async {
-        match raised {
-            Some(raised) => raised.await,
-            None => std::future::pending().await,
-        }
-    };
+    // One that is not there ends nothing.
     tokio::select! {
         biased;
-        () = wrong => grpc_errors::refused(Error::Corrupt),
-        () = lost => grpc_errors::refused(Error::NoLeader),
-        () = late => grpc_errors::deadline_exceeded(),
+        Some(()) = OptionFuture::from(raised) => grpc_errors::refused(Error::Corrupt),
+        Some(()) = OptionFuture::from(loss.as_ref().map(LeaderLoss::lost)) => {
+            grpc_errors::refused(Error::NoLeader)
+        }
+        Some(()) = OptionFuture::from(deadline.map(sleep_until)) => grpc_errors::deadline_exceeded(),
+        else => std::future::pending().await,
     }
 }
 
