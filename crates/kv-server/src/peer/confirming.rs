@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{Confirmation, FirstState, Inbox, Inquiry, LogIndex, PeerState, Term};
+use raft_node::{FirstState, Inbox, Inquiry, LogIndex, LogPosition, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::context::Context;
@@ -85,9 +85,10 @@ fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, I
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    // One that has taken no part knows no entry but where its log begins.
+    // An unconfirmed member knows no committed entry but the one at which its log begins.
     let first = FirstState::of(inbox.commit(), context.identity.imported);
-    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first)))
+    let has_term = inbox.start().has_term;
+    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first).with_term(has_term)))
 }
 
 /// Asks who is in the cluster. True if that is another list than the one that this member, which has no
@@ -131,9 +132,6 @@ async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, i
         let Ok(Some((peer, (answer, imported)))) = asked else { continue };
         inquiry.note(peer, answer, imported);
         if let Some(confirmation) = inquiry.confirmation() {
-            if confirmation == Confirmation::New {
-                let _once = peers.context().first_commit.set(inbox.commit());
-            }
             inbox.confirm(confirmation);
             return true;
         }
@@ -145,10 +143,24 @@ async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, i
 async fn ask(context: &Context, to: u64, url: &str) -> Option<(PeerState, u64)> {
     let mut client = dial(&context.dialer, url).await.ok()?;
     let request = InquireRequest { hello: Some(context.hello(to)) };
-    let InquireResponse { term, last_index, is_leader, is_held, voters, imported } =
-        client.inquire(request).await.ok()?.into_inner();
-    let (term, last_index) = (Term(term), LogIndex(last_index));
-    Some((PeerState { term, last_index, is_leader, is_held, voters }, imported))
+    let response = client.inquire(request).await.ok()?.into_inner();
+    Some((peer_state(&response), response.imported))
+}
+
+/// An earlier version sends no field after `imported`: without a term it has not started.
+fn peer_state(response: &InquireResponse) -> PeerState {
+    let InquireResponse { term, last_index, is_leader, is_held, ref voters, is_founder, uncommitted, .. } =
+        *response;
+    let start = (term == 0).then(|| LogPosition::new(last_index, 0));
+    PeerState {
+        term: Term(term),
+        last_index: LogIndex(last_index),
+        is_leader,
+        is_held,
+        voters: voters.clone(),
+        uncommitted: uncommitted.map(|end| LogPosition::new(end.index, end.term)).or(start),
+        is_founder,
+    }
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ use super::apply::ApplyJob;
 use super::proposals::{ExpiredProposal, Proposals, Ticks};
 use super::reads::Reads;
 use crate::core::Core;
-use crate::core::PeerState;
 use crate::core::{CommittedEntry, CoreSetup, CoreTurn, Effects, Event, Payload};
+use crate::core::{PeerState, Start};
 use crate::log::{Archive, LogStore};
 use crate::log::{RecoveredLog, durable_state};
 use crate::types::Travel;
@@ -284,6 +284,11 @@ impl<P, R> Node<P, R> {
     /// Whether this member takes no part until [`Event::Confirmed`]; see [`crate::Inquiry`].
     pub fn is_unconfirmed(&self) -> bool {
         self.core.is_unconfirmed()
+    }
+
+    /// Returns what this member knows of its own start.
+    pub fn start(&self) -> Start {
+        self.core.start()
     }
 
     /// Whether this member must neither vote nor campaign.

@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use super::queue::{PendingReply, RequestOrigin};
 use super::shared::{Input, RuntimeShared, Status};
 use crate::core::Event;
-use crate::core::{Confirmation, PeerState};
+use crate::core::{Confirmation, PeerState, Start};
 use crate::types::Travel;
 use crate::{
     LogIndex, LogPosition, Membership, NodeId, Progress, ProposeError, ReadError, SnapshotOutcome,
@@ -171,6 +171,8 @@ pub trait Inbox: Send + Sync + 'static {
     fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
     /// Whether this member takes no part before it is confirmed.
     fn is_unconfirmed(&self) -> bool;
+    /// Returns what this member knows of its own start.
+    fn start(&self) -> Start;
     /// The other members have answered this one, whose log was empty at its start.
     fn confirm(&self, confirmation: Confirmation);
     /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a
@@ -216,6 +218,10 @@ impl<O: Send + 'static> Inbox for Handle<O> {
 
     fn is_unconfirmed(&self) -> bool {
         self.status().is_unconfirmed
+    }
+
+    fn start(&self) -> Start {
+        self.status().start
     }
 
     fn confirm(&self, confirmation: Confirmation) {

@@ -30,6 +30,7 @@
 //! | `reseed 1` | the machine's state of member 1 is to be replaced |
 //! | `transfer 1 2` | leadership should go from 1 to 2 |
 //! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
+//! | `restart 1 imported=7` | its directory is replaced by an imported store with this digest |
 //! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
 //! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
 //! | `progress 1 2` | what leader 1 knows of member 2 |
