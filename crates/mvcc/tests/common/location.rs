@@ -18,7 +18,7 @@ impl Location {
         [Location::Memory(MemoryBackend::new()), Location::Disk(dir, path)]
     }
 
-    /// The store; at a second call as after a restart.
+    /// Opens the store; a second call simulates a restart.
     pub fn backend(&self) -> Box<dyn Backend> {
         match self {
             Location::Memory(memory) => Box::new(memory.clone()),
