@@ -173,7 +173,6 @@ fn tables(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     Ok(tables)
 }
 
-/// Returns the name of the table function of a message.
 fn fields_of(message: &str) -> String {
     message.replace('.', "_").to_snake_case()
 }

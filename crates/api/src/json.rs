@@ -68,7 +68,6 @@ impl<E: Serialize> Serialize for ShownEnum<E> {
     }
 }
 
-/// Field tables of all messages.
 #[allow(dead_code, reason = "those of answers are not read")]
 mod fields {
     use crate::json_request::{JsonField, JsonFields, Kind};

@@ -20,7 +20,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Field table of a message.
 pub(crate) type JsonFields = &'static [JsonField];
 
 pub(crate) struct JsonField {
@@ -90,7 +89,6 @@ impl<'de> Visitor<'de> for Object {
 struct Value<'a> {
     field: &'static JsonField,
     message: &'a mut Vec<u8>,
-    /// True for an element of a list.
     is_element: bool,
 }
 

@@ -2,24 +2,18 @@
 //!
 //!   changes(from) ──▶ lock: clone the blocks from `from` on ──▶ unlock ──▶ load ──▶ Changes ──▶ Change …
 //!
-//! * Only whole main revisions up to the published one are returned. A revision is never split.
+//! * Only whole main revisions up to the published one are returned.
 //! * Every change above the compact revision is returned, including puts that were superseded later. At
 //!   the compact revision, a key that one request changed several times has at least its last change.
-//!   Compaction removes only records below its revision, and records that are not visible at it.
 //! * A read that races with a compaction returns all changes or `Compacted`: the compact revision is
 //!   checked while holding the lock under which the blocks are cloned, and blocks never change.
 //!
-//! The index is used only to find previous values.
-//!
 //! # Followers
 //!
-//! A follower is a reader of changes that compactions wait for.
+//! A follower is a reader of the latest changes. A compaction applied between their publication and the
+//! read takes effect immediately for other reads, but removes records only after the follower has read
+//! them.
 //!
-//! A reader of the latest changes reads some milliseconds after their publication, and a compaction may
-//! be applied in between. The compaction takes effect immediately for other reads, but removes records
-//! only after the follower has read them, so the follower does not miss a change.
-//!
-//! Invariants:
 //! - The next revision to read is pinned. A compaction above it waits before it removes a record.
 //! - An installed store has the changes from the next revision on, or has compacted it. Only in the
 //!   latter case a read fails with `Compacted`.
@@ -83,7 +77,6 @@ impl Store {
     }
 }
 
-/// Rejects reads from a revision below the compact revision.
 fn check_from(from: i64, state: &StoreData) -> Result<()> {
     let compacted = state.compact_revision;
     if from < compacted { Err(Error::Compacted { requested: from, compacted }) } else { Ok(()) }
@@ -92,11 +85,9 @@ fn check_from(from: i64, state: &StoreData) -> Result<()> {
 /// Blocks found under the lock, to be loaded without it.
 struct FoundBlocks {
     blocks: Vec<Arc<Block>>,
-    /// The result except for the sealed blocks.
     changes: Changes,
 }
 
-/// Clones the blocks from `from` on.
 fn find(state: &StoreData, from: i64, bytes_max: usize) -> FoundBlocks {
     let (revision, start) = (state.revision, Revision::first_of(from));
     let open = (0, Vec::new());
@@ -240,7 +231,6 @@ impl Changes {
         self.through
     }
 
-    /// Returns the store's revision at the time of the read.
     pub fn revision(&self) -> i64 {
         self.revision
     }
@@ -280,7 +270,6 @@ impl Store {
 }
 
 impl Follower {
-    /// Returns the next main revision to read.
     pub fn next(&self) -> i64 {
         self.next
     }

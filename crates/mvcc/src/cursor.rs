@@ -22,7 +22,6 @@ pub(crate) fn read_stamped<const N: usize>(magic: &[u8; 8], version: u32, bytes:
     (stamped(magic, version, &numbers) == bytes).then_some(numbers)
 }
 
-/// Reads fields sequentially, with bounds checks.
 pub(crate) struct Cursor<'a> {
     pub bytes: &'a [u8],
     pub at: usize,
@@ -40,7 +39,6 @@ impl<'a> Cursor<'a> {
         Some(taken)
     }
 
-    /// Reads a varint and that number of bytes.
     pub fn take_counted(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.varint()?).ok()?;
         self.take(count)
@@ -53,7 +51,6 @@ impl<'a> Cursor<'a> {
             let byte = *self.bytes.get(self.at)?;
             self.at += 1;
             let group = u64::from(byte & 0x7f);
-            // The tenth byte has one bit.
             if shift == 63 && group > 1 {
                 return None;
             }

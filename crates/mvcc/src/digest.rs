@@ -42,7 +42,6 @@ pub enum SpanDigest {
 /// Sum over all entries since the store was opened or installed, and its past values.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeDigest {
-    /// Digest of the current entry with its changes so far.
     entry: u64,
     sum: u64,
     /// Index and sum after the last entries, and after each `STRIDE`th entry, ascending.
@@ -75,7 +74,6 @@ impl ChangeDigest {
         self.entry = add_bytes(self.entry, kind, key, value);
     }
 
-    /// Completes the entry at `index`.
     pub fn end_entry(&mut self, index: LogIndex) {
         let entry = std::mem::take(&mut self.entry);
         if entry != 0 && !self.recent.is_empty() {
@@ -123,7 +121,6 @@ fn push(sums: &mut VecDeque<(LogIndex, u64)>, sum: (LogIndex, u64)) {
     sums.push_back(sum);
 }
 
-/// Adds a key and a value, by their checksums and lengths.
 pub(crate) fn add_bytes(digest: u64, kind: u64, key: &[u8], value: &[u8]) -> u64 {
     let checksums = u64::from(crc32c::crc32c(key)) << 32 | u64::from(crc32c::crc32c(value));
     let lengths = (key.len() as u64) << 32 | value.len() as u64;

@@ -62,7 +62,6 @@ impl Error {
     }
 }
 
-/// Reports whether a file is missing or too short.
 fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof)
 }

@@ -2,11 +2,11 @@
 //!
 //!   Inspector::open ─▶ faults · marks · items · files ─▶ blocks of each file ─▶ records of a block
 //!
-//! * The store's directory is not modified. Files are opened for reading. The catalogue is copied
-//!   first, because sled writes whenever it opens.
+//! * The store's directory is not modified. The catalogue is copied first, because sled writes whenever
+//!   it opens.
 //! * Everything readable is returned. Everything else is a fault with file, offset and reason.
-//! * Blocks are found through the catalogue and by scanning the files. A store without a catalogue
-//!   still shows its records, and bytes without an entry are reported as such.
+//! * Blocks are found through the catalogue and by scanning the files, so a store without a catalogue
+//!   still shows its records.
 //! * Memory: the catalogue, and one block at a time.
 //!
 //! A store in use may look corrupt where it is being written.
@@ -330,7 +330,6 @@ impl Inspector {
     }
 }
 
-/// Builds the result for a block with an entry.
 fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&'static str>) -> BlockSeen {
     BlockSeen {
         file: file.path.clone(),
@@ -384,12 +383,10 @@ fn content(identity: BlockIdentity, dead_records: u32) -> BlockContent {
     BlockContent { raw_bytes, records, dead_records, first, last }
 }
 
-/// Parses the number in a block file's name.
 fn block_number(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Opens a file and reads from it.
 fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];

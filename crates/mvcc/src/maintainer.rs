@@ -27,7 +27,6 @@ pub struct Maintainer {
 }
 
 impl Maintainer {
-    /// Creates the handle of a store that was just opened.
     pub(crate) fn new(checkpoints: CheckpointWriter) -> Self {
         Maintainer { checkpoints, compaction: Compaction::default(), is_poisoned: false }
     }
@@ -49,8 +48,7 @@ impl Maintainer {
     /// Runs a bounded step of physical compaction: visits at most `keys_max` keys under the lock, and reads
     /// and rewrites a few MiB of blocks. First makes the compaction itself durable if it is not. The first
     /// call after a restart resumes an interrupted compaction. After a compaction, further steps empty
-    /// files with holes, until the store takes at most a third more than its live data. Then it returns
-    /// `Idle`.
+    /// files until the store takes at most a third more than its live data. Then it returns `Idle`.
     ///
     /// Errors: see [`Maintainer::persist`], and `Corrupt` if a block to rewrite cannot be read.
     pub fn compact_step(&mut self, keys_max: usize) -> Result<CompactProgress> {

@@ -24,7 +24,6 @@ enum RangeEnd {
     Unbounded,
 }
 
-/// Value of `range_end` for an unbounded range.
 const TO_THE_END: &[u8] = b"\0";
 
 impl KeyRange {
@@ -90,7 +89,6 @@ impl KeyRange {
         is_rest.then(|| KeyRange { start: self.start.clone(), end: RangeEnd::Before(later.start.clone()) })
     }
 
-    /// Returns the size of its two keys.
     pub fn key_bytes(&self) -> usize {
         match &self.end {
             RangeEnd::Before(end) => self.start.len() + end.len(),

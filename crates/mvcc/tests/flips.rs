@@ -10,12 +10,10 @@ use mvcc::{
     StoreOptions,
 };
 
-/// Result of opening a store with a flipped byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     /// The store fails to open, and the error includes a file.
     Refused,
-    /// All reads are correct.
     Right,
     /// The store is at an earlier checkpoint, complete and correct. The log has the later entries.
     Earlier,
@@ -44,7 +42,6 @@ struct Subject {
     past: Vec<Oracle>,
 }
 
-/// Exit of the process that wrote the store.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// Closed the store, then opened and closed it again.

@@ -38,7 +38,6 @@ fn lines(history: &History) -> Vec<String> {
     lines
 }
 
-/// Fills a store with a history.
 fn imported(history: &History) -> (Writer, Store, Maintainer) {
     let backend = MemoryBackend::new();
     let options = StoreOptions { block_bytes: 500, ..StoreOptions::default() };

@@ -30,7 +30,6 @@ fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     (writer, store)
 }
 
-/// Returns the resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -76,7 +76,6 @@ impl Location {
     }
 }
 
-/// Returns the resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -127,7 +126,6 @@ fn attack(name: &str) {
         }
     }
     let full = resident().saturating_sub(before);
-    // Deletes are never rejected.
     home.delete_all();
     let deleted = resident().saturating_sub(before);
     let (full_mib, deleted_mib) = (full >> 20, deleted >> 20);

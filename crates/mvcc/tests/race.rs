@@ -54,7 +54,6 @@ fn check_once(store: &Store, seed: i64) -> bool {
     true
 }
 
-/// Runs the request of revision `main`.
 fn change(writer: &mut Writer, main: i64) {
     let mut request = writer.begin();
     if is_delete(main) {
@@ -99,7 +98,6 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
             }
             writer.end_entry(LogPosition::new(main as u64, 1)).unwrap();
             if main % 16 == 0 {
-                // Yields, so that the threads interleave.
                 thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! Members with the same contents recount the same digests, whatever their blocks; a flipped bit
+//! Members with the same contents recount the same digests, independently of their blocks; a flipped bit
 //! changes one digest.
 
 use std::cell::Cell;
@@ -143,7 +143,6 @@ fn a_store_of_fewer_entries_is_not_compared() {
     assert!(matches!(other.store.recount(&span, &()), Ok(RecountAnswer::NotYet)));
 }
 
-/// Stops a read at its third step.
 struct Third(Cell<u32>);
 
 impl Meter for Third {

@@ -36,7 +36,6 @@ use mvcc::{
 /// Maximum number of pairs shown. Longer results are shown by their number of pairs, the first and the
 /// last.
 const SHOWN_MAX: usize = 20;
-/// Bounds of a recount.
 const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
 
 #[test]
@@ -452,7 +451,6 @@ fn keys(word: &str) -> KeyRange {
     }
 }
 
-/// Expands `v*30` to 30 times v.
 fn repeated(value: &str) -> String {
     match value.split_once('*') {
         Some((part, count)) => part.repeat(count.parse().unwrap()),

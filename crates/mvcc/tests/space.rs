@@ -31,9 +31,7 @@ fn file_bytes(backend: &MemoryBackend) -> u64 {
 struct History {
     name: &'static str,
     puts: u64,
-    /// The key of each put.
     key: fn(u64) -> u64,
-    /// Bytes of each value.
     value_bytes: fn(u64) -> usize,
     /// Keys deleted at the end.
     doomed: fn(u64) -> bool,

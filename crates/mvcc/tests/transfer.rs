@@ -12,7 +12,6 @@ use mvcc::{
     StoreOptions, Writer,
 };
 
-/// Size of a chunk between two members.
 const CHUNK_BYTES: usize = 256 << 10;
 
 struct Member {

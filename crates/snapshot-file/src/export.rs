@@ -30,18 +30,15 @@ pub struct SnapshotFile {
     progress: ExportProgress,
 }
 
-/// Position of the export.
 enum ExportProgress {
     /// Changes from this revision on are pending.
     Changes(Revision),
-    /// All bytes have been written.
     Ended,
 }
 
 /// A small bucket: name, and sorted keys and values.
 type Small = (&'static [u8], Vec<(Vec<u8>, Vec<u8>)>);
 
-/// Contents of the file except the changes.
 struct ExportContents {
     /// Buckets before `key` and, in `after`, those after `lease`, by name.
     before: Vec<Small>,

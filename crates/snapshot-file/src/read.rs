@@ -164,7 +164,6 @@ fn change<'s>(
     }
 }
 
-/// A file and its buckets.
 struct BucketFile<'d, S> {
     database: &'d Database<S>,
     buckets: Vec<Bucket>,
@@ -185,7 +184,6 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(())
     }
 
-    /// Returns the stored items of users and roles.
     fn auth(&self) -> Result<record::Pairs, SnapshotReadError> {
         let mut state = AuthState::default();
         if let Some(mut auth) = self.cursor("auth")? {
@@ -253,7 +251,6 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(if compacted > 0 { compacted } else { -1 })
     }
 
-    /// Returns all leases with their TTLs in seconds.
     fn leases(&self) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
         let mut leases = Vec::new();
         let Some(mut cursor) = self.cursor("lease")? else { return Ok(leases) };
@@ -341,7 +338,6 @@ mod tests {
 
     use super::*;
 
-    /// Builds a file with one key, put at `main`.
     fn file(main: i64) -> Vec<u8> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let kv = KeyValueRef {

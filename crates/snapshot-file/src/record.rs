@@ -198,7 +198,6 @@ mod tests {
         }
     }
 
-    /// Returns the escaped key and value.
     fn stored(change: &Change<'_>) -> String {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         put_change_key(change, &mut key);

@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 
 const SECTOR_BYTES: u64 = 512;
 const HASH_BYTES: usize = 32;
-/// Size of a read.
 const READ_BYTES: usize = 1 << 20;
 
 /// Presence of the checksum.

@@ -190,7 +190,6 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// An inspection in progress.
 struct LogInspection<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
     /// Reports whether the segment has been released.

@@ -44,7 +44,7 @@
 //! | call | writes | syncs |
 //! |---|---|---|
 //! | `append`, `put_state` | none; the group at 8 MiB | none |
-//! | `sync` | one, of the whole group | one of the file; a new segment adds two and a rename, once in 64 MiB |
+//! | `sync` | one, of the whole group | the file; a new segment adds two and a rename, once in 64 MiB |
 //! | `restart_at` | the head of a new segment | file, directory; directory again for each old segment |
 //! | `release_before` | none | the directory, for each segment |
 //! | `Reader::read` | none | none |

@@ -18,7 +18,7 @@
 //!
 //! ```text
 //!   [A B] [C D x F] zeros           D is the last entry, F is dropped: the sync of C to F never returned
-//!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and the bytes after it
+//!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and x
 //! ```
 //!
 //! Recovery returns errors for the invariants that the writer asserts: no gap, no decreasing term, no
@@ -66,7 +66,6 @@ pub struct Recovery {
     pub torn_bytes: u64,
 }
 
-/// Recovered contents of a log directory.
 pub(crate) struct RecoveredFiles<F> {
     pub catalogue: Catalogue,
     pub identity: Vec<u8>,
@@ -108,7 +107,6 @@ pub(crate) enum Ending {
 
 /// Files in the directory of a log. Other files are ignored.
 pub(crate) struct Listing {
-    /// Sequences in ascending order.
     pub segments: Vec<u64>,
     pub spare: Spare,
 }
@@ -211,7 +209,6 @@ fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<OpenedSegmen
     Ok(OpenedSegment { head, file, path, bytes })
 }
 
-/// State accumulated from the frames.
 struct Replay {
     catalogue: Catalogue,
     state: Option<Vec<u8>>,
@@ -255,7 +252,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Continues with the next segment.
     fn enter(&mut self, head: &SegmentHead) -> Result<()> {
         if self.catalogue.term(head.base.index) != Some(head.base.term) {
             return Err(corrupt(head.sequence, 0, "the base is not an entry of the log"));
@@ -270,9 +266,7 @@ impl Replay {
 pub(crate) struct Stop {
     pub offset: u64,
     pub reason: &'static str,
-    /// Checksum of the last frame before `offset`.
     pub crc: u32,
-    /// Offset of that frame's group.
     pub group: u64,
 }
 

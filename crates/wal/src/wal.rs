@@ -58,7 +58,6 @@ pub struct Wal<F: Fs> {
     group: SyncGroup,
     /// Entries up to this one cannot be replaced.
     start: LogIndex,
-    /// Last appended entry.
     last: LogPosition,
     spare: Spare,
     /// First segment that this process wrote without reading it back from disk.

@@ -10,7 +10,6 @@ use wal::{Recovery, Wal};
 /// later steps.
 struct Allowed {
     durable: Model,
-    /// Later steps, in order.
     pending: Vec<Step>,
 }
 

@@ -15,7 +15,6 @@ const V1: [&str; 2] =
     [include_str!("format/v1/0000000000000001.hex"), include_str!("format/v1/0000000000000002.hex")];
 const V2: [&str; 2] =
     [include_str!("format/v2/0000000000000001.hex"), include_str!("format/v2/0000000000000002.hex")];
-/// Salt of the version 2 files.
 const SALT: [u8; 16] = *b"0123456789abcdef";
 
 /// Writes a log of two segments with every kind of frame.

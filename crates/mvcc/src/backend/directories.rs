@@ -13,7 +13,6 @@ use super::slots::{self, Slot, SlotStorage};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
-/// File name of the completion marker in a received store.
 const MARKER: &str = "received";
 /// Maximum number of bytes read from a marker, far more than it contains.
 const MARKER_BYTES_MAX: u64 = 4096;
@@ -40,13 +39,11 @@ pub fn discard_staged(store: &Path) -> Result<()> {
     slots::discard(&DirectorySlots::of(store))
 }
 
-/// The slots of the store at `home`.
 pub(super) struct DirectorySlots {
     home: PathBuf,
 }
 
 impl DirectorySlots {
-    /// Returns the slots of the store at `home`, which need not exist.
     pub fn of(home: &Path) -> Self {
         DirectorySlots { home: home.to_path_buf() }
     }
@@ -114,7 +111,6 @@ impl SlotStorage for DirectorySlots {
     }
 }
 
-/// Writes the completion marker into the store in `dir`.
 pub(super) fn write_marker(dir: &Path, marker: &[u8]) -> Result<()> {
     write_synced(dir, MARKER, "received.tmp", marker).map(drop)
 }
@@ -137,12 +133,10 @@ pub(super) fn parent(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
-/// Makes the names in a directory durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
 }
 
-/// Size of a copy step.
 const COPY_BYTES: usize = 256 << 10;
 
 /// Opens a regular file in a directory that other programs may have written to. Links and special files
@@ -182,7 +176,6 @@ pub(crate) fn copy_regular(from: &Path, to: &Path) -> Result<()> {
     target.set_len(bytes).map_err(refused("write", to))
 }
 
-/// Returns a closure that builds the error of a failed file-system operation.
 pub(crate) fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |source| Error::Io { attempt, path, source }

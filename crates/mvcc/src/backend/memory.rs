@@ -1,8 +1,5 @@
-//! An in-memory disk for tests and simulation. It never fails or loses a write; after a crash the store
-//! is at its last `update`.
-//!
-//! A disk has the three slots of a store, like the directories on a real disk, and shares the code that
-//! renames them.
+//! An in-memory disk for tests and simulation, with the three slots of a store. It never fails or loses
+//! a write; after a crash the store is at its last `update`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,12 +26,10 @@ struct MemoryDisk {
     stores: Arc<Mutex<BTreeMap<Slot, SlotFiles>>>,
 }
 
-/// Contents of a slot.
 #[derive(Clone, Default)]
 struct SlotFiles {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     files: BTreeMap<u64, Arc<MemoryFile>>,
-    /// Completion marker of a received store.
     marker: Option<Vec<u8>>,
 }
 
@@ -45,7 +40,6 @@ struct MemoryFile {
 }
 
 impl Default for MemoryBackend {
-    /// Creates an empty disk.
     fn default() -> Self {
         MemoryBackend { disk: MemoryDisk::default(), slot: Slot::Current }
     }
@@ -96,7 +90,6 @@ impl MemoryBackend {
 }
 
 impl SlotFiles {
-    /// Returns a deep copy.
     fn copied(&self) -> Self {
         let copy = |(number, file): (&u64, &Arc<MemoryFile>)| {
             let bytes = RwLock::new(file.bytes.read().clone());
@@ -168,7 +161,6 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// Implements immediate and durable renames.
 impl SlotStorage for MemoryDisk {
     fn has(&self, slot: Slot) -> Result<bool> {
         Ok(self.stores.lock().contains_key(&slot))
@@ -205,7 +197,7 @@ impl BlockFile for MemoryFile {
         name(self.number)
     }
 
-    /// Reads all bytes or none. Reading past the end is the same error as on a file system.
+    /// Reads all bytes or none, with the errors of a file system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let bytes = self.bytes.read();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -241,7 +233,6 @@ impl BlockFile for MemoryFile {
     }
 }
 
-/// Returns the name of a file for error messages.
 fn name(number: u64) -> String {
     format!("block file {number} (in memory)")
 }

@@ -65,7 +65,6 @@ pub trait Backend: Send {
 
 /// A block file with one writer and many readers.
 pub trait BlockFile: Send + Sync {
-    /// Returns the name for error messages.
     fn name(&self) -> String;
     /// Fills the buffer. Fails with `UnexpectedEof` if the file is too short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
@@ -75,6 +74,5 @@ pub trait BlockFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Truncates the file after its last block. Only called at start.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
-    /// Returns the length of the file.
     fn bytes(&self) -> io::Result<u64>;
 }

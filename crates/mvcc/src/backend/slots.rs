@@ -41,11 +41,9 @@ pub(super) trait SlotStorage {
     fn sync(&self) -> Result<()>;
     /// Returns the contents of the slot's file `received`, if it exists.
     fn marker(&self, slot: Slot) -> Result<Option<Vec<u8>>>;
-    /// Returns the marker's name for error messages.
     fn marker_name(&self, slot: Slot) -> String;
 }
 
-/// Magic number of the marker.
 const MAGIC: &[u8; 8] = b"mvccrecv";
 const VERSION: u32 = 1;
 /// Encodes the marker: the store is complete and synced up to this position.
@@ -101,8 +99,8 @@ pub(super) fn discard(slots: &dyn SlotStorage) -> Result<()> {
     slots.sync()
 }
 
-/// Reports whether a crash stopped a swap between its two renames. Opening the store would then create
-/// an empty one.
+/// Reports whether a crash stopped a swap between its two renames. Opening would then create an empty
+/// store.
 pub(super) fn is_interrupted(slots: &dyn SlotStorage) -> Result<bool> {
     Ok(!slots.has(Slot::Current)? && slots.has(Slot::Old)?)
 }

@@ -11,7 +11,6 @@ use super::records::DecodedBlock;
 use super::sealed::Block;
 use crate::error::Result;
 
-/// Recently read or written blocks, decoded.
 pub(crate) struct BlockCache {
     blocks: Cache<(u64, u64, u64), Arc<DecodedBlock>, ByWeight>,
 }
@@ -26,8 +25,7 @@ impl Weighter<(u64, u64, u64), Arc<DecodedBlock>> for ByWeight {
 }
 
 impl BlockCache {
-    /// Creates a cache. `block_bytes`, the usual size of a block, determines the size of the cache's tables
-    /// only.
+    /// Creates a cache. `block_bytes`, the usual block size, determines the size of its tables only.
     pub fn new(cache_bytes: u64, block_bytes: usize) -> Self {
         let blocks = cache_bytes as usize / block_bytes.max(1) + 1;
         BlockCache { blocks: Cache::with_weighter(blocks, cache_bytes, ByWeight) }
@@ -52,8 +50,7 @@ impl BlockCache {
         Ok(decoded)
     }
 
-    /// Like `load`, without adding the block to the cache. Scans use it, because they would evict blocks in
-    /// use.
+    /// Like `load`, without adding the block to the cache: scans would evict blocks in use.
     pub fn load_without_caching(&self, block: &Block) -> Result<Arc<DecodedBlock>> {
         self.get(block).map_or_else(|| block.load(), Ok)
     }
@@ -63,7 +60,6 @@ impl BlockCache {
         self.get(block).map_or_else(|| block.load_raw(), |decoded| Ok(decoded.raw().clone()))
     }
 
-    /// Returns the block if it is in the cache.
     fn get(&self, block: &Block) -> Option<Arc<DecodedBlock>> {
         block.location().and_then(|location| self.blocks.get(&location.name()))
     }
@@ -73,7 +69,6 @@ impl BlockCache {
         self.blocks.insert(location.name(), decoded);
     }
 
-    /// Removes a block that was rewritten.
     pub fn remove(&self, location: &BlockLocation) {
         self.blocks.remove(&location.name());
     }

@@ -3,15 +3,12 @@
 //!   magic u32 │ payload u32 │ raw u32 │ records u32 │ first i64 u32 │ last i64 u32 │ codec u32 │ crc u32 │ …
 //!   └────────────────────────────── 48 bytes, little endian ────────────────────────────────────────┘
 //!
-//! * `crc` is the CRC-32C of the preceding header fields and the payload. It covers every bit of a
-//!   frame.
+//! * `crc` is the CRC-32C of all other bytes of the frame.
 //! * The payload is the raw records, or their LZ4 block if that is smaller by at least a sixteenth.
-//! * The header repeats the block's entry in the catalogue. An intact but unexpected frame is rejected,
-//!   so a catalogue and files of different times are never mixed.
+//! * The header repeats the block's catalogue entry. An intact but unexpected frame is rejected, so a
+//!   catalogue and files of different times are never mixed.
 //!
-//! A frame adds 48 bytes to 64 KiB. CRC-32C runs at several GB/s with the processor's instruction, LZ4
-//! decompresses 1 to 2 GB/s. A cold read of a record takes some tens of microseconds, mostly for
-//! decompression.
+//! A cold read of a record takes some tens of microseconds, mostly for decompression (1 to 2 GB/s).
 
 use base::lz4;
 use bytes::{BufMut, Bytes};
@@ -20,17 +17,15 @@ use super::records::DecodedBlock;
 use crate::cursor::Cursor;
 use crate::types::Revision;
 
-/// Size of the header.
 pub(crate) const HEADER_BYTES: usize = 48;
-/// Offset of the checksum, the last field of the header. It covers the bytes before and after it.
+/// Offset of the checksum, the last field of the header.
 const CRC_AT: usize = HEADER_BYTES - 4;
 /// Magic number of a frame. It includes the version: another format would be `blk2`.
 pub(crate) const MAGIC_BYTES: &[u8; 4] = b"blk1";
 const MAGIC: u32 = u32::from_le_bytes(*MAGIC_BYTES);
 const CODEC_RAW: u32 = 0;
 const CODEC_LZ4: u32 = 1;
-/// Maximum raw size of a block, to limit a reader's allocations. Blocks are much smaller, because a
-/// request is limited to a few MiB.
+/// Maximum raw size of a block, to limit a reader's allocations. Blocks are much smaller.
 pub(crate) const RAW_BYTES_MAX: usize = 1 << 30;
 
 /// Properties of a block in both the catalogue and its frame.
@@ -43,7 +38,6 @@ pub(crate) struct BlockIdentity {
 }
 
 impl BlockIdentity {
-    /// Returns the identity of a sealed block.
     pub fn of(block: &DecodedBlock) -> Self {
         BlockIdentity {
             first: block.first(),
@@ -54,12 +48,10 @@ impl BlockIdentity {
     }
 }
 
-/// Appends the stored form of `block` to `out`.
 pub(crate) fn store(block: &DecodedBlock, out: &mut Vec<u8>) {
     assert!(block.raw().len() <= RAW_BYTES_MAX, "a block that could not be read back");
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
-    // Compress directly into the output.
     let codec = append_payload(block.raw(), out);
     let payload_bytes = out.len() - start - HEADER_BYTES;
 
@@ -88,21 +80,18 @@ pub(crate) fn load(stored: &[u8], expected: BlockIdentity) -> Result<DecodedBloc
     Ok(decoded)
 }
 
-/// Like `load`, for a block with previously checked records: verifies the checksum, but does not parse
-/// the records.
+/// Like `load`, for records that were checked before: verifies the checksum, but does not parse.
 pub(crate) fn load_raw(stored: &[u8], expected: BlockIdentity) -> Result<Bytes, &'static str> {
     let Header { identity, codec } = check_as(stored, expected)?;
     unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)
 }
 
-/// A decoded frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub identity: BlockIdentity,
     codec: u32,
 }
 
-/// Checks the frame of a known block, see [`check`].
 pub(crate) fn check_as(stored: &[u8], expected: BlockIdentity) -> Result<Header, &'static str> {
     let header = check(stored)?;
     if header.identity != expected {
@@ -134,8 +123,8 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     Ok(Header { identity: BlockIdentity { first, last, records, raw_bytes }, codec })
 }
 
-/// Returns the length of the frame that starts with this header, if it has the magic number. Only the
-/// checksum of the whole frame can confirm it.
+/// Returns the length of the frame that starts with this header, if it has the magic number. Not
+/// verified.
 pub(crate) fn claimed_bytes(header: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::new(header);
     let is_frame = cursor.u32_le()? == MAGIC;
@@ -191,12 +180,10 @@ pub fn fuzzed_block(bytes: &[u8]) {
     }
 }
 
-/// Computes the CRC-32C of a frame without its checksum field.
 fn checksum(stored: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&stored[..CRC_AT]), &stored[HEADER_BYTES..])
 }
 
-/// Writes a revision in the twelve-byte form of frames and the catalogue.
 pub(crate) fn put_revision(out: &mut impl BufMut, revision: Revision) {
     out.put_i64_le(revision.main);
     out.put_u32_le(u32::try_from(revision.sub).expect("fewer than 2^32 changes in one request"));

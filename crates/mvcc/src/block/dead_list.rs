@@ -4,10 +4,8 @@
 //! records, because the index is rebuilt from blocks. Without the list a deleted key would reappear if
 //! its put is in a retained block, and its tombstone in a rewritten one.
 //!
-//! A dead record usually takes two bytes, both in memory and in the catalogue.
-//!
-//! Example: revisions 100.0 101.0 101.1 105.0 are packed as (100,0) (1,0) (0,1) (4,0). The first delta
-//! is relative to revision 0.0. `sub` is not a delta, because it starts at 0 for every main revision.
+//! Example: revisions 100.0 101.0 101.1 105.0 are packed as (100,0) (1,0) (0,1) (4,0), usually two
+//! bytes each. `sub` is not a delta, because it starts at 0 for every main revision.
 
 use bytes::BufMut;
 
@@ -25,12 +23,10 @@ impl DeadList {
         self.len
     }
 
-    /// Returns the size of the packed form.
     pub fn packed_bytes(&self) -> u64 {
         self.packed.len() as u64
     }
 
-    /// Packs ascending revisions.
     pub fn pack(revisions: &[Revision]) -> Self {
         let mut packed = Vec::with_capacity(revisions.len() * 2);
         let mut before = Revision { main: 0, sub: 0 };
@@ -50,7 +46,6 @@ impl DeadList {
         Self::decode(self.len, &self.packed).expect("packed by this type, or checked by `read`")
     }
 
-    /// Writes the packed form for the catalogue.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.put_u32_le(self.len);
         out.put_slice(&self.packed);
@@ -64,8 +59,7 @@ impl DeadList {
         Some(DeadList { len, packed: packed.into() })
     }
 
-    /// Decodes `len` deltas, which must take all bytes. Shared by `read` and `unpack`, so they accept the
-    /// same lists.
+    /// Decodes `len` deltas, which must take all bytes.
     fn decode(len: u32, packed: &[u8]) -> Option<Vec<Revision>> {
         let mut cursor = Cursor::new(packed);
         // A record takes at least two bytes, so a wrong length cannot cause a large allocation.

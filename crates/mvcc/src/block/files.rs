@@ -1,17 +1,16 @@
-//! Block files: appends and syncs frames, and removes files that are no longer used.
+//! Block files: appends and syncs frames, and removes unused files.
 //!
 //!   file header │ frame │ frame │ frame │ … leftover of a crash, overwritten
 //!   └ magic 8, version u32, number u64, crc u32
 //!
 //! * A frame is written once, at `end`, which only grows. Bytes that the catalogue refers to are never
 //!   overwritten.
-//! * A file is removed when none of its blocks is in use and it is not the current file. Its number is
-//!   not reused while the store is open, so (number, offset) always identifies the same block.
+//! * A file without blocks in use is removed, unless it is the current file. Its number is not reused
+//!   while the store is open, so (number, offset) always identifies the same block.
 //! * A removed file stays open until `close_unused` finds that no reader uses it: closing frees its
-//!   space, which takes tens of milliseconds for 64 MiB. It is never done by a reader's thread, and for
-//!   one file at a time, because a slow reader or an install may leave hundreds.
-//! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every
-//!   written file.
+//!   space, which takes tens of milliseconds for 64 MiB. Readers never do it, and it is done for one
+//!   file at a time, because a slow reader or an install may leave hundreds.
+//! * Frames are buffered. `sync` writes the buffer and syncs every written file.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,7 +20,6 @@ use crate::backend::{Backend, BlockFile};
 use crate::cursor::{Cursor, stamped};
 use crate::error::{Error, Result};
 
-/// Magic number of block files.
 const MAGIC: &[u8; 8] = b"mvccblks";
 /// Version of the file format, including frames. Files of other versions are rejected.
 const VERSION: u32 = 1;
@@ -31,8 +29,7 @@ pub(crate) const HEADER_BYTES: u64 = 24;
 /// cache.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Location of a stored block. It holds the file open, so the block stays readable after the file is
-/// removed.
+/// Location of a stored block. Keeps the file open and readable after its removal.
 #[derive(Clone)]
 pub(crate) struct BlockLocation {
     /// Generation of the store. A received store numbers its files from 1 again.
@@ -65,19 +62,15 @@ impl BlockLocation {
         }
     }
 
-    /// Returns the error for corrupt bytes at this location.
     pub fn damaged(&self, what: &'static str) -> Error {
         Error::Corrupt { file: self.file.name(), offset: self.offset, what }
     }
 }
 
-/// All block files of a store.
 pub(crate) struct BlockFiles {
     files: BTreeMap<u64, FileUsage>,
-    /// Number of the file to append to, if any.
     current: Option<u64>,
     buffer: Vec<u8>,
-    /// Files written since the last sync.
     unsynced: Vec<u64>,
     next_number: u64,
     file_bytes: u64,
@@ -86,25 +79,20 @@ pub(crate) struct BlockFiles {
     removed: BTreeMap<FileName, (Arc<dyn BlockFile>, u64)>,
 }
 
-/// Unique identifier of a file within this process: the store's generation (number of installs) and the
-/// file's number.
+/// Unique identifier of a file within this process: the store's generation and the file's number.
 pub(crate) type FileName = (u64, u64);
 
-/// Sizes of removed files that are still open.
 pub(crate) type RemovedFiles = BTreeMap<FileName, u64>;
 
-/// A file in use.
 struct FileUsage {
     file: Arc<dyn BlockFile>,
     /// Offset of the next frame, including buffered frames.
     end: u64,
-    /// Number of blocks in use.
     blocks: usize,
 }
 
 impl BlockFiles {
-    /// Creates an empty set. `file_bytes` is the size at which a new file is started, `generation` the
-    /// number of stores that this process installed before.
+    /// Creates an empty set. `file_bytes` is the size at which a new file is started.
     pub fn new(file_bytes: u64, generation: u64) -> Self {
         BlockFiles {
             files: BTreeMap::new(),
@@ -118,7 +106,6 @@ impl BlockFiles {
         }
     }
 
-    /// Registers a block of the catalogue.
     pub fn adopt(
         &mut self,
         backend: &mut dyn Backend,
@@ -141,9 +128,8 @@ impl BlockFiles {
         Ok(BlockLocation { generation: self.generation, number, offset, bytes, file: usage.file.clone() })
     }
 
-    /// Frees unused space left by a crash or a compaction: files without blocks, and the bytes after the
-    /// last block of each file. The latest file becomes the current one. Called after all blocks were
-    /// adopted.
+    /// Frees space left by a crash or a compaction: files without blocks, and the bytes after the last
+    /// block of each file. The latest file becomes the current one. Requires all blocks to be adopted.
     pub fn clean(&mut self, backend: &mut dyn Backend) -> Result<()> {
         for number in backend.files()? {
             self.next_number = self.next_number.max(number.saturating_add(1));
@@ -182,7 +168,6 @@ impl BlockFiles {
         Ok(location)
     }
 
-    /// Makes every appended block durable.
     pub fn sync(&mut self) -> Result<()> {
         self.write_buffer()?;
         assert!(self.buffer.is_empty(), "a sync writes the whole buffer");
@@ -202,7 +187,6 @@ impl BlockFiles {
         usage.blocks = usage.blocks.checked_sub(1).expect("every block is released once");
     }
 
-    /// Removes the files without blocks in use.
     pub fn remove_unused(&mut self, backend: &mut dyn Backend) -> Result<()> {
         let is_unused = |(number, usage): (&u64, &FileUsage)| {
             (usage.blocks == 0 && Some(*number) != self.current).then_some(*number)
@@ -217,7 +201,6 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Takes over from an older store, and removes its files.
     pub fn replace(&mut self, older: BlockFiles) {
         self.removed = older.removed;
         let files = older.files.into_iter();
@@ -237,13 +220,11 @@ impl BlockFiles {
         unused(self).is_some()
     }
 
-    /// Returns the removed files that readers hold open.
     pub fn held(&self) -> RemovedFiles {
         let held = self.removed.iter().filter(|(_, (file, _))| Arc::strong_count(file) > 1);
         held.map(|(name, (_, bytes))| (*name, *bytes)).collect()
     }
 
-    /// Returns the total size of removed files that are still open.
     pub fn removed_bytes(&self) -> u64 {
         self.removed.values().map(|(_, bytes)| bytes).sum()
     }
@@ -263,12 +244,11 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Returns the total size of all files.
     pub fn allocated(&self) -> u64 {
         self.files.values().map(|usage| usage.end).sum()
     }
 
-    /// Returns the number of the file to append to. Starts a new file if the current one is full.
+    /// Returns the number of the file to append to, starting a new one if the current one is full.
     fn file_with_room(&mut self, backend: &mut dyn Backend, frame_bytes: u64) -> Result<u64> {
         if let Some(number) = self.current {
             let end = self.files[&number].end;
@@ -287,8 +267,8 @@ impl BlockFiles {
         Ok(number)
     }
 
-    /// Writes the buffer at the offset of its frames. After a failed write the caller poisons the
-    /// maintainer; the next start finds these bytes after the last block and truncates them.
+    /// Writes the buffer. After a failed write the caller poisons the maintainer, and the next start
+    /// truncates the file.
     fn write_buffer(&mut self) -> Result<()> {
         let Some(number) = self.current.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let FileUsage { file, end, .. } = &self.files[&number];
@@ -301,7 +281,6 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Returns the size of the buffer, which extends to `end`.
     fn buffer_bytes_of(&self, end: u64) -> u64 {
         let buffered = self.buffer.len() as u64;
         assert!(buffered <= end, "a buffer larger than its file");
@@ -309,8 +288,7 @@ impl BlockFiles {
     }
 }
 
-/// Returns the header of block file `number`. It includes the number, so that a file that was renamed
-/// or copied over another one is detected.
+/// Returns the header of block file `number`. The number detects renamed and overwritten files.
 fn header(number: u64) -> Vec<u8> {
     stamped(MAGIC, VERSION, &[number])
 }
@@ -348,7 +326,6 @@ pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'stat
     })
 }
 
-/// Builds the error of a failed file-system operation.
 fn refused(attempt: &'static str, file: &dyn BlockFile, source: std::io::Error) -> Error {
     Error::Io { attempt, path: file.name().into(), source }
 }

@@ -2,10 +2,10 @@
 //!
 //! * A complete record is an immutable slice. Readers take a reference to it under the store's lock.
 //! * The writer splits each record off its buffer, so sharing needs neither a copy nor `unsafe`.
+//! * A sealed block never changes. The cache, readers, a checkpoint and an export share it without a
+//!   lock.
 //!
-//! # A record
-//!
-//! The encoding of one change.
+//! The encoding of a record:
 //!
 //! ```text
 //! kind u8 │ main − base │ sub │ key length │ key │ main − create │ version │ [lease] │ value length │ value
@@ -13,33 +13,21 @@
 //! ```
 //!
 //! Numbers without a width are varints (7 bits per byte, low group first); `lease` is an i64. `base` is
-//! the main revision of the block's first record. A record adds about ten bytes to its key and value.
-//!
-//! * A record has all metadata of its version of the key, so the index can be rebuilt from records.
-//! * Records of a block ascend in revision; `base` ≤ every `main`.
+//! the main revision of the block's first record. A record adds about ten bytes to its key and value,
+//! and has all metadata of its version of the key, so the index can be rebuilt from records.
 //!
 //! Example: put of key `a`, value `x`, revision 12.0, created at 10, third version, in a block with
 //! base 8: `01 04 00 01 61 02 03 01 78`, nine bytes, two of which are key and value.
 //!
 //! Lengths are checked although the block's checksum was verified before.
-//!
-//! # A sealed block
-//!
-//! Encoded records in memory, and their offsets.
-//!
-//! * Records ascend in revision.
-//! * A sealed block never changes; compaction writes new ones. The cache, readers, a checkpoint and an
-//!   export share it without a lock.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::cursor::{Cursor, put_varint};
 use crate::types::Revision;
 
-/// The block that the writer appends to.
 #[derive(Default)]
 pub(crate) struct OpenBlock {
-    /// Main revision of the first record.
     base: i64,
     table: RecordOffsets,
     /// One slice per record; most share one allocation.
@@ -58,8 +46,8 @@ impl OpenBlock {
         self.raw_bytes
     }
 
-    /// Appends a record. `block_bytes` is the size at which the block will be sealed. A single allocation
-    /// of that size holds the whole block, unless a record is larger.
+    /// Appends a record. A single allocation of `block_bytes`, the size of a sealed block, usually holds
+    /// the whole block.
     pub fn append(&mut self, record: &Record<'_>, block_bytes: usize) {
         let last = self.table.0.last().map(Position::revision);
         assert!(last < Some(record.revision), "records of a block ascend");
@@ -86,7 +74,6 @@ impl OpenBlock {
         self.records.push(record_bytes);
     }
 
-    /// Returns the encoded record at `revision`, and the base to decode it with.
     pub fn find(&self, revision: Revision) -> Option<(i64, Bytes)> {
         debug_assert_eq!(self.table.0.len(), self.records.len(), "a record without its place");
         let number = self.table.find(revision)?;
@@ -127,11 +114,9 @@ impl OpenBlock {
         (self.base, self.records[start..end].to_vec(), revision)
     }
 
-    /// Returns a sealed copy of the block.
     pub fn sealed(&self) -> DecodedBlock {
         assert!(!self.is_empty(), "an empty block is never sealed");
-        // One more copy, at memory speed. It makes the block contiguous, and the buffer can be freed after
-        // the last read.
+        // One more copy, to make the block contiguous and to free the buffer after the last read.
         let mut raw = Vec::with_capacity(self.raw_bytes);
         for record in &self.records {
             raw.extend_from_slice(record);
@@ -143,8 +128,7 @@ impl OpenBlock {
     }
 }
 
-/// Kinds of records. Puts with a lease have a separate kind, so that other puts need not store a zero
-/// lease.
+/// Kinds of records. Puts with a lease have a separate kind, so that other puts need not store it.
 const TOMBSTONE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_WITH_LEASE: u8 = 2;
@@ -152,7 +136,6 @@ const PUT_WITH_LEASE: u8 = 2;
 /// Upper bound of the encoding without key and value: a kind, six varints of up to ten bytes, a lease.
 const OVERHEAD_MAX: usize = 1 + 6 * 10 + 8;
 
-/// A change, borrowing its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub revision: Revision,
@@ -167,7 +150,6 @@ pub(crate) enum RecordBody<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Returns an upper bound of the encoded size.
     pub fn bytes_max(&self) -> usize {
         let value_bytes = match self.body {
             RecordBody::Tombstone => 0,
@@ -223,11 +205,9 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Position of a record in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub main: i64,
-    /// 32 bits: a request changes fewer than four billion keys.
     pub sub: u32,
     pub offset: u32,
 }
@@ -239,14 +219,12 @@ impl Position {
     }
 }
 
-/// Offsets of records, by revision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordOffsets(pub Vec<Position>);
 
 impl RecordOffsets {
-    /// Returns the index of the record at `revision`. If every request changed one key, main revisions have
-    /// no gaps and the distance from the first record is the index. Otherwise it is a binary search over
-    /// 16-byte entries.
+    /// Returns the index of the record at `revision`. If every request changed one key, it is the distance
+    /// from the first record; otherwise this is a binary search.
     pub fn find(&self, revision: Revision) -> Option<usize> {
         let first = self.0.first()?;
         let guess = usize::try_from(revision.main.checked_sub(first.main)?).ok()?;
@@ -257,7 +235,6 @@ impl RecordOffsets {
     }
 }
 
-/// A sealed block in memory.
 #[derive(Debug)]
 pub(crate) struct DecodedBlock {
     pub(super) base: i64,
@@ -311,12 +288,10 @@ impl DecodedBlock {
         &self.raw
     }
 
-    /// Returns the memory usage in bytes.
     pub fn weight(&self) -> usize {
         self.raw.len() + self.table.0.capacity() * size_of::<Position>() + size_of::<Self>()
     }
 
-    /// Returns the record at `revision`, if this block has it.
     pub fn find(&self, revision: Revision) -> Option<Record<'_>> {
         self.table.find(revision).map(|number| self.record(number))
     }
@@ -338,8 +313,8 @@ impl DecodedBlock {
         Some(DecodedBlock { base: self.base, table: self.table.clone(), raw: Bytes::from(raw) })
     }
 
-    /// Decodes a record by its index. Decoding reads seven varints in some twenty nanoseconds without
-    /// copying. Caching decoded records instead would double the memory of the cache.
+    /// Decodes a record in some twenty nanoseconds, without copying. Caching decoded records would double
+    /// the cache's memory.
     pub fn record(&self, number: usize) -> Record<'_> {
         let offset = self.table.0[number].offset as usize;
         let (record, _) = Record::decode(self.base, &self.raw[offset..]).expect("decoded once already");
@@ -363,7 +338,6 @@ impl DecodedBlock {
         })
     }
 
-    /// Returns the records in revision order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         (0..self.len()).map(|number| self.record(number))
     }

@@ -11,7 +11,6 @@ use super::files::BlockLocation;
 use super::records::DecodedBlock;
 use crate::error::{Error, Result};
 
-/// A sealed block.
 pub(crate) struct Block {
     pub identity: BlockIdentity,
     pub content: BlockSource,
@@ -27,7 +26,6 @@ pub(crate) enum BlockSource {
 }
 
 impl Block {
-    /// Wraps a block that the writer has just sealed.
     pub fn in_memory(decoded: DecodedBlock) -> Self {
         let identity = BlockIdentity::of(&decoded);
         Block { identity, content: BlockSource::Memory(Arc::new(decoded)), dead: DeadList::default() }
@@ -41,8 +39,8 @@ impl Block {
         }
     }
 
-    /// Reports whether `other` in the same store has the same records: compaction may move a block, or
-    /// remove records from it. A block in memory is assumed to be from the same store.
+    /// Reports whether `other` has the same records in the same store, even if compaction has moved the
+    /// block. A block in memory is assumed to be from the same store.
     pub fn has_records_of(&self, other: &Block) -> bool {
         let store = |block: &Block| block.location().map(|location| location.file_name().0);
         self.identity == other.identity && (store(other).is_none() || store(self) == store(other))
@@ -64,7 +62,6 @@ impl Block {
         live.expect("a block has no more dead records than records")
     }
 
-    /// Reads the block's records without the cache.
     pub fn load(&self) -> Result<Arc<DecodedBlock>> {
         match &self.content {
             BlockSource::Memory(decoded) => Ok(decoded.clone()),
@@ -95,7 +92,6 @@ impl Block {
         Ok(stored)
     }
 
-    /// Returns the error for a record that should be in the block but is not.
     pub fn lacks_record(&self) -> Error {
         match &self.content {
             BlockSource::Memory(_) => {
@@ -106,7 +102,6 @@ impl Block {
     }
 }
 
-/// Counts the live records of all blocks.
 pub(crate) fn live_records(blocks: &[Arc<Block>]) -> u64 {
     blocks.iter().map(|block| u64::from(block.live_records())).sum()
 }

@@ -26,12 +26,10 @@ pub(crate) struct BlockTable {
     live_bytes: u64,
     raw_bytes: u64,
     records: u64,
-    /// Size of the packed dead lists.
     dead_bytes: u64,
 }
 
-/// Memory of a sealed block without its records: the entry, in a vector that may be half full, the
-/// block with its identity and location, and its allocation.
+/// Memory of a sealed block without its records: entry, identity, location, and allocations.
 const MEMORY_BYTES: u64 = 256;
 /// Size of a block's catalogue entry, including key and checksum, without its dead list.
 const ENTRY_BYTES: u64 = 65;
@@ -54,12 +52,10 @@ impl BlockTable {
         self.entries.get(position).map(|entry| &entry.block)
     }
 
-    /// Returns the blocks from a position on.
     pub fn iter_from(&self, position: usize) -> impl Iterator<Item = &Arc<Block>> {
         self.entries.iter().skip(position).map(|entry| &entry.block)
     }
 
-    /// Appends a block with the latest revisions.
     pub fn push(&mut self, block: Arc<Block>) {
         let newest = self.entries.last().map(|entry| entry.block.identity.last);
         assert!(newest < Some(block.identity.first), "blocks ascend");
@@ -67,7 +63,6 @@ impl BlockTable {
         self.entries.push(TableEntry { first: block.identity.first, block });
     }
 
-    /// Returns the block that contains `revision`, if any.
     pub fn find(&self, revision: Revision) -> Option<&Arc<Block>> {
         let after = self.entries.partition_point(|entry| entry.first <= revision);
         let block = &self.entries[after.checked_sub(1)?].block;
@@ -105,24 +100,20 @@ impl BlockTable {
             positions,
             blocks.into_iter().map(|block| TableEntry { first: block.identity.first, block }),
         );
-        // Check the boundaries on both sides of the new blocks.
         for seam in position.saturating_sub(1)..(position + added).min(self.entries.len().saturating_sub(1)) {
             let (left, right) = (&self.entries[seam], &self.entries[seam + 1]);
             assert!(left.block.identity.last < right.first, "blocks overlap");
         }
     }
 
-    /// Returns the stored size of all sealed blocks, and its live part.
     pub fn bytes(&self) -> (u64, u64) {
         (self.stored_bytes, self.live_bytes)
     }
 
-    /// Returns the raw size of all sealed blocks.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }
 
-    /// Returns the memory usage without the records of blocks.
     pub fn memory_bytes(&self) -> u64 {
         MEMORY_BYTES * self.entries.len() as u64 + self.dead_bytes
     }
@@ -132,7 +123,6 @@ impl BlockTable {
         ENTRY_BYTES * self.entries.len() as u64 + self.dead_bytes
     }
 
-    /// Returns the average raw size of a record; 0 if there are none.
     pub fn record_bytes(&self) -> u64 {
         self.raw_bytes / self.records.max(1)
     }

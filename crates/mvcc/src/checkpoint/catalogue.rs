@@ -5,12 +5,10 @@
 //!   "b" first.main BE, first.sub BE  block: file number, offset, sizes, records, last revision, dead records
 //!   "i" key                          item: the value as it was set
 //!
-//! * Entries and marks change in one atomic update, so the digest always matches. It detects missing
-//!   entries.
-//! * The digest is a sum of checksums, so an update needs only the entries that it changes.
+//! Entries and marks change in one atomic update. The digest detects missing entries. It is a sum of
+//! checksums, so an update needs only the entries that it changes.
 //!
-//! A checkpoint of 8 MiB adds some 130 block entries of 60 to 100 bytes, a few items and the marks: one
-//! batch of about 12 KiB. sled contains no other data.
+//! A checkpoint of 8 MiB adds some 130 block entries of 60 to 100 bytes: one batch of about 12 KiB.
 
 use bytes::{BufMut, Bytes};
 
@@ -35,14 +33,13 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Adds an entry. The sum wraps. It fails to detect a missing, doubled or outdated entry once in 2^32,
-    /// and the number of entries must match as well. It does not protect against malicious changes.
+    /// Adds an entry. The sum wraps. It fails to detect a missing or outdated entry once in 2^32, and does
+    /// not protect against malicious changes.
     pub fn add(&mut self, crc: u32) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(u64::from(crc));
     }
 
-    /// Removes an entry that was added before.
     pub fn remove(&mut self, crc: u32) {
         self.count = self.count.checked_sub(1).expect("an entry is removed once");
         self.sum = self.sum.wrapping_sub(u64::from(crc));
@@ -73,7 +70,6 @@ impl Marks {
         items: Digest { count: 0, sum: 0 },
     };
 
-    /// Encodes the marks as an entry.
     pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(80);
         value.put_u32_le(VERSION);
@@ -101,7 +97,6 @@ impl Marks {
     }
 }
 
-/// A block's entry in the catalogue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BlockEntry {
     pub identity: BlockIdentity,
@@ -130,7 +125,6 @@ impl BlockEntry {
     }
 }
 
-/// Returns the key of a block's entry.
 pub(crate) fn block_key(first: Revision) -> Vec<u8> {
     let mut key = vec![BLOCK];
     key.put_i64(first.main);
@@ -138,7 +132,6 @@ pub(crate) fn block_key(first: Revision) -> Vec<u8> {
     key
 }
 
-/// Returns the entry of a stored block.
 pub(crate) fn block_entry(block: &Block, location: &BlockLocation) -> (Vec<u8>, Vec<u8>) {
     assert!(block.dead.len() < block.identity.records, "a block without a live record is not named");
     let mut value = Vec::with_capacity(64);
@@ -157,18 +150,15 @@ pub(crate) fn item_key(key: &[u8]) -> Vec<u8> {
     [&[ITEM], key].concat()
 }
 
-/// Returns the entry of an item.
 pub(crate) fn item_entry(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     seal(item_key(key), value.to_vec())
 }
 
-/// Returns the checksum at the end of a value.
 pub(crate) fn crc_of(value: &[u8]) -> u32 {
     let tail = value.last_chunk::<4>().expect("every value of the catalogue ends in its checksum");
     u32::from_le_bytes(*tail)
 }
 
-/// A decoded entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CatalogueEntry {
     Marks(Marks),
@@ -198,7 +188,6 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<CatalogueEntry, Error> {
         .ok_or_else(|| damaged("an entry is intact but not understood"))
 }
 
-/// Builds the error for a corrupt catalogue.
 pub(crate) fn damaged(what: &'static str) -> Error {
     Error::Corrupt { file: "catalogue".into(), offset: 0, what }
 }
@@ -210,7 +199,6 @@ fn seal(key: Vec<u8>, mut value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     (key, value)
 }
 
-/// Computes the CRC-32C over key and content.
 fn checksum(key: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), content)
 }

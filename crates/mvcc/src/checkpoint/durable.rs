@@ -13,7 +13,6 @@ use crate::error::Result;
 use crate::store::PendingCheckpoint;
 use crate::types::BytesWritten;
 
-/// The durable state of a store.
 pub(crate) struct DurableState {
     pub backend: Box<dyn Backend>,
     pub files: BlockFiles,
@@ -23,7 +22,6 @@ pub(crate) struct DurableState {
     pub written: BytesWritten,
 }
 
-/// An item in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredItem {
     pub value: Bytes,
@@ -32,7 +30,6 @@ pub(crate) struct StoredItem {
 }
 
 impl DurableState {
-    /// Continues with an installed store.
     pub fn adopt(&mut self, files: BlockFiles, marks: Marks, items: BTreeMap<Bytes, StoredItem>) {
         self.written.installed += files.allocated();
         let replaced = mem::replace(&mut self.files, files);
@@ -40,12 +37,10 @@ impl DurableState {
         (self.marks, self.items) = (marks, Arc::new(items));
     }
 
-    /// Returns the total size of block files.
     pub fn allocated(&self) -> u64 {
         self.files.allocated()
     }
 
-    /// Appends a frame to the block files.
     pub fn append(&mut self, frame: &[u8]) -> Result<BlockSource> {
         Ok(BlockSource::Stored(self.files.append(&mut *self.backend, frame)?))
     }

@@ -2,11 +2,11 @@
 //!
 //!   blocks, in revision order ─▶ pending records ─▶ sorted by key, then revision ─▶ index, leaf by leaf
 //!
-//! * Consecutive records have keys all over the index. After sorting, adjacent keys are added to the
-//!   same leaf consecutively. In an empty index this only appends.
+//! * Consecutive records have keys all over the index. Sorted, adjacent keys are added to the same leaf
+//!   consecutively.
 //! * Pending records are limited in number and in key bytes; at the limit they are added to the index.
-//! * Each record must continue its key's history. A record that does not is intact but cannot have been
-//!   written in this order: the error reports its block.
+//! * Each record must continue its key's history. Otherwise it is intact but was not written in this
+//!   order: the error reports its block.
 
 use std::cell::RefCell;
 
@@ -21,22 +21,19 @@ const KEY_BYTES_MAX: usize = 16 << 20;
 /// Position of a block, and the reason why one of its records does not continue its key's history.
 pub(super) type HistoryMismatch = (usize, &'static str);
 
-/// The index, and pending records.
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
     index: Index,
     leased: LeasedKeys,
     keys: Vec<u8>,
     records: Vec<PendingRecord>,
-    /// The first eight bytes of each key as a number with the same order, and the index of its record.
-    /// Sorting this small array is fast, and the eight bytes usually decide.
+    /// First eight bytes of each key as an ordered number, and the index of its record. They usually decide
+    /// the sort.
     order: Vec<(u64, u32)>,
 }
 
-/// A record without its value.
 #[derive(Debug)]
 struct PendingRecord {
-    /// Range of the key in `keys`.
     start: u32,
     end: u32,
     block: u32,
@@ -80,14 +77,12 @@ impl IndexBuilder {
         Ok((self.index, self.leased))
     }
 
-    /// Sorts the pending records and adds them to the index.
     fn flush(&mut self) -> Result<(), HistoryMismatch> {
         let IndexBuilder { index, leased, keys, records, order } = self;
         let record = |number: u32| &records[number as usize];
         let key = |number: u32| &keys[record(number).start as usize..record(number).end as usize];
         order.sort_unstable_by(|&(prefix, number), &(other_prefix, other)| {
             let by_key = prefix.cmp(&other_prefix).then_with(|| key(number).cmp(key(other)));
-            // Records were added in revision order.
             by_key.then(number.cmp(&other))
         });
         let sorted = order.iter().map(|&(_, number)| (key(number), record(number)));
@@ -145,7 +140,6 @@ impl PendingRecord {
         Ok(())
     }
 
-    /// Returns the lease attached by this record, or 0.
     fn lease(&self) -> i64 {
         self.put.map_or(0, |(_, _, lease)| lease)
     }

@@ -1,13 +1,12 @@
 //! Loads a store at start: checks everything that the catalogue refers to, and rebuilds the index.
 //!
-//! * All durable data is checked: each entry of the catalogue and all of them together, file headers,
-//!   and every block. Corruption stops the start; it is never skipped.
+//! * Corruption stops the start; it is never skipped. A store that cannot be opened is left unchanged,
+//!   for `inspect`.
 //! * Each key's history is rebuilt in its original order. Records listed as dead are skipped, because
 //!   later records may have been removed.
 //! * Memory is limited: the index, one block at a time, and the pending records of `IndexBuilder`.
-//! * The only changes on disk remove leftovers of a crash or a compaction: bytes after the last block
-//!   of each file, and files without a block.
-//! * A store that cannot be opened is left unchanged, for `inspect`.
+//! * The only changes on disk remove leftovers: bytes after the last block of each file, and files
+//!   without a block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,6 @@ use crate::index::{Index, LeasedKeys};
 use crate::store::StoreData;
 use crate::types::StoreOptions;
 
-/// A loaded store: its durable part and its state.
 pub(crate) struct RecoveredStore {
     pub is_new: bool,
     pub files: BlockFiles,
@@ -81,7 +79,6 @@ pub(crate) fn load(
     Ok(RecoveredStore { is_new, files, marks, items, state })
 }
 
-/// A catalogue with verified digests.
 struct CheckedCatalogue {
     is_new: bool,
     marks: Marks,
@@ -120,7 +117,6 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<CheckedCatalogue> {
     Ok(CheckedCatalogue { is_new, marks, blocks, items })
 }
 
-/// Registers a block of the catalogue. `rebuild_index` reads its contents.
 fn adopt(
     backend: &mut dyn Backend,
     files: &mut BlockFiles,

@@ -2,12 +2,10 @@
 //!
 //!   persist:  take (lock) ─▶ compress, append blocks ─▶ sync files ─▶ update of the catalogue ─▶ swap (lock)
 //!
-//! * The catalogue refers only to synced blocks. Bytes left in a file by a crash before the update are
-//!   not part of the store.
+//! * The catalogue refers only to synced blocks.
 //! * Marks, items and blocks of a checkpoint become durable in one update, so the durable applied index
 //!   always matches the durable data.
-//! * The lock is held twice briefly: to take the pending checkpoint, and to swap pointers. Sealed
-//!   blocks are read without it, because they do not change.
+//! * The lock is held twice briefly. Sealed blocks are read without it, because they do not change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +27,6 @@ pub(crate) struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Writes a checkpoint, see `Maintainer::persist`.
     pub fn persist(&mut self) -> Result<PersistResult> {
         if base::mutant("early-checkpoint") {
             let state = self.shared.state.read(LockPurpose::Checkpoint);
@@ -95,7 +92,6 @@ impl CheckpointWriter {
         state.pending.take()
     }
 
-    /// Reports whether the state differs from the last checkpoint.
     fn differs(&self, state: &StoreData) -> bool {
         let durable = &self.durable.marks;
         let (applied, revision) = (state.applied, state.revision);
@@ -113,7 +109,6 @@ impl CheckpointWriter {
         (from, newer.take_while(|block| block.identity.last.main <= revision).cloned().collect())
     }
 
-    /// Returns the result of `persist`.
     fn persisted(&self, blocks: usize, bytes_written: u64) -> PersistResult {
         let Marks { applied, revision, .. } = self.durable.marks;
         PersistResult { applied, revision, blocks, bytes_written }

@@ -2,18 +2,15 @@
 //!
 //!   allocated > live × 4/3 ─▶ the file with the least live bytes ─▶ its live records move ─▶ removed
 //!
-//! * Files are removed only as a whole, and dropped or moved records leave holes. After every
-//!   compaction, files are therefore emptied, starting with the smallest live share, until the store
-//!   takes at most a third more than its live data.
+//! * Files are removed only as a whole. After every compaction, files are emptied, starting with the
+//!   smallest live share, until the store takes at most a third more than its live data.
 //! * While the limit is exceeded, less than three quarters of that file is live, so at most three bytes
 //!   are moved for every byte freed.
 //! * File headers do not count: emptying a file creates another one with a header, so the loop might
-//!   not terminate. Without headers an exceeded limit implies that a file has a hole, and moved blocks
-//!   have none.
+//!   not terminate.
 //! * Fully live blocks are copied unchanged. The live records of other blocks are merged with those in
 //!   adjacent blocks.
-//! * It works in bounded steps with the same order of syncs as the sweep. It has no durable state:
-//!   after a crash the files are examined again.
+//! * It works in bounded steps with the same order of syncs as the sweep, and has no durable state.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +47,6 @@ impl SpaceLimit {
     }
 }
 
-/// A file that is being emptied.
 pub(super) struct Reclaim {
     victim: u64,
     /// First revision of the blocks still to be moved.
@@ -71,7 +67,6 @@ impl Reclaim {
         };
         // Size of files with holes and dead records, without headers.
         let allocated = durable.files.sizes().map(|(_number, bytes)| bytes).sum();
-        // The sums are maintained, so this check is cheap.
         let (_, live) = shared.state.read(LockPurpose::Rewrite).block_table.bytes();
         if !bound.is_exceeded(allocated, live, slack) {
             return Ok(None);
@@ -180,7 +175,6 @@ impl Reclaim {
     }
 }
 
-/// Returns the live bytes of each file.
 fn live_bytes_by_file(shared: &StoreShared) -> BTreeMap<u64, u64> {
     let (mut live, mut position) = (BTreeMap::new(), 0);
     loop {
@@ -201,7 +195,6 @@ fn is_copied_whole(block: &Block, shared: &StoreShared) -> bool {
     block.dead.len() == 0 && block.identity.raw_bytes as usize >= shared.options.block_bytes / 2
 }
 
-/// Appends the block's frame to another file.
 fn copied(durable: &mut DurableState, block: &Block) -> Result<Arc<Block>> {
     // Verifies the checksum, so that a corrupt block is not moved.
     let stored = block.read_frame()?;

@@ -14,7 +14,6 @@ use crate::checkpoint::{DurableState, Marks, block_entry, crc_of};
 use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 
-/// A range of adjacent blocks, and its replacement.
 pub(super) struct Replacement {
     pub positions: Range<usize>,
     pub old: Vec<Arc<Block>>,
@@ -47,12 +46,10 @@ pub(super) fn rewrite(
     Ok(result)
 }
 
-/// Reports whether less than half of the records are live.
 fn is_sparse(block: &Block) -> bool {
     block.live_records() * 2 < block.identity.records
 }
 
-/// Returns the size before compression.
 fn block_raw_bytes(block: &Block) -> u64 {
     u64::from(block.identity.raw_bytes)
 }

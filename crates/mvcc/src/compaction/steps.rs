@@ -16,7 +16,6 @@ use crate::index::{NextLeaf, SupersededRecords};
 use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreShared};
 use crate::types::CompactProgress;
 
-/// Physical compaction of a store.
 #[derive(Default)]
 pub(crate) struct Compaction {
     phase: CompactionPhase,
@@ -45,7 +44,6 @@ enum CompactionPhase {
 }
 
 impl Compaction {
-    /// Implements `Maintainer::compact_step`; `bound` limits the space of files.
     pub fn step(
         &mut self,
         checkpoints: &mut CheckpointWriter,

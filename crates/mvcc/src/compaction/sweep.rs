@@ -1,12 +1,12 @@
 //! The sweep: drops superseded records from the blocks.
 //!
-//! * Blocks are swept in revision order, so the oldest records are dropped first. A put never outlives
-//!   the tombstone or the later put that supersedes it, not even after a crash.
-//! * A block is rewritten if less than half of its records are live, or if it and a neighbor are small.
-//!   Until then the catalogue lists its dead records. A store thus never takes much more than twice its
-//!   live data.
+//! * Blocks are swept in revision order. A put never outlives the tombstone or the later put that
+//!   supersedes it, not even after a crash.
+//! * A block is rewritten if less than half of its records are live, or if it is small and adjacent to
+//!   another sparse or small block. Until then the catalogue lists its dead records. A store thus never
+//!   takes much more than twice its live data.
 //! * To limit memory, at most `Options::dropped_max` dropped records are listed; for further ones only
-//!   their blocks are recorded. The dead records of such a block are those missing in the index.
+//!   their blocks are recorded, and the dead records are those missing in the index.
 
 use super::of_one_step;
 use super::rewrite::{Replacement, apply, rewrite};
@@ -24,13 +24,9 @@ use crate::types::Revision;
 /// Number of records looked up per lock acquisition: some hundred microseconds.
 const RECORDS_PER_HOLD: usize = 1000;
 
-/// A pass over the blocks.
 pub(super) struct Sweep {
-    /// Dropped records in ascending order.
     dropped: DroppedRecords,
-    /// Number of listed records already swept.
     swept: usize,
-    /// First revision of the blocks still to be swept.
     from: Revision,
 }
 
@@ -110,7 +106,6 @@ impl Sweep {
     }
 }
 
-/// Superseded records that a compaction drops from the index.
 pub(super) struct DroppedRecords {
     listed: Vec<Revision>,
     listed_max: usize,

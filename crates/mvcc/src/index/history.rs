@@ -19,7 +19,6 @@ use std::num::NonZeroU32;
 
 use crate::types::Revision;
 
-/// History of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyHistory {
     /// A single put. `version` is non-zero so that the enum needs no tag.
@@ -57,7 +56,6 @@ impl SubAndLease {
     }
 }
 
-/// A put that is visible at some revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
     pub revision: Revision,
@@ -67,7 +65,6 @@ pub(crate) struct Visible {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Generations {
-    /// Closed generations, oldest first.
     ended: Vec<Generation>,
     /// Latest generation. It is closed too if the key is deleted.
     last: Generation,
@@ -85,12 +82,11 @@ struct Generation {
     leased: bool,
 }
 
-/// Records that a compaction removes from the index. Long lists are moved, so that they are processed
-/// and freed without the store's lock.
+/// Records that a compaction removes from the index. Long lists are moved, to be processed without the
+/// store's lock.
 #[derive(Default)]
 pub(crate) struct SupersededRecords {
     whole: Vec<Vec<Generation>>,
-    /// End of the list, copied.
     copied: Vec<Revision>,
     count: usize,
 }
@@ -109,7 +105,6 @@ impl SupersededRecords {
         self.whole.into_iter().flatten().flat_map(|generation| generation.revisions)
     }
 
-    /// Takes the first `count` of a generation's revisions.
     fn take_revisions(&mut self, revisions: &mut Vec<Revision>, count: usize) {
         self.count += count;
         if count < WHOLE_FROM {
@@ -120,7 +115,6 @@ impl SupersededRecords {
         }
     }
 
-    /// Takes the first `count` generations of a key.
     fn take_generations(&mut self, generations: &mut Vec<Generation>, count: usize) {
         self.count += generations[..count].iter().map(|generation| generation.revisions.len()).sum::<usize>();
         if count < WHOLE_FROM
@@ -174,7 +168,6 @@ impl KeyHistory {
         KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last }))
     }
 
-    /// Returns the put that is visible at main revision `at`.
     pub fn at(&self, at: i64) -> Option<Visible> {
         match self {
             KeyHistory::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
@@ -187,12 +180,10 @@ impl KeyHistory {
         }
     }
 
-    /// Returns the put that is visible in the current state.
     pub fn newest(&self) -> Option<Visible> {
         self.at(i64::MAX)
     }
 
-    /// Reports whether main revision `at` includes a tombstone.
     pub fn is_deleted_at(&self, at: i64) -> bool {
         match self {
             KeyHistory::Single { .. } => false,
@@ -200,7 +191,6 @@ impl KeyHistory {
         }
     }
 
-    /// Reports whether the latest record is a put.
     pub fn is_live(&self) -> bool {
         match self {
             KeyHistory::Single { .. } => true,
@@ -208,7 +198,6 @@ impl KeyHistory {
         }
     }
 
-    /// Reports whether the latest record is a put with a lease.
     pub fn is_leased(&self) -> bool {
         match self {
             KeyHistory::Single { sub, .. } => sub.is_leased(),
@@ -236,12 +225,10 @@ impl KeyHistory {
         true
     }
 
-    /// Reports whether the history is boxed.
     pub fn is_many(&self) -> bool {
         matches!(self, KeyHistory::Many(_))
     }
 
-    /// Returns the number of generations before the latest one.
     pub fn ended(&self) -> usize {
         match self {
             KeyHistory::Single { .. } => 0,
@@ -249,7 +236,6 @@ impl KeyHistory {
         }
     }
 
-    /// Counts the records.
     #[cfg(test)]
     pub fn records(&self) -> usize {
         match self {
@@ -282,7 +268,6 @@ impl KeyHistory {
         let generations = self.generations_after(put.revision);
         if generations.last.ended {
             let mut ended = std::mem::replace(&mut generations.last, Generation::with_put(put));
-            // A closed generation never grows.
             ended.revisions.shrink_to_fit();
             generations.ended.push(ended);
         } else {
@@ -297,7 +282,6 @@ impl KeyHistory {
         }
     }
 
-    /// Appends a tombstone.
     pub fn push_tombstone(&mut self, at: Revision) {
         let generations = self.generations_after(at);
         assert!(!generations.last.ended, "a deleted key deleted again");
@@ -337,7 +321,6 @@ impl KeyHistory {
         true
     }
 
-    /// Reports whether the history contains a record at `revision`.
     pub fn contains(&self, revision: Revision) -> bool {
         match self {
             KeyHistory::Single { .. } => self.last_revision() == revision,
@@ -372,7 +355,6 @@ impl KeyHistory {
 impl Generations {
     /// Implements `KeyHistory::at`: the latest generation that starts at or before `at` decides.
     fn at(&self, at: i64) -> Option<Visible> {
-        // Most reads need the latest generation.
         if self.last.revisions[0].main <= at {
             return self.last.at(at);
         }
@@ -409,12 +391,10 @@ impl Generations {
 }
 
 impl Generation {
-    /// Creates a list of revisions for [`SupersededRecords`].
     fn list(revisions: Vec<Revision>) -> Self {
         Generation { created: 0, first_version: 0, revisions, ended: false, leased: false }
     }
 
-    /// Creates a generation that starts with this put.
     fn with_put(put: Visible) -> Self {
         Generation {
             created: put.create,
@@ -425,7 +405,6 @@ impl Generation {
         }
     }
 
-    /// Returns the last record, tombstone or put.
     fn newest(&self) -> Revision {
         *self.revisions.last().expect("a generation has at least one revision")
     }
@@ -447,7 +426,6 @@ impl Generation {
         }
     }
 
-    /// Implements `KeyHistory::prune` for a generation.
     fn prune(&mut self, at: i64, superseded: &mut SupersededRecords) -> bool {
         if self.ended && self.newest().main < at {
             let all = self.revisions.len();

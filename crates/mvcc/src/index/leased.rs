@@ -2,11 +2,7 @@
 //!
 //! * A key is present if and only if its latest record is a put with a lease other than 0. A flag in
 //!   its history indicates this, so changes to other keys need no lookup here.
-//! * A key has at most one lease. Attaching another one replaces it.
-//! * The contents follow from the latest records, and are rebuilt from the blocks when a store is
-//!   opened.
-//!
-//! A key costs its bytes once and an entry in each of two trees.
+//! * The contents are rebuilt from the blocks when a store is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,16 +10,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Memory of a leased key without its bytes: two entries of 24 bytes in nodes that are two thirds full,
-/// the counters of the shared key, and its allocation.
+/// Memory of a leased key without its bytes: entries in two trees that are two thirds full, and the
+/// shared key.
 const KEY_BYTES: u64 = 128;
 
-/// Live keys with a lease.
 #[derive(Debug, Default)]
 pub(crate) struct LeasedKeys {
     by_key: BTreeMap<Arc<[u8]>, i64>,
     by_lease: BTreeSet<(i64, Arc<[u8]>)>,
-    /// Total size of the keys.
     bytes: u64,
 }
 
@@ -32,12 +26,10 @@ impl LeasedKeys {
         self.by_key.len()
     }
 
-    /// Returns the memory usage in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.bytes + KEY_BYTES * self.by_key.len() as u64
     }
 
-    /// Reports whether `key` is attached to `lease`, in both trees.
     pub fn has(&self, key: &[u8], lease: i64) -> bool {
         let entry = self.by_key.get_key_value(key).filter(|(_, of)| **of == lease);
         entry.is_some_and(|(key, _)| self.by_lease.contains(&(lease, key.clone())))
@@ -64,7 +56,6 @@ impl LeasedKeys {
         }
     }
 
-    /// Detaches a key that has a lease.
     pub fn detach(&mut self, key: &[u8]) {
         let (key, lease) = self.by_key.remove_entry(key).expect("its history says that it has a lease");
         self.bytes -= key.len() as u64;
@@ -72,18 +63,15 @@ impl LeasedKeys {
         assert!(was_there, "both trees hold it");
     }
 
-    /// Returns the first key of `lease` from `from` on.
     pub fn first_of(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
         let first = self.by_lease.range((lease, Arc::from(from))..).next();
         first.filter(|(of, _)| *of == lease).map(|(_, key)| Bytes::copy_from_slice(key))
     }
 
-    /// Returns the first lease from `from` on that has a key.
     pub fn lease_from(&self, from: i64) -> Option<i64> {
         self.by_lease.range((from, Arc::from(&b""[..]))..).next().map(|(lease, _)| *lease)
     }
 
-    /// Counts the keys of `lease`, up to `max`.
     pub fn count_of(&self, lease: i64, max: usize) -> usize {
         let from = self.by_lease.range((lease, Arc::from(&b""[..]))..);
         from.take_while(|(of, _)| *of == lease).take(max).count()

@@ -19,12 +19,10 @@ const RECORD_BYTES: u64 = 32;
 /// revisions.
 const ENDED_BYTES: u64 = 128;
 
-/// Counts of the contents of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexStats {
     pub keys: u64,
     pub key_bytes: u64,
-    /// Records in the histories, including tombstones.
     pub records: u64,
     /// Boxed histories.
     pub many: u64,
@@ -32,7 +30,6 @@ pub(super) struct IndexStats {
     pub ended: u64,
 }
 
-/// Contribution of a history to the counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HistoryShape {
     many: u64,
@@ -46,7 +43,6 @@ impl HistoryShape {
 }
 
 impl IndexStats {
-    /// Counts a new key with its first record.
     pub fn add_key(&mut self, key_bytes: usize, history: &KeyHistory) {
         self.keys += 1;
         self.key_bytes += key_bytes as u64;
@@ -54,7 +50,6 @@ impl IndexStats {
         self.add(HistoryShape::of(history));
     }
 
-    /// Counts one more record of a known key.
     pub fn add_record(&mut self, before: HistoryShape, after: HistoryShape) {
         self.records += 1;
         self.remove(before);
@@ -80,7 +75,6 @@ impl IndexStats {
         }
     }
 
-    /// Returns the memory usage in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let superseded = self.records.saturating_sub(self.keys);
         self.key_bytes

@@ -2,12 +2,9 @@
 //!
 //!   "" ──▶ leaf [aa … cz]      "d" ──▶ leaf [d … hello]      "help" ──▶ leaf [help … zz]
 //!
-//! * The tree maps a fence key to each leaf: a lower bound of the leaf's keys. The first fence key is
-//!   empty, so every key belongs to a leaf.
-//! * A fence key is the shortest string that separates the leaf from its left neighbor. The fence key
-//!   of a lone leaf, which holds one long key, is that key.
-//! * Leaves do not overlap. A leaf emptied by compaction is removed, unless it is the first.
-//! * `stats` counts the contents of the leaves.
+//! * The tree maps a fence key to each leaf: the shortest string that separates the leaf from its left
+//!   neighbor. The first fence key is empty, so every key belongs to a leaf.
+//! * A leaf emptied by compaction is removed, unless it is the first.
 //!
 //! A million keys of eight bytes need some 4000 to 8000 leaves and 45 MB. A lookup takes two binary
 //! searches of about a dozen steps each. The first is over the fence keys, in a B-tree.
@@ -21,16 +18,14 @@
 //!   histories  │ …   │ …    │ …    │
 //!   live         2                           number of keys with a put as latest record
 //!
-//! * Keys ascend strictly. The three columns have one entry per key.
-//! * `live` is the number of live histories, so counting a whole leaf is free.
+//! * `live` makes counting a whole leaf free.
 //! * A key longer than `LONE_KEY_BYTES` has a separate leaf. Such a *lone* leaf stores no key bytes:
-//!   its fence key in the tree is the key, so a long key is in memory once. Methods that read keys
-//!   therefore take the fence key.
-//! * `newest` is at least the latest revision of its records. Removing keys or records need not lower
-//!   it.
+//!   its fence key is the key, so a long key is in memory once. Methods that read keys therefore take
+//!   the fence key.
+//! * `newest` is at least the latest revision of its records.
 //!
-//! An 8-byte key with one record takes 36 bytes. Columns grow in small steps. Their capacity exceeds
-//! the content by at most an eighth once a leaf holds 32 keys.
+//! An 8-byte key with one record takes 36 bytes. The capacity of columns exceeds the content by at most
+//! an eighth once a leaf holds 32 keys.
 //!
 //! A leaf splits in the middle, or at its end when keys arrive in ascending order, so that these fill
 //! their leaves.
@@ -55,7 +50,6 @@ type Leaves = BTreeMap<Box<[u8]>, Leaf>;
 /// Leaves created by an insert, with their fence keys. Most inserts create none.
 type NewLeaves = [Option<(Box<[u8]>, Leaf)>; 2];
 
-/// Continuation of a bounded pass over the leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextLeaf {
     From(Box<[u8]>),
@@ -69,7 +63,6 @@ impl Index {
         Index { leaves, stats: IndexStats::default() }
     }
 
-    /// Returns the memory usage in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.stats.memory_bytes()
     }
@@ -190,7 +183,6 @@ impl Index {
         next
     }
 
-    /// Moves the keys of a leaf into its left neighbour.
     fn merge_left(&mut self, fence: &[u8]) {
         let leaf = self.leaves.remove(fence).expect("leaves to merge were just visited");
         leaf_mut(&mut self.leaves, fence).1.append(leaf);
@@ -225,14 +217,12 @@ impl Index {
         (leaves.map(|(fence, leaf)| (fence.as_ref(), leaf)), &mut self.stats)
     }
 
-    /// Returns the fence key of the leaf of `key`.
     pub(super) fn fence_of(&self, key: &[u8]) -> &[u8] {
         let (fence, _) =
             self.leaves.range::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
         fence
     }
 
-    /// Changes the history of `key`, or inserts the one from `create`. Either adds one record.
     fn change<T>(
         &mut self,
         key: &[u8],
@@ -315,7 +305,6 @@ pub(super) fn counted<T>(
     result
 }
 
-/// Calls `KeyHistory::prune` and updates the counts.
 fn prune_counted(
     stats: &mut IndexStats,
     key_bytes: usize,
@@ -330,7 +319,6 @@ fn prune_counted(
     is_left
 }
 
-/// Returns the leaf of `key`, and its fence key.
 fn leaf_mut<'a>(leaves: &'a mut Leaves, key: &[u8]) -> (&'a [u8], &'a mut Leaf) {
     let (fence, leaf) =
         leaves.range_mut::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
@@ -347,16 +335,15 @@ fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
 const KEYS_MAX: usize = 256;
 /// Maximum key bytes per leaf, so that long keys do not make inserts slow.
 const KEY_BYTES_MAX: usize = 32 << 10;
-/// Maximum length of keys that share a leaf. A lone leaf, its fence key's allocation and its node in
-/// the tree take some 250 bytes, an eighth of a longer key. Fence keys of other leaves are at most this
-/// long.
+/// Maximum length of keys that share a leaf, and of their fence keys. A lone leaf takes some 250 bytes
+/// in addition, an eighth of a longer key.
 const LONE_KEY_BYTES: usize = 2 << 10;
 /// Minimum and maximum growth of a column in entries: small leaves stay small, large ones grow every 32
 /// inserts.
 const GROWTH: (usize, usize) = (2, 32);
 
-/// A leaf. It has columns instead of a vector of pairs: a search reads only keys and end offsets, and
-/// keys need no separate allocations.
+/// Columns instead of a vector of pairs: a search reads only keys and end offsets, and keys need no
+/// separate allocations.
 #[derive(Default, Debug)]
 pub(super) struct Leaf {
     bytes: Vec<u8>,
@@ -385,7 +372,6 @@ impl LeafFill {
 }
 
 impl Leaf {
-    /// Creates a leaf for one long key, which is its fence key.
     pub fn lone(history: KeyHistory) -> Self {
         let (live, many) = (u32::from(history.is_live()), u32::from(history.is_many()));
         let newest = history.last_revision().main;
@@ -416,12 +402,10 @@ impl Leaf {
         self.newest
     }
 
-    /// Returns the key at a position below `len`.
     pub fn key<'a>(&'a self, fence: &'a [u8], position: usize) -> &'a [u8] {
         if self.is_lone() { fence } else { self.own_key(position) }
     }
 
-    /// Implements `key` for a leaf that is not lone.
     fn own_key(&self, position: usize) -> &[u8] {
         &self.bytes[self.start(position)..self.ends[position] as usize]
     }
@@ -457,7 +441,6 @@ impl Leaf {
         }
     }
 
-    /// Changes a history and updates the counts.
     pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut KeyHistory) -> T) -> T {
         debug_assert!(self.live() <= self.len(), "more live keys than keys");
         let history = &mut self.histories[position];
@@ -469,9 +452,8 @@ impl Leaf {
         result
     }
 
-    /// Inserts a key at the position that `search` returned. The leaf must have capacity. All later keys
-    /// move: at most 256 keys of 24 bytes of history, eight of key and four of end, 9 KiB, in less than a
-    /// microsecond.
+    /// Inserts a key at the position that `search` returned. The leaf must have capacity. Moves at most 9
+    /// KiB, in less than a microsecond.
     pub fn insert(&mut self, position: usize, key: &[u8], history: KeyHistory) {
         debug_assert!(!self.is_lone() && key.len() <= LONE_KEY_BYTES, "a long key has a leaf to itself");
         debug_assert!(position == 0 || self.own_key(position - 1) < key, "keys of a leaf ascend");
@@ -480,7 +462,6 @@ impl Leaf {
         let (start, old_bytes) = (self.start(position), self.bytes.len());
         grow(&mut self.bytes, key.len(), key.len());
         self.bytes.resize(old_bytes + key.len(), 0);
-        // All later key bytes move up.
         self.bytes.copy_within(start..old_bytes, start + key.len());
         self.bytes[start..start + key.len()].copy_from_slice(key);
         for end in &mut self.ends[position..] {
@@ -495,19 +476,16 @@ impl Leaf {
         self.histories.insert(position, history);
     }
 
-    /// Reports whether another key of `key_bytes` would exceed the limits.
     pub fn must_split(&self, key_bytes: usize) -> bool {
         self.len() == KEYS_MAX || (self.bytes.len() + key_bytes > KEY_BYTES_MAX && self.len() > 1)
     }
 
-    /// Releases the unused capacity of the columns.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.histories.shrink_to_fit();
     }
 
-    /// Splits the leaf before `position` and returns the upper part.
     pub fn split_off(&mut self, position: usize) -> Leaf {
         assert!(position < self.len() && !self.is_lone(), "a split leaves an upper leaf that holds keys");
         let cut = self.start(position);
@@ -530,7 +508,6 @@ impl Leaf {
         upper
     }
 
-    /// Returns the fill.
     pub fn fill(&self) -> LeafFill {
         if self.is_lone() {
             return LeafFill { keys: KEYS_MAX, key_bytes: KEY_BYTES_MAX };
@@ -538,7 +515,6 @@ impl Leaf {
         LeafFill { keys: self.len(), key_bytes: self.bytes.len() }
     }
 
-    /// Appends a leaf with greater keys.
     pub fn append(&mut self, mut upper: Leaf) {
         if upper.is_empty() {
             return;
@@ -557,7 +533,6 @@ impl Leaf {
         self.newest = self.newest.max(upper.newest);
     }
 
-    /// Reports whether any of its histories has more than one record.
     pub fn has_history(&self) -> bool {
         self.many > 0
     }
@@ -593,14 +568,12 @@ impl Leaf {
         assert!(self.ends.len() == self.histories.len(), "columns of a leaf differ");
     }
 
-    /// Returns the allocated size of the columns.
     #[cfg(test)]
     pub fn reserved_bytes(&self) -> usize {
         let histories = self.histories.capacity() * size_of::<KeyHistory>();
         self.bytes.capacity() + self.ends.capacity() * size_of::<u32>() + histories
     }
 
-    /// Recounts live histories and those with more than one record.
     fn count(&mut self) {
         self.live = self.histories.iter().filter(|history| history.is_live()).count() as u32;
         self.many = self.histories.iter().filter(|history| history.is_many()).count() as u32;

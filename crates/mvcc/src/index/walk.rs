@@ -19,11 +19,9 @@ use crate::types::Revision;
 /// Result of a bounded walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IndexWalk<B = ()> {
-    /// Reached the end of the range.
     Done,
     /// Ran out of steps before this key.
     Paused(Bytes),
-    /// Stopped by the visitor.
     Stopped(B),
 }
 
@@ -120,7 +118,6 @@ impl Index {
         IndexWalk::Done
     }
 
-    /// Counts the live keys of `range` in the current state.
     #[cfg(test)]
     pub fn count_live(&self, range: &KeyRange) -> usize {
         let (mut count, mut steps) = (0, usize::MAX);
@@ -128,7 +125,6 @@ impl Index {
         count
     }
 
-    /// Deletes a key.
     #[cfg(test)]
     pub fn delete(&mut self, key: &[u8], revision: Revision) {
         let (range, mut count) = (KeyRange::one(Bytes::copy_from_slice(key)), 0);

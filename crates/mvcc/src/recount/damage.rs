@@ -8,7 +8,6 @@ use crate::block::{Block, BlockSource, DecodedBlock, Record, RecordBody};
 use crate::store::{LockPurpose, Store};
 use crate::types::Revision;
 
-/// Location of a bit flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flip {
     /// A bit of the last byte of the latest put's record: of its value, unless that is empty.
@@ -59,7 +58,6 @@ impl Store {
     }
 }
 
-/// Copies a block with a bit flipped in the record at `at`.
 fn damaged(block: &DecodedBlock, at: Revision, flip: Flip) -> DecodedBlock {
     let copy = block.damaged(at, |record, base| damage(record, base, flip));
     copy.expect("the index refers to a record of the block")

@@ -8,16 +8,15 @@
 //! The digest of changes (`digest`) is computed when an entry is applied. This one detects later
 //! corruption: a bit in memory or in a decoded block, or a corrupt file.
 //!
-//! * A span has a compact revision: it includes each record above it, and below it the puts that are
-//!   visible at it. It therefore has the same records on a member that is ahead, that lags, or that has
-//!   not reclaimed space yet. A member that has compacted further, or has not reached both the last
-//!   revision and the compact revision yet, does not compute a digest.
-//! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the
-//!   record, and the corresponding values in the index. A record that is missing in the index, or
-//!   differs from it, has a different digest.
+//! * A span includes each record above its compact revision, and below it the puts that are visible at
+//!   it. It therefore has the same records on a member that is ahead, that lags, or that has not
+//!   reclaimed space yet. A member that has compacted further, or has not reached the span's revisions
+//!   yet, does not compute a digest.
+//! * The digest of a record covers key, value, lease, revisions, and the corresponding values in the
+//!   index.
 //! * A block that is no longer a sequence of records is damaged: reads of it fail as well.
 //! * Cached blocks are taken from the cache, which readers use too. Uncached ones are read from the
-//!   disk, with a checksum each.
+//!   disk and verified.
 //!
 //! Not covered: items, records that are only in the index, and tombstones up to the compact revision.
 //!
@@ -78,7 +77,6 @@ pub struct RecountBounds {
 pub struct RecountPass {
     next: Revision,
     last: Revision,
-    /// Applied entry at the start.
     applied: LogIndex,
 }
 
@@ -177,7 +175,6 @@ fn no_record() -> Error {
     Error::Corrupt { file: "memory".into(), offset: 0, what: "a record cannot be decoded" }
 }
 
-/// State of a record in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IndexedAs {
     /// The index refers to the put.

@@ -21,7 +21,6 @@ const KEY_BYTES_MAX: usize = 2 << 10;
 
 #[derive(Default)]
 pub(crate) struct CountCache {
-    /// Entries, the latest one last.
     recent: Mutex<VecDeque<RecentCount>>,
 }
 
@@ -41,7 +40,6 @@ impl CountCache {
             .max_by(|left, right| left.1.start().cmp(right.1.start()))
     }
 
-    /// Removes all counts, because the contents of revisions change.
     pub fn clear(&self) {
         self.recent.lock().clear();
     }

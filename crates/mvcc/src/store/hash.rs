@@ -36,7 +36,6 @@ pub(crate) const REMEMBERED: usize = 10;
 /// index.
 const RECORDS_PER_HOLD: usize = 250;
 
-/// Implements `Store::hash_kv`.
 pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Result<KvHash> {
     loop {
         let (revision, compact, generation) = {
@@ -70,15 +69,12 @@ pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Resul
 pub(crate) struct HashPass {
     at: i64,
     compact: i64,
-    /// True if a compaction to `at` is running.
     of_compaction: bool,
     /// Records up to the compact revision are hashed if they are visible at this revision. Determined with
     /// the first record.
     visible_at: Option<i64>,
-    /// Next revision to hash.
     next: Revision,
     crc: u32,
-    /// Encoded record; reused to save allocations.
     scratch: Vec<u8>,
 }
 
@@ -212,7 +208,6 @@ fn search(walk: impl Fn(&KeyRange, &mut usize) -> IndexWalk) -> bool {
     }
 }
 
-/// Appends a record in etcd's storage format.
 fn write_stored(record: &Record<'_>, out: &mut Vec<u8>) {
     out.put_i64(record.revision.main);
     out.put_u8(b'_');
@@ -230,7 +225,6 @@ fn write_stored(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a protobuf integer field. Zero is omitted.
 fn put_int_field(out: &mut Vec<u8>, number: u8, value: i64) {
     if value != 0 {
         out.put_u8(number << 3);
@@ -238,7 +232,6 @@ fn put_int_field(out: &mut Vec<u8>, number: u8, value: i64) {
     }
 }
 
-/// Appends a protobuf bytes field. Empty is omitted.
 fn put_bytes_field(out: &mut Vec<u8>, number: u8, value: &[u8]) {
     if !value.is_empty() {
         out.put_u8(number << 3 | 2);

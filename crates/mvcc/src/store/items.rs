@@ -11,16 +11,13 @@ const MEMORY_BYTES: u64 = 384;
 /// Size of a catalogue entry without key and value: a prefix and a checksum.
 const ENTRY_BYTES: u64 = 5;
 
-/// The items of a store. Dereferences to the map for reads.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     map: BTreeMap<Bytes, Bytes>,
-    /// Total size of keys and values.
     bytes: u64,
 }
 
 impl Items {
-    /// Sets or removes an item.
     pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         let key_bytes = key.len();
         let old = match value {
@@ -33,12 +30,10 @@ impl Items {
         self.bytes -= old.map_or(0, |old| (key_bytes + old.len()) as u64);
     }
 
-    /// Returns the memory usage in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.bytes + MEMORY_BYTES * self.map.len() as u64
     }
 
-    /// Returns the size of their catalogue entries.
     pub fn stored_bytes(&self) -> u64 {
         self.bytes + ENTRY_BYTES * self.map.len() as u64
     }

@@ -56,7 +56,6 @@ impl LockPurpose {
     ];
 }
 
-/// The state and its lock.
 pub(crate) struct StateLock {
     state: RwLock<StoreData>,
     published: PublishedStats,
@@ -92,12 +91,10 @@ impl PublishedStats {
         Size { allocated, in_use, memory: self.memory_bytes.load(Ordering::Relaxed).min(allocated) }
     }
 
-    /// Returns the raw size of all sealed blocks.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the average raw size of a record.
     pub fn record_bytes(&self) -> u64 {
         self.record_bytes.load(Ordering::Relaxed)
     }
@@ -134,18 +131,15 @@ impl StateLock {
         }
     }
 
-    /// Returns the statistics, without the lock.
     pub fn published(&self) -> &PublishedStats {
         &self.published
     }
 
-    /// Acquires shared access for a bounded step.
     pub fn read(&self, purpose: LockPurpose) -> ReadGuard<'_> {
         let guard = self.state.read();
         ReadGuard { timer: self.trace.begin(purpose), guard: Some(guard) }
     }
 
-    /// Acquires exclusive access for a bounded step.
     pub fn write(&self, purpose: LockPurpose) -> WriteGuard<'_> {
         let guard = self.state.write();
         WriteGuard { timer: self.trace.begin(purpose), published: &self.published, guard: Some(guard) }
@@ -159,7 +153,6 @@ impl StateLock {
     }
 }
 
-/// Shared access to the state.
 pub(crate) struct ReadGuard<'l> {
     timer: Timer<'l>,
     guard: Option<RwLockReadGuard<'l, StoreData>>,
@@ -180,7 +173,6 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// Exclusive access to the state.
 pub(crate) struct WriteGuard<'l> {
     timer: Timer<'l>,
     published: &'l PublishedStats,
@@ -229,7 +221,6 @@ pub struct LockStats {
     pub longest: Duration,
 }
 
-/// Measurements by purpose.
 struct LockTrace {
     clock: Option<fn() -> Duration>,
     purposes: [PurposeTrace; LockPurpose::ALL.len()],
@@ -249,7 +240,6 @@ impl LockTrace {
     }
 }
 
-/// Measures a hold.
 struct Timer<'l> {
     began: Option<(fn() -> Duration, Duration)>,
     purposes: &'l PurposeTrace,

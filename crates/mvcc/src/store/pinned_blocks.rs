@@ -28,22 +28,18 @@ use crate::error::{Error, Result};
 /// Number of blocks looked up per acquisition of the state's lock.
 const BLOCKS_PER_HOLD: usize = 1000;
 
-/// Owner of held blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockOwner {
-    /// Another member.
     Peer,
     Caller(u64),
 }
 
-/// Blocks of a holder.
 pub(crate) struct PinnedBlocks {
     owner: BlockOwner,
     /// `None` after they were released.
     sources: Mutex<Option<Vec<RecordSource>>>,
 }
 
-/// All holders, the oldest first.
 #[derive(Default)]
 pub(crate) struct PinRegistry(Mutex<Vec<Weak<PinnedBlocks>>>);
 
@@ -94,7 +90,6 @@ impl PinRegistry {
 /// each of its files.
 #[derive(Default)]
 struct HeldFiles {
-    /// Total size of all files with a holder.
     bytes: u64,
     holders_of: BTreeMap<FileName, usize>,
     owners: BTreeMap<BlockOwner, OwnedFiles>,
@@ -106,7 +101,6 @@ struct HeldFiles {
 struct OwnedFiles {
     bytes: u64,
     holders_of: BTreeMap<FileName, usize>,
-    /// Holders, the oldest first.
     holders: VecDeque<(Arc<PinnedBlocks>, BTreeSet<FileName>)>,
 }
 
@@ -129,7 +123,6 @@ impl HeldFiles {
         self.order.insert(owned.rank(owner));
     }
 
-    /// Removes and returns the next holder to release.
     fn pop(&mut self, removed: &RemovedFiles) -> Option<Arc<PinnedBlocks>> {
         let (_, _, owner) = self.order.pop_last()?;
         let owned = self.owners.get_mut(&owner).expect("each owner in order has holders");
@@ -190,14 +183,12 @@ impl PinnedBlocks {
         Ok(popped.and_then(|source| source.block().cloned()))
     }
 
-    /// Returns the files of its blocks.
     pub fn files(&self) -> BTreeSet<FileName> {
         let sources = self.sources.lock();
         let blocks = sources.iter().flatten().filter_map(|source| source.block()?.location());
         blocks.map(BlockLocation::file_name).collect()
     }
 
-    /// Replaces blocks in memory with their stored form.
     pub fn refresh(&self, state: &StateLock) {
         self.replace(state, |location| location.is_none());
     }

@@ -70,7 +70,6 @@ impl Subject {
         self.store.pin_range(range, 0, 0, caller, &(), |kv| kv.value.len() as u32).unwrap()
     }
 
-    /// Returns the size of removed files that are open.
     fn removed_bytes(&self) -> u64 {
         self.maintainer.checkpoints.durable.files.removed_bytes()
     }

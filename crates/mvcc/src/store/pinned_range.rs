@@ -5,10 +5,8 @@
 //!
 //! * The result set is fixed when the range is resolved. It references the blocks, so later writes,
 //!   compactions and installs cannot change it.
-//! * Stored blocks are not kept in memory: each is read on demand and dropped before the next. The
-//!   cache is used but not filled, because a large range would evict blocks in use.
-//! * A visit reads each block once, in revision order.
-//! * A block is read again with its checksum verified, so the offsets stay valid.
+//! * Stored blocks are read on demand, once per visit and in revision order. The cache is used but not
+//!   filled, because a large range would evict blocks in use.
 //!
 //! While it exists, block files emptied by compaction keep their space, up to a limit
 //! (`pinned_blocks`). Beyond it a range loses its blocks, and visits fail.
@@ -50,7 +48,6 @@ pub struct PinnedRange {
 #[derive(Clone, Copy, Default)]
 struct PairLocation {
     source: u32,
-    /// Offset of the record in the raw bytes of its source.
     offset: u32,
     size: u32,
 }
@@ -119,8 +116,8 @@ impl PinnedRange {
         self.locations.is_empty()
     }
 
-    /// Returns the memory usage between reads: 12 bytes for each pair, 40 for each block or record of the
-    /// open block, and those records, which together are smaller than a block.
+    /// Returns the memory usage between reads: 12 bytes per pair, 40 per block or record of the open block,
+    /// and those records.
     pub fn memory_bytes(&self) -> u64 {
         let tables = size_of_val(&*self.locations) + self.sources.len() * size_of::<RecordSource>();
         self.record_bytes + tables as u64
@@ -166,7 +163,6 @@ impl PinnedRange {
     }
 }
 
-/// Returns numbers sorted by their source.
 fn in_order(numbers: Range<usize>, source: impl Fn(&u32) -> u32) -> Vec<u32> {
     let mut order: Vec<u32> = numbers.map(|number| number as u32).collect();
     order.sort_unstable_by_key(source);
@@ -188,7 +184,6 @@ struct FoundRange {
     /// Numbers of sources by address, which is unique while the block is referenced. The map's order is not
     /// used.
     numbers: HashMap<usize, u32, BuildHasherDefault<DefaultHasher>>,
-    /// Size of copied records.
     record_bytes: u64,
     count: i64,
     revision: i64,
@@ -204,7 +199,6 @@ struct RecordRef {
 }
 
 impl FoundRange {
-    /// Adds the next record in key order.
     fn push(&mut self, revision: Revision, source: RecordSource) {
         let next = u32::try_from(self.sources.len()).expect("fewer sources than keys, fewer than 2^32 keys");
         let (number, source) = match source {
@@ -239,7 +233,6 @@ impl FoundRange {
         self.sources = sources.into_iter().map(|(_, source)| source).collect();
     }
 
-    /// Reads every record to determine its offset and size.
     fn measured(
         self,
         shared: Arc<StoreShared>,

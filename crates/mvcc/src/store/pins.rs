@@ -2,16 +2,11 @@
 //!
 //! A read with several lock holds pins its revision before it releases the lock for the first time. A
 //! compaction takes effect immediately for later reads, but prunes the index only when no older
-//! revision is pinned. A compaction therefore does not make reads in progress fail or restart.
+//! revision is pinned, so reads in progress neither fail nor restart. Pins of later reads do not delay
+//! it, because reads cannot start below the compact revision.
 //!
-//! Invariants:
-//! - A pin is taken under the lock, at a revision that is not compacted. Every compaction above it is
-//!   thus applied later.
-//! - Pins of later reads do not delay a compaction, because reads cannot start below the compact
-//!   revision.
-//!
-//! An installed store has the same history up to the pinned revision, or has compacted it. Only in the
-//! latter case a read in progress fails.
+//! A pin is taken under the lock, at a revision that is not compacted. An installed store has the same
+//! history up to that revision, or has compacted it. Only in the latter case a read in progress fails.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +31,6 @@ pub(super) struct Pin<'p> {
 }
 
 impl Pins {
-    /// Pins `at`, which must be readable in `state`.
     pub(super) fn pin(&self, at: i64, state: &StoreData) -> Pin<'_> {
         assert!(at >= state.compact_revision, "a compacted revision is pinned");
         self.add(at);
@@ -48,7 +42,6 @@ impl Pins {
         *self.counts.lock().entry(at).or_default() += 1;
     }
 
-    /// Removes a pin at `at`.
     pub fn remove(&self, at: i64) {
         let mut counts = self.counts.lock();
         let count = counts.get_mut(&at).expect("a pin is removed once");
@@ -58,7 +51,6 @@ impl Pins {
         }
     }
 
-    /// Reports whether a read in progress needs history below `revision`.
     pub fn any_below(&self, revision: i64) -> bool {
         self.counts.lock().first_key_value().is_some_and(|(at, _)| *at < revision)
     }

@@ -2,18 +2,16 @@
 //!
 //!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys ─ lock …
 //!
-//! * A range is read at a revision that is fixed at the start. The writer may continue: later records
-//!   are not visible.
-//! * A read with more than one lock hold pins its revision (`pins`), and a compaction above it waits
-//!   before it prunes the index.
+//! * A range is read at a revision that is fixed at the start, and pinned (`pins`) if the read takes
+//!   several lock holds.
 //! * Each hold sees a consistent state: a record in the index is in the block that the block table
 //!   returns for it. Blocks do not change, so the record can be loaded later.
 //! * Blocks are ordered by revision, not by key. The keys in a block are loaded together, so that each
 //!   block is decoded once.
 //! * Pairs are slices of a block if they make up most of it. Otherwise they are copied: a pair that
 //!   keeps 64 KiB in memory would make a response a hundred times its size.
-//! * An installed store has the same history up to that revision, or has compacted it. The read
-//!   continues in the new index, with the blocks that it found in the old one.
+//! * If another store is installed, the read continues in the new index, with the blocks that it found
+//!   in the old one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -33,7 +31,6 @@ use crate::types::{Fetch, KeyValue, RangeOptions, Revision};
 /// block once per that many pairs.
 const PAIRS_PER_LOAD: usize = 64 << 10;
 
-/// Counting mode of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counting {
     /// No count of the range; the result has the number of pairs.
@@ -44,7 +41,6 @@ pub(super) enum Counting {
     First,
 }
 
-/// Parameters of a range read.
 #[derive(Clone, Copy)]
 pub(super) struct RangeQuery<'a> {
     pub range: &'a KeyRange,
@@ -59,18 +55,14 @@ pub(super) struct RangeQuery<'a> {
     pub meter: &'a dyn Meter,
 }
 
-/// A range read in progress.
 pub(super) struct RangeRead<'m> {
-    /// Part that is not counted yet.
     to_count: Option<KeyRange>,
     /// Known count of a larger range. `to_count` is then the difference, and is subtracted.
     known: Option<(i64, KeyRange)>,
     /// Part that is not walked yet; `None` at the end.
     rest: Option<KeyRange>,
     at: i64,
-    /// Maximum number of pairs.
     limit: usize,
-    /// Number of pairs found so far.
     taken: usize,
     fetch: Fetch,
     /// Records that are found but not loaded yet, in key order, all after those in `kvs`.
@@ -129,7 +121,6 @@ impl<'m> RangeRead<'m> {
         }
     }
 
-    /// Reports whether the end of the range or the limit is reached.
     pub fn is_done(&self) -> bool {
         self.rest.is_none() && self.to_count.is_none()
     }
@@ -145,10 +136,7 @@ impl<'m> RangeRead<'m> {
     }
 
     /// Counts, then walks, in about `steps` steps. The caller ensures that the revision is still in the
-    /// index.
-    ///
-    /// `collect` must be called next, without the lock. Keys without values are then complete; full pairs
-    /// must still be loaded.
+    /// index, and then calls `collect` without the lock.
     pub fn walk(&mut self, state: &StoreData, mut steps: usize) -> Result<()> {
         self.meter.check()?;
         if !self.is_counted_after(state, &mut steps) {
@@ -200,7 +188,6 @@ impl<'m> RangeRead<'m> {
         self.meter.hold(pairs, bytes)
     }
 
-    /// Continues the count. Reports whether it is complete.
     fn is_counted_after(&mut self, state: &StoreData, steps: &mut usize) -> bool {
         let Some(range) = self.to_count.take() else { return true };
         let mut count = 0;
@@ -233,7 +220,6 @@ impl<'m> RangeRead<'m> {
         self.found.drain(..)
     }
 
-    /// Loads the found records.
     pub fn load(&mut self, cache: &BlockCache) -> Result<()> {
         let found = std::mem::take(&mut self.found);
         self.kvs.extend(load_all(&found, cache, self.meter)?);
@@ -266,15 +252,12 @@ pub(crate) fn load_all(
 
 /// Reason for stopping a walk before the end of its range.
 enum WalkEnd {
-    /// The limit is reached.
     Full,
-    /// Enough bytes for one lock hold. Continue at this key.
     BytesFull(Bytes),
     /// A revision in the index is not in any block.
     MissingRecord,
 }
 
-/// Finds a key at revision `at`.
 pub(super) fn find_one(state: &StoreData, key: &[u8], at: i64) -> Result<Option<(Revision, RecordSource)>> {
     let Some(visible) = state.index.get(key).and_then(|history| history.at(at)) else { return Ok(None) };
     let source = state.locate(visible.revision).ok_or_else(missing_record)?;
@@ -342,7 +325,6 @@ pub(super) fn load(
     }
 }
 
-/// Implements `load` for a loaded block.
 fn sealed_pair(revision: Revision, block: &Block, decoded: &DecodedBlock) -> Result<Option<KeyValue>> {
     let Some(record) = decoded.find(revision) else { return Ok(None) };
     assert_eq!(record.revision, revision, "a table that points at another record");
@@ -362,7 +344,6 @@ fn pair(record: &Record<'_>, bytes: &Bytes) -> Option<KeyValue> {
     })
 }
 
-/// Keys without values, in a buffer that the pairs share.
 #[derive(Default)]
 struct KeysOnly {
     bytes: Vec<u8>,

@@ -151,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Estimates the number of records, including superseded ones. The part in sealed blocks is exact.
+    /// Estimates the number of records, including superseded ones.
     pub fn records(&self) -> u64 {
         let published = self.shared.state.published();
         let bytes = published.raw_bytes() + published.bytes_at_risk() as u64;
@@ -236,7 +236,6 @@ impl Store {
 }
 
 impl StoreShared {
-    /// Reads a range in bounded lock holds.
     pub(super) fn range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
         self.again_if_installed(query.at, || self.try_range(query))
     }
@@ -298,7 +297,6 @@ impl StoreShared {
         }
     }
 
-    /// Loads the result of `find_one`.
     pub(super) fn load_one(&self, found: Option<(Revision, RecordSource)>) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
         load(revision, &source, &self.cache)?.map(Some).ok_or_else(missing_record)
@@ -381,7 +379,6 @@ mod tests {
         assert_eq!(lock_stats(LockPurpose::Walk), before + 1, "a count is a sum over leaves");
         assert_eq!(store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap().count as u64, KEYS);
         assert!(lock_stats(LockPurpose::Walk) > before + walks);
-        // A request that reads its own changes.
         let mut request = writer.begin();
         request.put(b"a", b"value", 0);
         let before = lock_stats(LockPurpose::Walk);

@@ -16,17 +16,13 @@ use super::pins::Pins;
 use crate::block::BlockCache;
 use crate::types::{KvHash, StoreOptions};
 
-/// State shared by all handles.
 pub(crate) struct StoreShared {
     pub state: StateLock,
     pub cache: BlockCache,
     /// Hashes of finished compactions, the latest one last.
     pub hashes: Mutex<VecDeque<KvHash>>,
-    /// Recent counts of ranges.
     pub counts: CountCache,
-    /// Revisions needed by reads in progress.
     pub pins: Pins,
-    /// Blocks held by long reads.
     pub pinned_blocks: PinRegistry,
     /// Size of removed files that are still open. Written by the maintainer, the only one to close them.
     pub removed_bytes: AtomicU64,

@@ -45,7 +45,6 @@ pub(super) const BYTES_PER_HOLD: usize = 256 << 10;
 /// The mutable state. `revision` and `applied` may be ahead of the durable marks.
 pub(crate) struct StoreData {
     pub index: Index,
-    /// Live keys with a lease.
     pub leased: LeasedKeys,
     pub block_table: BlockTable,
     pub open: OpenBlock,
@@ -67,7 +66,6 @@ pub(crate) struct StoreData {
     pub is_inside_entry: bool,
     /// True if `persist` was called inside an entry, so that the end of the entry takes a checkpoint.
     pub is_checkpoint_requested: bool,
-    /// A checkpoint that the maintainer has not taken yet.
     pub pending: Option<PendingCheckpoint>,
     /// Raw size of sealed blocks that are not stored yet, and the part of it that is not in a pending
     /// checkpoint.
@@ -77,7 +75,6 @@ pub(crate) struct StoreData {
     pub stored_bytes: u64,
     /// Digest of the changes by entries since this state was opened or installed.
     pub digest: ChangeDigest,
-    /// Number of stores installed since this one was opened.
     pub generation: u64,
 }
 
@@ -102,7 +99,6 @@ pub(crate) enum RecordSource {
 }
 
 impl RecordSource {
-    /// Returns the sealed block that contains the record.
     pub fn block(&self) -> Option<&Arc<Block>> {
         match self {
             RecordSource::Sealed(block) => Some(block),
@@ -175,7 +171,6 @@ impl StoreData {
         self.unpersisted_bytes + self.open.raw_bytes()
     }
 
-    /// Returns the space usage on disk and in memory.
     pub fn size(&self) -> Size {
         let (_, live_bytes) = self.block_table.bytes();
         let named_bytes = self.block_table.entry_bytes() + self.items.stored_bytes();

@@ -9,13 +9,10 @@
 //! * A request that reads holds the lock like a reader: in bounded steps, and not while a block is
 //!   loaded.
 //! * Checkpoints are taken only at the end of an entry, so that the applied index matches the data.
+//!   Readers may see half an entry, but a restart never does; etcd behaves the same.
 //!
 //! A put costs one copy of the value into the open block and one update of the index, and no disk
 //! operation.
-//!
-//! Each request of an entry has a separate main revision and is visible as soon as it is finished.
-//! Readers may thus see half an entry, but a restart never does. etcd behaves the same, because it
-//! applies commands one by one.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -42,7 +39,6 @@ pub const ITEM_KEY_BYTES_MAX: usize = 256;
 /// The handle for changes. A store has one, owned by the apply loop.
 pub struct Writer {
     store: Store,
-    /// Revision at the end of the last entry.
     notified: i64,
 }
 
@@ -144,9 +140,7 @@ pub struct RevisionWriter<'w> {
     guard: RefCell<Option<WriteGuard<'w>>>,
     /// Number of changes during this hold, and the bytes copied for them.
     held: (usize, usize),
-    /// Main revision before this request.
     base: i64,
-    /// Sub revision of the next change.
     sub: i64,
 }
 
@@ -258,7 +252,6 @@ impl<'w> RevisionWriter<'w> {
         }
     }
 
-    /// Releases the lock to waiting threads.
     fn release(&mut self) {
         self.held = (0, 0);
         if let Some(guard) = self.guard.take() {

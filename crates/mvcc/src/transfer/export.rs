@@ -2,15 +2,12 @@
 //!
 //!   Maintainer::export ─▶ Export (marks, items, locations of blocks) ─next─▶ chunk ─next─▶ chunk … ─▶ end
 //!
-//! * An export is a single checkpoint, however long sending takes. Later checkpoints and compactions do
-//!   not change it: it holds the locations of its blocks, which keep removed files readable. Their
-//!   space is freed when the export has passed them or is dropped, or when too much of it is held
-//!   (`store/pinned_blocks`).
-//! * Starting an export copies no data. Sending takes the memory of a chunk and a block.
+//! * Later checkpoints and compactions do not change an export: it holds the locations of its blocks,
+//!   which keep removed files readable. Their space is freed when the export has passed them or is
+//!   dropped, or when too much of it is held (`store/pinned_blocks`).
+//! * Starting an export copies a pointer per block: some hundred microseconds for a gigabyte. Sending
+//!   takes the memory of a chunk and a block.
 //! * The checksum of every block is verified before it is sent.
-//!
-//! Starting an export copies a pointer per block, a thousand per lock hold: 16,000 of them for a
-//! gigabyte, in some hundred microseconds. The transport or the disk limit the speed of sending.
 //!
 //! `stream` defines the format, and `staging` is the receiver.
 

@@ -2,12 +2,10 @@
 //!
 //!   pin_history ─▶ History (revision, items) ─▶ HistoryPart ─▶ HistoryPart … ─▶ end
 //!
-//! * It has every change above the compact revision, and below it the puts visible at the compact
-//!   revision. A delete at exactly the compact revision is included, since a watch from there reports
-//!   it. etcd keeps the same records after a compaction.
-//! * All passes see the same changes: the compact revision is pinned, so later compactions do not
-//!   remove records while the history exists. Records below it are looked up in the index at the pinned
-//!   revision.
+//! * It has the same records as etcd after a compaction: every change above the compact revision, and
+//!   the puts visible at it. A delete at exactly the compact revision is included, since a watch from
+//!   there reports it.
+//! * The compact revision is pinned, so all passes see the same changes.
 //! * Writes continue: the lock is held to find a block, and for a bounded number of lookups.
 //! * Memory: one block, and references to the items.
 //!
@@ -39,7 +37,6 @@ pub struct History {
 /// Some changes of a history, in revision order.
 pub struct HistoryPart {
     block: Arc<DecodedBlock>,
-    /// Indexes of records in the block.
     records: Vec<u32>,
     next: Revision,
 }
@@ -107,7 +104,6 @@ impl History {
         Ok(Some(HistoryPart { block: decoded, records, next: block.identity.last.next() }))
     }
 
-    /// Returns the first block with a record at or after `next`.
     fn block_from(&self, next: Revision) -> Result<Option<Arc<Block>>> {
         let state = self.shared.state.read(LockPurpose::Transfer);
         self.check(&state)?;

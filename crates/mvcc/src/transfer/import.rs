@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
 use crate::types::{LogPosition, REVISION_MAX, Revision, StoreOptions};
 
-/// Size of catalogue entries per update.
 const UPDATE_BYTES: usize = 1 << 20;
 
 /// A store that is being filled.
@@ -100,7 +99,6 @@ impl Import {
         Ok(())
     }
 
-    /// Returns the reason why a change cannot be next.
     fn fault_of(&self, record: &Record<'_>) -> Option<&'static str> {
         let Revision { main, sub } = record.revision;
         if self.last >= Some(record.revision) {
@@ -149,7 +147,6 @@ impl Import {
         self.backend.update(Update { puts: vec![marks.entry()], removals: Vec::new() })
     }
 
-    /// Seals the open block and appends it to a block file.
     fn write_block(&mut self) -> Result<()> {
         let sealed = std::mem::take(&mut self.open).sealed();
         self.frame.clear();
@@ -162,7 +159,6 @@ impl Import {
         self.put(entry)
     }
 
-    /// Queues an entry for the catalogue.
     fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) -> Result<()> {
         self.update_bytes += entry.0.len() + entry.1.len();
         self.update.puts.push(entry);

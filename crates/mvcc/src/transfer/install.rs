@@ -2,15 +2,13 @@
 //!
 //!   check ─▶ swap slots (backend) ─▶ read it back, rebuild the index ─▶ exchange the state (lock)
 //!
-//! * Handles stay valid and then read the new store. A read in progress continues with its old blocks
-//!   and the new index: the history up to its revision is the same in both, or it is compacted and the
-//!   read fails.
+//! * Handles stay valid. A read in progress continues with its old blocks and the new index: the
+//!   history up to its revision is the same in both, or it is compacted and the read fails.
 //! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
 //! * Applied index, revision and compact revision never decrease, unless the current state is known to
 //!   be wrong: then only the applied index does not.
-//! * Changes that were not persisted are lost with the old state, including those of an unfinished
-//!   entry. The caller stops the writer during the install, and invalidates everything derived from the
-//!   old state.
+//! * Changes that were not persisted are lost with the old state. The caller stops the writer during
+//!   the install, and invalidates everything derived from the old state.
 
 use std::mem;
 
@@ -22,14 +20,11 @@ use crate::store::{LockPurpose, StoreData};
 use crate::types::LogPosition;
 
 impl Maintainer {
-    /// Replaces this store durably with a received one, and returns its position.
-    ///
-    /// The caller ensures that the log is no longer needed for the old state: from this call on, a restart
-    /// may find either store.
+    /// Replaces this store durably with a received one, and returns its position. From this call on, a
+    /// restart may find either store, so the log must no longer be needed for the old one.
     ///
     /// Errors: `Refused` if the received store is older than the current state; the store is then
-    /// unchanged. Other errors poison the maintainer: the process stops, and the next start finds one of
-    /// the two stores.
+    /// unchanged. Other errors poison the maintainer, and the process must stop.
     pub fn install(&mut self, staged: StagedStore) -> Result<LogPosition> {
         self.install_over(staged, Present::Right)
     }

@@ -2,10 +2,9 @@
 //!
 //!   begin ─▶ add chunk · add chunk … ─▶ finish ─▶ Staged ─▶ Maintainer::install
 //!
-//! * Everything received is checked: chunks, entries, frames and records as they arrive, and the whole
-//!   by the digests in the marks. A store is complete only after the last of these checks.
-//! * Memory is limited to a chunk, a block and some catalogue entries. Blocks are written as they
-//!   arrive.
+//! * Chunks, entries, frames and records are checked as they arrive, and the whole by the digests in
+//!   the marks.
+//! * Memory is limited to a chunk, a block and some catalogue entries.
 //! * The store is valid once `finish` has synced it and written its marker. A crash before that leaves
 //!   a slot to be discarded, a crash after it a store that can be installed.
 //! * After an error no further chunks are accepted.
@@ -28,17 +27,13 @@ pub struct Staging {
     backend: Box<dyn Backend>,
     files: BlockFiles,
     chunks: ChunkReader,
-    /// The sender's marks, from the first part.
     marks: Option<Marks>,
-    /// Digests of the sender's entries.
     received: Digests,
     /// Digests of the entries written here. Items are the same, blocks have other locations.
     written: Digests,
-    /// Last record so far.
     last: Option<Revision>,
     update: Update,
     update_bytes: usize,
-    /// Size of blocks since the last sync.
     unsynced_bytes: usize,
     is_ended: bool,
     has_failed: bool,
@@ -139,10 +134,8 @@ impl Staging {
         Ok(StagedStore { backend: self.backend, applied, revision, compact_revision })
     }
 
-    /// Implements `add` without its error handling.
     fn try_add(&mut self, chunk: &[u8]) -> Result<()> {
         self.chunks.add(chunk)?;
-        // All parts that the chunk has completed.
         while let Some(part) = self.chunks.part()? {
             if self.is_ended {
                 return Err(self.chunks.damaged("a part after the end"));
@@ -217,7 +210,6 @@ impl Staging {
         Ok(())
     }
 
-    /// Queues an entry for the catalogue.
     fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) {
         self.update_bytes += entry.0.len() + entry.1.len();
         self.update.puts.push(entry);

@@ -82,7 +82,6 @@ impl TestStream {
         std::iter::from_fn(|| writer.cut(100)).collect()
     }
 
-    /// Receives the stream.
     fn received(self) -> Result<StagedStore> {
         let marks = self.marks();
         received(&self.part(PartKind::End, RawEntry::default(), &[]).chunks(marks))

@@ -20,26 +20,21 @@ use crate::error::{Error, Result};
 
 /// Magic number of a chunk. It includes the version, so another format is detected at the first chunk.
 const MAGIC: u32 = u32::from_le_bytes(*b"mvx1");
-/// Size of a chunk's header.
 pub(super) const CHUNK_HEADER_BYTES: usize = 16;
-/// Size of a part's header.
 const PART_HEADER_BYTES: usize = 13;
 /// Maximum size of a part, a frame with its entry, to limit a receiver's memory.
 const PART_BYTES_MAX: usize = RAW_BYTES_MAX + (1 << 20);
 
-/// Contents of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     /// A catalogue entry without a frame: the marks or an item.
     Entry,
     /// A block's entry and its frame. The location in the entry is the sender's.
     Block,
-    /// End of the stream.
     End,
 }
 
 impl PartKind {
-    /// Returns the encoded kind.
     fn number(self) -> u8 {
         match self {
             PartKind::Entry => 1,
@@ -48,13 +43,11 @@ impl PartKind {
         }
     }
 
-    /// Decodes a kind; `None` for an unknown number.
     fn of(number: u8) -> Option<Self> {
         [PartKind::Entry, PartKind::Block, PartKind::End].into_iter().find(|kind| kind.number() == number)
     }
 }
 
-/// A complete part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StreamPart {
     pub kind: PartKind,
@@ -63,7 +56,6 @@ pub(super) struct StreamPart {
     pub frame: Bytes,
 }
 
-/// Converts parts to chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChunkWriter {
     pending: BytesMut,
@@ -72,7 +64,6 @@ pub(super) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Queues a part.
     pub fn push(&mut self, kind: PartKind, key: &[u8], value: &[u8], frame: &[u8]) {
         self.pending.put_u8(kind.number());
         for field in [key, value, frame] {
@@ -83,7 +74,6 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the size of queued parts that are not in a chunk yet.
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
@@ -108,7 +98,6 @@ impl ChunkWriter {
     }
 }
 
-/// Converts chunks to parts.
 #[derive(Debug, Default)]
 pub(super) struct ChunkReader {
     pending: BytesMut,
@@ -130,7 +119,6 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Returns the next complete part.
     pub fn part(&mut self) -> Result<Option<StreamPart>> {
         let mut cursor = Cursor::new(&self.pending);
         let Some(&[kind]) = cursor.take(1) else { return Ok(None) };
@@ -150,7 +138,6 @@ impl ChunkReader {
         Ok(Some(StreamPart { kind, key: take(key), value: take(value), frame: take(frame) }))
     }
 
-    /// Reports whether all bytes were returned in parts.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

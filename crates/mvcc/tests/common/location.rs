@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use mvcc::{Backend, Error, LogPosition, MemoryBackend, SledBackend};
 
-/// In memory or on disk.
 pub enum Location {
     Memory(MemoryBackend),
     /// The directory is removed after the test.

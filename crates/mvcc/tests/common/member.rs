@@ -9,7 +9,6 @@ use mvcc::{
 use super::location::Location;
 use super::{Oracle, range, tiny_options};
 
-/// An open store and its expected contents.
 pub struct Member {
     pub writer: Writer,
     pub store: Store,

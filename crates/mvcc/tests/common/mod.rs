@@ -33,7 +33,6 @@ pub fn everything() -> RangeOptions {
     RangeOptions::default()
 }
 
-/// A change, for the hash.
 #[derive(Clone, Debug)]
 struct Change {
     main: i64,
@@ -44,7 +43,6 @@ struct Change {
 
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// State at every revision.
     states: Vec<BTreeMap<Vec<u8>, KeyValue>>,
     changes: Vec<Change>,
     pub compact_revision: i64,
@@ -158,7 +156,6 @@ impl Oracle {
         }
     }
 
-    /// Compares the whole store at every revision.
     pub fn check_all(&self, store: &Store) {
         assert_eq!(store.revision(), self.revision());
         assert_eq!(store.compact_revision(), self.compact_revision);
@@ -234,7 +231,6 @@ impl Request<'_> {
         self.state.insert(key.into(), kv);
     }
 
-    /// Deletes keys and returns the deleted pairs.
     pub fn delete(&mut self, range: &KeyRange) -> Vec<KeyValue> {
         let doomed: Vec<_> = self.state.values().filter(|kv| range.contains(&kv.key)).cloned().collect();
         for kv in &doomed {

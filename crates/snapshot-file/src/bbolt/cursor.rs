@@ -30,19 +30,16 @@ impl<'s, S: Source> BucketCursor<'s, S> {
     }
 }
 
-/// A walk over one tree.
 pub(crate) struct TreeWalk<'s, S> {
     source: &'s S,
     extent: Extent,
     /// Path of branches to the leaf, each with the index of its next child and the end of its key range.
     branches: Vec<BranchLevel>,
     leaf: Option<Page>,
-    /// Index of the next pair in the leaf.
     next: usize,
     /// Key range of the leaf, from `from` inclusive to `before` exclusive.
     from: Vec<u8>,
     before: Option<Vec<u8>>,
-    /// Last key returned.
     last: Vec<u8>,
     pages_read: u64,
 }
@@ -57,14 +54,12 @@ struct BranchLevel {
 type FoundItem<'w> = (u64, &'w [u8], &'w [u8], bool);
 
 impl<'s, S: Source> TreeWalk<'s, S> {
-    /// Starts a walk over the tree below `root`.
     pub fn new(source: &'s S, extent: Extent, root: u64) -> Result<Self> {
         let mut walk = Self::empty(source, extent);
         walk.descend(root, Vec::new(), None)?;
         Ok(walk)
     }
 
-    /// Starts a walk over a single leaf.
     pub fn inline(source: &'s S, extent: Extent, leaf: Page) -> Self {
         TreeWalk { leaf: Some(leaf), ..Self::empty(source, extent) }
     }
@@ -74,7 +69,6 @@ impl<'s, S: Source> TreeWalk<'s, S> {
         TreeWalk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
     }
 
-    /// Returns the next pair.
     pub fn next_pair(&mut self) -> Result<Option<FoundItem<'_>>> {
         while self.leaf.as_ref().is_none_or(|leaf| self.next == leaf.count) {
             if !self.advance()? {

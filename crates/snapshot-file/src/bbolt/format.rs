@@ -39,7 +39,6 @@ pub(crate) const META_PAGES: u64 = 2;
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 
-/// A page header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub id: u64,
@@ -64,11 +63,9 @@ impl PageHeader {
     }
 }
 
-/// Content of a meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub page_bytes: u32,
-    /// Root page of the root bucket.
     pub root: u64,
     pub freelist: u64,
     /// Number of pages that may be in use.
@@ -122,7 +119,6 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("checked by the caller"))
 }
 
-/// Computes the 64-bit FNV-1a hash.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -66,7 +66,6 @@ const BRANCH_BYTES_MAX: u64 = 1 << 20;
 /// of 64 MiB, 40 times etcd's default limit.
 const LEAF_BYTES_MAX: u64 = 256 << 20;
 
-/// Page size and number of pages of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub page_bytes: u64,
@@ -149,12 +148,10 @@ impl Page {
         Ok(Page { id, kind, count, pages, bytes })
     }
 
-    /// Returns the buffer for reuse.
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Returns key and child of a branch element.
     pub fn child(&self, number: usize) -> Result<(&[u8], u64)> {
         let at = PAGE_HEADER_BYTES + number * ELEMENT_BYTES;
         let key = self.range(at, u32_at(&self.bytes, at), u32_at(&self.bytes, at + 4))?;

@@ -15,7 +15,6 @@ use super::format::{IS_BUCKET, VALUE_BYTES_MAX};
 
 /// Page allocator and output.
 pub(crate) struct Pages {
-    /// Number of the next page.
     pub next: u64,
     /// Output; `None` while planning, which only counts pages.
     pub out: Option<Vec<u8>>,
@@ -71,7 +70,6 @@ struct Element {
     /// Flags and value length of a leaf element.
     flags: u32,
     value_bytes: u32,
-    /// Child page of a branch element.
     child: u64,
 }
 
@@ -118,7 +116,6 @@ impl OpenPage {
     }
 }
 
-/// A tree under construction.
 #[derive(Default)]
 pub(crate) struct Tree {
     leaf: OpenPage,
@@ -127,7 +124,6 @@ pub(crate) struct Tree {
     last_key: Vec<u8>,
 }
 
-/// Kind of a leaf value.
 #[derive(Clone, Copy)]
 pub(crate) enum ValueKind {
     Plain,
@@ -135,7 +131,6 @@ pub(crate) enum ValueKind {
 }
 
 impl Tree {
-    /// Adds the next key.
     pub fn add(&mut self, pages: &mut Pages, key: &[u8], value: Value<'_>, kind: ValueKind) {
         assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX, "a key of 1 to {KEY_BYTES_MAX} bytes");
         assert!(value.len() <= VALUE_BYTES_MAX, "a value of at most {VALUE_BYTES_MAX} bytes");

@@ -21,7 +21,6 @@ impl FileLayout {
 const FREELIST_PAGE: u64 = META_PAGES;
 const FIRST_PAGE: u64 = FREELIST_PAGE + 1;
 
-/// State shared by planner and writer.
 struct Buckets {
     pages: Pages,
     /// Names and root pages of completed buckets.
@@ -52,12 +51,11 @@ impl Buckets {
         }
     }
 
-    /// Writes the root bucket.
     fn finish(&mut self) -> FileLayout {
         self.close();
         let mut root = Tree::default();
         for (name, page) in &self.complete {
-            let mut value = [0; BUCKET_BYTES]; // The second half is the sequence number, which etcd does not use.
+            let mut value = [0; BUCKET_BYTES]; // The second half is a sequence number that etcd does not use.
             value[..8].copy_from_slice(&page.to_le_bytes());
             root.add(&mut self.pages, name, Value::Bytes(&value), ValueKind::Bucket);
         }

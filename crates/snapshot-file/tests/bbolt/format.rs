@@ -40,7 +40,6 @@ fn the_pages_of_a_small_file_are_frozen() {
                 "0100000000000000",
                 "a9fed5d3ab09031b"
             ),
-            // freelist
             "020000000000000010",
             // leaf with one element: flags 0, pos 16, key length 1, value length 2
             concat!("03000000000000000200010000000000", "00000000100000000100000002000000", "6b7676"),

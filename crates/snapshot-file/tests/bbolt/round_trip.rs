@@ -32,7 +32,6 @@ fn written(buckets: &Buckets, piece_bytes: usize) -> Vec<u8> {
     file
 }
 
-/// Reads all buckets.
 fn read(file: &[u8]) -> Result<Buckets, Error> {
     let database = Database::open(file, file.len() as u64)?;
     let mut found = Buckets::new();

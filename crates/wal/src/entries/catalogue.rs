@@ -40,7 +40,6 @@ use crate::{Error, LogIndex, LogPosition, Result, Term};
 /// Maximum distance between points, and thus of the bytes that a lagging follower reads unnecessarily.
 const POINT_SPACING_BYTES: u64 = 64 << 10;
 
-/// Location of an entry's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FramePlace {
     pub segment: u64,
@@ -60,7 +59,6 @@ struct SegmentSpan {
     base: LogPosition,
 }
 
-/// Consecutive entries in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// Index of the entry at `place`.
@@ -145,7 +143,6 @@ impl Catalogue {
         self.last = position;
     }
 
-    /// Removes the entries above `index`.
     fn truncate(&mut self, index: LogIndex) {
         assert!(index >= self.start.index, "entries up to the start are settled");
         let term = self.term(index).expect("the new end of the log is within it");
@@ -272,7 +269,6 @@ const MEAN_GROUPS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagedEntry {
     pub position: LogPosition,
-    /// Offset in the segment.
     pub offset: u64,
 }
 
@@ -283,9 +279,7 @@ pub(crate) struct SyncGroup {
     pub frames: u64,
     /// Entries for the catalogue, in frame order.
     pub entries: Vec<StagedEntry>,
-    /// Checksum of the last frame.
     pub crc: u32,
-    /// Running mean of group sizes in bytes.
     mean_bytes: usize,
 }
 

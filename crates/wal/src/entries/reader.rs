@@ -1,10 +1,8 @@
 //! Reads synced entries from the segments, for lagging followers and for replay after a restart.
 //!
 //! * Every entry is verified again when it is read.
-//! * The catalogue is locked for lookups only, never during disk reads, so the writer does not wait for
-//!   readers.
-//! * A read starts at the nearest point of the catalogue, so each call reads up to 64 KiB
-//!   unnecessarily.
+//! * The catalogue is locked for lookups only, so the writer does not wait for readers.
+//! * A read starts at the nearest point of the catalogue, and reads up to 64 KiB unnecessarily.
 //! * Each call opens its files. That is cheap compared with the up to one megabyte that a lagging
 //!   follower requests at a time, and it keeps readers from holding released files open.
 //! * An entry replaced at a conflict during the read may be returned in its old version. It was synced,
@@ -149,7 +147,6 @@ impl<F: Fs> Reader<F> {
     }
 }
 
-/// Result of a read in progress.
 struct PartialRead {
     entries: Vec<OwnedEntry>,
     /// Next index to return; earlier entries are skipped.

@@ -50,7 +50,6 @@ pub(crate) const SALT_BYTES: usize = 16;
 const MASKED_FROM: usize = 8;
 
 impl Seed {
-    /// Masks or unmasks a header.
     fn apply(&self, fixed: &mut [u8; HEADER_BYTES]) {
         for (byte, mask) in fixed[MASKED_FROM..].iter_mut().zip(self.mask.iter().cycle()) {
             *byte ^= mask;
@@ -81,7 +80,6 @@ impl Type {
 /// Reason why bytes are not a valid frame, for error messages.
 pub(crate) type Flaw = &'static str;
 
-/// The fields of a frame except payload and checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub type_: Type,
@@ -98,18 +96,15 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Returns the size of the whole frame.
     pub fn frame_bytes(&self) -> usize {
         bytes(self.length)
     }
 }
 
-/// Returns the size of a frame with a payload of `length` bytes.
 pub(crate) fn bytes(length: usize) -> usize {
     HEADER_BYTES + length.next_multiple_of(ALIGNMENT)
 }
 
-/// A verified frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub header: Header,

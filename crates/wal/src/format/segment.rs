@@ -67,7 +67,6 @@ pub(crate) enum Descent {
     Continues { end: u64, crc: u32 },
 }
 
-/// The header page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
     pub sequence: u64,
@@ -81,7 +80,6 @@ pub(crate) struct SegmentHead {
 }
 
 impl SegmentHead {
-    /// Returns the seed of the frames in this segment.
     pub fn seed(&self) -> Seed {
         seed(&self.identity, self.salt.as_ref(), self.sequence)
     }
@@ -113,7 +111,6 @@ impl Lineage {
         Lineage { identity, salt, salted_from }
     }
 
-    /// Returns the seed of the frames in segment `sequence`.
     pub fn seed(&self, sequence: u64) -> Seed {
         let salt = Some(&self.salt).filter(|_| sequence >= self.salted_from);
         seed(&self.identity, salt, sequence)
@@ -132,7 +129,6 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
     (name == format!("{sequence:016x}.wal")).then_some(sequence)
 }
 
-/// Opens a segment and returns its length.
 pub(crate) fn open<F: Fs>(fs: &F, path: &Path) -> Result<(F::File, u64)> {
     let file = fs.open(path).attempt("open log segment", path)?;
     let bytes = file.len().attempt("read the length of", path)?;
@@ -229,13 +225,9 @@ pub(crate) struct Tail<F> {
     pub file: F,
     pub path: PathBuf,
     pub sequence: u64,
-    /// Position before the entries of this segment.
     pub base: LogPosition,
-    /// Seed of the frames in this segment.
     pub seed: Seed,
-    /// Offset of the next group.
     pub end: u64,
-    /// Checksum of the last frame before `end`.
     pub crc: u32,
     /// Length of the file. All blocks below it were written before, in this or a previous use of the file.
     pub written: u64,
@@ -332,7 +324,6 @@ fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
     (end + 1).next_multiple_of(step).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
 }
 
-/// Parameters of a new segment.
 pub(crate) struct Birth<'a> {
     pub sequence: u64,
     pub base: LogPosition,

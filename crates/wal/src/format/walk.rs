@@ -5,11 +5,9 @@
 //! * Bytes are read once and sequentially, so recovery runs at the speed of the disk or of the
 //!   checksum.
 //! * A search for survivors advances by four bytes where no frame verifies. A wrong header passes its
-//!   check once in 65,536 times, so the search reads few payloads unnecessarily.
+//!   check once in 65,536 times.
 //!
-//! Recovery follows the chain and stops at a flaw, a reader starts in the middle and looks for specific
-//! entries, and an inspection continues after a flaw. Chain, indexes and groups are up to these
-//! callers.
+//! Chain, indexes and groups are up to the callers: recovery, readers and inspections.
 
 use std::io;
 
@@ -23,9 +21,7 @@ pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// how to handle a flaw.
 pub(crate) struct FrameCursor<'f, F> {
     file: &'f F,
-    /// Seed of the segment's frames.
     seed: Seed,
-    /// Offset of the current frame.
     offset: u64,
     /// Reads stop before this offset.
     limit: u64,
@@ -66,7 +62,6 @@ impl<'f, F: File> FrameCursor<'f, F> {
         self.frame()
     }
 
-    /// Advances past the current frame, given its header.
     pub fn pass(&mut self, header: &Header) {
         self.offset += header.frame_bytes() as u64;
         assert!(self.offset <= self.limit, "a frame was seen beyond the limit");

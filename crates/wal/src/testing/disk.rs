@@ -5,10 +5,9 @@
 //!   names   seen   ◀─ rename     synced ◀─ sync of the directory: the changes since, in order
 //! ```
 //!
-//! * Each unsynced write and each unsynced name change is stored separately, so that any of them can
-//!   survive a power failure.
-//! * A file exists as long as it is reachable by a name, by an unsynced change that may restore a name,
-//!   or by an open handle.
+//! Unsynced writes and name changes are stored separately, so that any of them can survive. A file
+//! exists as long as it is reachable by a name, by an unsynced change that may restore a name, or by an
+//! open handle.
 //!
 //! Also counts calls and injects faults.
 
@@ -39,7 +38,6 @@ pub(super) struct SimDisk {
     pub(super) synced_names: DiskNames,
     /// Changes from `synced_names` to `names`, in order.
     pub(super) unsynced_names: Vec<DiskChange>,
-    /// Number of calls so far.
     pub(super) calls: u64,
     pub(super) fault: Option<(u64, Fault)>,
     /// Error of all later calls that the fault affects.

@@ -106,7 +106,6 @@ pub enum Step {
     Reopen,
 }
 
-/// Expected contents of a log, as visible to its user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub base: LogPosition,

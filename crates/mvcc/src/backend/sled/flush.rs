@@ -38,7 +38,6 @@ pub(super) fn flush(catalogue: &sled::Db, key: &[u8], period: Duration) -> sled:
     }
 }
 
-/// Wakes the thread that waits for the flush.
 #[derive(Default)]
 struct FlushWaker {
     is_woken: Mutex<bool>,

@@ -28,13 +28,11 @@ const TEMPORARY: &str = "witness.tmp";
 
 const MAGIC: &[u8; 8] = b"mvccwitn";
 const VERSION: u32 = 1;
-/// Magic, version, number, checksum.
 const SLOT_BYTES: usize = 24;
 /// Distance of the slots, more than a disk writes atomically.
 const SLOT_SPACING: usize = 4096;
 const FILE_BYTES: usize = SLOT_SPACING + SLOT_BYTES;
 
-/// Sequence file of a store.
 #[derive(Debug)]
 pub(super) struct SequenceFile {
     file: File,
@@ -64,8 +62,8 @@ impl SequenceFile {
         Ok(Some(SequenceFile { file, path, number }))
     }
 
-    /// Creates the file in `dir` for a catalogue with `number` updates. It is written and synced before it
-    /// gets its name.
+    /// Creates the file in `dir` for a catalogue with `number` updates. Complete and synced before it gets
+    /// its name.
     pub fn create(dir: &Path, number: u64) -> Result<Self> {
         let mut bytes = vec![0; FILE_BYTES];
         bytes[..SLOT_BYTES].copy_from_slice(&slot(number));
@@ -74,7 +72,6 @@ impl SequenceFile {
         Ok(SequenceFile { file, path: dir.join(SEQUENCE_FILE), number })
     }
 
-    /// Returns the latest update known to be durable.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -44,12 +44,10 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub struct SledBackend {
     catalogue: sled::Db,
     catalogue_dir: PathBuf,
-    /// Handle of sled's file for syncs.
     catalogue_file: File,
     sequence: SequenceFile,
     parts: ValueParts,
     blocks_dir: PathBuf,
-    /// Directory of the store.
     dir: PathBuf,
 }
 
@@ -114,8 +112,8 @@ impl SledBackend {
         self.update(Update { puts: large, removals: Vec::new() })
     }
 
-    /// Returns all entries, and those with a first part that is too large. Also records which values have
-    /// further parts.
+    /// Returns all entries, and those with an oversized first part. Records which values have further
+    /// parts.
     fn read_all(&mut self) -> Result<(Entries, Entries)> {
         let unreadable = |error| catalogue_unreadable(&self.catalogue_dir, error);
         // sled may panic on corrupt pages.
@@ -152,7 +150,6 @@ impl SledBackend {
     }
 }
 
-/// Keys and values.
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Backend for SledBackend {
@@ -186,7 +183,6 @@ impl Backend for SledBackend {
         let mut numbers = Vec::new();
         for entry in entries {
             let name = entry.map_err(refused("list", &self.blocks_dir))?.file_name();
-            // Ignore other file names.
             let number: Option<u64> =
                 name.to_str().and_then(|name| name.strip_suffix(".blk")).and_then(|name| name.parse().ok());
             numbers.extend(number);
@@ -230,8 +226,6 @@ impl Backend for SledBackend {
     }
 }
 
-/// A file and its path, for errors. Reads and writes have explicit offsets, so readers share the
-/// handle.
 struct DiskFile {
     file: File,
     path: PathBuf,
@@ -263,8 +257,8 @@ impl BlockFile for DiskFile {
     }
 }
 
-/// Creates an empty catalogue. It is renamed only after all of its files are synced: sled does not sync
-/// its first files, and cannot open partially written ones.
+/// Creates an empty catalogue, renamed after all of its files are synced: sled does not sync its first
+/// files, and cannot open partially written ones.
 fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
     let half = dir.join("catalogue.new");
     match fs::remove_dir_all(&half) {
@@ -283,8 +277,8 @@ fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
     sync_dir(dir)
 }
 
-/// Opens sled. Its threads release the lock only after the last handle was dropped, so this waits for a
-/// held lock for a limited time.
+/// Opens sled. Its threads release the lock after the last handle was dropped, so this retries for a
+/// limited time.
 #[allow(
     clippy::disallowed_methods,
     reason = "sled says by nothing else that its lock is free; only at start"
@@ -319,7 +313,6 @@ fn check_sequence(
     catalogue_file: &File,
 ) -> Result<SequenceFile> {
     let damaged = |what| catalogue_damaged(catalogue_dir, what);
-    // sled may panic on corrupt pages.
     let found = catch_unwind(AssertUnwindSafe(|| catalogue.get(NUMBER_KEY)))
         .map_err(|_panic| damaged(NOT_RECOGNISED))?
         .map_err(|error| catalogue_unreadable(catalogue_dir, error))?;
@@ -389,8 +382,7 @@ fn catalogue_damaged(dir: &Path, what: &'static str) -> Error {
     Error::Corrupt { file: dir.display().to_string(), offset: 0, what }
 }
 
-/// Removes incomplete snapshots. sled writes a snapshot under this name and renames it; after a crash
-/// in between it fails to open. Its log contains the same data.
+/// Removes incomplete snapshots, which make sled fail to open. Its log contains the same data.
 fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(refused("list", dir))? {
         let path = entry.map_err(refused("list", dir))?.path();
@@ -402,12 +394,10 @@ fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates a directory accessible to its owner only.
 fn create_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused("create", dir))
 }
 
-/// Returns a closure that builds the error of a failed sled operation.
 fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {
     move |source| Error::Catalogue { attempt, source: Box::new(source) }
 }

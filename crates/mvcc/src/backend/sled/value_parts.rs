@@ -20,7 +20,6 @@ use super::OWN;
 pub(super) const PART_BYTES: usize = 4 << 10;
 /// Maximum size of a key: an inner node holds some 256 of them.
 pub(super) const KEY_BYTES_MAX: usize = 300;
-/// Prefix of the keys of further parts.
 const PREFIX: [u8; 2] = [OWN, b'p'];
 
 /// Number of further parts, for keys that have any.
@@ -28,12 +27,10 @@ const PREFIX: [u8; 2] = [OWN, b'p'];
 pub(super) struct ValueParts(BTreeMap<Vec<u8>, u16>);
 
 impl ValueParts {
-    /// Returns the key range of all further parts.
     pub fn keys() -> std::ops::Range<[u8; 2]> {
         PREFIX..[OWN, PREFIX[1] + 1]
     }
 
-    /// Adds an entry to a batch, split into parts.
     pub fn put(&mut self, batch: &mut sled::Batch, key: Vec<u8>, value: &[u8]) {
         assert!(key.len() <= KEY_BYTES_MAX, "a key that makes sled's nodes too large");
         let mut parts = value.chunks(PART_BYTES);
@@ -49,7 +46,6 @@ impl ValueParts {
         }
     }
 
-    /// Removes an entry with all its parts.
     pub fn remove(&mut self, batch: &mut sled::Batch, key: &[u8]) {
         batch.remove(key);
         self.remove_from(batch, key, 1);
