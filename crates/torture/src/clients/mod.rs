@@ -1,4 +1,4 @@
-//! Clients, their answers, and the laws that follow.
+//! Clients, the responses they receive, and the laws that follow from them.
 
 pub(crate) mod claim; // answers of clients, and the laws that follow
 pub(crate) mod client; // the calls

@@ -1,4 +1,4 @@
-//! Disks after a power cut: what was done to them, and what they may hold.
+//! Disk contents after a power loss: recorded operations, and the states that they may leave.
 
 pub(crate) mod recorder; // the preloaded recorder
 pub(crate) mod recording; // its log

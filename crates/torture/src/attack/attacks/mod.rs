@@ -1,4 +1,4 @@
-//! The attacks, by what they use.
+//! The attacks, grouped by the resource that they use.
 
 pub(super) mod ground; // what attackers know and share
 

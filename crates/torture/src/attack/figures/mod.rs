@@ -1,4 +1,4 @@
-//! What a trial measures and how it is judged.
+//! The measurements of a trial and their verdict.
 
 pub(super) mod load; // healthy clients
 pub(super) mod process; // memory, processor time, descriptors

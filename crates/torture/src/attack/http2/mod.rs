@@ -1,4 +1,4 @@
-//! HTTP/2, by the rules and against them.
+//! HTTP/2 clients, both compliant and malicious.
 
 pub(super) mod frame; // its bytes
 
