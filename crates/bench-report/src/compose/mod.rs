@@ -1,4 +1,4 @@
-//! From a report's values to a page: which tables, which plots, which sentences.
+//! Composes a page from a report: selects tables, plots and sentences.
 
 mod view; // verdicts, sentences, facts
 
@@ -12,7 +12,6 @@ use crate::page::{Page, Section};
 pub use plots::over_time;
 use view::{ReportView, anchor};
 
-/// The page of a report.
 pub fn page(report: &Report) -> Page {
     let view = ReportView::of(report);
     Page {

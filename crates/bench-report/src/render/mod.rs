@@ -1,4 +1,4 @@
-//! Files made of a page, and of a report's values.
+//! Output formats of a page and of a report's values.
 
 mod axis; // ticks and positions
 mod csv; // a line per figure
