@@ -1,4 +1,4 @@
-//! What a handshake needs, made of a port's files: rustls's configurations and the checks of certificates.
+//! Handshake configuration from a port's files: rustls configurations and certificate checks.
 
 mod contents; // the files
 mod self_signed; // certificates of --auto-tls
