@@ -345,7 +345,7 @@ fn each_medium_is_named() {
     assert_eq!(fact("Disk of the logs").unwrap(), "tmpfs on  (/dev/shm)");
 }
 
-/// Collects the ids of a page, each of which must be unique, and the links, which must refer to one of them.
+/// All ids of a page are unique, and every link refers to one of them.
 #[test]
 fn links_lead_to_one_place_each() {
     let mut media = sample();

@@ -2,7 +2,7 @@
 //! JSON, read back, and rendered.
 //!
 //! ```text
-//!   Report ─┬─ machine, command, sides (what was measured), notices
+//!   Report ─┬─ machine, command, sides (measured systems), notices
 //!           └─ suites ── rows ── sides ── rounds ── metrics, series over time
 //!                         │        └─ median, curve of percentiles over all rounds, read-back
 //!                         └─ published figures

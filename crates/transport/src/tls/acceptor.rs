@@ -22,8 +22,7 @@ use super::refusals::{Failure, RefusedHandshakes, reason};
 use super::setup::{Live, Lookups, PortKind, common_name};
 use crate::wire::{Wire, io_of_two_kinds};
 
-/// A handshake takes two round trips and little processor time. A slower client is treated like one that
-/// does not send a first byte.
+/// A handshake takes two round trips and little processor time. A slower client is treated like a silent one.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Content type of the first TLS record of a connection.
