@@ -1,4 +1,4 @@
-//! The command line: flags to plans, plans to reports, results to an exit status.
+//! The command line: turns flags into plans, plans into reports, results into an exit status.
 
 mod flags; // the command line
 
@@ -27,7 +27,7 @@ use flags::Cli;
 use refusal::ExitReason;
 use std::process::ExitCode;
 
-/// As for a flag that does not exist.
+/// Exit status for an invalid command line.
 const COMMAND_LINE_STATUS: u8 = 2;
 
 /// Runs the program with the arguments of this process.
@@ -42,7 +42,7 @@ pub fn main() -> ExitCode {
         Err(error) => return refuse(&format!("start the runtime: {error}"), ExitCode::FAILURE),
     };
     let executed = runtime.block_on(commands::execute(cli));
-    // Connections that are still being opened must not keep the program.
+    // Connections that are still opening must not delay the exit.
     runtime.shutdown_background();
     match executed {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! How requests reach a server.
+//! Connections, calls and replies.
 
 pub mod access; // TLS and tokens
 pub mod endpoint; // addresses

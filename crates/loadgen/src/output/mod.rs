@@ -1,4 +1,4 @@
-//! The output of one run.
+//! Output of a run.
 
 pub mod hdr; // histograms for other programs
 pub mod summary; // the figures

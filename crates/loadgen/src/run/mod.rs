@@ -4,8 +4,8 @@
 //!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all at once ─▶ Run ─finish─▶ Measurement
 //! ```
 //!
-//! * Time spent on opening connections is never part of a measurement.
-//! * Stopping early keeps what was measured and says that it is partial.
+//! * Measurements exclude the time to open connections.
+//! * Stopping early retains the results so far and marks them as partial.
 
 pub mod recorder; // the results of one worker
 pub mod results; // the results of a run

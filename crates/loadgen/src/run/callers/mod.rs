@@ -1,4 +1,4 @@
-//! Callers of operations that take several calls.
+//! Callers of operations with several calls.
 
 pub mod round_robin; // connections to the endpoints in turn
 pub mod tasks; // callers with a task each
