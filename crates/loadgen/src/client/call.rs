@@ -1,7 +1,7 @@
 //! A call in flight: a state machine of a few hundred bytes, polled by its worker.
 //!
 //! ```text
-//!   sent ──headers──▶ body ──data …, trailers──▶ answer
+//!   sent ──headers──▶ body ──data …, trailers──▶ reply
 //!     └──headers that end the stream──▶ failure
 //! ```
 

@@ -1,7 +1,7 @@
 //! A run: starts workers, waits for them, merges their results.
 //!
 //! ```text
-//!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all at once ─▶ Run ─finish─▶ Measurement
+//!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all workers ─▶ Run ─finish─▶ Measurement
 //! ```
 //!
 //! * Measurements exclude the time to open connections.

@@ -1,4 +1,4 @@
-//! Statistics that threads share or merge. Uses nothing else of this crate.
+//! Statistics that threads share or merge. Independent of the rest of this crate.
 
 pub mod histogram; // coarse latency counts
 pub mod pairs; // histograms as values
