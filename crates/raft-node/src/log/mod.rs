@@ -1,4 +1,4 @@
-//! The log of a member: what must be durable, what raft-rs reads, and what a start finds.
+//! The log of a member: writing, reading by raft-rs, and recovery.
 
 mod durable_state; // votes, commit and membership on disk
 

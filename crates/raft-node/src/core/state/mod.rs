@@ -1,4 +1,4 @@
-//! What the core knows. Nothing here handles an event.
+//! State of the core, without event handling.
 
 mod snapshots; // snapshots on their way
 
