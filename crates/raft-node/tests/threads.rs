@@ -1,4 +1,4 @@
-//! Whole members with their threads, as a process uses them.
+//! Complete members with their threads, as used by a process.
 
 use std::future::Future;
 use std::path::Path;

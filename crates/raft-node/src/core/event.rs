@@ -62,7 +62,7 @@ pub enum Payload {
     Batch(Bytes),
     /// The bytes of a batch with a membership change.
     Change(Bytes),
-    /// A staged snapshot instead of an entry: becomes the machine's state and replaces the entries up to here.
+    /// A staged snapshot instead of an entry; replaces the machine's state and the entries up to here.
     Install,
 }
 

@@ -4,7 +4,7 @@
 //! | store | log starts | decision |
 //! |---|---|---|
 //! | reaches the log's start | anywhere | [`StoreChoice::Present`] |
-//! | stops before the log's start S | S | [`StoreChoice::Received`], if the log matches a complete received store |
+//! | stops before the log's start S | S | [`StoreChoice::Received`], if a complete received store matches |
 //! | corrupt, or stops before S | at 0 | [`StoreChoice::FromLog`]: the log is complete |
 //! | corrupt, or stops before S | later | [`StoreChoice::FromLeader`], or [`StoreChoice::Refused`] if alone |
 //!

@@ -254,7 +254,7 @@ impl<P> Flight<P> {
         }
     }
 
-    /// Whether no proposer waits for a command of this batch any more. It may still be applied.
+    /// Reports whether all proposers of this batch have timed out. It may still be applied.
     fn is_spent(&self) -> bool {
         assert!(
             self.expired <= self.replies.len() && self.since.len() == self.replies.len(),
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(p.batch(), None);
     }
 
-    /// One thing that can happen to proposals.
+    /// A step of a random sequence.
     #[derive(Clone, Debug)]
     enum Step {
         Offer(usize),
@@ -448,8 +448,8 @@ mod tests {
     const PATIENCE: Ticks = 6;
 
     proptest! {
-        /// Each proposer is answered once, commands leave in the order they came, each at most
-        /// once, and "it never left" is only said of a command that never did and never will.
+        /// Each proposal is completed once, commands leave in arrival order, each at most once, and `sent:
+        /// false` is only reported for a command that was never sent and never will be.
         #[test]
         fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
             let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);

@@ -1,4 +1,4 @@
-//! Encodings: what is written into the log, and what members send to each other.
+//! Encodings of log entries and of messages between members.
 
 mod codec; // numbers and byte strings
 
