@@ -17,19 +17,19 @@
 //! For development only; released code does not depend on it.
 
 pub mod bench; // directories, ports, the program
-pub mod failure; // why an experiment could not be made
-pub mod member; // the program as a process
-pub mod report; // what an experiment came to
+pub mod failure; // errors of experiments
+pub mod member; // the server as a process
+pub mod report; // results of an experiment
 
-mod clients; // requests of clients, their answers, and the laws that follow
-mod disk; // what is recorded of a disk, and what it may hold after a power cut
+mod clients; // client requests, responses, and the laws that follow
+mod disk; // recorded disk operations, and possible contents after a power loss
 
 #[cfg(test)]
-mod store_cuts; // a store, killed and then cut
+mod store_cuts; // a store under a kill followed by a power loss
 
 pub mod attack; // experiment: clients and strangers attack
-pub mod fail; // experiment: disks refuse
-pub mod flip; // experiment: bytes change
-pub mod kill; // experiment: processes die
-pub mod members; // experiment: members come and go
-pub mod power_loss; // experiment: the power fails
+pub mod fail; // experiment: disk failures
+pub mod flip; // experiment: corrupt bytes
+pub mod kill; // experiment: killed processes
+pub mod members; // experiment: membership changes
+pub mod power_loss; // experiment: power loss

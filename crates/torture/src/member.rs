@@ -29,7 +29,6 @@ pub struct MemberPlace {
     pub advertised_peer_port: u16,
     /// `NAME=URL,…` of the whole cluster.
     pub cluster: String,
-    /// Additional flags.
     pub flags: Vec<String>,
     /// `ulimit -n`, soft and hard. None inherits this program's limit.
     pub descriptors_max: Option<u32>,

@@ -21,7 +21,6 @@ impl ExperimentReport {
         ExperimentReport { discards_evidence: true, ..ExperimentReport::default() }
     }
 
-    /// Counts a trial of this kind.
     pub fn count(&mut self, kind: &str) {
         self.add(kind, 1);
     }

@@ -10,7 +10,6 @@ use super::preload::Preload;
 
 type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// An attack with its requirements.
 pub struct Attack {
     pub name: &'static str,
     pub preload: Preload,

@@ -16,16 +16,16 @@
 //! * Loopback only. Everything is bounded in time, number and rate.
 //! * Members are killed through their own handles, also when a trial fails or is interrupted.
 
-mod http2; // HTTP/2, by the rules and against them
+mod http2; // HTTP/2, compliant and malicious
 mod target; // the cluster under attack
 
-mod figures; // what healthy clients measure, and the verdict
-mod preload; // what the store holds before
+mod figures; // measurements of healthy clients, and the verdict
+mod preload; // initial contents of the store
 
-mod attacks; // what attackers do
+mod attacks; // the attackers
 mod catalogue; // all attacks, by name
 
-mod trial; // one attack on one program
+mod trial; // an attack on a program
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,7 +62,6 @@ pub struct AttackOptions {
     pub p99_floor: Duration,
     /// A second program, attacked after the first without a verdict.
     pub etcd: Option<PathBuf>,
-    /// Output path of the outcomes as JSON.
     pub json: Option<PathBuf>,
 }
 
@@ -172,7 +171,6 @@ async fn tried(trial: &Trial<'_>, tries: u32) -> AttackOutcome {
     }
 }
 
-/// Formats the progress line of an outcome.
 fn line(outcome: &AttackOutcome) -> String {
     let AttackOutcome { attack, program, acts, breaks, before, during, rss_mib, .. } = outcome;
     let verdict = if outcome.passed() { "ok".to_owned() } else { outcome.faults.join(", ") };

@@ -38,7 +38,6 @@ pub struct Trial<'a> {
     pub repeats: u32,
     /// A 99th percentile below this is always accepted.
     pub p99_floor: Duration,
-    /// Runtime of the attackers.
     pub attackers: Handle,
 }
 

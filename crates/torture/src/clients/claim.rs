@@ -53,7 +53,6 @@ pub struct Acknowledgement {
     pub revision: i64,
 }
 
-/// State of a key on a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyState {
     pub value: Bytes,
@@ -62,7 +61,6 @@ pub struct KeyState {
     pub version: i64,
 }
 
-/// State of all keys on a member.
 #[derive(Clone, Debug, Default)]
 pub struct MemberKeys {
     pub revision: i64,

@@ -26,7 +26,6 @@ pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
     dialled.or_say(&format!("dial port {port}"))
 }
 
-/// A connection to one member.
 #[derive(Clone)]
 pub struct MemberClient {
     kv: KvClient<Channel>,

@@ -24,7 +24,6 @@ use super::loss::{ChangeLoss, Loss};
 use super::recording::{DiskOperation, FileNumber};
 use crate::failure::{Attempt, ExperimentError, Result};
 
-/// A directory and a name in it.
 type NameEntry = (Inode, String);
 /// Permanent identity of a file or directory; unlike its number, never reused.
 type Inode = usize;

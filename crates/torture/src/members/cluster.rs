@@ -68,7 +68,6 @@ pub struct LiveCluster {
     births: u64,
 }
 
-/// Returns the advertised peer URL of a place.
 pub fn url(place: &MemberPlace) -> String {
     format!("http://127.0.0.1:{}", place.advertised_peer_port)
 }

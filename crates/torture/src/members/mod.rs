@@ -14,9 +14,9 @@
 //!   verdict, because it depends on the machine.
 
 mod cluster; // processes by place
-mod links; // what members send each other, and can be cut
+mod links; // connections between members, with partitions
 mod operator; // calls that change the membership
-mod plan; // what happens, by the seed
+mod plan; // changes and faults, by seed
 mod silence; // times without an acknowledged write
 
 use std::process::Command;

@@ -3,4 +3,4 @@
 pub(super) mod load; // healthy clients
 pub(super) mod process; // memory, processor time, descriptors
 
-pub(super) mod outcome; // figures, verdict, Markdown
+pub(super) mod outcome; // metrics, verdict, Markdown

@@ -86,7 +86,6 @@ impl RawConnection {
         self.reader.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Returns the number of the next client stream.
     pub fn next_stream(&mut self) -> u32 {
         let stream = self.stream;
         self.stream += 2;
