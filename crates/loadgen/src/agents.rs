@@ -66,7 +66,6 @@ pub struct AgentPlace {
     pub of: u64,
 }
 
-/// Message from an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum AgentReply {
     /// Heartbeat with the counts so far.

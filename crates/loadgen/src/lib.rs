@@ -17,15 +17,15 @@ mod workload; // positions become requests
 mod client; // endpoints, TLS, connections, calls
 mod run; // schedule, workers, results
 mod server; // CPU, memory and disk use of the servers and of this machine
-mod verify; // guarantees of a cluster, checked while it is used
+mod verify; // checks a cluster's guarantees under load
 
 mod agents; // several generators as one
 
-mod proxy; // breaks guarantees on purpose
+mod proxy; // violates guarantees on purpose
 
-mod output; // figures of one run, and their text
+mod output; // statistics of a run, and their text
 
-mod compare; // suites on one system, or on two in turn
+mod compare; // suites on one system or two
 
 pub mod cli; // the program
 

@@ -44,7 +44,6 @@ fn make_certificates(dir: &Path) {
     }
 }
 
-/// Security of a server.
 #[derive(Clone, Copy, PartialEq)]
 enum Security {
     Open,
@@ -96,7 +95,6 @@ impl Etcd {
         etcdctl.args(command.split(' ')).output().unwrap().status.success()
     }
 
-    /// Returns a command on these endpoints.
     fn loadgen(&self, endpoints: &str, arguments: &str) -> Command {
         let mut loadgen = Command::new(env!("CARGO_BIN_EXE_loadgen"));
         loadgen.current_dir(self.dir.path()).args(arguments.split_whitespace());

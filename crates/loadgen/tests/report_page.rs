@@ -34,7 +34,6 @@ struct Page {
 /// Result of loading a page in a browser.
 struct Seen {
     dom: String,
-    /// Lines in its console.
     console: Vec<String>,
 }
 

@@ -25,7 +25,6 @@ pub async fn admit(flags: &Security, endpoints: Vec<Endpoint>) -> Result<Vec<End
     Ok(endpoints)
 }
 
-/// Reports whether the flags are compatible.
 pub fn check(flags: &Security) -> Result<(), String> {
     match (&flags.cert, &flags.private_key) {
         (Some(_), None) => Err("--cert needs the --key that belongs to it".into()),

@@ -164,7 +164,6 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
     }
 }
 
-/// Runs a plan and reports it.
 async fn load(
     global: &Global,
     sending: &Sending,

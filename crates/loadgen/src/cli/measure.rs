@@ -77,7 +77,6 @@ fn program_of(text: &str) -> Result<Subject, String> {
     Ok(Subject { name, origin: SubjectOrigin::Program(path) })
 }
 
-/// Returns the plan for the flags.
 fn plan(
     global: &Global,
     flags: &MeasureFlags,
@@ -183,7 +182,6 @@ pub fn verdict(global: &Global, report: &Report) -> ExitCode {
     if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Lists the rows of a plan, optionally with their commands.
 fn listed(plan: &ComparisonPlan, commands: bool) -> String {
     let mut out = String::new();
     for suite in &plan.suites {

@@ -43,7 +43,6 @@ struct RunDocument<'a> {
     report: &'a Report,
 }
 
-/// The results of a run.
 #[derive(Serialize)]
 struct ResultDocument<'a> {
     #[serde(flatten)]

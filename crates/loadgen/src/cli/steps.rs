@@ -12,7 +12,6 @@ use crate::run;
 use bench_report::model::SuiteResult;
 use std::process::ExitCode;
 
-/// Exit status of an undecided search.
 const UNDECIDED_STATUS: u8 = 3;
 
 /// Sends `load` at every rate and reports it.

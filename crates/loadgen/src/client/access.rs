@@ -45,7 +45,6 @@ pub enum Offer {
     TokenOnly,
 }
 
-/// Error of the setup.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

@@ -38,7 +38,6 @@ pub enum Error {
     NoLeader,
 }
 
-/// Status of a member.
 #[derive(Clone, Debug)]
 pub struct MemberInfo {
     pub endpoint: Endpoint,
@@ -96,7 +95,6 @@ impl ClusterView {
         self.members().map(|member| member.endpoint.clone()).collect()
     }
 
-    /// Returns the endpoint of the leader.
     pub fn leader(&self) -> Result<&Endpoint, Error> {
         self.members().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
     }
@@ -193,7 +191,6 @@ impl AdminClient {
         Ok(reply.kvs.into_iter().next().map(|kv| kv.value))
     }
 
-    /// Counts the keys in the store.
     pub async fn count_keys(&self) -> Result<i64, Error> {
         let key = Bytes::from_static(b"\0");
         let range_end = key.clone();

@@ -16,7 +16,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// Structure of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     Message,
@@ -29,7 +28,6 @@ pub enum ReplyKind {
 /// A request sent on a link.
 pub struct SentCall {
     pub position: u64,
-    /// Index of its link.
     pub link: u32,
     /// Time from which its latency counts.
     pub clock_from: Instant,

@@ -52,7 +52,6 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 /// A connection with a single request at a time.
 pub struct Http1(SendRequest<Full<Bytes>>);
 
-/// A complete reply.
 pub struct Http1Reply {
     pub status: StatusCode,
     pub body: Bytes,

@@ -54,7 +54,6 @@ impl Endpoint {
         self.scheme == Scheme::Https
     }
 
-    /// Sets the access.
     pub fn with_access(self, access: Arc<ClientAccess>) -> Self {
         Self { access: Some(access), ..self }
     }
@@ -64,7 +63,6 @@ impl Endpoint {
         text.parse::<Self>().map(|endpoint| Self { access: self.access.clone(), ..endpoint })
     }
 
-    /// Returns the access if this endpoint uses TLS.
     pub(crate) fn tls(&self) -> Option<&ClientAccess> {
         let access = self.access.as_deref()?;
         let wanted = match self.scheme {
@@ -75,7 +73,6 @@ impl Endpoint {
         wanted.then_some(access)
     }
 
-    /// Returns the token of calls.
     pub(crate) fn token(&self) -> Option<&Token> {
         self.access.as_ref()?.token()
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
     pub code: Code,

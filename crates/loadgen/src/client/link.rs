@@ -32,7 +32,6 @@ const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 /// Delay after a failed dial: short enough to notice a restart, long enough not to flood a dead host.
 const REST: Duration = Duration::from_millis(200);
-/// Timeout of dial and handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection with the means to reopen it.
@@ -43,7 +42,6 @@ pub struct Link {
     /// Reason of the last failure.
     reason: String,
     counters: Arc<WorkerCounters>,
-    /// Calls in flight.
     in_flight: usize,
 }
 

@@ -21,7 +21,6 @@ const LOG_TAIL_LINES: usize = 5;
 /// A server program with etcd's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Name in the report.
     pub name: String,
     pub path: PathBuf,
 }
@@ -53,7 +52,6 @@ struct ServerProcess {
     log: PathBuf,
 }
 
-/// Error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("prepare {path}")]

@@ -37,7 +37,6 @@ pub struct Slo {
     pub ms: f64,
 }
 
-/// Outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialOutcome {
     /// Met by a factor of two.
@@ -48,7 +47,6 @@ pub enum TrialOutcome {
     Flagged,
 }
 
-/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Search {
     trials: Vec<(f64, TrialOutcome)>,
@@ -70,7 +68,6 @@ impl Slo {
         latency_ms <= self.ms
     }
 
-    /// Returns the outcome of a trial that met the limit.
     pub fn outcome(&self, latency_ms: f64) -> TrialOutcome {
         if latency_ms <= self.ms * CLEAR { TrialOutcome::MetClearly } else { TrialOutcome::Met }
     }

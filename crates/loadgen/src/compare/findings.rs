@@ -219,14 +219,12 @@ fn pace(lateness: &Lateness, clients: usize) -> Vec<(FindingKind, Notice)> {
 }
 
 impl Findings {
-    /// Adds the findings of a side's round.
     pub fn add(&mut self, side: usize, found: &[(FindingKind, Notice)]) {
         for (kind, notice) in found {
             self.0.entry((side, *kind)).or_insert_with(|| (notice.clone(), 0)).1 += 1;
         }
     }
 
-    /// Returns a notice per side and kind.
     pub fn notices(self, sides: &[String], rounds: usize) -> Vec<Notice> {
         let notice = |((side, _), (notice, count)): ((usize, FindingKind), (Notice, usize))| {
             let where_found =

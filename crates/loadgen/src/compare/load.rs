@@ -13,7 +13,6 @@ use std::sync::Arc;
 /// Fixed, because reading back a row requires its values.
 const SEED: u64 = 1;
 
-/// First byte of watched keys.
 const WATCHED_KEY: u8 = b'w';
 /// Limit of a range, like in etcd's tool.
 const RANGE_LIMIT: i64 = 1000;
@@ -132,7 +131,6 @@ fn prefix_range(prefix: &Bytes) -> (Bytes, Bytes) {
     (prefix.clone(), prefix_end(prefix))
 }
 
-/// Returns the key that read rows read.
 pub fn read_key(spec: &RowSpec, PreparedRow { prefix, .. }: &PreparedRow) -> Bytes {
     let rest = spec.key_bytes.saturating_sub(prefix.len());
     [&prefix[..], format!("{READ_KEY:0<rest$}").as_bytes()].concat().into()
@@ -155,7 +153,7 @@ mod tests {
             for row in suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
                 let prepared = PreparedRow { leases: [1].into(), ..PreparedRow::default() };
                 if row.spec.operation == RowOperation::Stm {
-                    continue; // its requests depend on answers
+                    continue; // its requests depend on responses
                 }
                 assert!(workload(&row.spec, &prepared).source(0).request(0).len() > 5, "{}", row.id);
             }

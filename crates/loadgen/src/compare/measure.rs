@@ -24,7 +24,6 @@ const WATCHERS_MIN: usize = 1000;
 /// Below this number, a single request decides the percentile.
 const P9999_REQUESTS_MIN: u64 = 10_000;
 
-/// A run and its cost.
 #[derive(Debug)]
 pub struct Cost {
     pub measurement: Measurement,
@@ -48,7 +47,6 @@ pub struct Cost {
     samples: Samples,
 }
 
-/// Executes one run against the side.
 pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;

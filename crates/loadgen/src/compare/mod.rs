@@ -14,21 +14,21 @@
 //! * A row has a budget of seconds. The row lists the reductions by the budget: requests of a run, rounds,
 //!   warm-up runs.
 
-mod plan; // what is measured, and the receiver of its progress
+mod plan; // the plan, and the receiver of its progress
 
-mod cluster; // processes of one program
-mod side; // one system on one row
+mod cluster; // processes of a program
+mod side; // a system on a row
 
 mod load; // the workload of a row
-mod measure; // one run and its cost
+mod measure; // a run and its cost
 mod samples; // processor time and memory over time
 
-mod findings; // notices that a run's figures need
-mod read_back; // whether the store holds what it acknowledged
-mod row; // all rounds of one row
+mod findings; // notices about a run's metrics
+mod read_back; // checks the acknowledged writes
+mod row; // all rounds of a row
 
 mod find_rate; // search for the highest rate within a limit
-pub mod steps; // one load at several rates
+pub mod steps; // a load at several rates
 
 pub use cluster::Program;
 pub use find_rate::Slo;

@@ -46,10 +46,8 @@ pub struct Subject {
     pub origin: SubjectOrigin,
 }
 
-/// Origin of a system.
 #[derive(Clone, Debug)]
 pub enum SubjectOrigin {
-    /// A program to start.
     Program(PathBuf),
     Endpoints(Vec<Endpoint>),
 }
@@ -59,13 +57,11 @@ pub trait Monitor {
     fn step(&mut self, step: &ComparisonStep<'_>);
     /// Called several times a second during a run.
     fn progress(&mut self, run: &ActiveRun);
-    /// Reports a one-line remark.
     fn remark(&mut self, text: &str);
     /// Called after a row was added to the report.
     fn row_measured(&mut self, report: &Report);
 }
 
-/// The position in a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct ComparisonStep<'a> {
     pub suite: &'a str,

@@ -37,7 +37,6 @@ impl WrittenPositions {
         self.sent = self.sent.max(sent);
     }
 
-    /// Returns the acknowledged positions, one per distinct key.
     fn acknowledged(&self, keys: u64) -> Vec<u64> {
         if keys == 1 {
             // Every position writes the same key.

@@ -34,7 +34,6 @@ const HISTORY_CLIENTS: usize = 500;
 const HISTORY_CONNS: usize = 10;
 /// Longer than etcd's members need to record a round trip.
 const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
-/// Duration of each run while waiting for round trips.
 const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
 /// Parent directory of the members of a row without a disk.
 const RAM_DISK: &str = "/dev/shm";

@@ -44,7 +44,6 @@ impl Samples {
         }
     }
 
-    /// Takes a reading.
     pub fn take(&mut self) {
         let at = self.begin.elapsed();
         let members: Option<Vec<_>> = self.pids.iter().map(|&pid| server::usage(pid)).collect();
@@ -83,7 +82,6 @@ impl Samples {
     }
 }
 
-/// Rounds to the significant decimals.
 pub fn round(value: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let rounded = (value * factor).round() / factor;

@@ -30,7 +30,6 @@ pub struct Side {
     pub metrics_when_ready: Option<Vec<ServerMetrics>>,
 }
 
-/// Error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("start a cluster of {program}")]
@@ -39,7 +38,6 @@ pub enum Error {
     Existing { name: String, source: admin::Error },
 }
 
-/// Describes the side for the report.
 pub fn describe(subject: &Subject) -> model::Side {
     let side = model::Side { name: subject.name.clone(), ..model::Side::default() };
     match &subject.origin {

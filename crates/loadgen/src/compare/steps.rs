@@ -17,7 +17,6 @@ use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::{Duration, Instant};
 
-/// Selection of the rates.
 #[derive(Clone, Debug)]
 pub enum Rates {
     Given(Vec<f64>),
@@ -28,7 +27,6 @@ pub enum Rates {
     },
 }
 
-/// A load and its rates.
 pub struct SteppedLoad {
     pub rates: Rates,
     pub step: Duration,

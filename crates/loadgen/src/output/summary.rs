@@ -34,7 +34,6 @@ pub struct Summary {
     pub retries: u64,
     pub client_cpu_micros_per_request: f64,
     pub errors: Vec<ErrorGroup>,
-    /// Durations of failed calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_calls: Option<FailedCallsSummary>,
     /// Due requests without a reply when the run stopped.
@@ -68,7 +67,6 @@ pub struct UnansweredSummary {
     pub waited_most_seconds: f64,
 }
 
-/// Summary of a part of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartSummary {
     /// Heading of its report.
@@ -77,7 +75,6 @@ pub struct PartSummary {
     pub summary: Summary,
 }
 
-/// A percentile of the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentile {
     pub percent: f64,

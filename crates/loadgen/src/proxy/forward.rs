@@ -151,7 +151,6 @@ impl Context {
     }
 }
 
-/// Responds to a call with a single message.
 async fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let mut head = Response::new(());
     head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

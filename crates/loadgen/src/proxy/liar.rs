@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Minimum age of a stale response: a read that started earlier may return a newer one legitimately.
+/// Minimum age of a stale response: a concurrent read may legitimately return a younger one.
 const STALE: Duration = Duration::from_millis(300);
 /// Maximum number of remembered responses and leases.
 const KEPT_MAX: usize = 10_000;
@@ -49,7 +49,6 @@ struct Tally {
     times: u64,
 }
 
-/// Treatment of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestFate {
     Forward,
@@ -79,7 +78,6 @@ impl Liar {
         self.lies.iter().map(|tally| (tally.lie, tally.times)).collect()
     }
 
-    /// Reports whether a lie is due now.
     fn is_due(&mut self, lie: Lie) -> bool {
         let Some(tally) = self.lies.iter_mut().find(|tally| tally.lie == lie) else { return false };
         tally.opportunities += 1;

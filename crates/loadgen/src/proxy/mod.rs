@@ -8,10 +8,10 @@
 //!
 //! Calls without a matching lie are forwarded unchanged.
 
-pub mod lie; // what can be wrong
+pub mod lie; // kinds of faults
 
 mod frames; // gRPC messages in a body
-mod liar; // which messages are sent instead
+mod liar; // decides which messages to replace
 
 mod forward; // connections and streams
 

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 const PUT: &str = "/v3/kv/put";
 /// A slower gateway cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a dial.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout after a reply until the connection is ready; it is replaced otherwise.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -152,7 +151,6 @@ fn path(workload: &Workload) -> Option<&'static str> {
     }
 }
 
-/// Converts a gRPC frame to HTTP.
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
     let path = path(workload).expect("a plan of what the gateway does not carry is refused");

@@ -11,7 +11,6 @@ use bench_report::model::{Connect, RowProtocol};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Target endpoints of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointTarget {
     /// All endpoints, round-robin.
@@ -49,11 +48,9 @@ pub struct LoadPlan {
     /// the time limit.
     pub patience: Duration,
     pub observer: Option<Arc<dyn CallObserver>>,
-    /// Watchers that are open during the load.
     pub watching: Option<OpenWatchers>,
 }
 
-/// Error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -128,12 +125,10 @@ impl LoadPlan {
         self.watching.as_ref().is_some_and(|watching| watching.awaits == Awaits::Puts)
     }
 
-    /// Returns a short name for reports.
     pub fn name(&self) -> &'static str {
         if self.measures_events() { "watch" } else { self.workload.name() }
     }
 
-    /// Returns the kind of the request at a position.
     pub(super) fn kind(&self, position: u64) -> usize {
         self.workload.kind(position)
     }

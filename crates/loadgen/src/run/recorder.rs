@@ -228,7 +228,6 @@ impl Tally {
         self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
     }
 
-    /// Counts one failed call.
     pub fn failed(&mut self, failure: &CallFailure) {
         self.failed_times(failure, 1);
     }
@@ -239,7 +238,6 @@ impl Tally {
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
-    /// Counts a failed call by its position, with its wait.
     pub fn failed_at(
         &mut self,
         position: u64,
@@ -303,7 +301,6 @@ impl Tally {
         (self.squares_ns / self.counted_len() as f64).sqrt()
     }
 
-    /// Returns the latency at an index of the sorted values.
     pub fn value_at(&self, index: u64) -> u64 {
         percentile::value_at(&self.latencies_ns, index).clamp(self.fastest_ns(), self.slowest_ns)
     }

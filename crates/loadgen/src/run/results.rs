@@ -16,7 +16,6 @@ const UNDERSTATED_MIN: f64 = 10.0;
 /// Title of the puts whose events are measured.
 pub const PUTS: &str = "Put summary:";
 
-/// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Loads,
@@ -37,7 +36,6 @@ pub struct Measurement {
     pub wall: Duration,
     /// CPU time of this process during the run, user and kernel.
     pub client_cpu: Duration,
-    /// Worker threads.
     pub threads: usize,
     /// CPU share of the busiest worker thread: at 1 it was the bottleneck, even if the remaining ones were
     /// idle.
@@ -63,11 +61,9 @@ pub struct Measurement {
     pub partial: Option<String>,
     /// True if events were measured instead of requests.
     pub events: bool,
-    /// Results by kind, if there are several kinds.
     pub parts: Vec<KindResults>,
 }
 
-/// Results of a kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KindResults {
     /// Heading of its report.
@@ -84,7 +80,6 @@ impl KindResults {
     }
 }
 
-/// Merged results of the threads with a role.
 pub struct MergedResults {
     pub tallies: Vec<Tally>,
     pub end: Instant,
@@ -102,7 +97,6 @@ impl MergedResults {
         self.end = self.end.max(end);
     }
 
-    /// Returns the results of a kind, with its heading.
     pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> KindResults {
         let tally = self.tallies.get(kind).cloned().unwrap_or_default();
         KindResults { title: title.into(), tally, wall: self.end - start }
@@ -124,7 +118,6 @@ pub struct HiddenStall {
     pub requests: u64,
     /// Number of all counted requests.
     pub counted: u64,
-    /// Share of the time of all callers.
     pub time_share: f64,
 }
 

@@ -28,7 +28,6 @@ pub(super) struct Thread {
     pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,
 }
 
-/// A run in progress.
 pub struct ActiveRun {
     pub(super) plan: LoadPlan,
     pub(super) control: Arc<Control>,
@@ -43,7 +42,6 @@ pub struct ActiveRun {
     pub(super) cpu_at_start: Duration,
 }
 
-/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunProgress {
     pub answered: u64,
@@ -77,7 +75,6 @@ impl ActiveRun {
         self.control.clone()
     }
 
-    /// Returns the role that is measured.
     fn measures(&self) -> Role {
         if self.plan.measures_events() { Role::Watches } else { Role::Loads }
     }

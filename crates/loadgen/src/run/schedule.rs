@@ -12,7 +12,6 @@ use crate::stats::progress::WaitingCalls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The pace of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunPace {
     /// No pacing: the next request follows the reply.

@@ -45,7 +45,6 @@ struct Share {
     /// Index of the leading endpoint, if requests follow it.
     leader: Option<Arc<AtomicUsize>>,
     counters: Arc<WorkerCounters>,
-    /// Counters per endpoint.
     by_endpoint: Arc<[WorkerCounters]>,
 }
 

@@ -5,7 +5,6 @@ use procfs::{CurrentSI, KernelStats, ProcResult};
 
 use crate::client::endpoint::Endpoint;
 
-/// Counters of a server at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerCounters {
     /// Start time of the process, in any unit, if available.

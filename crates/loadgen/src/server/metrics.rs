@@ -11,14 +11,12 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Disk and peer metrics of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerMetrics {
     /// Durations of log syncs, in seconds.
     pub syncs: Buckets,
     /// Durations of peer probes, in seconds.
     pub round_trips: Buckets,
-    /// Bytes sent to all peers.
     pub peer_sent_bytes: Option<f64>,
 }
 

@@ -4,11 +4,11 @@
 //! which lack the bytes written. Usage is the difference of two readings; memory is taken from the later
 //! one.
 
-mod counters; // what both sources provide
-mod foreign; // what other programs use
-pub mod machine; // the machine that a report names
+mod counters; // counters common to both sources
+mod foreign; // usage by other programs
+pub mod machine; // description of the machine
 mod metrics; // counters over HTTP
-pub mod with_parent; // programs that end with this one
+pub mod with_parent; // programs that die with this one
 
 use counters::ServerCounters;
 pub use counters::{Error, machine_cpu_seconds, usage};
@@ -21,13 +21,12 @@ use serde::Serialize;
 /// Source of a server's counters.
 #[derive(Clone, Debug)]
 pub enum Probe {
-    /// A process on this machine.
+    /// A local process.
     Process { name: String, pid: u32 },
     /// A server with counters at `/metrics`.
     Metrics(Endpoint),
 }
 
-/// Counters of all servers at one time.
 #[derive(Clone, Debug)]
 pub struct CounterReading(Vec<ServerCounters>);
 
@@ -56,7 +55,6 @@ pub struct ProcessFigures {
     pub bytes_written: Option<u64>,
 }
 
-/// Reads the counters of all servers.
 pub async fn read(probes: &[Probe]) -> Result<CounterReading, Error> {
     let mut counters = Vec::with_capacity(probes.len());
     for probe in probes {

@@ -43,7 +43,6 @@ impl Default for StepCounts {
 }
 
 impl StepCounts {
-    /// Creates it from a count per step.
     pub fn of(counts: [u32; STEPS]) -> Self {
         Self(counts)
     }

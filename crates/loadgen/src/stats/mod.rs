@@ -2,7 +2,7 @@
 
 pub mod histogram; // coarse latency counts
 pub mod pairs; // histograms as values
-pub mod percentile; // the one definition
+pub mod percentile; // definition of percentiles
 pub mod progress; // counters of a run in progress
 pub mod slices; // latencies over time
-pub mod stillness; // whether a thread ran
+pub mod stillness; // detects that a thread did not run

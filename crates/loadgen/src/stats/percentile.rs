@@ -11,7 +11,6 @@ pub fn index(count: u64, percent: f64) -> Option<u64> {
     (estimate..count).find(reached)
 }
 
-/// Returns the value at an index of the sorted values.
 pub fn value_at(histogram: &Histogram<u64>, index: u64) -> u64 {
     let mut seen = 0;
     for step in histogram.iter_recorded() {

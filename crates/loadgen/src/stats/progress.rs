@@ -61,7 +61,6 @@ pub struct WorkerCounters {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     latencies: [AtomicU32; histogram::STEPS],
-    /// Failures by code.
     failures: Mutex<BTreeMap<u16, u64>>,
     /// Latest snapshot, published by the worker several times a second.
     waiting: Mutex<WaitingCalls>,

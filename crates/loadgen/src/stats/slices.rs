@@ -18,7 +18,6 @@ pub struct Slices {
     slices: Vec<Slice>,
 }
 
-/// The requests of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     pub count: u64,

@@ -51,7 +51,6 @@ const HOLDERS: usize = 2;
 /// Interval between two progress remarks.
 const REMARK: Duration = Duration::from_secs(10);
 
-/// Settings of a verification.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Endpoint of every member.
@@ -258,7 +257,6 @@ impl Verification {
         }
     }
 
-    /// Records an input in the timeline.
     fn record(&mut self, input: &Input) {
         match input {
             Input::Began(operation) => drop(self.begun.insert(operation.number, operation.began)),

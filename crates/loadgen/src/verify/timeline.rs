@@ -46,7 +46,6 @@ pub struct TimeWindow {
     pub to_seconds: f64,
 }
 
-/// Result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationEnd {
     Written,

@@ -233,7 +233,6 @@ mod tests {
 
     const DRAWS: usize = 200_000;
 
-    /// Counts the draws of each record.
     fn counts(distribution: Distribution, records: u64, existing: u64) -> Vec<usize> {
         let chooser = Chooser::new(distribution, records, existing > records);
         let mut random = SmallRng::seed_from_u64(7);

@@ -14,7 +14,6 @@ use rand::{RngExt, SeedableRng};
 /// Longest varint of a 64-bit number.
 pub const VARINT_BYTES_MAX: usize = 10;
 
-/// Order of the numbers of a key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
     /// 0, 1, 2, … and again from the start.

@@ -138,7 +138,6 @@ struct WatcherState {
     counts: EventCounts,
 }
 
-/// Event counts of watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
     /// Events of acknowledged writes.
@@ -159,7 +158,6 @@ impl EventCounts {
     }
 }
 
-/// A writable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     kind: ObjectKind,
@@ -176,7 +174,6 @@ enum ObjectKind {
     Event,
 }
 
-/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Create; no effect if it exists.
@@ -345,7 +342,6 @@ impl Kubernetes {
         Object { kind: ObjectKind::Pod, number }
     }
 
-    /// Returns the range of the first page of a resource.
     pub fn list(&self, resource: &str, limit: i64) -> RangeRequest {
         let (key, range_end) = self.resource(resource);
         RangeRequest { key, range_end, limit, ..Default::default() }
@@ -363,7 +359,6 @@ impl Kubernetes {
         }
     }
 
-    /// Records an acknowledged change of an object.
     pub fn wrote(&self, object: Object, change: &Change, revision: i64) {
         self.found(object, if *change == Change::Delete { 0 } else { revision });
         for api_server in 0..self.api_servers {

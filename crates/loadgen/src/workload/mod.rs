@@ -2,11 +2,11 @@
 //!
 //! Independent of connections, time and results.
 
-pub mod distribution; // which record, and how many bytes
+pub mod distribution; // choice of records and value sizes
 pub mod frame; // requests as bytes
 pub mod keys; // etcd's key encoding
 pub mod kubernetes; // objects of a cluster
-pub mod stm; // transactions that depend on what they read
+pub mod stm; // transactions that depend on their reads
 pub mod ycsb; // the core workloads of YCSB
 
 use api::etcdserverpb::request_op::Request as Op;
@@ -148,7 +148,6 @@ impl Workload {
         }
     }
 
-    /// Returns a short name for reports.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "put",
@@ -179,7 +178,6 @@ impl Workload {
         }
     }
 
-    /// Returns the kind of the operation at a position.
     pub fn kind(&self, position: u64) -> usize {
         match self {
             Workload::Ycsb(ycsb) => ycsb.operation(position) as usize,
@@ -204,7 +202,6 @@ impl Workload {
         }
     }
 
-    /// Reports whether its callers need a task each.
     pub fn needs_tasks(&self) -> bool {
         match self {
             Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => true,
@@ -218,7 +215,6 @@ impl Workload {
         }
     }
 
-    /// Returns the requests of a worker.
     pub fn source(&self, worker: usize) -> WorkloadSource {
         match self {
             Workload::Put(writes) => {

@@ -35,7 +35,6 @@ pub struct Stm {
     /// Percentage of the keys of a transaction that are written.
     pub write_percent: usize,
     pub value_bytes: usize,
-    /// Prefix of all keys.
     pub prefix: Bytes,
     pub isolation: Isolation,
     pub locker: Locker,
@@ -80,7 +79,6 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TxnRead {
     mod_revision: i64,
-    /// Revision of the read.
     revision: i64,
 }
 
@@ -92,7 +90,6 @@ pub enum TxnNext {
 }
 
 impl Stm {
-    /// Returns the transaction at a position of the run.
     pub fn transaction(&self, position: u64) -> Transaction {
         let mut random = SmallRng::seed_from_u64(self.seed ^ position);
         let mut numbers = BTreeSet::new();
@@ -127,7 +124,6 @@ impl Isolation {
 }
 
 impl Transaction {
-    /// Returns the first request.
     pub fn begin(&self) -> TxnRequest {
         match self.keys.get(self.reads.len()) {
             Some(key) => TxnRequest { success: vec![self.read(key)], ..Default::default() },

@@ -32,7 +32,6 @@ pub const SCAN_MAX: u64 = 100;
 /// Size of YCSB's ten fields of 100 bytes.
 pub const VALUE_BYTES: usize = 1000;
 
-/// Operations on records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YcsbOperation {
     Read,
@@ -137,7 +136,6 @@ impl Ycsb {
         self.records.existing.load(Relaxed)
     }
 
-    /// Returns the kind of the operation at a position.
     pub fn operation(&self, position: u64) -> YcsbOperation {
         self.mix.choose(&mut self.random(position))
     }

@@ -15,7 +15,6 @@ pub enum Limit {
     Errors(u64),
 }
 
-/// Result of a run with respect to a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitResult {
     /// Limit as given on the command line.

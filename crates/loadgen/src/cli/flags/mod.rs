@@ -4,10 +4,10 @@ pub mod coordination; // watchers, leases, transactions
 pub mod go; // values in the syntax of Go's flag library
 mod help; // examples of each command
 pub mod kubernetes; // API servers
-pub mod limits; // what a run must keep to
+pub mod limits; // conditions on a run's result
 pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
-pub mod sending; // what single runs have in common
+pub mod sending; // common flags of single runs
 pub mod steps; // several rates
 pub mod verify; // guarantees
 pub mod ycsb; // YCSB
@@ -287,7 +287,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reports whether the command sends requests to --endpoints.
     pub fn sends_to_endpoints(&self) -> bool {
         match self {
             Command::Verify(_) | Command::Proxy(_) => true,

@@ -57,7 +57,6 @@ pub fn named_twice(flags: &ArgMatches) -> Option<([String; 2], PathBuf)> {
     None
 }
 
-/// Reports whether the path of an output is standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
 }

@@ -62,7 +62,6 @@ impl Drop for Screen {
     }
 }
 
-/// Totals of a run so far.
 #[derive(Default)]
 struct RunTotals {
     progress: RunProgress,

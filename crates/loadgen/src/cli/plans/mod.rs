@@ -170,7 +170,6 @@ pub fn writes(flags: &Writing, order: KeyOrder, ops: usize) -> Result<Writes, St
     Ok(Writes { key_bytes, value_bytes, prefix, key_space: space, order, values, seed })
 }
 
-/// Checks that keys of this size can represent the key space.
 pub fn check_keys(key_bytes: usize, space: u64) -> Result<(), String> {
     if key_bytes == 0 {
         return Err("--key-size=0: a key has one byte at least".into());

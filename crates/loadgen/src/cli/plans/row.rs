@@ -81,7 +81,6 @@ pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPl
     whole
 }
 
-/// Describes the load for its row in a report.
 pub fn spec(load: &run::LoadPlan) -> RowSpec {
     let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
         (*key_bytes, *value_bytes, *key_space, *values)

@@ -24,7 +24,6 @@ pub struct VerifyDocument {
     pub commit: Option<String>,
     pub started_unix_seconds: u64,
     pub machine: Machine,
-    /// Endpoint of each member.
     pub endpoints: Vec<String>,
     /// Number of unreachable, thus unchecked, members.
     #[serde(default)]

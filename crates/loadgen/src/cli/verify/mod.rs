@@ -5,7 +5,7 @@ mod text; // the result for a terminal
 pub mod document; // the result as JSON
 pub mod page; // the result for a browser
 
-pub mod proxy; // a member with a fault
+pub mod proxy; // a faulty member
 
 use super::flags::Global;
 use super::flags::verify::VerifyFlags;
@@ -89,7 +89,6 @@ async fn lying(
     Ok((endpoints, Some((proxy, counts))))
 }
 
-/// Writes the files of the flags and prints the result.
 fn write(global: &Global, flags: &VerifyFlags, document: &VerifyDocument) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let text = serde_json::to_string(document).map_err(|error| error.to_string())? + "\n";

@@ -9,7 +9,6 @@ use crate::proxy::Proxy;
 use std::process::ExitCode;
 use tokio::task::JoinSet;
 
-/// Serves a proxy in front of each endpoint.
 pub async fn serve(global: &Global, flags: &ProxyFlags) -> Result<ExitCode, ExitReason> {
     let ProxyFlags { listen, lies, every } = flags;
     if listen.len() != global.endpoints.len() {

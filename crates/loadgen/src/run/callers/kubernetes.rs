@@ -46,7 +46,6 @@ pub struct KubernetesCaller {
     lease: Option<EventLease>,
 }
 
-/// The lease of the next event.
 struct EventLease {
     id: i64,
     events: u64,
@@ -63,7 +62,6 @@ struct Reflector {
     channel: Channel,
     counters: Arc<WorkerCounters>,
     api_server: usize,
-    /// Index of its resource.
     resource: usize,
     /// Next revision to receive; 0 starts with the next write.
     next: i64,
@@ -305,7 +303,6 @@ impl KubernetesCaller {
         Ok(AnsweredCall::of(&answer, 0))
     }
 
-    /// Returns a lease for an event.
     async fn lease(&mut self, channel: Channel) -> Result<i64, CallFailure> {
         if let Some(lease) = self.lease.as_mut().filter(|lease| lease.takes_more()) {
             lease.events += 1;

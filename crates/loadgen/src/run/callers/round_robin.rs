@@ -34,19 +34,16 @@ impl RoundRobin {
         Ok((0..callers).map(of).collect())
     }
 
-    /// Returns the channel of the next operation.
     pub fn next(&mut self) -> Channel {
         let channel = self.channels[self.cursor % self.channels.len()].clone();
         self.cursor += 1;
         channel
     }
 
-    /// Returns the client of the next operation.
     pub fn next_kv(&mut self) -> KvClient<Channel> {
         kv(self.next())
     }
 
-    /// Returns the channel of the first endpoint.
     pub fn first(&self) -> &Channel {
         &self.channels[0]
     }

@@ -41,7 +41,6 @@ pub trait CallerTask: 'static {
     /// Returns the endpoint index of the next call.
     fn endpoint(&self) -> usize;
 
-    /// Returns the kind of the operation at a position.
     fn kind(&self, _position: u64) -> usize {
         0
     }
@@ -77,7 +76,6 @@ pub struct Terms {
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// Counters per endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 

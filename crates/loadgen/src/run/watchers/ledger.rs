@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Watchers that are open during a run.
 #[derive(Clone, Debug)]
 pub struct OpenWatchers {
     pub streams: usize,

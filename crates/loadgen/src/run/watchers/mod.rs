@@ -13,7 +13,7 @@
 //! * The latency of an event counts from the same time as that of its put: the intended send time in an open
 //!   loop.
 
-mod ledger; // what watchers know of the puts
+mod ledger; // record of the puts
 
 pub use ledger::{Awaits, Ledger, OpenWatchers};
 
@@ -61,7 +61,6 @@ pub struct WatcherSetup {
     pub ledger: Arc<Ledger>,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// Counters per endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
@@ -72,10 +71,8 @@ pub struct Watchers {
     account: Rc<Account>,
 }
 
-/// A stream and its watchers.
 struct WatcherStream {
     channel: ClientWatchStream,
-    /// Index of its endpoint.
     endpoint: usize,
     /// Indexes of its watchers in the thread.
     watchers: std::ops::Range<usize>,
@@ -197,7 +194,6 @@ impl Account {
         Ok(streams)
     }
 
-    /// Creates the watchers of all streams.
     async fn create_all(self: Rc<Self>, streams: Vec<WatcherStream>) -> Result<Vec<WatcherStream>, String> {
         let mut tasks = JoinSet::new();
         for mut stream in streams {
@@ -235,7 +231,6 @@ impl Account {
         self.counters(stream.endpoint).iter().for_each(|it| it.add_failed(failure.code.0));
     }
 
-    /// Returns the counters of the thread and of an endpoint.
     fn counters(&self, endpoint: usize) -> [&WorkerCounters; 2] {
         [&self.setup.counters, &self.setup.by_endpoint[endpoint]]
     }
@@ -254,7 +249,6 @@ impl Account {
         stream.channel.create(request)
     }
 
-    /// Records a response.
     fn take(&self, stream: &mut WatcherStream, response: &WatchResponse) -> Result<(), CallFailure> {
         let now = Instant::now();
         if response.canceled {

@@ -119,7 +119,6 @@ impl Worker {
         None
     }
 
-    /// Returns the counters of a link's endpoint.
     pub(super) fn of_link(&self, link: u32) -> &WorkerCounters {
         &self.setup.by_endpoint[self.setup.places[link as usize]]
     }

@@ -9,7 +9,6 @@ use crate::stats::progress::WaitingCalls;
 use std::time::{Duration, Instant};
 
 impl Worker {
-    /// Runs the periodic checks.
     pub(super) fn check_periodically(&mut self, running: &WorkerRun) {
         let now = Instant::now();
         if let Some(gap) = self.stillness.look() {

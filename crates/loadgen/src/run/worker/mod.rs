@@ -15,12 +15,12 @@
 //! * A call costs 1 allocation and copy of the request, 2 clock readings, no task, no timer, no contended
 //!   lock.
 
-mod caller; // one caller's state
-mod calls; // what a caller sends, and the record of its end
-mod housekeeping; // what no event triggers
-mod ready; // which connections and callers can make progress
+mod caller; // state of a caller
+mod calls; // a caller's request, and the record of its result
+mod housekeeping; // periodic checks
+mod ready; // tracks connections and callers that can make progress
 
-pub mod timer; // with nanosecond resolution
+pub mod timer; // nanosecond resolution
 
 use crate::client::call::ReplyKind;
 use crate::client::failure::CallFailure;
@@ -80,7 +80,6 @@ pub struct WorkerSetup {
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// Counters per endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
     /// Endpoint index of each link.
     pub places: Vec<usize>,
@@ -117,7 +116,6 @@ enum CallerNext {
     Wait,
 }
 
-/// State of a worker during a run.
 struct WorkerRun {
     schedule: Arc<Schedule>,
     timer: Timer,

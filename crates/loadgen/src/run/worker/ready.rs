@@ -52,12 +52,10 @@ impl ReadyQueue {
         Self { shared, wakers }
     }
 
-    /// Returns the waker of a slot.
     pub fn waker(&self, slot: u32) -> &Waker {
         &self.wakers[slot as usize]
     }
 
-    /// Queues a slot.
     pub fn push(&self, slot: u32) {
         self.shared.push(slot);
     }

@@ -30,7 +30,6 @@ pub const OLD_MAX: i64 = 1000;
 /// Interval of checking whether the watchers have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Shared state of the clients.
 pub struct ClientShared {
     pub names: KeyNames,
     pub keys: u32,
@@ -54,10 +53,8 @@ pub struct ClientShared {
     pub leased: AtomicU32,
 }
 
-/// A verifying client.
 pub struct VerifyClient {
     number: usize,
-    /// A client per member.
     members: Vec<KvClient<Channel>>,
     shared: Arc<ClientShared>,
     random: SmallRng,

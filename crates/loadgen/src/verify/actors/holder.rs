@@ -24,7 +24,6 @@ const TTL: i64 = 10;
 const HELD_MS: u64 = 300;
 
 pub struct Holder {
-    /// A client per member.
     channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,

@@ -42,7 +42,6 @@ const REST: Duration = Duration::from_millis(500);
 pub struct Lessee {
     /// Number, in the same range as those of clients.
     number: usize,
-    /// A client per member.
     channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,

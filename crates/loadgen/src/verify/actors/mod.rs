@@ -4,9 +4,9 @@ pub mod names; // keys and values as bytes
 
 pub mod client; // sends operations
 pub mod feed; // watches
-pub mod holder; // keeps locks and elections
-pub mod lessee; // keeps leases, and stops keeping them
-pub mod polls; // asks members for hashes, their leader, their list and old events
+pub mod holder; // holds locks and elections
+pub mod lessee; // holds leases, then revokes them or lets them expire
+pub mod polls; // queries members for hashes, leader, membership and old events
 
 use checker::Input;
 use std::time::Duration;
