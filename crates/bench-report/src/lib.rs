@@ -10,15 +10,15 @@
 //! Independent of how measurements are made.
 
 // Values
-pub mod metric; // the figures by name
-pub mod model; // the result of a measurement
+pub mod metric; // metrics by name
+pub mod model; // result of a measurement
 pub mod suite; // published rows
 
 // Values to page
 pub mod number; // digits and units
 pub mod page; // sentences, tables, plots
 
-pub mod compose; // which of them a report has
+pub mod compose; // selects the contents of a report
 
 // Page to files
 pub mod render; // HTML, Markdown, CSV

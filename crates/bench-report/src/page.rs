@@ -35,7 +35,6 @@ pub struct Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactKind {
     Prose,
-    /// A command line.
     Command,
 }
 
@@ -112,7 +111,6 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the CSS class.
     pub fn class(self) -> &'static str {
         match self {
             Owner::Published => "published",
@@ -209,7 +207,6 @@ pub enum Stroke {
     Dashed,
     /// A few points, each measured separately.
     Marked,
-    /// Dashed and marked.
     MarkedDashed,
 }
 
@@ -267,7 +264,6 @@ impl RatioVerdict {
         }
     }
 
-    /// Returns the CSS class.
     pub fn class(self) -> &'static str {
         if self == RatioVerdict::Neutral { "neutral" } else { self.word() }
     }

@@ -63,7 +63,6 @@ pub struct SuiteRow {
     pub published: Vec<PublishedFigure>,
 }
 
-/// Format of a suite file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SuiteFile {
@@ -254,7 +253,6 @@ impl SuiteRow {
         self.spec.keys = if self.distinct_keys { total } else { self.spec.keys };
     }
 
-    /// Returns the number of requests of a warm-up run.
     pub fn warm_up_run_total(&self) -> u64 {
         self.spec.warm_up_total / self.warm_up_runs.max(1) as u64
     }

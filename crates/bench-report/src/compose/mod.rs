@@ -2,8 +2,8 @@
 
 mod view; // verdicts, sentences, facts
 
-mod changes; // published differences, and those measured here
-mod detail; // one row in full
+mod changes; // published and measured differences
+mod detail; // details of a row
 mod plots; // curves, sweeps, time
 mod tables; // published, measured here, ratio
 

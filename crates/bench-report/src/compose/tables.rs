@@ -234,7 +234,6 @@ fn figure(side: Option<&SideResult>, metric: &Metric) -> TableCell {
     TableCell::Number { text: show(metric, value), spread }
 }
 
-/// Formats a value with the digits of its metric.
 pub(super) fn show(metric: &Metric, value: f64) -> String {
     if metric.decimals == 0 { number::count(value) } else { number::quantity(value) }
 }

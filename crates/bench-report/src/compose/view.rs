@@ -57,7 +57,6 @@ impl<'a> ReportView<'a> {
         row.sides.get(side)
     }
 
-    /// Reports whether the page has details of the row.
     pub fn has_detail(&self, row: &RowResult) -> bool {
         self.is_detailed || worst(row) >= Some(NoteLevel::Warning)
     }
@@ -349,7 +348,6 @@ pub fn metrics(side: &SideResult) -> impl Iterator<Item = &Metrics> {
     side.rounds.iter().map(|round| &round.metrics)
 }
 
-/// Returns all distinct notices of a row and its rounds.
 pub fn row_notices(row: &RowResult) -> Vec<&Notice> {
     let rounds = row.sides.iter().flat_map(|side| &side.rounds).flat_map(|round| &round.notices);
     let mut notices: Vec<&Notice> = Vec::new();

@@ -14,7 +14,7 @@
 //!
 //! Independent of how metrics are measured or rendered.
 
-mod row_spec; // what a row sends
+mod row_spec; // load of a row
 
 pub use row_spec::{Connect, READ_KEY, RowOperation, RowProtocol, RowSpec, RowTarget, Sweep, Values};
 
@@ -148,7 +148,6 @@ pub struct DiskInfo {
     pub sync_ms: Option<f64>,
 }
 
-/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasurementSetup {
     /// Members of each cluster, unless a row overrides it.
@@ -279,7 +278,6 @@ pub struct PublishedFigure {
     /// Key of the metric that the remark is about; none: the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// The published comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PublishedChange>,
 }
@@ -304,7 +302,6 @@ pub enum LatencyKind {
     P90,
 }
 
-/// Results of a side on a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideResult {
     /// Names of the servers, in the column order of [`Series`].
@@ -468,7 +465,6 @@ impl Report {
         self.suites.iter_mut().flat_map(|suite| &mut suite.rows).for_each(RowResult::upgrade);
     }
 
-    /// Reports whether it contains a single run of a single load.
     pub fn is_single_run(&self) -> bool {
         self.suites.first().is_some_and(|suite| suite.id == SINGLE_RUN)
     }

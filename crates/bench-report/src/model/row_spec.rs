@@ -3,10 +3,8 @@
 use crate::metric::Middle;
 use serde::{Deserialize, Serialize};
 
-/// Prefix of the key that read rows read.
 pub const READ_KEY: &str = "key";
 
-/// Load of a row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowSpec {
     pub operation: RowOperation,
@@ -25,7 +23,6 @@ pub struct RowSpec {
     pub clients: usize,
     pub target: RowTarget,
     pub members: usize,
-    /// Published total.
     pub total_published: u64,
     /// Total of each round here, after `--scale`.
     pub total: u64,

@@ -16,7 +16,6 @@ const VALUE_MAX: f64 = 1e200;
 /// Limit of 1 / (1 − q): further nines are not shown.
 const PERCENTILE_MAX: f64 = 1e12;
 
-/// An axis fitted to its values.
 #[derive(Clone, Debug)]
 pub struct FittedAxis {
     scale: Scale,
