@@ -17,12 +17,12 @@
 
 mod setup; // files, configurations, checks
 
-mod handshakes; // how many are in flight
-mod refusals; // what is logged of them
+mod handshakes; // handshakes in flight
+mod refusals; // log of failed handshakes
 
 mod acceptor;
 mod dialer;
-mod resolver; // addresses of names
+mod resolver; // addresses of host names
 
 mod ports; // both ports of a member
 

@@ -7,7 +7,7 @@ mod checks; // names, addresses, revocation
 mod loaded; // rustls's configurations
 mod lookups; // addresses of the names
 
-mod live; // the newest of them
+mod live; // the latest configuration
 
 pub(super) use checks::common_name;
 pub(super) use live::{Live, Reload};
@@ -18,4 +18,4 @@ pub(super) use self_signed::with_self_signed;
 pub use contents::TlsError;
 
 #[cfg(test)]
-mod tests; // answers of etcd
+mod tests; // decisions of etcd

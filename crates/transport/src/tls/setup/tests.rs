@@ -156,7 +156,6 @@ fn certificates_are_accepted_where_etcd_accepts_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Reports whether clients with a chain are admitted.
 fn is_admitted(verifier: &Verifier, chain: &[CertificateDer<'_>]) -> bool {
     verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).is_ok()
 }
