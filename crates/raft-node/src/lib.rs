@@ -37,14 +37,14 @@
 //! Independent of the meaning of commands, of sockets, and of members' addresses.
 
 // Interface
-mod config; // the configuration of a member, every bound with its reason
-mod error; // errors, as the caller may distinguish them
-mod traits; // what the process supplies: state machine, transport, observer
+mod config; // configuration and limits of a member
+mod error; // errors, as callers distinguish them
+mod traits; // interfaces provided by the process: state machine, transport, observer
 mod types; // plain values
 
 // Encodings
-pub mod inspect; // what a log contains, without opening it for a member
-mod log; // what must be durable, what raft-rs reads, what a start finds
+pub mod inspect; // read-only inspection of a log
+mod log; // durable jobs, reading by raft-rs, recovery
 mod wire; // encodings of entries, state and messages
 
 // Core: pure functions of events

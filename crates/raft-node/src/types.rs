@@ -36,7 +36,6 @@ impl Fatal {
         Fatal { what: error.to_string(), source: Some(Arc::new(error)), is_source: true }
     }
 
-    /// Creates it from a panic.
     pub(crate) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let said = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
@@ -198,7 +197,7 @@ mod tests {
             (90, 0, 100, false),
             (100, 88, 100, true),
             (100, 87, 100, false),
-            (4, 2, 4, true), // What it applied after its last report is not known yet.
+            (4, 2, 4, true), // It may have applied more since its last report.
             (1, 0, 1, false),
             (0, 0, 0, false),
         ] {

@@ -174,7 +174,7 @@ fn two_snapshots_in_short_order_end_with_the_newer_one() {
         if syncs {
             cluster.settle();
         } else {
-            cluster.turn(3); // The restart of the log is on its way to the disk.
+            cluster.turn(3); // The restart of the log is in progress on the disk.
         }
         cluster.write(1, 20);
         let second = cluster.checkpoint(1);
@@ -438,7 +438,7 @@ fn entries_waiting_for_room_are_skipped_by_an_install() {
     cluster.restart_all();
     let leader = cluster.elect();
     cluster.member(3).applies = false;
-    cluster.write(leader, 10); // Known to member 3, and most of them without room in its apply step.
+    cluster.write(leader, 10); // Received by member 3, mostly beyond the capacity of its apply step.
     assert!(cluster.members[&3].node.is_starved());
     cluster.isolate(&[3]);
     cluster.write(leader, 40);

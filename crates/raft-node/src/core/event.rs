@@ -58,9 +58,7 @@ pub struct CommittedEntry {
 pub enum Payload {
     /// No content: the first entry of a new leader.
     Empty,
-    /// The bytes of a batch of commands.
     Batch(Bytes),
-    /// The bytes of a batch with a membership change.
     Change(Bytes),
     /// A staged snapshot instead of an entry; replaces the machine's state and the entries up to here.
     Install,

@@ -167,7 +167,7 @@ impl Core {
             ..Message::default()
         };
         if base::mutant("changes-at-once") {
-            self.raw.raft.pending_conf_index = 0; // raft-rs would replace the second one by an empty entry.
+            self.raw.raft.pending_conf_index = 0; // Otherwise raft-rs replaces a second change by an empty entry.
         }
         // Rejected while too many bytes are uncommitted: it stays queued.
         if self.raw.step(message).is_ok() {
@@ -191,9 +191,7 @@ impl Core {
         membership
     }
 
-    /// Adopts the membership reported by another member. This member started with a different one that may
-    /// not have confirmed it: only the current voters can. The old membership was not used for any decision
-    /// yet. An imported state is discarded in a cluster that has started, and only such a cluster has a
+    /// Adopts the membership reported by another member. This member started with an older one, and only the current voters can confirm it. The older membership was not used to count votes yet. An imported state is discarded in a cluster that has started, and only such a cluster has a
     /// different membership.
     pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
         let mut ids: Vec<u64> = membership.ids().collect();

@@ -37,19 +37,19 @@ mod event; // events and effects
 mod inquiry; // when a member with an empty log may vote
 mod read_names; // numbers of read rounds
 
-mod state; // what the core knows
+mod state; // state of the core
 
-mod membership; // changes of who takes part
+mod membership; // membership changes
 
 mod hold; // members whose log was empty at their start
-mod notices; // commit indexes that need no answer
-mod read_index; // read index requests of followers
-mod snapshots; // offers, installs, trimming
+mod notices; // commit indexes without a response
+mod read_index; // ReadIndex requests of followers
+mod snapshots; // offers, installs, truncation
 mod ticks; // ticks, elections, stalled disks
 
 mod turn; // events in, effects out; ready; what is committed
 
-mod conversation; // any sequence of messages, for fuzzers
+mod conversation; // fuzzing with any sequence of messages
 
 pub use conversation::fuzzed_conversation;
 pub use event::{CoreSetup, Effects, Event};

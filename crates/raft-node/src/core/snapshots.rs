@@ -351,7 +351,7 @@ impl Core {
     /// and while a snapshot is in progress. A restart before the install cancels it.
     pub(super) fn reseed(&mut self) {
         if !self.has_its_state() {
-            return; // It is being replaced: an operator repeats the request until that is done.
+            return; // In progress: an operator repeats the request until it is done.
         }
         let is_lone = self.voters() == [self.raw.raft.id];
         if self.role() == Role::Leader || is_lone {
@@ -443,7 +443,7 @@ impl Core {
         let leader = self.leader().filter(|leader| *leader != self.raw.raft.id);
         let Some(leader) = leader.filter(|_| lost && self.snapshots.ask_in == 0) else { return };
         if self.vote_unsynced.is_some() {
-            return; // The term that it speaks in could be taken back.
+            return; // Its term could be lost in a crash.
         }
         self.snapshots.ask_in = self.election_ticks;
         let request = Message {

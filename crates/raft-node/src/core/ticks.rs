@@ -114,7 +114,6 @@ impl Core {
         }
     }
 
-    /// Reports whether this member may campaign now.
     pub(super) fn may_campaign(&mut self) -> bool {
         self.could_lead() && !self.would_lead_before_a_sync() && !self.change_is_ahead()
     }

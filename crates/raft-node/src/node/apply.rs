@@ -378,7 +378,7 @@ mod tests {
         builder.push(b"a");
         let sound = builder.finish();
         let mut packed = sound.to_vec();
-        packed[0] = 2; // LZ4 that is none.
+        packed[0] = 2; // Invalid LZ4.
         for (index, payload) in [(1, sound.slice(..sound.len() - 1)), (2, packed.into())] {
             let batch = Batch::parse(&payload).unwrap();
             let done = applier.apply(ApplyJob::batch(at(index), batch, Some(vec![Some("x")]))).unwrap();

@@ -233,7 +233,7 @@ impl<P> PreparedBatch<P> {
         self.flight.replies.drain(..gone);
         self.flight.since.drain(..gone);
         if self.flight.replies.is_empty() {
-            return None; // Always so for a change: it has one command.
+            return None; // Always for a change, which has a single command.
         }
         let batch = Batch::parse(&self.bytes).and_then(|batch| batch.commands());
         let commands = batch.expect("this member built it");

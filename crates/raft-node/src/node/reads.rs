@@ -56,7 +56,6 @@ pub(super) struct Reads<R> {
     next_number: u64,
     /// Ticks without a response before a round is retried.
     retry_ticks: Ticks,
-    /// Leader and term of the current rounds.
     leader_term: LeaderTerm,
     /// Readers outside of rounds, in arrival order.
     waiting: VecDeque<PendingRead<R>>,

@@ -209,7 +209,7 @@ impl<O: Send + 'static> Driver<O> {
         let result = self.turns().await;
         let Driver { node, outlets, .. } = self;
         let replies = outlets.replies.clone();
-        drop(outlets); // Nothing comes in after this.
+        drop(outlets); // No input arrives after this.
         let (proposers, readers) = node.stop();
         let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
         let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
@@ -267,7 +267,7 @@ impl<O: Send + 'static> Driver<O> {
         let turn = self.node.turn()?;
         *again = turn.effects.more;
         if self.outlets.shared.has_failed() {
-            return Ok(Going::Ended); // Another thread failed and said so: nothing more leaves.
+            return Ok(Going::Ended); // Another thread failed and reported it: no effects are executed.
         }
         self.perform(turn)?;
         self.note_gauges();

@@ -159,7 +159,6 @@ pub trait Inbox: Send + Sync + 'static {
     /// Reports the result of a snapshot stream to `peer`; required for each
     /// [`crate::Transport::send_snapshot`].
     fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome);
-    /// Returns the commit index known to this member.
     fn commit(&self) -> LogIndex;
     /// Returns the leader known to this member.
     fn leader(&self) -> Option<NodeId>;

@@ -220,11 +220,9 @@ pub struct Entrance {
     inbox_bytes_max: usize,
     of_clients: PendingRequests,
     of_member: PendingRequests,
-    /// Bytes of peers' messages in the inbox.
     inbox_bytes: AtomicUsize,
 }
 
-/// Pending requests with their limits.
 #[derive(Debug)]
 struct PendingRequests {
     /// Proposals and their bytes.
@@ -233,7 +231,6 @@ struct PendingRequests {
     proposal_bytes_max: usize,
     reads: Arc<Occupancy>,
     reads_max: usize,
-    /// Limit of committed, unapplied entries.
     unapplied_entries_max: u64,
 }
 
@@ -344,7 +341,6 @@ fn inbox_cost(message: &[u8]) -> usize {
 pub(super) struct Occupancy {
     /// Number of permits.
     count: AtomicUsize,
-    /// Bytes of the permits.
     bytes: AtomicUsize,
 }
 

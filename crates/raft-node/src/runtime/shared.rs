@@ -44,7 +44,6 @@ pub struct Status {
     pub proposals_pending: usize,
 }
 
-/// Input of the driver.
 pub(super) enum Input<O> {
     Event(Event),
     Propose {

@@ -168,7 +168,7 @@ impl<S: StateMachine> Applying<S> {
             self.shared.observer.entry_applied(done.commands, started.elapsed());
             if let Some(membership) = changed {
                 self.shared.host.membership_applied(&membership);
-                self.shared.inbox.nudge(); // The driver must hear of it soon.
+                self.shared.inbox.nudge(); // Wakes the driver.
             }
         }
         *place = Some(applier);
@@ -179,7 +179,7 @@ impl<S: StateMachine> Applying<S> {
     /// of a small entry is not delayed by the large one after it.
     fn answer(&self, done: LocalDone<S::Outcome>) {
         if self.shared.has_failed() {
-            return; // The log may have failed: nothing more is acknowledged.
+            return; // The log may have failed: no requests are acknowledged.
         }
         let applied = self.shared.applied();
         let answered =

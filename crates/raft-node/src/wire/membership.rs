@@ -27,7 +27,6 @@ pub(crate) fn refused_change(batch: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Returns the batch in the payload of a change.
 pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, MalformedBytes> {
     let mut change = ConfChange::default();
     change.merge_from_bytes(payload).map_err(|_| MalformedBytes("a change of the membership"))?;

@@ -412,7 +412,7 @@ pub(crate) fn validate(view: &CoreView<'_>, peer: NodeId, message: &Message) -> 
         return Err("the term is too far ahead");
     }
     if message.term < view.term && !is_forwarded(message) {
-        return Ok(()); // raft-rs answers with its own term, or ignores it; it reads no further.
+        return Ok(()); // raft-rs responds with its own term, or ignores it.
     }
     use MessageType::*;
     match message.msg_type {
@@ -521,7 +521,7 @@ fn check_fits_log(view: &CoreView<'_>, message: &Message) -> Result<(), &'static
 /// that they reject to append after.
 fn check_acknowledgement(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     if view.role != Role::Leader || message.term != view.term {
-        return Ok(()); // raft-rs ignores it, or takes its term only.
+        return Ok(()); // raft-rs ignores it, or uses only its term.
     }
     if message.request_snapshot != 0 {
         // A member that discarded its state requests a later one than it had.

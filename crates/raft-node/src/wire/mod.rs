@@ -3,8 +3,8 @@
 mod codec; // numbers and byte strings
 
 mod batch; // many commands as one entry
-mod membership; // who votes
-mod message; // Raft messages, and what those of a peer must satisfy
+mod membership; // voters and learners
+mod message; // Raft messages and their validation
 
 #[doc(hidden)]
 pub use message::fuzzed_message;

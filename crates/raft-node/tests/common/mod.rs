@@ -342,7 +342,6 @@ impl Cluster {
         at
     }
 
-    /// The oldest stream breaks.
     pub fn break_stream(&mut self) {
         let (from, offer) = self.streams.pop_front().unwrap();
         let broken = Event::SnapshotReported { peer: offer.to, outcome: SnapshotOutcome::Failed };

@@ -31,13 +31,11 @@ pub(super) struct ScriptCluster {
     /// Messages in flight with their senders, in send order.
     wire: Vec<(u64, Outbound)>,
     isolated: BTreeSet<u64>,
-    /// Offered snapshots with the offering members.
     offers: Vec<(u64, SnapshotOffer)>,
     batches: u64,
     printed: String,
 }
 
-/// A log and the disk that it is on.
 struct OpenedLog {
     disk: SimFs,
     wal: Wal<SimFs>,

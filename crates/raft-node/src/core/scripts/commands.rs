@@ -37,17 +37,14 @@ pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     builder.finish()
 }
 
-/// A batch that changes the membership.
 pub(super) fn change_batch(word: &str, sequence: u64) -> Bytes {
     BatchBuilder::change(BatchId { proposer: 1, nonce: 1, sequence }, word.as_bytes())
 }
 
-/// Returns the member that a command removes.
 pub(super) fn removed_by(command: &[u8]) -> Option<u64> {
     std::str::from_utf8(command.strip_prefix(b"-")?).ok()?.parse().ok()
 }
 
-/// Reports whether a command leaves the voters unchanged.
 pub(super) fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
     let (verb, id) = (command[0], std::str::from_utf8(&command[1..]).unwrap().parse::<u64>());
     id.is_ok_and(|id| voters.contains(&id) == (verb == b'+'))

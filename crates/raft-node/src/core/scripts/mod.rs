@@ -40,9 +40,9 @@
 //! `catch-up=ENTRIES`.
 
 mod cluster; // members, their disks and machines, the messages between them
-mod commands; // words, batches, changes of the membership
-mod forged; // messages by hand
-mod show; // one line per effect
+mod commands; // words, batches, membership changes
+mod forged; // hand-written messages
+mod show; // a line per effect
 
 use std::path::Path;
 
