@@ -7,9 +7,9 @@
 //!                                                    └─ a sample of all files ──▶ the real program ─┘
 //! ```
 //!
-//! * A directory that opens must contain exactly the original data: every entry of the log, every
-//!   key with the revisions of its history. Bytes without meaning (preallocated space, file names)
-//!   may change unnoticed, and are counted separately.
+//! * A directory that opens must contain exactly the original data: every entry of the log, every key with
+//!   the revisions of its history. Bytes without meaning (preallocated space, file names) may change
+//!   unnoticed, and are counted separately.
 //! * The log was closed cleanly, so not even its last group may count as a torn tail.
 //! * The flipped bit rotates with the position.
 

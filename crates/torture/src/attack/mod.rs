@@ -9,9 +9,9 @@
 //! cargo run --release -p torture -- attack --members 3 --only large-puts      # where a quorum matters
 //! ```
 //!
-//! Each attack has a fresh cluster. It passes if no process exits, p99 of the healthy calls during
-//! the attack is at most five times the previous one, resident memory grows by at most 256 MiB, and
-//! latencies are normal again within 5 s.
+//! Each attack has a fresh cluster. It passes if no process exits, p99 of the healthy calls during the
+//! attack is at most five times the previous one, resident memory grows by at most 256 MiB, and latencies
+//! are normal again within 5 s.
 //!
 //! * Loopback only. Everything is bounded in time, number and rate.
 //! * Members are killed through their own handles, also when a trial fails or is interrupted.

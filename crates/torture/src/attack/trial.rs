@@ -4,8 +4,8 @@
 //!   start ▶ preload ▶ healthy load: warm up │ calm │ attack │ 5 s to settle, and a last look │ ▶ verdict ▶ kill
 //! ```
 //!
-//! Attackers run on a low-priority runtime: on a machine with two cores they would otherwise take
-//! the processor time that the healthy clients measure with.
+//! Attackers run on a low-priority runtime: on a machine with two cores they would otherwise take the
+//! processor time that the healthy clients measure with.
 
 use std::sync::Arc;
 use std::time::Duration;

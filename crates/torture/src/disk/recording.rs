@@ -4,10 +4,10 @@
 //!   magic u32 │ kind u32 │ file u64 │ offset u64 │ number u64 │ bytes u32 │ name u16 │ other u16 │ name │ other │ data
 //! ```
 //!
-//! * Operations are in an order in which they happened; `end` is the offset in the log after an
-//!   operation's record.
-//! * The log of several lives of a process is a single recording. A partial record at the death of
-//!   a process is dropped.
+//! * Operations are in an order in which they happened; `end` is the offset in the log after an operation's
+//!   record.
+//! * The log of several lives of a process is a single recording. A partial record at the death of a process
+//!   is dropped.
 //!
 //! Durability is the subject of `disk`.
 

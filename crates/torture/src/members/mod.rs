@@ -1,17 +1,17 @@
-//! Membership changes under load: members are added, promoted, replaced, moved and removed, while
-//! some are killed, paused and isolated.
+//! Membership changes under load: members are added, promoted, replaced, moved and removed, while some are
+//! killed, paused and isolated.
 //!
 //! ```text
 //!   round: load ▶ ten steps (absent members return ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
 //! ```
 //!
-//! * The plan keeps a majority of the voters running and connected, so every change and every start
-//!   must succeed.
+//! * The plan keeps a majority of the voters running and connected, so every change and every start must
+//!   succeed.
 //! * A cut within a single step is mended after its duration, even if the change is still pending.
 //! * After each step all running voters have the membership that results from the steps.
 //! * After each round all acknowledged writes are present, and all members have the same history.
-//! * The longest time without an acknowledged write is measured per step and reported. It is not a
-//!   verdict, because it depends on the machine.
+//! * The longest time without an acknowledged write is measured per step and reported. It is not a verdict,
+//!   because it depends on the machine.
 
 mod cluster; // processes by place
 mod links; // connections between members, with partitions
