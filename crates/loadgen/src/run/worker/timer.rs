@@ -1,7 +1,7 @@
 //! A timer with nanosecond resolution: a timerfd in the worker's event loop.
 //!
-//! tokio's timers have a resolution of one millisecond, which at 5,000 requests per second would send them in
-//! bursts.
+//! tokio's timers have a resolution of one millisecond, which at 5,000 requests per second would send them
+//! in bursts.
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
