@@ -21,8 +21,7 @@ pub enum ProposeError {
     NoLeader,
     #[error("the proposal was not applied in time")]
     Timeout,
-    /// Timed out, and a leader was elected so soon after the proposal that the old one probably
-    /// lost it.
+    /// Timed out, and a leader was elected so soon after the proposal that the old one probably lost it.
     #[error("the proposal was not applied in time, probably because the leader failed")]
     TimeoutLeaderFail,
     /// Timed out, and this member lost the connection to the leader, or as leader to a quorum,

@@ -191,8 +191,9 @@ impl Core {
         membership
     }
 
-    /// Adopts the membership reported by another member. This member started with an older one, and only the current voters can confirm it. The older membership was not used to count votes yet. An imported state is discarded in a cluster that has started, and only such a cluster has a
-    /// different membership.
+    /// Adopts the membership reported by another member. This member started with an older one, and only the
+    /// current voters can confirm it. The older membership was not used to count votes yet. An imported
+    /// state is discarded in a cluster that has started, and only such a cluster has a different membership.
     pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
         let mut ids: Vec<u64> = membership.ids().collect();
         let count = ids.len();
