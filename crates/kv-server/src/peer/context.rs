@@ -98,7 +98,13 @@ impl Levels {
 }
 
 /// Returns the hello of a member that listens for peers at these URLs. `cluster`: the level that it has applied.
-pub(super) fn hello(identity: &Identity, to: u64, peer_urls: String, cluster: CommandLevel, is_founder: bool) -> Hello {
+pub(super) fn hello(
+    identity: &Identity,
+    to: u64,
+    peer_urls: String,
+    cluster: CommandLevel,
+    is_founder: bool,
+) -> Hello {
     let Identity { cluster_id, member_id: from, imported, .. } = *identity;
     let encoding = if cluster > CommandLevel(0) { ENCODING_WITH_LEVEL } else { ENCODING };
     let (command_level, cluster_level) = (CommandLevel::OWN.0, cluster.0);
