@@ -18,8 +18,8 @@ use process::runtime::Runtimes;
 use process::shutdown::Stop;
 use transport::tls::Port;
 
-/// Starts Raft's threads and tasks, and reports checkpoints to it. `on_fatal` is called on an error that it
-/// cannot recover from.
+/// Starts Raft's threads and tasks, and reports checkpoints to it. `on_fatal` is called on an unrecoverable
+/// error.
 pub fn start_raft(
     runtimes: &Runtimes,
     config: Config,

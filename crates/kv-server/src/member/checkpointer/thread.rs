@@ -22,8 +22,8 @@ pub struct StoreThread {
 }
 
 impl StoreThread {
-    /// Starts the thread. A checkpoint is written at the latest when `entries_max` entries are outside of
-    /// one. `on_fatal` is called at most once, from the thread, on an error that it cannot recover from.
+    /// Starts the thread. A checkpoint is written at the latest once `entries_max` entries are not in a
+    /// checkpoint. `on_fatal` is called at most once, from the thread, on an unrecoverable error.
     pub fn start(
         maintainer: Maintainer,
         store: Store,
