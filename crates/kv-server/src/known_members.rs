@@ -45,7 +45,6 @@ pub fn open_fitting_store(
     Ok(OpenedStore { state, ..opened })
 }
 
-/// Returns the last state that Raft persisted.
 fn raft_state(established: &MemberStart) -> Option<StateSeen> {
     raft_node::inspect::read_state(established.recovery.state.as_deref()?).ok()
 }
@@ -55,7 +54,7 @@ fn came_late(established: &MemberStart) -> bool {
     raft_state(established).is_some_and(|state| state.came_late)
 }
 
-/// Returns the number of other members in the last state that Raft persisted.
+/// Returns the number of other members in that state.
 fn others_in_log(established: &MemberStart) -> Option<usize> {
     let identity = &established.identity;
     let state = raft_state(established)?;

@@ -26,7 +26,7 @@ pub fn stopping() {
     tell("STOPPING=1\nSTATUS=stopping\n");
 }
 
-/// Sends a message. Reports whether it was sent.
+/// Returns whether the message was sent.
 fn tell(message: &str) -> bool {
     let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else { return false };
     match send(&socket, message.as_bytes()) {

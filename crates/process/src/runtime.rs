@@ -26,7 +26,6 @@ use tokio::runtime::{Builder, Runtime};
 /// Maximum number of cores with which clients and peers share a thread.
 const SHARED_CORES_MAX: usize = 2;
 
-/// Ports with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsOf {
     pub clients: bool,

@@ -3,7 +3,6 @@
 //! A character that moves the cursor, changes colors, reverses text direction or has no width is shown as its
 //! number, so that a text can neither control the terminal nor imitate another text.
 
-/// Reports whether a character is shown unescaped.
 fn is_plain(character: char) -> bool {
     let is_format = matches!(
         character,

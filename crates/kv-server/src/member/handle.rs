@@ -51,7 +51,6 @@ pub struct Member {
     pub admission: Arc<Admission>,
     /// Raised while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
-    /// Hashes of this member, for comparison with others.
     pub hasher: Hasher,
     pub watching: Watching,
     /// Leader losses, for streams that require a leader.
@@ -59,7 +58,6 @@ pub struct Member {
     pub reconfiguration: Reconfiguration,
     pub roster: Arc<Roster>,
     pub reach: Arc<dyn Reach>,
-    /// Authentication of requests.
     pub auth: Arc<Auth>,
     /// Set with `--audit-log`.
     pub audit: Option<Arc<AuditLog>>,
@@ -170,7 +168,7 @@ impl Member {
         read_point.map(drop)
     }
 
-    /// Transfers leadership if this member leads, to avoid an election. A failure or timeout is only logged.
+    /// Transfers leadership if this member leads, to avoid an election. Failures are only logged.
     pub async fn hand_over(&self) {
         note_hand_over(self.raft.hand_over()).await;
     }
@@ -180,7 +178,7 @@ impl Member {
         note_hand_over(self.raft.transfer_leadership(to)).await;
     }
 
-    /// Returns once there was no contact with a quorum for `within`: requests that need one cannot succeed.
+    /// Returns once there was no contact with a quorum for `within`.
     pub async fn without_quorum(&self, within: Duration) {
         let mut answered = Instant::now();
         loop {
@@ -193,7 +191,6 @@ impl Member {
         }
     }
 
-    /// Returns the Raft status.
     pub fn status(&self) -> Status {
         self.raft.status()
     }
@@ -216,7 +213,7 @@ impl Member {
         header
     }
 
-    /// Returns the header of a Cluster response.
+    /// Returns a header without a revision, for Cluster responses.
     pub fn header_without_revision(&self) -> Option<ResponseHeader> {
         let mut header = ResponseHeader::default();
         self.identify(&mut header);
@@ -244,7 +241,6 @@ impl Member {
         state_machine::members(&self.store)
     }
 
-    /// Returns the number of keys.
     pub fn live_keys(&self) -> i64 {
         let everything = mvcc::KeyRange::new(Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let options = mvcc::RangeOptions { limit: 0, fetch: mvcc::Fetch::CountOnly };
@@ -285,7 +281,6 @@ async fn replicated(
     timed(Stage::Replication, proposing).await.map_err(ProposeError::Raft)
 }
 
-/// Awaits a leadership transfer with a timeout, and logs a failure.
 async fn note_hand_over(moving: impl Future<Output = Result<(), TransferError>>) {
     match tokio::time::timeout(HAND_OVER_WITHIN, moving).await {
         Ok(Ok(())) => {}

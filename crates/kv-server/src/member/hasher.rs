@@ -15,7 +15,6 @@ use admission::{Admission, ClientId, MemoryLimit};
 /// Identifies all members together as one client. Client connections are numbered from 1.
 const MEMBERS: ClientId = ClientId::alone(u64::MAX);
 
-/// Computes hashes of this member.
 #[derive(Clone)]
 pub struct Hasher {
     pub store: Store,
@@ -52,7 +51,6 @@ impl Hasher {
     }
 }
 
-/// Returns the CPU time of the current thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

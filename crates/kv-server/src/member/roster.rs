@@ -52,13 +52,13 @@ pub type AskedLevels<'a> = Pin<Box<dyn Future<Output = Option<AnnouncedMembers>>
 /// Future of a progress query to the leader.
 pub type ProgressAnswer<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
 
-/// Future of a hash query. The error is the reason of the failure.
+/// Future of a hash query. The error is a reason.
 pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + Send + 'a>>;
 
-/// Future of a digest query. The error is the reason of the failure.
+/// Future of a digest query. The error is a reason.
 pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String>> + Send + 'a>>;
 
-/// Future of a recount query. The error is the reason of the failure.
+/// Future of a recount query. The error is a reason.
 pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<RecountAnswer, String>> + Send + 'a>>;
 
 /// Future of a member's status page data, as JSON.
@@ -99,7 +99,6 @@ pub trait Reach: Send + Sync {
     fn serve_figures(&self, source: FiguresSource);
 }
 
-/// Reports whether a member was removed.
 pub type WasRemoved = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 pub struct Roster {
@@ -139,7 +138,6 @@ impl Roster {
         self.lacks_others.load(Ordering::Relaxed)
     }
 
-    /// Replaces the member list.
     pub fn replace(&self, members: Vec<FirstMember>) {
         self.lacks_others.store(false, Ordering::Relaxed);
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
@@ -177,7 +175,6 @@ impl Roster {
         Membership { voters: ids(false), learners: ids(true) }
     }
 
-    /// Returns all members except this one.
     pub fn others(&self) -> Vec<FirstMember> {
         self.members().iter().filter(|member| member.id != self.own).cloned().collect()
     }
@@ -192,7 +189,6 @@ impl Roster {
         }
     }
 
-    /// Reports whether this member is a learner.
     pub fn is_learner(&self) -> bool {
         self.is_learner.load(Ordering::Relaxed)
     }
@@ -210,7 +206,6 @@ impl Roster {
         *self.removal.borrow()
     }
 
-    /// Returns once this member is removed.
     pub async fn removed(&self) {
         let mut removal = self.removal.subscribe();
         let _never_closed = removal.wait_for(|is_removed| *is_removed).await;

@@ -1,8 +1,7 @@
 //! Rotation of log files: backup names and retention.
 //!
 //! ```text
-//!   kv.log ─full─▶ kv-2026-01-02T15-04-05.000.log ─▶ kv-2026-01-02T15-04-05.000.log.gz ─too old, too many─▶
-//!   removed
+//!   kv.log ─full─▶ kv-2026-01-02T15-04-05.000.log ─▶ kv-….log.gz ─too old, too many─▶ removed
 //! ```
 //!
 //! Names and rules are those of etcd's log rotation. Times in names are in UTC.

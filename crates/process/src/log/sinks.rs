@@ -21,7 +21,6 @@ use super::rotation::{self, Rotation};
 const WRITE_BYTES: usize = 64 << 10;
 const JOURNAL: &str = "/run/systemd/journal/socket";
 
-/// Standard error or standard output.
 pub struct Standard<W>(pub Whole<W>);
 
 impl<W: Write + Send> Sink for Standard<W> {
@@ -106,7 +105,6 @@ impl LogFile {
         Ok(LogFile { path: path.to_owned(), open: Some((file, length)), rotation, mode })
     }
 
-    /// Returns the open file and its length.
     fn current(&mut self) -> io::Result<&mut (Whole<File>, u64)> {
         if self.open.is_none() {
             self.open = Some(open(&self.path, self.mode)?);

@@ -27,7 +27,6 @@ const UNDECIDED_MAX: u32 = 12;
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Progress of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     checked: LogIndex,

@@ -44,7 +44,6 @@ const OF_THE_CLUSTER: LogIndex = LogIndex(IMPORTED_AT.index.0 + 1);
 const TRIES: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// A leader's passes over the state.
 #[derive(Debug)]
 pub(super) struct Recount {
     /// None before the first part.

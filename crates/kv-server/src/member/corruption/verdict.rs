@@ -16,7 +16,6 @@ pub struct PeerValue<T> {
 }
 
 impl<T> PeerValue<T> {
-    /// Maps the value with `of`.
     pub fn and_then<U>(self, of: impl FnOnce(T) -> Option<U>) -> PeerValue<U> {
         PeerValue { member: self.member, is_voter: self.is_voter, value: self.value.and_then(of) }
     }
@@ -49,7 +48,6 @@ pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerValue<
 /// Result of comparing one value that must be equal on all members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All members have the same value.
     Agreed,
     /// Some members could not be compared; the known values are equal.
     Incomplete,

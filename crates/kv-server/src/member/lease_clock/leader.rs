@@ -25,7 +25,6 @@ use tokio::time::timeout;
 /// The other renewals of the same batch wait as well.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Leases of this member, for the periods in which it leads.
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
@@ -34,7 +33,6 @@ pub struct LeaderLeases {
     anchored: Arc<ClockAnchor>,
     /// Latest term in which this member has started to lead.
     term: Mutex<Option<LedTerm>>,
-    /// Notified when leases were expired.
     expired: Notify,
 }
 
@@ -73,7 +71,6 @@ impl LeaderLeases {
         self.term.lock().is_some_and(|led| led.term == term)
     }
 
-    /// Returns the term of this member, if it leads.
     fn led_term(&self) -> Option<Term> {
         let status = self.raft.status();
         (status.leader == Some(self.member)).then_some(status.term)
@@ -164,7 +161,6 @@ impl LeaderLeases {
         }
     }
 
-    /// Waits until the leases are revoked.
     async fn until_gone(&self, ids: Vec<i64>) {
         loop {
             let mut expired = std::pin::pin!(self.expired.notified());
@@ -195,7 +191,6 @@ impl ClockAnchor {
         ClockAnchor(Mutex::new(Anchor { clock, boot: boot_time() }))
     }
 
-    /// Sets the clock of a command that was just applied.
     pub fn set(&self, clock: i64) {
         *self.0.lock() = Anchor { clock, boot: boot_time() };
     }
@@ -208,13 +203,11 @@ impl ClockAnchor {
 /// Reason why a renewal or query failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// No leader is known.
     #[error("there is no leader")]
     NoLeader,
     /// The receiving member does not lead, or no longer leads.
     #[error("the member does not lead")]
     NotLeader,
-    /// The leader cannot be reached.
     #[error("the leader cannot be reached")]
     Unreachable,
     #[error("timed out")]

@@ -92,11 +92,9 @@ impl LeaderTerm {
         timeout(due_after.saturating_sub(LEASE_TURN), granted).await.unwrap_or(());
     }
 
-    /// Performs all work that is due.
     async fn work(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter) {
         loop {
             self.end_record();
-            // An error means that the term is over.
             let Ok((_, now)) = leases.read_clock(self.term) else { return };
             let work = self.turns.turn(now, &leases.table);
             self.begin_record(leases, work.record);

@@ -39,7 +39,6 @@ const CHUNKS_MAX: usize = 2;
 pub trait StagingPlace: Send + Sync + 'static {
     /// Creates an empty staging area and removes previous contents.
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>>;
-    /// Removes the received data.
     fn wipe(&self) -> mvcc::Result<()>;
     /// Returns the free bytes of its disk.
     fn room(&self) -> u64;
@@ -81,7 +80,6 @@ struct PlaceShared {
     place: Box<dyn StagingPlace>,
     /// Held by the writer of the staging directory.
     key: Arc<tokio::sync::Mutex<()>>,
-    /// Current stream or received store.
     slot: Mutex<ReceiveSlot<Stopper, ReceivedSnapshot>>,
     metrics: Arc<Metrics>,
     on_fatal: OnFatal,
@@ -107,7 +105,6 @@ impl ReceivedSnapshot {
     }
 }
 
-/// Reason why a stream failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     #[error("a received snapshot waits to be installed, or the sender is not known to lead")]

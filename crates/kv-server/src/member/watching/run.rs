@@ -27,7 +27,6 @@ const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for free memory. A stream that drops a response does not wake the hub.
 const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// State of the thread: the hub and its streams.
 pub(super) struct HubThread {
     hub: Hub,
     mail: mpsc::Receiver<Mail>,
@@ -43,7 +42,6 @@ pub(super) struct HubThread {
     denied: Arc<str>,
 }
 
-/// An open stream.
 struct ReaderStream {
     outbox: Arc<Outbox>,
     /// Request permits withheld until the client has read responses.
@@ -228,7 +226,6 @@ impl HubThread {
         !listed.is_empty()
     }
 
-    /// Delivers parcels to streams.
     fn deliver(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.hub.ready());

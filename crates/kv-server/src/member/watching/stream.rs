@@ -23,7 +23,6 @@ pub(super) const MAILBOX_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchStopped;
 
-/// Request of a client to its stream.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchRequest {
     Create(CreateRequest),
@@ -37,7 +36,6 @@ pub(crate) enum WatchRequest {
     Progress,
 }
 
-/// A message to the hub.
 pub(super) struct Mail {
     pub(super) outbox: Arc<Outbox>,
     pub(super) content: Content,
@@ -93,7 +91,6 @@ impl Watching {
     }
 }
 
-/// A client's watch stream.
 pub(crate) struct WatchStream {
     outbox: Arc<Outbox>,
     watching: Watching,
@@ -185,12 +182,11 @@ struct HandedParcels {
     has_ended: bool,
 }
 
-/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadResult {
-    /// The stream has read everything that the hub had for it.
+    /// The hub has no more parcels for the stream.
     All,
-    /// The hub has more, and must be notified to deliver it.
+    /// The hub has more, and must be notified to deliver them.
     Some,
 }
 
@@ -249,7 +245,6 @@ impl Outbox {
         self.ended.notify_one();
     }
 
-    /// Returns once the hub has closed the stream.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
     }
@@ -285,7 +280,7 @@ pub(super) struct Waker {
 }
 
 impl Waker {
-    /// Registers the calling thread. To be called before its first sleep.
+    /// Registers the calling thread, before its first sleep.
     pub(super) fn is_called_by_its_thread(&self) {
         self.thread.set(std::thread::current()).expect("one thread");
     }
@@ -316,7 +311,7 @@ impl Waker {
         }
     }
 
-    /// Announces a sleep. The thread must check for work once more before it sleeps.
+    /// Announces a sleep. The thread must then check for work once more.
     pub(super) fn announce_sleep(&self, until: Until) {
         let state = match until {
             Until::Requests => IDLE,
