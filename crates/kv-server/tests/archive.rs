@@ -88,7 +88,6 @@ fn metrics_port(archiver: &Process) -> u16 {
     address.trim_end_matches("/metrics").parse().unwrap()
 }
 
-/// Writes puts, deletes and transactions. Returns the latest revision.
 async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize) -> i64 {
     let mut revision = 0;
     for _ in 0..changes {

@@ -30,7 +30,6 @@ async fn compact(member: &Member, revision: i64) {
     member.kv().await.compact(request).await.unwrap();
 }
 
-/// Starts a member with an archive up to [`LOST`].
 async fn archived(archive: &Path) -> Cluster {
     let cluster = Cluster::started(1);
     let member = &cluster.members[0];

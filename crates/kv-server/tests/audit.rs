@@ -154,7 +154,6 @@ fn refused(method: &str, user: Option<&str>, (code, text): (&str, &str), mut res
     line(method, user, rest)
 }
 
-/// Returns the lines of the denied calls of `use_it`.
 fn refusals() -> Vec<Value> {
     let (alice, denied) = (Some("alice"), ("PermissionDenied", "permission denied"));
     let no_name = ("InvalidArgument", "user name is empty");

@@ -22,7 +22,6 @@ fn started(size: usize) -> Cluster {
     cluster
 }
 
-/// Connects to a member.
 async fn connected(member: &Member) -> SendRequest<Bytes> {
     let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
     let socket = socket.await.expect("a ready member can be dialled");

@@ -25,7 +25,6 @@ const TRY_AGAIN: Duration = Duration::from_millis(300);
 /// Page size of the final read.
 const PAGE: i64 = 10_000;
 
-/// Acknowledged writes.
 #[derive(Default)]
 struct Ledger {
     written: Mutex<HashMap<Bytes, i64>>,

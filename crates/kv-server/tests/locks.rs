@@ -36,7 +36,6 @@ async fn unlock(client: Client, key: &[u8]) {
     client.lock().unlock(request).await.unwrap();
 }
 
-/// Events of a key.
 struct Events(Streaming<WatchResponse>);
 
 impl Events {

@@ -127,7 +127,6 @@ async fn a_damaged_store_is_set_aside_and_rebuilt() {
     assert_eq!(member.get("a").await.as_deref(), Some("1"));
 }
 
-/// Starts a cluster with a trimmed log.
 async fn trimmed() -> (Cluster, usize, usize) {
     let cluster = eager(3);
     let (leader, follower) = roles(&cluster).await;

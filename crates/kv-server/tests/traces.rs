@@ -28,7 +28,6 @@ use tonic::{Request, Response, Status};
 const ASKED: &str = "00-11111111111111111111111111111111-2222222222222222-01";
 const NOT_ASKED: &str = "00-33333333333333333333333333333333-2222222222222222-00";
 
-/// Received traces.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 

@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-/// A client's watch stream.
 struct Stream {
     to: mpsc::UnboundedSender<WatchRequest>,
     from: Streaming<WatchResponse>,
@@ -66,7 +65,6 @@ impl Stream {
         (answer.watch_id, answer.header.unwrap().revision)
     }
 
-    /// Reads events until there are `count`.
     async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {

@@ -23,7 +23,6 @@ pub use testkit::process::{PATIENCE, Process};
 
 pub const READY: &str = "ready to serve client requests";
 
-/// Server binary of this build.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
 
 /// Locks the default ports of a member, which exist once per machine. To be held while a member may listen on
@@ -90,7 +89,6 @@ impl Member {
         [&self.identity()[..], &own, &self.extra].concat()
     }
 
-    /// Starts the process without waiting for it.
     pub fn launch(&mut self) {
         let flags = self.flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -157,7 +155,6 @@ impl Member {
         client::member_id(&self.client().await.status().await.unwrap())
     }
 
-    /// Returns the hash of the history up to `revision`.
     pub async fn hash_kv(&self, revision: i64) -> (u32, i64) {
         let answer = self.client().await.maintenance().hash_kv(HashKvRequest { revision }).await;
         let answer = answer.unwrap().into_inner();
@@ -165,7 +162,6 @@ impl Member {
     }
 }
 
-/// Returns a metric of `/metrics`.
 pub fn metric(member: &Member, name: &str) -> f64 {
     let text = http(member.client_port, "GET /metrics");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
@@ -178,7 +174,6 @@ pub fn http(port: u16, request: &str) -> String {
     exchange(port, &format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 }
 
-/// Sends a request to the gateway.
 pub fn post(port: u16, path: &str, body: &str) -> String {
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
     exchange(port, &format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
@@ -300,7 +295,6 @@ impl Cluster {
         self.members.iter().for_each(Member::wait_ready);
     }
 
-    /// Returns the index of the leader.
     pub async fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {

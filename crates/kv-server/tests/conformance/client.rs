@@ -26,7 +26,6 @@ const REQUESTS_MAX: usize = 64;
 #[derive(Clone)]
 pub struct Client {
     grpc: tonic::client::Grpc<Channel>,
-    /// Metadata of each call.
     metadata: Option<(&'static str, AsciiMetadataValue)>,
 }
 
@@ -55,7 +54,6 @@ impl Client {
         self.open(method, Some(request), Requests::One).end().await
     }
 
-    /// Starts a call without waiting for it.
     pub fn open(&self, method: &str, request: Option<Bytes>, requests: Requests) -> Stream {
         let path: PathAndQuery = method.parse().expect("recorded methods are paths");
         let (sender, to_send) = mpsc::channel(REQUESTS_MAX);
@@ -106,12 +104,10 @@ impl Stream {
         assert!(!full, "a script sends more than {REQUESTS_MAX} requests that the server does not take");
     }
 
-    /// Half-closes the call.
     pub fn close(&mut self) {
         self.requests = None;
     }
 
-    /// Resets the call.
     pub fn cancel(&self) {
         self.task.abort();
     }

@@ -84,7 +84,6 @@ pub fn masked(kind: WireType) -> Bytes {
     }
 }
 
-/// Returns the first value on the path.
 pub fn first(message: &Bytes, path: &str) -> Option<Bytes> {
     let mut first = None;
     replace(message, path, &mut |value, _| {

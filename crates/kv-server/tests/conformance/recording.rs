@@ -35,7 +35,6 @@ pub struct Field {
     pub unordered: bool,
 }
 
-/// A field with the value of a variable.
 #[derive(Deserialize)]
 pub struct Slot {
     pub path: String,
@@ -80,7 +79,6 @@ pub struct Step {
     /// Number of sequential repetitions; the last outcome counts.
     #[serde(default = "once")]
     pub times: usize,
-    /// Name of the call.
     #[serde(default)]
     pub stream: String,
     #[serde(default)]
@@ -200,7 +198,6 @@ impl Packed {
     }
 }
 
-/// Returns all recordings, sorted by name.
 pub fn read_all() -> Vec<Recording> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/recordings");
     let mut paths: Vec<_> = std::fs::read_dir(&dir)

@@ -11,20 +11,17 @@ use rcgen::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
 }
 
-/// A certificate with its key.
 pub struct Issued {
     pub certificate: String,
     pub key: String,
     serial: SerialNumber,
 }
 
-/// Contents of a certificate.
 #[derive(Clone, Copy)]
 pub struct Wish {
     pub common_name: &'static str,
@@ -64,7 +61,6 @@ impl Authority {
         Issued { certificate: certificate.pem(), key: key.serialize_pem(), serial }
     }
 
-    /// Returns a revocation list with these certificates.
     pub fn revoke(&self, revoked: &[&Issued]) -> String {
         let now = SystemTime::now();
         let entry = |issued: &&Issued| RevokedCertParams {

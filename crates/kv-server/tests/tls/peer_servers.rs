@@ -35,7 +35,6 @@ impl PeerServer {
         PeerServer { listener }
     }
 
-    /// Accepts the next connection.
     fn accept(&self) -> TcpStream {
         let deadline = Instant::now() + PATIENCE;
         loop {
