@@ -1,4 +1,4 @@
-//! Maintenance.Snapshot: message format like etcd's, and a file with the written keys.
+//! Maintenance.Snapshot: messages as etcd sends them, and a file that holds what was written.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 const MESSAGE_BYTES: usize = 32 << 10;
 
-/// Returns all messages of a call.
+/// All messages of one call.
 async fn snapshot(client: &Client) -> Vec<SnapshotResponse> {
     let stream = client.maintenance().snapshot(SnapshotRequest {}).await;
     let mut stream = stream.expect("a snapshot begins").into_inner();
@@ -22,7 +22,7 @@ async fn snapshot(client: &Client) -> Vec<SnapshotResponse> {
     messages
 }
 
-/// Returns the keys and values of each bucket, as text.
+/// The keys and values of each bucket, as text.
 fn buckets(file: &[u8]) -> BTreeMap<String, Vec<String>> {
     let database = snapshot_file::bbolt::Database::open(file, file.len() as u64).expect("a bbolt file");
     let mut found = BTreeMap::new();
@@ -109,7 +109,7 @@ async fn a_client_that_goes_away_ends_its_snapshot() {
         let (key, value) = (format!("{number}").into(), vec![7; 1 << 20].into());
         kv.put(PutRequest { key, value, ..PutRequest::default() }).await.expect("a put succeeds");
     }
-    // More than the limit of concurrent snapshots: each dropped call frees its slot.
+    // More than may run at one time: each that is dropped gives its place to another one.
     for _ in 0..5 {
         let answer = client.maintenance().snapshot(SnapshotRequest {}).await;
         let mut stream = answer.expect("a snapshot begins").into_inner();

@@ -6,7 +6,7 @@ use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest,
 };
 
-/// Sets discovery flags. They follow the member's other flags, and override those that name a cluster.
+/// Sets discovery flags. They follow the member's other flags, and override its cluster flags.
 fn discovers(member: &mut Member, registry: &Member, token: &str) {
     member.extra = vec![
         "--initial-cluster=".to_owned(),

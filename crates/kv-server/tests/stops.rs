@@ -12,10 +12,10 @@ use client::Client;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-/// Maximum duration of a stop on a busy machine. A call that waits for its timeout takes seven seconds.
+/// Maximum duration of a stop on a busy machine. A call that reaches its timeout takes seven seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Starts calls that wait for a quorum, and streams.
+/// Starts streams, and calls that need a quorum.
 async fn calls(client: &Client) -> JoinSet<(&'static str, Status)> {
     let mut calls = JoinSet::new();
     let mut kv = client.kv();

@@ -19,7 +19,7 @@ pub(super) struct CheckpointerShared {
     pub(super) done: Condvar,
     /// Index at which the entry count starts: that of the last checkpoint started or requested.
     pub(super) counted_from: AtomicU64,
-    /// Number of applied entries outside a checkpoint at which the next one is requested.
+    /// Number of applied entries outside a checkpoint at which a checkpoint is requested.
     pub(super) entries_max: u64,
 }
 

@@ -21,8 +21,8 @@ use state_machine::{
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Time that the renewal of an expired lease waits for its revocation: a lease interval and some commands.
-/// The other renewals of the same batch wait as well.
+/// Time that the renewal of an expired lease waits for its revocation: a `LEASE_TURN` and some commands. The
+/// other renewals of the same batch wait as well.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
 pub struct LeaderLeases {

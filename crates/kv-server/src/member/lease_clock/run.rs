@@ -17,10 +17,10 @@ use process::shutdown::Stop;
 /// leaves capacity for puts: 100,000 leases that expire at the same time are revoked within seconds. etcd
 /// revokes 1,000 per second, with pauses of 500 ms.
 const EXPIRE_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// Longer commands wait for a disk or a quorum, rather than delay puts.
+/// A command that takes longer waits for a disk or a quorum; it does not delay puts.
 const EXPIRE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Delay before a member that failed to start leading retries.
+/// Retry delay of a leader that could not start its term.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// State of a term in which this member leads.

@@ -183,17 +183,17 @@ impl ReceivePlace {
         room - (room / 4).min(RESERVED_MAX)
     }
 
-    /// Takes the received store that ends at exactly this entry, to install it.
+    /// Takes the received store with exactly this last entry, to install it.
     pub fn take(&self, at: LogPosition) -> Option<ReceivedSnapshot> {
         self.shared.slot.lock().take(at)
     }
 
-    /// Reports whether the store that ends at this entry is in the slot.
+    /// Reports whether the store with this last entry is in the slot.
     pub fn holds(&self, at: LogPosition) -> bool {
         self.shared.slot.lock().holds(at)
     }
 
-    /// Discards the store that ends at this entry, if it is in the slot.
+    /// Discards the store with this last entry, if it is in the slot.
     pub fn discard_soon(&self, at: LogPosition) {
         if let Some(received) = self.take(at) {
             self.shared.wipe_soon(received);

@@ -50,8 +50,8 @@ struct ReaderStream {
     review: Option<Review>,
     /// Large responses delivered to the stream, with the delivery time. May include one dropped response.
     held: Vec<(Duration, HeldBytes)>,
-    /// Time since when the stream has been next for a large response without taking it, because its client
-    /// has not read earlier data.
+    /// Time at which the stream was first seen to be next for a large response without taking it, because its
+    /// client has not read earlier data.
     turn_since: Option<Duration>,
 }
 
