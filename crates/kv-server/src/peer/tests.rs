@@ -10,7 +10,8 @@ use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, S
 use bytes::Bytes;
 use mvcc::{Backend, LogIndex, MemoryBackend, RecountSpan, Revision};
 use raft_node::{
-    Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
+    Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Start, Term,
+    Transport,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
