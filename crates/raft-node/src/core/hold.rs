@@ -1,5 +1,6 @@
-//! A member whose log was empty at its start takes no part in Raft until the others have confirmed it, and
-//! votes once its log holds what it may have acknowledged before. [`crate::Inquiry`] says when that is.
+//! Hold of a member whose log was empty or imported at its start. It does not take part in Raft until it is
+//! confirmed, and votes once its log holds all entries that it may have acknowledged before. See
+//! [`crate::Inquiry`].
 //!
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
@@ -7,8 +8,8 @@
 //! | catching up | handled, except orders to campaign and most requests for votes | few (1) |
 //! | neither | handled | as usual |
 //!
-//! (1) It never campaigns. A candidate gets its vote if the candidate's log reaches the position that this
-//! member catches up to, or if the two are the only voters.
+//! (1) It never campaigns. It grants its vote to a candidate whose log reaches the position that this member
+//! catches up to, and to the only other voter.
 //!
 //! A member with an imported store stays unconfirmed at each start until its log holds an entry after the
 //! store, whatever it has voted: until then it may have to give its store up. A member whose log was empty and
@@ -24,13 +25,12 @@ use crate::log::NO_PART_TAKEN;
 use crate::types::NUMBER_MAX;
 use crate::{LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
-/// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
-/// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
-/// ignore it.
+/// Hint in a vote request: sender and receiver are the only voters, by the sender's settled membership. The
+/// receiver may have an older membership, in which it is a learner. Earlier versions ignore the hint.
 pub(super) const OTHER_OF_TWO: u64 = 1;
 
 impl Core {
-    /// Whether this member must not campaign, and votes only as [`Core::holds_back`] says.
+    /// Reports whether this member must not campaign, and votes only as in [`Core::holds_back`].
     pub fn is_held(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         let lacks_entries =
@@ -38,13 +38,13 @@ impl Core {
         self.is_unconfirmed || self.raw.store().state.catch_up.is_some_and(lacks_entries)
     }
 
-    /// Whether this member waits for [`crate::Event::Confirmed`].
+    /// Reports whether this member waits for [`crate::Event::Confirmed`].
     pub fn is_unconfirmed(&self) -> bool {
         self.is_unconfirmed
     }
 
-    /// The answer to member `asker`, whose log is empty; see [`crate::Inquiry`]. None if this leader cannot
-    /// answer yet: the asker repeats its request.
+    /// Returns the response to the unconfirmed member `asker`; see [`crate::Inquiry`]. None if this leader
+    /// cannot respond yet: `asker` retries.
     pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         let is_leader = self.role() == Role::Leader;
         if is_leader && !self.forget_progress(asker) {
@@ -90,12 +90,12 @@ impl Core {
         Some(LogPosition { index, term: self.term_at(index).unwrap_or_default() })
     }
 
-    /// Forgets what `peer` acknowledged to this leader: raft-rs would otherwise ignore that its log is empty.
-    /// Until the next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can cause
-    /// that, so it happens at most once in an election timeout. False if it would be too early.
+    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log is
+    /// empty. Until its next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can
+    /// cause that, so it happens at most once per election timeout. Returns false if it would be too early.
     ///
-    /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits
-    /// only if it took entries and lost its log again within an election timeout.
+    /// An unconfirmed member acknowledges no entries. So each of its queries gets a response, unless it
+    /// accepted entries and lost its log again within an election timeout.
     fn forget_progress(&mut self, peer: NodeId) -> bool {
         let this = self.raw.raft.id;
         let progress = self.raw.raft.mut_prs().get_mut(peer);
@@ -112,7 +112,7 @@ impl Core {
         true
     }
 
-    /// Time for [`Core::answer_member`].
+    /// Advances the time of [`Core::answer_member`] by one tick.
     pub(super) fn tick_forgotten(&mut self) {
         self.forgotten.retain(|_, ticks_left| {
             *ticks_left -= 1;
@@ -167,8 +167,9 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with
-    /// this vote. This member knows that, or the request says so: it may lack the entry that made it a voter.
+    /// Reports whether the only other voter requests the vote. It holds all committed entries, and leads only
+    /// with this vote. This member may lack the entry that made it a voter: then the hint of the request
+    /// counts.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =
@@ -176,8 +177,8 @@ impl Core {
         are_two || message.reject_hint == OTHER_OF_TWO
     }
 
-    /// Whether a candidate's log reaches the position that this member catches up to. Then it holds all that this
-    /// member may have acknowledged: a log here that ended at that position would give it the vote as well.
+    /// Reports whether a candidate's log reaches the position that this member catches up to. Then it holds all
+    /// entries that this member may have acknowledged.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
         self.raw
@@ -187,8 +188,8 @@ impl Core {
             .is_some_and(|until| log >= (until.term.0, until.index.0) || base::mutant("held-member-votes"))
     }
 
-    /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:
-    /// then this member may lack what others have committed.
+    /// Marks vote requests to the only other voter. Skipped while the log may hold a change of the voters: then
+    /// this member may lack entries that others have committed.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
         use MessageType::{MsgRequestPreVote, MsgRequestVote};
         let requests = messages
@@ -203,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Whether a held member drops the message. A snapshot among them is released.
+    /// Reports whether a held member drops the message. A dropped snapshot is released.
     pub(super) fn holds_back(&mut self, message: &Message) -> bool {
         use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
         let is_withheld = match message.msg_type {

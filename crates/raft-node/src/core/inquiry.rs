@@ -1,8 +1,8 @@
-//! When a member with an empty log may vote.
+//! Decides when a member with an empty or imported log may vote.
 //!
-//! An empty log belongs to a new member, or to one that lost its disk. The latter may have voted, and may
-//! have acknowledged entries that are committed, so it must not take part as if it were new. It asks the
-//! other members:
+//! Such a log belongs to a new member, or to one that lost its disk. The latter may have voted, and may have
+//! acknowledged entries that are committed, so it must not take part like a new member. It queries the other
+//! members:
 //!
 //! ```text
 //!   empty log ──▶ unconfirmed ──answers──┬──▶ New      votes at once
@@ -13,11 +13,11 @@
 //! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry
 //! where the same member has acknowledged another one before.
 //!
-//! The answers confirm a member when:
+//! The responses confirm a member when:
 //!
-//! - a majority of the other members answered, none of them held itself. Each leader that this member had
+//! - a majority of the other members responded, none of them held itself. Each leader that this member had
 //!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest term
-//!   of the answers is the first in which this member takes part, and it does not vote in that term.
+//!   of the responses is the first in which this member takes part, and it does not vote in that term.
 //! - with three members or more, the leader of that term is among them. Its log holds every entry that was
 //!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
 //!   leader's. An even number is no exception: a candidate that does not know the newest change of the
@@ -95,7 +95,7 @@ pub enum Confirmation {
     },
 }
 
-/// What a member begins with that has taken no part.
+/// State of a member that has not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstState {
     /// A log without entries.
