@@ -1,6 +1,6 @@
-//! Error codes of RFC 9113, section 7, and how far an error reaches.
+//! Error codes of RFC 9113, section 7, and the scope of an error: stream or connection.
 
-/// The code of a RST_STREAM or GOAWAY frame. Unknown codes are kept as they came.
+/// The code of a RST_STREAM or GOAWAY frame. Unknown codes are preserved unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
@@ -47,12 +47,12 @@ impl std::fmt::Debug for ErrorCode {
     }
 }
 
-/// What a frame of the peer did wrong (section 5.4).
+/// A protocol violation by the peer (section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// Ends the connection.
+    /// Closes the connection.
     Connection(ErrorCode, &'static str),
-    /// Ends one stream.
+    /// Resets the stream with this id.
     Stream(u32, ErrorCode),
 }
 

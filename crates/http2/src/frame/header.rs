@@ -33,12 +33,12 @@ pub(crate) struct FrameHeader {
     pub(crate) length: usize,
     pub(crate) kind: FrameKind,
     flags: u8,
-    /// Without the reserved bit.
+    /// Stream id without the reserved bit.
     pub(crate) stream: u32,
 }
 
 impl FrameHeader {
-    /// The header at the start of `bytes`, if it is there as a whole.
+    /// Parses the header at the start of `bytes`, if it is complete.
     pub(crate) fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEADER_BYTES>()?;
         let kind = match kind {
@@ -79,7 +79,7 @@ pub(crate) fn write(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, strea
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Padding;
 
-/// What stands before and after the padding of a payload with the PADDED flag.
+/// Strips the padding of a payload with the PADDED flag.
 pub(crate) fn strip_padding(payload: &[u8]) -> Result<&[u8], Padding> {
     let (&padding, rest) = payload.split_first().ok_or(Padding)?;
     let length = rest.len().checked_sub(usize::from(padding)).ok_or(Padding)?;
