@@ -133,7 +133,7 @@ fn malformed(error: &JsonError, json: &[u8]) -> Status {
     })
 }
 
-/// Returns the error for a response of our own services that does not match the descriptors.
+/// Returns the error for a response of an in-process service that does not match the descriptors.
 fn unreadable(error: &JsonError) -> Status {
     Status::internal(format!("an answer without a JSON form: {error}"))
 }

@@ -35,7 +35,7 @@ pub struct Follow {
 /// Reason why a watcher gets no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowEnd {
-    /// The required revision was compacted, or the client may not read the keys. A range tells them apart.
+    /// The required revision was compacted, or the client may not read the keys. A range request distinguishes the two.
     Ended,
     /// A limit of all watchers, or of the client's watchers, is reached; or the client has not read a large
     /// response for long.
