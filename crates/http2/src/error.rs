@@ -56,12 +56,12 @@ pub(crate) enum Violation {
     Stream(u32, ErrorCode),
 }
 
-/// A connection error of PROTOCOL_ERROR, the most frequent kind.
+/// Returns a PROTOCOL_ERROR of the connection, the most frequent kind.
 pub(crate) fn protocol(reason: &'static str) -> Violation {
     Violation::Connection(ErrorCode::PROTOCOL_ERROR, reason)
 }
 
-/// A connection error of FRAME_SIZE_ERROR.
+/// Returns a FRAME_SIZE_ERROR of the connection.
 pub(crate) fn frame_size(reason: &'static str) -> Violation {
     Violation::Connection(ErrorCode::FRAME_SIZE_ERROR, reason)
 }

@@ -12,7 +12,7 @@ pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWindow(i64);
 
-/// The window would exceed 2^31-1.
+/// A window above 2^31-1.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
@@ -21,7 +21,6 @@ impl SendWindow {
         SendWindow(i64::from(bytes))
     }
 
-    /// Bytes that may be sent now.
     pub(crate) fn room(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
@@ -48,7 +47,7 @@ impl SendWindow {
 pub(crate) struct ReceiveWindow {
     size: u32,
     left: u32,
-    /// Released by the owner, not yet given back to the peer.
+    /// Released by the owner, not yet returned to the peer.
     released: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::hpack::ENTRY_OVERHEAD;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Lower case.
+    /// Lower-case name.
     pub name: Bytes,
     pub value: Bytes,
 }
@@ -23,7 +23,7 @@ pub struct Head {
     /// Absent in CONNECT only.
     pub path: Option<Bytes>,
     pub authority: Option<Bytes>,
-    /// In the order of the block, without pseudo-header fields.
+    /// Fields in the order of the block, without pseudo-header fields.
     pub fields: Vec<Field>,
     pub content_length: Option<u64>,
 }
@@ -35,7 +35,6 @@ impl Head {
     }
 }
 
-/// Reason to reject a header list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
     /// Resets the stream with PROTOCOL_ERROR.
@@ -44,7 +43,6 @@ pub(crate) enum Unfit {
     TooLarge,
 }
 
-/// The section that the fields belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Head,
@@ -82,7 +80,7 @@ impl Collector {
         }
     }
 
-    /// Size of the list so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
+    /// Returns the list size so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -133,7 +131,7 @@ impl Collector {
 
     /// Parses `content-length`. Repeated values must be equal.
     fn content_length(&mut self, value: &[u8]) -> bool {
-        // 18 digits fit into 64 bits; no body is longer.
+        // 18 digits fit into 64 bits, and no body is longer.
         if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
             return false;
         }

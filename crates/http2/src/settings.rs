@@ -65,7 +65,7 @@ impl PeerSettings {
                     return Err(protocol("MAX_FRAME_SIZE is out of range"));
                 }
                 MAX_FRAME_SIZE => self.frame_bytes_max = value,
-                // Unknown ones must be ignored.
+                // Unknown settings must be ignored.
                 _ => {}
             }
         }

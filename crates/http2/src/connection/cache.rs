@@ -19,14 +19,14 @@ pub(super) struct BlockCache {
     last: usize,
     /// The next entry to replace.
     next: usize,
-    /// The same for shapes.
+    /// Cached heads by shape.
     shaped: Vec<ShapedHead>,
     last_shaped: usize,
     next_shaped: usize,
     blocks_max: usize,
     block_bytes_max: usize,
     list_bytes_max: usize,
-    /// Largest head that is delivered to the owner, in header list bytes.
+    /// Largest head for the owner, in header list bytes.
     head_bytes_max: usize,
 }
 

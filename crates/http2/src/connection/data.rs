@@ -30,7 +30,7 @@ impl Connection {
                 .map_err(|Padding| protocol("the padding of DATA is as long as its payload"))?;
             data = data.start + 1..data.start + 1 + stripped.len();
         }
-        // Padding counts (section 6.1). A frame has at most 24 bits.
+        // Padding counts (section 6.1). A frame length has at most 24 bits.
         if !self.receive.receive(whole as u32) {
             return Err(Violation::Connection(
                 ErrorCode::FLOW_CONTROL_ERROR,

@@ -24,7 +24,7 @@ const TINY_DATA_BYTES: usize = 64;
 const SMALL_DATA_BYTES: usize = 256;
 /// The smallest response is about 60 bytes on the wire. It pays for a reset, or for four window updates.
 const WRITTEN_BYTES_PER_TOKEN: usize = 16;
-/// Time that earns tokens, at most, while none were needed.
+/// Maximum time that earns tokens while none are needed.
 const EARNING_TICKS_MAX: Tick = 60_000;
 
 /// Work requested by the frames handled since the last [`super::Connection::take_work`].
@@ -39,7 +39,6 @@ pub struct FrameWork {
     pub settings: u32,
 }
 
-/// The token budget of one connection.
 #[derive(Debug)]
 pub(super) struct TokenBudget {
     work: FrameWork,
@@ -63,7 +62,7 @@ impl TokenBudget {
         }
     }
 
-    /// Returns the tick at which the budget is positive again, if it is not now.
+    /// Returns the tick at which the budget will be positive again, if it is not now.
     pub(super) fn paused_until(&mut self, now: Tick) -> Option<Tick> {
         if self.tokens >= 0 {
             return None;

@@ -16,16 +16,15 @@ use crate::head::{Collector, Field, Head, Section, Unfit};
 use crate::hpack::{HeaderBlock, Undecodable, Varying};
 use crate::stream::{CloseReason, StreamState};
 
-/// The target of a complete header block.
 #[derive(Clone, Copy, Debug)]
 struct BlockTarget {
     stream: u32,
     end_stream: bool,
-    /// RFC 7540, 5.3.1: a stream error.
+    /// A stream error (RFC 7540, 5.3.1).
     self_dependent: bool,
 }
 
-/// A head, and the value of the field that varies if it is not in the head.
+/// A head, and the value of the varying field if it is not in the head.
 type DecodedHead = (Arc<Head>, Option<Varying>);
 
 impl Connection {

@@ -33,7 +33,7 @@ impl Connection {
         }
     }
 
-    /// Bytes in the output buffer up to which large bodies are moved there.
+    /// Returns the fill level of the output buffer up to which large bodies are moved there.
     fn large_bytes_max(&self) -> usize {
         self.limits.output_bytes_max / 2
     }
@@ -74,7 +74,7 @@ impl Connection {
         self.notify_window();
     }
 
-    /// Writes one frame of a stream. False if the connection's window is used up.
+    /// Writes one frame of a stream. Returns false if the connection's window is used up.
     pub(super) fn pump_one(&mut self, id: u32) -> bool {
         let window = self.send.room();
         let Some(stream) = self.streams.get(id) else { return true };

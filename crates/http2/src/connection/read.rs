@@ -66,7 +66,7 @@ impl Connection {
                 break progress;
             }
             if at == frames.len() {
-                // The buffer can be used again only when no slice of it is left.
+                // The buffer can be reused only when all slices of it are dropped.
                 drop(mem::take(&mut frames));
                 at = 0;
                 match self.whole_frames() {
@@ -106,7 +106,6 @@ impl Connection {
         self.budget.take_work()
     }
 
-    /// Returns the reason to stop handling frames, if any.
     fn stop(&mut self, work: usize) -> Option<ProcessResult> {
         if let ConnectionPhase::Failed(code, reason) = self.phase {
             return Some(ProcessResult::Failed { code, reason });

@@ -197,7 +197,7 @@ impl Connection {
         let stream = self.answering(id.0)?;
         stream.local = Local::Ended;
         if stream.pending.bytes == 0 {
-            // Needs no window, so it does not wait for streams that do.
+            // Trailers need no window, so they overtake streams that wait for it.
             self.write_headers(id.0, trailers, true);
             self.finish(id.0);
             return Ok(());
@@ -250,7 +250,6 @@ impl Connection {
         self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(StreamEnded)
     }
 
-    /// Returns the number of body bytes that the limits on unsent bytes allow.
     fn room(&mut self, id: u32) -> usize {
         let connection = self.limits.connection_unsent_bytes_max.saturating_sub(self.unsent);
         let stream_max = self.limits.stream_unsent_bytes_max;

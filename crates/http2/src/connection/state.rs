@@ -66,12 +66,12 @@ pub struct Connection {
     /// buffer.
     pub(super) read_room: usize,
     pub(super) input_bytes_full: usize,
-    /// Whole frames that the last round did not reach.
+    /// Complete frames that the last round did not handle.
     pub(super) frames: Bytes,
     /// Start of the wait for the rest of a frame or header block.
     pub(super) partial_since: Option<Tick>,
     pub(super) events: VecDeque<Event>,
-    /// Header list bytes decoded since the count was last taken.
+    /// Header list bytes decoded since the count was reset.
     pub(super) decoded_bytes: usize,
 
     pub(super) streams: Streams,
@@ -284,7 +284,6 @@ impl Connection {
 #[derive(Debug, Default)]
 pub(super) struct OutputBuffer {
     pub(super) bytes: Vec<u8>,
-    /// Number of bytes already written to the socket.
     at: usize,
 }
 

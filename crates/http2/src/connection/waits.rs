@@ -36,7 +36,6 @@ pub struct Wait {
 pub struct Memory {
     /// Receive buffer and unhandled frames. Body slices that the owner holds are not counted.
     pub input: usize,
-    /// Output buffer.
     pub output: usize,
     /// Body bytes pending for a window.
     pub unsent: usize,

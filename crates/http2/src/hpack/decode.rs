@@ -36,7 +36,7 @@ impl Decoder {
         }
     }
 
-    /// The peer acknowledged the announced size.
+    /// Applies the announced size, which the peer has acknowledged.
     pub(crate) fn acknowledged(&mut self, bytes_max: usize) {
         self.update_due = bytes_max < self.bytes_max;
         self.bytes_max = bytes_max;

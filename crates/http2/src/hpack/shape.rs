@@ -12,11 +12,11 @@ use bytes::Bytes;
 use super::table::{DynamicTable, ENTRY_OVERHEAD};
 use super::{huffman, integer};
 
-/// Bytes of a value that varies. A timeout of gRPC has nine at most.
+/// Maximum length of a varying value. A gRPC timeout has nine bytes at most.
 pub(crate) const VALUE_BYTES_MAX: usize = 15;
-/// Fields of a block that has a shape.
+/// Maximum number of fields of a block with a shape.
 const FIELDS_MAX: usize = 32;
-/// The field that varies; no entry has this number.
+/// Number of the varying field; no entry has it.
 const MARK: u64 = 0;
 
 /// A short value, stored inline.
@@ -46,15 +46,14 @@ impl fmt::Debug for Varying {
     }
 }
 
-/// The shape of one block, and the value of its varying field.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
-    /// What each field is, in order.
+    /// The numbers of the fields, in order.
     pub(crate) fields: Vec<u64>,
     pub(crate) value: Option<Varying>,
     /// Where the name of the value is, if the block adds both to the dynamic table.
     added_name: Option<u32>,
-    /// Entries of the table before that which stay.
+    /// Number of previous table entries that are not evicted.
     kept: usize,
 }
 

@@ -95,12 +95,12 @@ impl DynamicTable {
         self.version
     }
 
-    /// Size as the RFC counts it.
+    /// Returns the size as defined in the RFC.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The field at `index` of both tables together; indices begin at 1.
+    /// Returns the field at `index` of both tables together; indices start at 1.
     pub(crate) fn field(&self, index: u32) -> Option<(Bytes, Bytes)> {
         let index = (index as usize).checked_sub(1)?;
         if let Some((name, value)) = STATIC.get(index) {

@@ -10,7 +10,7 @@ use crate::flow::{ReceiveWindow, SendWindow};
 use crate::hpack::HeaderBlock;
 use crate::limits::Tick;
 
-/// The side of the server.
+/// State of the server's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
     /// No head was sent.
@@ -21,7 +21,7 @@ pub(crate) enum Local {
     Ended,
 }
 
-/// What follows the last pending byte.
+/// The continuation after the last pending byte.
 #[derive(Debug)]
 pub(crate) enum PendingEnd {
     /// The owner will send more.
@@ -38,9 +38,9 @@ pub(crate) struct Pending {
     pub(crate) end: PendingEnd,
     /// Tick of the last progress, or of the first pending byte.
     pub(crate) since: Tick,
-    /// The id is in the queue of streams that can be written.
+    /// The id is in the queue of writable streams.
     pub(crate) queued: bool,
-    /// The owner kept a part and waits for an event.
+    /// The owner retained a part and waits for an event.
     pub(crate) room_wanted: bool,
     /// The id is in the queue of streams with owners that wait for unsent bytes to drop.
     pub(crate) room_queued: bool,
@@ -74,7 +74,7 @@ pub(crate) struct StreamState {
     pub(crate) answered: bool,
     pub(crate) receive: ReceiveWindow,
     pub(crate) send: SendWindow,
-    /// Body bytes that `content-length` still announces.
+    /// Remaining body bytes according to `content-length`.
     pub(crate) content_left: Option<u64>,
     pub(crate) pending: Pending,
     pub(crate) opened: Tick,

@@ -8,14 +8,13 @@ use std::collections::VecDeque;
 
 use super::state::StreamState;
 
-/// How a stream closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// Reset by this side: frames in flight are ignored.
     Reset,
     /// Closed by both sides, or reset by the peer: further frames are errors.
     Ended,
-    /// Too long ago to be known, or never opened.
+    /// Closed too long ago to be remembered, or never opened.
     Unknown,
 }
 
@@ -99,7 +98,7 @@ impl Streams {
         remember(&mut self.reset, self.reset_max, id);
     }
 
-    /// Returns how a stream that is not live was closed.
+    /// Returns the reason why a stream is not live.
     pub(crate) fn closed(&self, id: u32) -> CloseReason {
         if self.reset.contains(&id) {
             CloseReason::Reset
