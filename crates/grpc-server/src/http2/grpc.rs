@@ -30,7 +30,6 @@ pub fn is_call(headers: &HeaderMap) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// The headers of a response.
 pub(super) static HEADERS: LazyLock<HeaderBlock> =
     LazyLock::new(|| HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]));
 
@@ -85,7 +84,7 @@ struct Speed {
     bytes_per_second: u64,
 }
 
-/// The slowest links that etcd's clients are used on.
+/// Based on the slowest links of etcd's clients.
 const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
 /// The largest response, about 60 MiB, has 25 s; other calls wait up to 30 s for response memory.
 const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };

@@ -101,7 +101,6 @@ async fn send_whole<L: LongAnswer>(
     writer.send_trailers(&TRAILERS)
 }
 
-/// Returns the code that aborts a message in progress.
 fn reset_code(status: &Status) -> ErrorCode {
     match status.code() {
         Code::ResourceExhausted => ErrorCode::ENHANCE_YOUR_CALM,
@@ -151,7 +150,6 @@ async fn send_part<L: LongAnswer>(
     Ok(())
 }
 
-/// Progress and speed of a client.
 struct LongProgress {
     bytes: u64,
     sent: u64,

@@ -51,7 +51,7 @@ const IDLE_PING_SPACING: Duration = Duration::from_secs(2 * 60 * 60);
 pub(super) struct ReaderFlags {
     /// Set by the task: no call is open.
     is_idle: AtomicBool,
-    /// The client pings more often than the flags allow.
+    /// The client pings more often than its limit.
     pings_too_often: AtomicBool,
     /// Bytes that the socket accepted. Set by the task that writes.
     written: AtomicU64,
@@ -77,12 +77,12 @@ impl ReaderFlags {
         self.reads.store(self.reads().wrapping_add(1), Relaxed);
     }
 
-    /// Changes when the client has sent something.
+    /// Returns a counter that changes when the client sends data.
     pub(super) fn reads(&self) -> u32 {
         self.reads.load(Relaxed)
     }
 
-    /// Updates the number of unread bytes of one stream.
+    /// Updates the number of unread bytes of a stream.
     pub(super) fn change_waiting(&self, before: usize, after: usize) {
         if after >= before {
             self.waiting.fetch_add(after - before, SeqCst);
@@ -103,13 +103,13 @@ impl ReaderFlags {
     }
 }
 
-/// Read pacing for the driver of one socket.
+/// Read pacing for the driver of a socket.
 pub(super) struct Meter {
     pings: Pings,
     turn_tokens: u32,
-    /// Small DATA frames in this turn.
+    /// Small DATA frames in this poll.
     turn_small: u32,
-    /// The last read brought many of them.
+    /// The last read returned many of them.
     reads_little: bool,
     /// Runs while a header block is incomplete.
     headers_deadline: Option<Pin<Box<Sleep>>>,
@@ -118,7 +118,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// `ping_spacing_min`: etcd's `--grpc-keepalive-min-time`; zero allows any.
+    /// Returns the pacing for etcd's `--grpc-keepalive-min-time`; zero allows any ping.
     pub(super) fn new(ping_spacing_min: Duration) -> Meter {
         Meter {
             pings: Pings::new(ping_spacing_min),
@@ -139,7 +139,7 @@ impl Meter {
     ) -> Poll<io::Result<()>> {
         if seen.has_waiting() {
             seen.reader.register(context.waker());
-            // Otherwise they were read before the waker was there.
+            // Checked again: they may have been read before the waker was registered.
             if seen.has_waiting() {
                 if has_ended() {
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -152,7 +152,6 @@ impl Meter {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the maximum size of the next read.
     pub(super) fn read_bytes_max(&self) -> usize {
         if self.reads_little { LITTLE_BYTES } else { usize::MAX }
     }
@@ -209,7 +208,6 @@ struct Pings {
     owed: u32,
 }
 
-/// Sizes of acknowledgements of PING and SETTINGS.
 const PING_BYTES: u32 = 17;
 const SETTINGS_BYTES: u32 = 9;
 /// Two WINDOW_UPDATE frames, or a PING. More than that is a response: the smallest has 58 bytes.

@@ -148,7 +148,6 @@ async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &StreamWriter) -
 }
 
 enum ReadError {
-    /// The client receives this status.
     Refused(Status),
     /// The client reset the stream or the connection broke.
     Gone,
@@ -257,7 +256,6 @@ fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError>
     }
 }
 
-/// Sends headers, the prefixed message and trailers.
 async fn send_message(
     writer: &mut StreamWriter,
     message: Bytes,

@@ -15,14 +15,12 @@ use super::super::wire::{BodyReader, StreamWriter};
 /// Response bytes that may be buffered for the caller of one call.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// Source of requests.
 pub(super) enum RequestSource {
     Wire(BodyReader),
     /// Each message with its prefix. The next is taken after the previous one was read.
     Local(mpsc::Receiver<Bytes>),
 }
 
-/// Destination of responses.
 pub(super) enum AnswerSink {
     Wire(StreamWriter),
     Local(AnswerWriter),

@@ -40,7 +40,6 @@ pub struct Requests {
 pub(super) struct RequestStream {
     source: RequestSource,
     bytes_max: usize,
-    /// Received bytes that were not read.
     bytes: BytesMut,
     unread: Unread,
     /// Number of leading bytes with a returned window.
@@ -48,7 +47,6 @@ pub(super) struct RequestStream {
     end: Option<End>,
 }
 
-/// Reason why no more requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The client has sent its last message.

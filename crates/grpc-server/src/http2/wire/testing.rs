@@ -15,7 +15,7 @@ pub(crate) async fn first_stream(io: DuplexStream) -> StreamWriter {
     first_call(io).await.1
 }
 
-/// Both halves of the first request.
+/// Returns both halves of the first request.
 pub(crate) async fn first_call(io: DuplexStream) -> (BodyReader, StreamWriter) {
     counted_call(io, Arc::new(Account::new(Arc::default()))).await
 }
