@@ -59,7 +59,7 @@ pub struct GateFull;
 /// A weighted semaphore with fair queues. See the module documentation.
 pub struct Gate {
     bounds: Bounds,
-    /// Grants weights that are bytes.
+    /// Grants weights that are bytes of memory.
     memory: Option<Arc<MemoryLimit>>,
     state: Mutex<GateState>,
 }
@@ -71,7 +71,6 @@ struct GateState {
     drain: Drain,
 }
 
-/// The state of draining the gate for a heavy pass.
 #[derive(Clone, Copy, Default)]
 enum Drain {
     #[default]
@@ -201,7 +200,7 @@ impl Gate {
         let now = Instant::now();
         if state.drain.is_late(now) {
             state.drain.end(now);
-            // The next drain is for another client.
+            // Let the next drain be for another client.
             if let Some((client, _)) = state.next(&self.bounds, false) {
                 state.waiting.heavy.postpone(client);
             }
@@ -392,7 +391,6 @@ impl Pass {
         true
     }
 
-    /// Releases `before`, retaining `kept` of it.
     fn release(&self, before: u64, kept: Option<u64>) {
         let bounds = &self.gate.bounds;
         let mut state = self.gate.state.lock();

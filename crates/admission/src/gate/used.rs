@@ -13,7 +13,6 @@ use base::{ClientId, ShareUse, Shares};
 /// A pass above this part of the capacity is large.
 const LARGE_PART: u64 = 4;
 
-/// Weights of the held passes.
 #[derive(Default)]
 pub(super) struct GateUse {
     pub light: Shares,
@@ -61,7 +60,6 @@ impl GateUse {
         }
     }
 
-    /// Returns the requirements for the sum of light and heavy passes.
     fn all_needs(&self, client: ClientId, weight: u64) -> Needs {
         let (light, heavy) = (self.light.with(client, weight), self.heavy.with(client, 0));
         let [total, caller, connection] =
@@ -139,22 +137,21 @@ thread_local! {
 /// The limits of a gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Weight of all passes together.
+    /// Total weight of all passes.
     pub capacity: u64,
-    /// The part of it that heavy passes leave free.
+    /// Part of the capacity that heavy passes leave free.
     pub reserve: u64,
-    /// Weight of the heaviest light pass. At the capacity, no pass is heavy.
+    /// Weight of the heaviest light pass. If equal to the capacity, no pass is heavy.
     pub light_max: u64,
-    /// Passes waited for by all clients.
+    /// Number of waiting calls of all clients.
     pub waiting_max: usize,
-    /// Weight waited for by all clients: it may be memory already held.
+    /// Weight of waiting calls of all clients, which may hold that memory already.
     pub waiting_weight_max: u64,
-    /// Time to wait for one pass.
+    /// Time limit for waiting.
     pub wait_max: Duration,
 }
 
 impl Bounds {
-    /// Returns the weight of the heaviest pass.
     pub(super) fn weight_max(&self) -> u64 {
         self.capacity - self.reserve
     }

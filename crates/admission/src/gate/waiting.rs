@@ -28,7 +28,6 @@ const LOOK_AHEAD: usize = 8;
 
 /// The queues for one kind of passes: light or heavy.
 pub(super) struct Lane<P> {
-    /// Queues of the callers that wait.
     lines: HashMap<u64, CallerLine<P>>,
     turns: Turns,
     /// A caller waits for capacity held by other callers, and not only for its own share.
@@ -41,14 +40,12 @@ struct CallerLine<P> {
     waiters: HashMap<u64, VecDeque<Waiter<P>>>,
 }
 
-/// Callers, counted.
 #[derive(Clone, Copy, Default)]
 struct Count {
     number: usize,
     weight: u64,
 }
 
-/// All waiters.
 pub(super) struct WaitingCallers<P> {
     pub light: Lane<P>,
     pub heavy: Lane<P>,
@@ -296,7 +293,7 @@ impl<P> Lane<P> {
         let place = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
         let waiter = waiters.remove(place);
         self.forget_if_empty(client);
-        // The next may be lighter.
+        // The next waiter may need less.
         self.wake(client);
         waiter
     }
