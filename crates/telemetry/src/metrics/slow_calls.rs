@@ -32,9 +32,9 @@ const LINES_PER_SECOND_MAX: u32 = 10;
 pub enum Stage {
     /// Memory or a permit held by other calls.
     Admission,
-    /// The leader's confirmation that it leads, and this member's apply.
+    /// The leader's confirmation of its leadership, and this member's apply.
     ReadIndex,
-    /// The log of a majority, and this member's apply.
+    /// The logs of a majority, and this member's apply.
     Replication,
     /// The store, on a thread for long reads.
     Read,
@@ -58,7 +58,6 @@ tokio::task_local! {
     static SPENT: CallTimes;
 }
 
-/// Time spent by one call.
 #[derive(Default)]
 struct CallTimes {
     /// Durations by stage.
@@ -168,7 +167,6 @@ impl SlowCalls {
     }
 }
 
-/// A call in progress.
 struct TimedCall {
     slow: SlowCalls,
     method: Method,
@@ -236,7 +234,7 @@ mod tests {
             let waits = timed(Stage::ReadIndex, std::future::pending::<()>());
             drop(tokio::time::timeout(Duration::from_secs(1), waits).await);
             assert!(!read(Stage::ReadIndex).is_zero());
-            // A call within a call is another call.
+            // A nested call is timed separately.
             slow.watch(Method::KvRange, None, None, async { assert!(read(Stage::Replication).is_zero()) })
                 .await;
         })

@@ -12,14 +12,14 @@ use state_machine::command::{SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 const OPERATIONS_MAX: usize = 16;
 /// Inspected bytes of a key.
 const PREFIX_BYTES_MAX: usize = 64;
-/// Segments of a prefix, the empty one before a leading slash not counted.
+/// Segments of a prefix, not counting the empty one before a leading slash.
 const SEGMENTS: usize = 2;
 /// Pairs of a response that are counted individually. The rest is estimated from its bytes.
 const PAIRS_MAX: u64 = 4096;
-/// gRPC's prefix of a message.
+/// Length of gRPC's message prefix.
 const FRAME_HEAD_BYTES: usize = 5;
 
-/// A key of a request, and the bytes of the pair that is written to it.
+/// A key of a request, and the bytes of the pair written to it.
 pub(super) type NamedKey = (Bytes, u64);
 
 /// Returns the keys of a request, at most [`OPERATIONS_MAX`]. Undecodable parts yield none.

@@ -22,7 +22,6 @@ pub(super) const SAMPLED: u32 = 32;
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// Counters per exposed entry: keeps the error of a value below 1/16 of the mean entry.
 const COUNTERS_PER_ENTRY: usize = 16;
-/// Maximum length of a client's name.
 const CLIENT_BYTES_MAX: usize = 64;
 
 /// A measured quantity.
