@@ -35,7 +35,7 @@ const LINES_MAX: usize = 4096;
 const GROUPS: usize = 256;
 /// Lines of a group when half of the queue is full: an attacker needs 16 groups to fill it.
 const GROUP_PART: usize = 32;
-/// Lines in one write.
+/// Maximum number of lines per write.
 const BATCH_LINES_MAX: usize = 256;
 /// Time limit for writing the remaining lines at exit, so that a stuck target does not block it.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub struct AuditQueue {
     metrics: AuditMetrics,
 }
 
-/// Lines in the queue, by the group of their address.
+/// Number of queued lines, by the group of their address.
 #[derive(Debug)]
 struct WaitingLines {
     lines_max: usize,
@@ -278,12 +278,10 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// Returns the line that reports lost lines.
 fn lost_line(count: u64) -> String {
     serde_json::json!({ "ts": now(), "lost": count }).to_string()
 }
 
-/// Returns the current time in the format of the log.
 pub(super) fn now() -> String {
     let mut text = String::new();
     // Fails only if the year is out of range.
@@ -373,7 +371,7 @@ mod tests {
         (0..2 * LINES_MAX).for_each(|_| queue.push("refused".to_owned(), liar));
         let lost = metrics.lost.get();
         assert_eq!(2 * LINES_MAX as u64 - lost, LINES_MAX as u64 / 2);
-        // In one group by chance: one in 256.
+        // They share a group with probability 1/256.
         if queue.group_of(liar) != queue.group_of(other) {
             queue.push("change".to_owned(), other);
             assert_eq!(metrics.lost.get(), lost);

@@ -21,7 +21,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::gateway::is_upgrade;
 use super::handler::plain;
 
-/// An allowlist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedValues {
     Any,
@@ -116,7 +115,6 @@ fn unknown_host(host: &str) -> Response {
     )
 }
 
-/// Returns the Host header without its port.
 fn host(headers: &HeaderMap) -> &str {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     match host.rsplit_once(':') {

@@ -22,7 +22,7 @@ pub struct KnownFields<'h> {
     pub encoding: Option<&'h HeaderValue>,
     /// `grpc-timeout`.
     pub timeout: Option<&'h HeaderValue>,
-    /// `client-api-version`: free text, but text.
+    /// `client-api-version`: any text, but it must be text.
     pub client_version: Option<&'h HeaderValue>,
     /// `hasleader: true`: the call should fail on a member without a leader.
     pub has_leader: Option<&'h HeaderValue>,

@@ -23,13 +23,11 @@ type LongCall = <Dispatcher as HotMethods>::Long;
 /// Interval at which a response that waits for memory checks whether other calls want the memory it holds.
 const WANTED_LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The responses of one call.
 pub(super) struct CallAnswers {
     source: AnswerSource,
     shared: Arc<ConnectionShared>,
 }
 
-/// Source of responses.
 pub(super) enum AnswerSource {
     /// At most one message; None after it was read.
     Once(Option<OneAnswer>),
@@ -56,7 +54,7 @@ pub(super) enum PartSource {
     Stream(AnswerReader),
 }
 
-/// A message without its prefix, and the bytes that it counts for.
+/// A message without its prefix, and its budget.
 pub(super) struct AnswerMessage {
     pub bytes: Bytes,
     pub held: BudgetPass,
@@ -157,7 +155,6 @@ impl AnswerParts {
     }
 }
 
-/// Waits for the memory of a response of `bytes`.
 async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     if bytes > ANSWER_BYTES_MAX {
         return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));

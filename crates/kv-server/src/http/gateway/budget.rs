@@ -38,7 +38,6 @@ pub(super) fn gate() -> Arc<Gate> {
     })
 }
 
-/// The budget of a client.
 #[derive(Clone)]
 pub(super) struct Budget {
     gate: Arc<Gate>,

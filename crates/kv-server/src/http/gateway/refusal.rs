@@ -22,7 +22,6 @@ pub(super) fn stream_status(status: &Status) -> Response {
     with_body(status.code(), status.message(), last_line(status))
 }
 
-/// Returns the last line of a stream that fails.
 pub(super) fn last_line(status: &Status) -> String {
     format!("{{\"error\":{}}}\n", object(status.code(), status.message()))
 }

@@ -19,7 +19,6 @@ use super::{GatewayCall, refusal, write};
 use grpc_server::http2::StreamMethods;
 
 impl GatewayCall {
-    /// Serves a call with one request.
     pub(super) async fn server_stream(self, request: Request) -> Response {
         match self.begin(request).await {
             Ok(answers) => self.lines(answers, JoinSet::new()).await,
@@ -27,7 +26,6 @@ impl GatewayCall {
         }
     }
 
-    /// Serves a call with many requests.
     pub(super) async fn stream(self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         let head = match head(self.method.path(), &parts.headers) {
@@ -70,7 +68,6 @@ impl GatewayCall {
         write::answer(lines)
     }
 
-    /// Writes all responses.
     async fn copy(
         &self,
         first: AnswerMessage,

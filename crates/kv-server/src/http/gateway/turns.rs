@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes read before yielding to other tasks: 2,700 empty frames, about 200 µs.
 pub(super) const TURN_BYTES: usize = 16 << 10;
 
-/// Reads and writes `io`.
+/// A wrapper of `io` that yields.
 pub(super) struct BoundedIo<I> {
     io: I,
     /// Remaining bytes before the next yield.

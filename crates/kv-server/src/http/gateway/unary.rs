@@ -90,7 +90,6 @@ impl GatewayCall {
         message_bytes_max.saturating_mul(JSON_FACTOR)
     }
 
-    /// Converts a response to JSON.
     pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {
         let (form, bytes) = (self.form, answer.len());
         let convert = move || form.response(answer).map_err(|error| unreadable(&error));

@@ -20,7 +20,6 @@ const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum nesting of objects and arrays, since parsing uses the stack; etcd's limit is 10,000.
 const DEPTH_MAX: usize = 64;
 
-/// Reads the objects of a body.
 pub(super) struct Values {
     body: Body,
     border: Border,
@@ -104,7 +103,6 @@ impl Values {
     }
 }
 
-/// Finds the end of an object in bytes that arrive incrementally.
 #[derive(Default)]
 struct Border {
     position: usize,
@@ -147,7 +145,7 @@ mod tests {
         Budget::new(&super::super::budget::gate(), Default::default())
     }
 
-    /// The objects of a body that arrives in pieces.
+    /// Returns the objects of a body that arrives in pieces.
     async fn objects(pieces: &[&'static str]) -> Result<Vec<String>, Status> {
         let pieces: Vec<Result<Bytes, std::convert::Infallible>> =
             pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();

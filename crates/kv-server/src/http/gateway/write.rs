@@ -39,7 +39,6 @@ pub(super) struct Slow;
 #[error("the answer was broken off")]
 struct BrokenOff;
 
-/// A response in JSON.
 pub(super) fn json(code: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = code;

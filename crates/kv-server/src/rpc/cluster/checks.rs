@@ -11,7 +11,6 @@ use api::etcdserverpb::Member;
 /// Time of uninterrupted contact after which a member counts as healthy; the same as in etcd.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// This member's view of the cluster.
 pub(super) struct MembersView<'a> {
     pub members: &'a [Member],
     pub own: u64,

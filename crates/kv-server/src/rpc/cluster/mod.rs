@@ -66,7 +66,6 @@ impl ClusterCalls {
         check(&view).map_err(grpc_errors::refused)
     }
 
-    /// Returns the voters that are not in sync.
     async fn out_of_sync(&self, members: &[MemberEntry]) -> Result<Vec<u64>, Status> {
         let voters = members.iter().filter(|member| !member.is_learner);
         let asked = voters.map(async |member| (member.id, self.progress_of(member.id).await));
@@ -123,7 +122,6 @@ fn out_of_sync(answers: Vec<(u64, Result<Progress, Status>)>) -> Result<Vec<u64>
     }
 }
 
-/// Returns the URLs of a member, sorted.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
     let bad = || grpc_errors::refused(Error::MemberBadURLs);
     let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;

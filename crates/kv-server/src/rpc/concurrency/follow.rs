@@ -28,7 +28,6 @@ pub struct Follow {
     changes: Option<Receiver<()>>,
     stream: WatchStream,
     encoder: Encoder,
-    /// Encoded frames that are not decoded yet.
     frames: BytesMut,
 }
 
@@ -66,7 +65,6 @@ impl Follow {
         Ok(Follow { member, asker, changes, stream, encoder, frames })
     }
 
-    /// Waits for the next response with events.
     pub async fn next(&mut self) -> Result<WatchResponse, FollowEnd> {
         loop {
             while let Some(response) = self.decoded() {

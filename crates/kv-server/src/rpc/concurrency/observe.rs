@@ -50,9 +50,8 @@ pub fn leaders(
 struct Observer {
     inner: Inner,
     prefix: Prefix,
-    /// Events of the leader's key.
     leader: Option<Follow>,
-    /// Responses of one batch of events.
+    /// Responses from one batch of events.
     ready: VecDeque<LeaderResponse>,
     _place: Share,
 }

@@ -33,7 +33,7 @@ pub struct RequestBody {
     pub body: Body,
     pub metrics: Arc<Metrics>,
     pub method: Method,
-    /// For the audit log, if there is one.
+    /// The request for the audit log, if that is enabled.
     pub kept: Option<KeptRequest>,
 }
 
@@ -66,7 +66,7 @@ impl http_body::Body for RequestBody {
 
 /// The received part of a request.
 enum RequestPart {
-    /// With its prefix.
+    /// The received bytes, starting with the prefix.
     Bytes(BytesMut),
     Subject(AuditSubject),
 }

@@ -44,7 +44,6 @@ pub fn of_txn(request: &TxnRequest) -> Vec<RangeRequest> {
     reads
 }
 
-/// Reads all pairs of these keys.
 fn pairs(key: &Bytes, range_end: &Bytes) -> RangeRequest {
     RangeRequest { key: key.clone(), range_end: range_end.clone(), ..RangeRequest::default() }
 }

@@ -37,7 +37,7 @@ use telemetry::metrics::UnderWay;
 const WINDOW_BYTES: usize = 32 << 20;
 /// Window of a client that takes little per permit: the amount that a connection buffers of one response.
 const WINDOW_BYTES_MIN: usize = 1 << 20;
-/// Bytes per key while a range is found.
+/// Memory per key while a range is being found.
 const FOUND_BYTES: u64 = 32;
 
 /// A large range, which may have started.

@@ -48,7 +48,6 @@ pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow
     })
 }
 
-/// Encodes the framed response, if it is small.
 fn frame_of(
     member: &Member,
     caller: &Caller,

@@ -30,7 +30,6 @@ const AHEAD_ALWAYS: usize = 16;
 /// stream is not bound by the latency of a sync.
 const AHEAD_MAX: usize = 256;
 
-/// Serves a stream until it is closed.
 pub async fn keep_alive(
     member: &Member,
     leases: &LeaseService,

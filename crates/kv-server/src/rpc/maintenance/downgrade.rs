@@ -14,7 +14,7 @@ use state_machine::command::Kind;
 use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;
 
-/// A version without its patch level, which does not count.
+/// A version without its patch level, which is irrelevant here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     major: i64,
@@ -24,7 +24,6 @@ struct Version {
 /// The only valid target: one minor version below the cluster's.
 const TARGET: Version = Version { major: version::CLUSTER_MAJOR, minor: version::CLUSTER_MINOR - 1 };
 
-/// Executes a request.
 pub(super) async fn execute(
     member: &Member,
     asker: &Asker,

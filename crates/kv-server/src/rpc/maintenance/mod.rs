@@ -62,7 +62,7 @@ fn to_i64(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// An alarm in protobuf's text form, which leaves zeros out.
+/// Formats an alarm in protobuf's text form, which omits zeros.
 fn alarm_text(alarm: &AlarmMember) -> String {
     let mut parts = Vec::new();
     if alarm.member_id != 0 {
