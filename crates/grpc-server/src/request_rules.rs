@@ -45,7 +45,7 @@ pub fn refusal<B>(request: &Request<B>) -> Option<Response> {
     Some(refusal)
 }
 
-/// Reports whether the `Expect` header contains only what Go supports: empty, or `100-continue`.
+/// Reports whether an `Expect` header is empty or contains `100-continue`, the only value that Go supports.
 fn is_continue(expected: &HeaderValue) -> bool {
     let mut words = expected.as_bytes().split(|byte| b" ,\t".contains(byte));
     expected.is_empty() || words.any(|word| word.eq_ignore_ascii_case(b"100-continue"))

@@ -10,8 +10,8 @@
 //! * A span has names, times and the status of the call. It has no key, value or user, since third parties
 //!   may operate the collector.
 //! * At most 2048 spans are queued, and up to 512 of them are sent every 5 s; excess spans are dropped.
-//!   Calls never wait for the collector. A batch that is not accepted within 10 s is lost, even if its
-//!   response is incomplete.
+//!   Calls never wait for the collector. A batch that is not accepted within 10 s is lost, even if a
+//!   response has started.
 //! * With tracing disabled, a call costs one branch.
 //!
 //! The library implements sampling, the queue and the protocol. This module does not interpret stages.

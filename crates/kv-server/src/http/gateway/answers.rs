@@ -162,8 +162,8 @@ async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     budget.answer(bytes).await
 }
 
-/// Returns the status for a response that could not be delivered. If the call changed the state, it must
-/// not indicate a failed call.
+/// Returns the status for a response that could not be delivered. If the call changed the state, the status
+/// must not claim that it had no effect.
 pub(super) fn refused_answer(method: Method, answer: Bytes, status: Status) -> Status {
     let has_changed = match method {
         Method::KvPut | Method::KvDeleteRange => true,

@@ -72,7 +72,7 @@ fn is_free(key: &str) -> bool {
 }
 
 /// Parses a number and a unit of gRPC's. grpc-gateway accepts a sign, and more digits than gRPC; values
-/// above 292 years wrap around in Go, mostly to negative ones.
+/// above 292 years wrap around in Go, so most of them have expired.
 fn nanoseconds(text: &str) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = deadline::unit_nanoseconds(unit)?;

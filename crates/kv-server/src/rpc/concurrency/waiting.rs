@@ -52,8 +52,8 @@ async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(),
     }
 }
 
-/// Waits until the key, which was created at this revision, is the first one. Returns the key. It may have
-/// been deleted, or be a later one of the same lease: its caller owns neither.
+/// Waits until the key, which was created at this revision, is the first one. Returns the key. Fails if it
+/// was deleted, even if it was created again by the same lease.
 pub async fn until_owned(
     inner: &Inner,
     prefix: &Prefix,
