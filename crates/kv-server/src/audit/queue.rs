@@ -6,7 +6,6 @@
 //! * A failed write loses its lines. The thread continues with the following ones.
 //! * If the file was moved, it is closed, and a new one is created under its name before the next write:
 //!   logrotate needs no signal.
-//!   signal.
 //! * A line truncated by a failed write is terminated before the following one.
 
 use std::fs::{File, Metadata};
