@@ -23,6 +23,7 @@ mod corruption;
 mod deadlines;
 mod debug;
 mod discovery;
+mod first_starts;
 mod floods;
 mod force_new_cluster;
 mod gateway;

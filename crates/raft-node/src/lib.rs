@@ -57,7 +57,7 @@ mod runtime; // threads, tasks, clocks and queues; the handle
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
 pub use crate::core::{
-    Confirmation, CoreSetup, Effects, Event, FirstState, HOLD_BYTES_MAX, Inquiry, PeerState,
+    Confirmation, CoreSetup, Effects, Event, FirstState, HOLD_BYTES_MAX, Inquiry, PeerState, Start,
 };
 pub use base::Cost;
 pub use config::{Config, RaftLimits};

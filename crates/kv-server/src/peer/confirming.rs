@@ -1,17 +1,14 @@
-//! Asks the other members whether this one, whose log is empty or imported, may take part in Raft:
-//! [`raft_node::Inquiry`] judges their answers. Learners are not asked: what was committed is known to
-//! voters.
+//! Confirmation of a member whose log is empty or imported: it queries all other voters concurrently, in
+//! rounds with exponential backoff, and [`raft_node::Inquiry`] evaluates the responses.
 //!
-//! All are asked at once, again and again with growing pauses, until the answers suffice. An answer stays
-//! valid once its member has taken part. The members may change meanwhile: answers by other voters confirm
-//! nothing, and of a list whose voters are all gone none answers. A member whose list is not the beginning
-//! of a state that it keeps then asks again who is in the cluster, also those that were introduced since: the
-//! leader knows it and dials it. It begins anew with that list.
+//! The membership may change before the member is confirmed. Responses with other voters do not count, and
+//! the voters of an old membership may all be removed. A member that may lose its state then queries the
+//! current membership, also from peers that were introduced since: the leader knows this member and dials it.
 
 use std::sync::Arc;
 
 use api::peer::{InquireRequest, InquireResponse};
-use raft_node::{Confirmation, FirstState, Inbox, Inquiry, LogIndex, PeerState, Term};
+use raft_node::{FirstState, Inbox, Inquiry, LogIndex, LogPosition, PeerState, Term};
 use tokio::task::JoinSet;
 
 use super::context::Context;
@@ -21,21 +18,21 @@ use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;
 use process::shutdown::Stop;
 
-/// Rounds without success before the log says so: a first start of a whole cluster takes a few. And after
-/// each so many, a newer list is asked for.
+/// Rounds without a confirmation before it is logged: a first start of a whole cluster takes a few. Also the
+/// number of rounds between two queries for a newer membership.
 const QUIET_ROUNDS: usize = 8;
 
-/// What the list of a member with an empty or an imported log is to it.
+/// Origin of the membership of a member with an empty or an imported log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstList {
-    /// Of a founder: the log begins with it.
+    /// A founder: the log starts with this membership.
     OfState,
-    /// Of a joiner, or of one that was imported. Other members of the same cluster have another list only if
-    /// it has begun: then it gets their state.
+    /// A joiner or an imported member. Other members of the cluster have another membership only if it has
+    /// started, and then this member receives their state.
     Given,
 }
 
-/// Runs until this member is confirmed, or until `stop`. Returns at once if it need not be.
+/// Runs until this member is confirmed, or until `stop`. Returns immediately if it is not unconfirmed.
 pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList, stop: Stop) {
     let context = peers.context();
     if !inbox.is_unconfirmed() {
@@ -78,20 +75,21 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
     }
 }
 
-/// Whom to ask, and by which voters. None if there are no others.
+/// Returns the members to query, and an inquiry with the current voters. None without other members.
 fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, Inquiry)> {
     let mut others = context.roster.others();
     others.retain(|member| !member.is_learner && !member.peer_urls.is_empty());
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    // One that has taken no part knows no entry but where its log begins.
+    // An unconfirmed member knows no committed entry but the one at which its log begins.
     let first = FirstState::of(inbox.commit(), context.identity.imported);
-    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first)))
+    let has_term = inbox.start().has_term;
+    (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first).with_term(has_term)))
 }
 
-/// Asks who is in the cluster. True if that is another list than the one that this member, which has no
-/// state, was given at its start. A list of before others voted is of one that lags.
+/// Queries the current membership. Returns whether it differs from the one that this member was started with,
+/// and is now in use. A membership without another voter comes from a member that lags, and is ignored.
 async fn take_newer_list(peers: &Peers, inbox: &dyn Inbox) -> bool {
     let (identity, roster) = (&peers.context().identity, &peers.context().roster);
     let is_newer = |running: &RunningCluster| {
@@ -112,7 +110,7 @@ fn has_other_voters(members: &[FirstMember], own: u64) -> bool {
     members.iter().any(|member| member.id != own && !member.is_learner)
 }
 
-/// One round. True once the answers suffice.
+/// Runs one round. Returns whether this member was confirmed.
 async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, inbox: &dyn Inbox) -> bool {
     inquiry.ask_again();
     let mut asking = JoinSet::new();
@@ -131,9 +129,6 @@ async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, i
         let Ok(Some((peer, (answer, imported)))) = asked else { continue };
         inquiry.note(peer, answer, imported);
         if let Some(confirmation) = inquiry.confirmation() {
-            if confirmation == Confirmation::New {
-                let _once = peers.context().first_commit.set(inbox.commit());
-            }
             inbox.confirm(confirmation);
             return true;
         }
@@ -141,14 +136,28 @@ async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, i
     false
 }
 
-/// What a member answers, and the digest of the store that it was imported with.
+/// Returns the response of a member, and the digest of its imported store.
 async fn ask(context: &Context, to: u64, url: &str) -> Option<(PeerState, u64)> {
     let mut client = dial(&context.dialer, url).await.ok()?;
     let request = InquireRequest { hello: Some(context.hello(to)) };
-    let InquireResponse { term, last_index, is_leader, is_held, voters, imported } =
-        client.inquire(request).await.ok()?.into_inner();
-    let (term, last_index) = (Term(term), LogIndex(last_index));
-    Some((PeerState { term, last_index, is_leader, is_held, voters }, imported))
+    let response = client.inquire(request).await.ok()?.into_inner();
+    Some((peer_state(&response), response.imported))
+}
+
+/// An earlier version sends no field after `imported`: without a term it has not started.
+fn peer_state(response: &InquireResponse) -> PeerState {
+    let InquireResponse { term, last_index, is_leader, is_held, ref voters, is_founder, uncommitted, .. } =
+        *response;
+    let start = (term == 0).then(|| LogPosition::new(last_index, 0));
+    PeerState {
+        term: Term(term),
+        last_index: LogIndex(last_index),
+        is_leader,
+        is_held,
+        voters: voters.clone(),
+        uncommitted: uncommitted.map(|end| LogPosition::new(end.index, end.term)).or(start),
+        is_founder,
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use api::peer::Hello;
 use parking_lot::Mutex;
-use raft_node::LogIndex;
+use raft_node::Inbox;
 use state_machine::{ClusterLevel, CommandLevel, level};
 
 use super::introduction::claim;
@@ -46,8 +46,8 @@ pub struct Context {
     /// Up while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
     pub levels: Levels,
-    /// Of a member that was confirmed as new: what it knew to be committed then.
-    pub first_commit: Arc<OnceLock<LogIndex>>,
+    /// This member's Raft, once it runs.
+    pub raft: Arc<OnceLock<Arc<dyn Inbox>>>,
 }
 
 /// Levels of commands: the cluster's, and what other members announced last.
@@ -97,12 +97,18 @@ impl Levels {
     }
 }
 
-/// The greeting of a member that listens for peers at these URLs. `cluster`: the level that it has applied.
-pub(super) fn hello(identity: &Identity, to: u64, peer_urls: String, cluster: CommandLevel) -> Hello {
+/// Returns the hello of a member that listens for peers at these URLs. `cluster`: the level that it has applied.
+pub(super) fn hello(
+    identity: &Identity,
+    to: u64,
+    peer_urls: String,
+    cluster: CommandLevel,
+    is_founder: bool,
+) -> Hello {
     let Identity { cluster_id, member_id: from, imported, .. } = *identity;
     let encoding = if cluster > CommandLevel(0) { ENCODING_WITH_LEVEL } else { ENCODING };
     let (command_level, cluster_level) = (CommandLevel::OWN.0, cluster.0);
-    Hello { cluster_id, from, to, encoding, peer_urls, command_level, cluster_level, imported }
+    Hello { cluster_id, from, to, encoding, peer_urls, command_level, cluster_level, imported, is_founder }
 }
 
 impl Context {
@@ -122,7 +128,7 @@ impl Context {
             advertised: Arc::default(),
             fence: Arc::clone(fence),
             levels: Levels::default(),
-            first_commit: Arc::default(),
+            raft: Arc::default(),
         }
     }
 
@@ -139,7 +145,18 @@ impl Context {
 
     pub(super) fn hello(&self, to: u64) -> Hello {
         let peer_urls = claim(&self.roster.own_urls(), &self.advertised);
-        hello(&self.identity, to, peer_urls, self.levels.cluster.get())
+        hello(&self.identity, to, peer_urls, self.levels.cluster.get(), self.is_founder())
+    }
+
+    /// Reports whether the state of this member descends from its own first state.
+    fn is_founder(&self) -> bool {
+        self.raft.get().is_some_and(|raft| raft.start().is_founder)
+    }
+
+    /// Reports whether the sender and this member are founders with unlike first states: their logs agree in
+    /// indexes and terms, and not in content.
+    pub(super) fn has_unlike_start(&self, hello: &Hello) -> bool {
+        hello.is_founder && hello.imported != self.identity.imported && self.is_founder()
     }
 
     /// A member's value in labels of metrics.
@@ -217,7 +234,7 @@ mod tests {
     fn a_version_without_levels_does_not_know_the_encoding_of_a_cluster_with_a_level() {
         let identity = identity();
         for (cluster, encoding) in [(CommandLevel(0), ENCODING), (CommandLevel::LEVELS, 2)] {
-            let sent = hello(&identity, 2, String::new(), cluster);
+            let sent = hello(&identity, 2, String::new(), cluster, true);
             assert_eq!((sent.encoding, sent.command_level), (encoding, CommandLevel::OWN.0));
         }
     }

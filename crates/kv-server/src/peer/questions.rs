@@ -92,7 +92,7 @@ pub async fn at_start(
     let own_urls = own.map(|own| own.peer_ur_ls.join(",")).unwrap_or_default();
     let others = members.iter().filter(|member| member.id != identity.member_id);
     let asked = others.map(|other| {
-        let hello = hello(identity, other.id, own_urls.clone(), level);
+        let hello = hello(identity, other.id, own_urls.clone(), level, false);
         async move {
             if answers_as(dialer, &other.peer_ur_ls, hello.clone()).await {
                 return (other.id, ask(dialer, &other.peer_ur_ls, hello, at).await);

@@ -13,8 +13,8 @@ use api::peer::peer_server::Peer;
 use api::peer::{
     ChangesDigestRequest, ChangesDigestResponse, FiguresRequest, FiguresResponse, Hello, HistoryHashRequest,
     HistoryHashResponse, InquireRequest, InquireResponse, LeaseAnswers, LeaseQuestions, MembersRequest,
-    MembersResponse, MessageBatch, MessagesEnd, PeerMember, ProbeRequest, ProbeResponse, ProgressRequest,
-    ProgressResponse, RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
+    MembersResponse, MessageBatch, MessagesEnd, PeerLogEnd, PeerMember, ProbeRequest, ProbeResponse,
+    ProgressRequest, ProgressResponse, RecountRequest, RecountResponse, SnapshotEnd, SnapshotPart,
 };
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -41,9 +41,10 @@ const SETTLE_EVERY: Duration = Duration::from_millis(100);
 /// was lost.
 const UNHEARD_MAX: u32 = 100;
 
-/// To one that begins with another state than this member, which was confirmed as new: it may have been
-/// restored to that after it was asked. Until this one has the first entry of its cluster.
-const UNLIKE: &str = "it begins with another state than this member; if most members do, restart this one";
+/// Response to a founder with another first state: one of the two was restored again after the other one had
+/// confirmed it, or is a member of a cluster that was restored since.
+const UNLIKE: &str =
+    "this member started from another snapshot: restart the member that has no leader, or restore it again";
 
 /// The members as applied here.
 pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
@@ -180,6 +181,17 @@ impl PeerServer {
         self.greet(hello, |from| self.standing_of_sender(from))
     }
 
+    /// Returns the sender of Raft messages, unless both are founders with unlike first states.
+    fn greet_sender_of_messages(&self, hello: Option<Hello>) -> Result<u64, Status> {
+        let is_unlike = hello.as_ref().is_some_and(|hello| self.peers.context().has_unlike_start(hello));
+        let from = self.greet_sender(hello)?;
+        if is_unlike && !base::mutant("unlike-founders-talk") {
+            self.note_refusal(from, UNLIKE);
+            return Err(Status::failed_precondition(UNLIKE));
+        }
+        Ok(from)
+    }
+
     /// As the list says. An introduced member is not in it yet.
     fn standing_of_sender(&self, from: u64) -> Standing {
         match self.peers.context().standing(from) {
@@ -282,20 +294,8 @@ impl PeerServer {
         )))
     }
 
-    /// Messages of snapshots are refused: they belong to the stream of their store. `imported`: what the
-    /// sender was imported with.
-    fn deliver(
-        &self,
-        (from, imported): (u64, u64),
-        batch: MessageBatch,
-        received: &Counter,
-    ) -> Result<(), Status> {
-        let Context { identity, first_commit, .. } = self.peers.context();
-        let is_unlike = imported != identity.imported;
-        if is_unlike && first_commit.get().is_some_and(|first| self.inbox.commit() <= *first) {
-            self.note_refusal(from, UNLIKE);
-            return Err(Status::failed_precondition(UNLIKE));
-        }
+    /// Messages of snapshots are rejected: they belong to the stream of their store.
+    fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) -> Result<(), Status> {
         if batch.is_truncated {
             self.note_refusal(from, "a batch of too many messages");
             return Err(Status::invalid_argument("a batch of too many messages"));
@@ -320,14 +320,13 @@ impl Peer for PeerServer {
     ) -> Result<Response<MessagesEnd>, Status> {
         let mut batches = request.into_inner();
         let first = batches.message().await?.unwrap_or_default();
-        let imported = first.hello.as_ref().map_or(0, |hello| hello.imported);
-        let from = self.greet_sender(first.hello)?;
+        let from = self.greet_sender_of_messages(first.hello)?;
         self.peers.heard(from);
         let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.peers;
         let received = metrics.received_bytes.get_or_create(&labels).clone();
         let failures = metrics.receive_failures.get_or_create(&labels).clone();
-        self.deliver((from, imported), MessageBatch { hello: None, ..first }, &received)?;
+        self.deliver(from, MessageBatch { hello: None, ..first }, &received)?;
         let roster = Arc::clone(&self.peers.context().roster);
         let mut left = std::pin::pin!(roster.left(from));
         loop {
@@ -339,7 +338,7 @@ impl Peer for PeerServer {
             match batch {
                 Ok(Some(batch)) => {
                     self.check_is_member(from)?;
-                    self.deliver((from, imported), batch, &received)?;
+                    self.deliver(from, batch, &received)?;
                 }
                 Ok(None) => return Ok(Response::new(MessagesEnd {})),
                 Err(status) => {
@@ -356,7 +355,7 @@ impl Peer for PeerServer {
     ) -> Result<Response<SnapshotEnd>, Status> {
         let mut parts = request.into_inner();
         let mut first = parts.message().await?.unwrap_or_default();
-        let from = self.greet_sender(first.hello.take())?;
+        let from = self.greet_sender_of_messages(first.hello.take())?;
         self.peers.heard(from);
         let own = self.peers.context().identity.member_id;
         let named = raft_node::snapshot_position(from, own, &first.message)
@@ -397,11 +396,19 @@ impl Peer for PeerServer {
     async fn inquire(&self, request: Request<InquireRequest>) -> Result<Response<InquireResponse>, Status> {
         let from = self.greet_member(request.into_inner().hello)?;
         let answer = self.inbox.answer_member(from).await;
-        let raft_node::PeerState { term, last_index, is_leader, is_held, voters } =
+        let raft_node::PeerState { term, last_index, is_leader, is_held, voters, uncommitted, is_founder } =
             answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
-        let (term, last_index) = (term.0, last_index.0);
-        let imported = self.peers.context().identity.imported;
-        Ok(Response::new(InquireResponse { term, last_index, is_leader, is_held, voters, imported }))
+        let uncommitted = uncommitted.map(|end| PeerLogEnd { index: end.index.0, term: end.term.0 });
+        Ok(Response::new(InquireResponse {
+            term: term.0,
+            last_index: last_index.0,
+            is_leader,
+            is_held,
+            voters,
+            imported: self.peers.context().identity.imported,
+            uncommitted,
+            is_founder,
+        }))
     }
 
     async fn leases(&self, request: Request<LeaseQuestions>) -> Result<Response<LeaseAnswers>, Status> {

@@ -10,7 +10,8 @@ use api::peer::{Hello, InquireRequest, MessageBatch, PeerMember, ProbeRequest, S
 use bytes::Bytes;
 use mvcc::{Backend, LogIndex, MemoryBackend, RecountSpan, Revision};
 use raft_node::{
-    Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Term, Transport,
+    Confirmation, Inbox, Lane, LogPosition, Membership, PeerState, Progress, SnapshotOutcome, Start, Term,
+    Transport,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -45,7 +46,7 @@ enum RaftCall {
     PeerMembership(Membership),
 }
 
-/// A member that knows nothing to be committed but where its log begins, unless it has begun.
+/// Records calls. The flag: the member is a founder.
 struct Recorder(Mutex<mpsc::UnboundedSender<RaftCall>>, Arc<AtomicBool>);
 
 impl Inbox for Recorder {
@@ -62,7 +63,7 @@ impl Inbox for Recorder {
     }
 
     fn commit(&self) -> LogIndex {
-        LogIndex(if self.1.load(Relaxed) { u64::MAX } else { 1 })
+        LogIndex(1)
     }
 
     fn leader(&self) -> Option<u64> {
@@ -77,6 +78,8 @@ impl Inbox for Recorder {
             is_leader: true,
             is_held: false,
             voters: vec![1, 2, 3],
+            uncommitted: None,
+            is_founder: true,
         };
         reply.send(state).unwrap();
         answer
@@ -90,6 +93,10 @@ impl Inbox for Recorder {
 
     fn is_unconfirmed(&self) -> bool {
         true
+    }
+
+    fn start(&self) -> Start {
+        Start { is_founder: self.1.load(Relaxed), has_term: false }
     }
 
     fn confirm(&self, confirmation: Confirmation) {
@@ -110,7 +117,7 @@ struct TestMember {
     store_thread: StoreThread,
     stop: Stop,
     stopper: Stopper,
-    has_begun: Arc<AtomicBool>,
+    is_founder: Arc<AtomicBool>,
 }
 
 fn member(id: u64, ports: &[(u64, u16)]) -> TestMember {
@@ -149,8 +156,8 @@ fn member_advertising(
     let (store_thread, incoming) = store();
     let peers = Arc::new(Peers::new(context, store_thread.checkpoints()));
     let (sender, seen) = mpsc::unbounded_channel();
-    let has_begun = Arc::new(AtomicBool::new(true));
-    let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender), Arc::clone(&has_begun)));
+    let is_founder = Arc::new(AtomicBool::new(true));
+    let inbox: Arc<dyn Inbox> = Arc::new(Recorder(Mutex::new(sender), Arc::clone(&is_founder)));
     let (stopper, stop) = shutdown::stop();
     peers.connect(Arc::clone(&inbox), &stop);
     let roster = Arc::clone(&peers.context().roster);
@@ -163,7 +170,7 @@ fn member_advertising(
     };
     let listed: Members = Arc::new(move || roster.members().iter().map(entry).collect());
     let server = PeerServer::new(Arc::clone(&peers), Arc::clone(&inbox), incoming.clone(), listed);
-    TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper, has_begun }
+    TestMember { peers, seen, server, incoming, inbox, store_thread, stop, stopper, is_founder }
 }
 
 /// A store with some megabytes in a checkpoint, and a staging place.
@@ -326,8 +333,9 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     waited.expect_err("one answer of a member that has a term is not enough");
     serve(vec![(third, None)], &three.server, &three.stop);
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();
-    let until = LogPosition::new(1, 4);
-    let wanted = RaftCall::Confirmed(Confirmation::CatchUp { until });
+    let (term, until) = (Term(4), Some(LogPosition::new(1, 4)));
+    // A store without a digest is like no other one.
+    let wanted = RaftCall::Confirmed(Confirmation::CatchUp { term, until, is_alike: false });
     one.until(&wanted).await;
 }
 
@@ -1002,28 +1010,28 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn a_new_member_takes_no_message_of_one_that_begins_with_another_state() {
+async fn founders_with_unlike_first_states_exchange_no_messages() {
     let (listener, port) = listener();
     let mut two = member(2, &[(1, 1), (2, port)]);
-    two.has_begun.store(false, Relaxed);
     serve(vec![(listener, None)], &two.server, &two.stop);
     let mut client = PeerClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap();
-    let mut send = async |imported| {
-        let hello =
-            Some(Hello { cluster_id: 7, from: 1, to: 2, encoding: ENCODING, imported, ..Hello::default() });
-        let batch =
-            MessageBatch { hello, messages: vec![Bytes::from_static(b"x")], ..MessageBatch::default() };
-        client.messages(tokio_stream::once(batch)).await.map_err(|status| status.code())
-    };
-    // One that is not new may have any state: it gets that of the cluster.
-    send(9).await.unwrap();
-    two.peers.context().first_commit.set(LogIndex(1)).unwrap();
-    assert_eq!(send(9).await.unwrap_err(), Code::FailedPrecondition);
-    send(0).await.unwrap();
-    two.has_begun.store(true, Relaxed);
-    send(9).await.unwrap();
-    for _ in 0..3 {
-        assert_eq!(two.next_message().await, (1, Bytes::from_static(b"x")));
+    // The receiver is a founder without an imported store, or has a leader's state.
+    for (receiver, sender, imported, is_accepted) in
+        [(true, true, 0, true), (true, true, 9, false), (true, false, 9, true), (false, true, 9, true)]
+    {
+        two.is_founder.store(receiver, Relaxed);
+        let hello = Hello { imported, is_founder: sender, ..two.peers.context().hello(2) };
+        let hello = Some(Hello { from: 1, ..hello });
+        let messages = vec![Bytes::from_static(b"x")];
+        let batch = MessageBatch { hello: hello.clone(), messages, ..MessageBatch::default() };
+        let sent = client.messages(tokio_stream::once(batch)).await.map_err(|status| status.code());
+        assert_eq!(sent.map(drop), if is_accepted { Ok(()) } else { Err(Code::FailedPrecondition) });
+        if is_accepted {
+            assert_eq!(two.next_message().await, (1, Bytes::from_static(b"x")));
+        }
+        let part = SnapshotPart { hello, ..SnapshotPart::default() };
+        let code = client.snapshot(tokio_stream::once(part)).await.unwrap_err().code();
+        assert_eq!(code == Code::FailedPrecondition, !is_accepted, "a store: {code}");
     }
     while let Ok(seen) = two.seen.try_recv() {
         assert!(matches!(seen, RaftCall::Unreachable(_)), "{seen:?}");

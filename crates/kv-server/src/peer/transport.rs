@@ -105,6 +105,7 @@ impl Peers {
     /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
         let lanes = self.lanes.write(); // No member is added meanwhile.
+        let _first = self.context.raft.set(Arc::clone(&inbox));
         let connected = RaftConnection { inbox, stop: stop.clone(), runtime: Handle::current() };
         if self.connected.set(connected).is_err() {
             panic!("the links of a member are started once");

@@ -126,7 +126,9 @@ impl CoreUnderTest {
             }
             10 => {
                 let until = LogPosition::new(program.number(8), program.number(4));
-                let confirmations = [Confirmation::New, Confirmation::CatchUp { until }];
+                let (term, is_alike) = (until.term, until.index.0 & 1 == 0);
+                let until = Some(until).filter(|until| until.index > LogIndex::ZERO);
+                let confirmations = [Confirmation::New, Confirmation::CatchUp { term, until, is_alike }];
                 self.event(Event::Confirmed(confirmations[usize::from(program.byte() & 1)]));
             }
             11 => match program.byte() {

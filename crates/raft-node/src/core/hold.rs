@@ -1,5 +1,6 @@
-//! A member whose log was empty at its start takes no part in Raft until the others have confirmed it, and
-//! votes once its log holds what it may have acknowledged before. [`crate::Inquiry`] says when that is.
+//! Hold of a member whose log was empty or imported at its start. It does not take part in Raft until it is
+//! confirmed, and votes once its log holds all entries that it may have acknowledged before. See
+//! [`crate::Inquiry`].
 //!
 //! | state | messages of peers | votes and candidacies |
 //! |---|---|---|
@@ -7,60 +8,94 @@
 //! | catching up | handled, except orders to campaign and most requests for votes | few (1) |
 //! | neither | handled | as usual |
 //!
-//! (1) It never campaigns. A candidate gets its vote if the candidate's log reaches the position that this
-//! member catches up to, or if the two are the only voters.
+//! (1) It never campaigns. It grants its vote to a candidate whose log reaches the position that this member
+//! catches up to, and to the only other voter.
 //!
-//! Nothing of an unconfirmed member is durable: after a restart its log is empty again, and it asks again.
-//! The position that it catches up to is written with its term, and is kept.
+//! A member with an imported store stays unconfirmed at each start until its log holds an entry after the
+//! store, whatever it has voted: until then it may have to give its store up. A member whose log was empty and
+//! that has voted since keeps its promises and is not asked again. The position that a member catches up to
+//! is written with its term, and is kept.
 
 use raft::eraftpb::{Message, MessageType};
 
 use super::Core;
-use super::inquiry::{Confirmation, PeerState};
+use super::inquiry::{Confirmation, PeerState, Start};
 use super::state::position;
 use crate::log::NO_PART_TAKEN;
 use crate::types::NUMBER_MAX;
-use crate::{LogIndex, NodeId, Role, Term};
+use crate::{LogIndex, LogPosition, NodeId, Role, StoreState, Term};
 
-/// The hint of a request for a vote whose sender and receiver are the two voters, by the settled list of the
-/// sender. The receiver may have an older list, in which it is a learner. Members that do not know the hint
-/// ignore it.
+/// Hint in a vote request: sender and receiver are the only voters, by the sender's settled membership. The
+/// receiver may have an older membership, in which it is a learner. Earlier versions ignore the hint.
 pub(super) const OTHER_OF_TWO: u64 = 1;
 
 impl Core {
-    /// Whether this member must not campaign, and votes only as [`Core::holds_back`] says.
+    /// Reports whether this member must not campaign, and votes only as in [`Core::holds_back`].
     pub fn is_held(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         let lacks_entries =
-            |until: crate::LogPosition| log.last_term() <= until.term.0 && log.last_index() < until.index.0;
+            |until: LogPosition| log.last_term() <= until.term.0 && log.last_index() < until.index.0;
         self.is_unconfirmed || self.raw.store().state.catch_up.is_some_and(lacks_entries)
     }
 
-    /// Whether this member waits for [`crate::Event::Confirmed`].
+    /// Reports whether this member waits for [`crate::Event::Confirmed`].
     pub fn is_unconfirmed(&self) -> bool {
         self.is_unconfirmed
     }
 
-    /// The answer to member `asker`, whose log is empty; see [`crate::Inquiry`]. None if this leader cannot
-    /// answer yet: the asker repeats its request.
+    /// Returns the response to the unconfirmed member `asker`; see [`crate::Inquiry`]. None if this leader
+    /// cannot respond yet: `asker` retries.
     pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         let is_leader = self.role() == Role::Leader;
         if is_leader && !self.forget_progress(asker) {
             return None;
         }
+        let start = self.start();
         // The term of a log that was made together with a store is that of no election.
-        let term = if self.took_part() { self.term() } else { Term(0) };
+        let term = if start.has_term { self.term() } else { Term(0) };
         let last_index = self.last_index();
         let voters = self.settled_voters();
-        Some(PeerState { term, last_index, is_leader, is_held: self.is_held(), voters })
+        let is_held = self.is_held();
+        Some(PeerState {
+            term,
+            last_index,
+            is_leader,
+            is_held,
+            voters,
+            uncommitted: self.uncommitted(),
+            is_founder: start.is_founder,
+        })
     }
 
-    /// Forgets what `peer` acknowledged to this leader: raft-rs would otherwise ignore that its log is empty.
-    /// Until the next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can cause
-    /// that, so it happens at most once in an election timeout. False if it would be too early.
+    /// Returns what this member knows of its own start.
+    pub fn start(&self) -> Start {
+        let state = &self.raw.store().state;
+        let came_late = state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
+        let term_of_store =
+            if state.catch_up == Some(NO_PART_TAKEN) { self.raw.store().start().term } else { Term(0) };
+        let is_founder = !came_late && self.snapshots.store == StoreState::Whole;
+        Start { is_founder, has_term: self.term() > term_of_store }
+    }
+
+    /// Returns the durable end of the log if this member knows no entry after the beginning of its log to be
+    /// committed.
+    fn uncommitted(&self) -> Option<LogPosition> {
+        let log = &self.raw.raft.raft_log;
+        let start = self.raw.store().start().index;
+        let came_late = self.raw.store().state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
+        if came_late || start > LogIndex(1) || self.commit() > start {
+            return None;
+        }
+        let index = LogIndex(log.persisted.min(log.last_index())).max(start);
+        Some(LogPosition { index, term: self.term_at(index).unwrap_or_default() })
+    }
+
+    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log is
+    /// empty. Until its next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can
+    /// cause that, so it happens at most once per election timeout. Returns false if it would be too early.
     ///
-    /// A member that is unconfirmed acknowledges nothing. So it is answered as often as it asks, and waits
-    /// only if it took entries and lost its log again within an election timeout.
+    /// An unconfirmed member acknowledges no entries. So each of its queries gets a response, unless it
+    /// accepted entries and lost its log again within an election timeout.
     fn forget_progress(&mut self, peer: NodeId) -> bool {
         let this = self.raw.raft.id;
         let progress = self.raw.raft.mut_prs().get_mut(peer);
@@ -77,7 +112,7 @@ impl Core {
         true
     }
 
-    /// Time for [`Core::answer_member`].
+    /// Advances the time of [`Core::answer_member`] by one tick.
     pub(super) fn tick_forgotten(&mut self) {
         self.forgotten.retain(|_, ticks_left| {
             *ticks_left -= 1;
@@ -85,14 +120,15 @@ impl Core {
         });
     }
 
-    /// Whether this member has heard of an election or an entry since its log was made together with a store.
-    pub(super) fn took_part(&self) -> bool {
+    /// Reports whether the log has held an entry since it was created together with a store.
+    pub(super) fn has_started(&self) -> bool {
         self.raw.store().state.catch_up != Some(NO_PART_TAKEN)
     }
 
-    /// From here on a restart asks no one, if `takes_part`: what the next job makes durable says so.
-    pub(super) fn note_part_taken(&mut self, takes_part: bool) {
-        if takes_part && !self.took_part() {
+    /// Notes an entry after the imported store. The next job makes that durable, and no later start asks the
+    /// other members.
+    pub(super) fn note_started(&mut self) {
+        if !self.has_started() {
             self.raw.mut_store().state.catch_up = None;
             self.state_due = true;
         }
@@ -104,35 +140,36 @@ impl Core {
         }
         match confirmation {
             Confirmation::New => {}
-            Confirmation::CatchUp { until } if until.term.0 == 0 || until.term.0 >= NUMBER_MAX => {
-                tracing::warn!(
-                    term = until.term.0,
-                    "a confirmation was refused: no cluster reaches this term"
-                );
+            Confirmation::CatchUp { term, .. } if term.0 == 0 || term.0 >= NUMBER_MAX => {
+                tracing::warn!(term = term.0, "a confirmation was refused: no cluster reaches this term");
                 return;
             }
-            Confirmation::CatchUp { until } => {
-                if !self.took_part() && until.index > LogIndex::ZERO {
-                    tracing::warn!(
-                        "the cluster has begun with another state than this member's: it is replaced"
-                    );
-                    self.give_state_up();
+            Confirmation::CatchUp { term, until, is_alike } => {
+                if let Some(until) = until.filter(|until| until.index > LogIndex::ZERO) {
+                    if !self.has_started() && !is_alike {
+                        tracing::warn!(
+                            "the cluster has begun with another state than this member's: it is replaced"
+                        );
+                        self.give_state_up();
+                    }
+                    self.raw.mut_store().state.catch_up = Some(until);
                 }
-                self.raw.mut_store().state.catch_up =
-                    Some(until).filter(|until| until.index > LogIndex::ZERO);
                 let raft = &mut self.raw.raft;
-                raft.become_follower(until.term.0, raft::INVALID_ID);
-                // It may have voted in this term before. Its vote is its own, so that no other member gets
-                // it.
-                raft.vote = raft.id;
+                if term.0 > raft.term {
+                    raft.become_follower(term.0, raft::INVALID_ID);
+                    // A lost disk may have held a vote in this term: this vote for itself keeps any other
+                    // candidate from getting one.
+                    raft.vote = raft.id;
+                }
             }
         }
         self.is_unconfirmed = false;
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Whether the only other voter asks for the vote. It holds all that was committed, and leads only with
-    /// this vote. This member knows that, or the request says so: it may lack the entry that made it a voter.
+    /// Reports whether the only other voter requests the vote. It holds all committed entries, and leads only
+    /// with this vote. This member may lack the entry that made it a voter: then the hint of the request
+    /// counts.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =
@@ -140,8 +177,8 @@ impl Core {
         are_two || message.reject_hint == OTHER_OF_TWO
     }
 
-    /// Whether a candidate's log reaches the position that this member catches up to. Then it holds all that this
-    /// member may have acknowledged: a log here that ended at that position would give it the vote as well.
+    /// Reports whether a candidate's log reaches the position that this member catches up to. Then it holds all
+    /// entries that this member may have acknowledged.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
         self.raw
@@ -151,8 +188,8 @@ impl Core {
             .is_some_and(|until| log >= (until.term.0, until.index.0) || base::mutant("held-member-votes"))
     }
 
-    /// Marks requests for votes to the only other voter. Not while the log may hold a change of the voters:
-    /// then this member may lack what others have committed.
+    /// Marks vote requests to the only other voter. Skipped while the log may hold a change of the voters: then
+    /// this member may lack entries that others have committed.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
         use MessageType::{MsgRequestPreVote, MsgRequestVote};
         let requests = messages
@@ -167,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Whether a held member drops the message. A snapshot among them is released.
+    /// Reports whether a held member drops the message. A dropped snapshot is released.
     pub(super) fn holds_back(&mut self, message: &Message) -> bool {
         use MessageType::{MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
         let is_withheld = match message.msg_type {
@@ -190,9 +227,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EmptyLog;
     use crate::core::event::{CoreSetup, Event};
     use crate::core::tests::{CoreBench, bench_of};
-    use crate::{EmptyLog, LogPosition};
 
     fn unconfirmed(voters: &[u64]) -> CoreBench {
         bench_of(voters, &CoreSetup { empty_log: EmptyLog::Unconfirmed, ..CoreSetup::of_tests() }, 1 << 20)
@@ -202,8 +239,9 @@ mod tests {
     fn a_forged_term_confirms_nothing() {
         let mut bench = unconfirmed(&[1, 2, 3]);
         for term in [0, 1 << 62, u64::MAX] {
-            let until = LogPosition::new(4, term);
-            bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
+            let until = Some(LogPosition::new(4, term));
+            let confirmation = Confirmation::CatchUp { term: Term(term), until, is_alike: false };
+            bench.core.handle(Event::Confirmed(confirmation)).unwrap();
             assert!(bench.core.is_unconfirmed(), "{term}");
         }
     }

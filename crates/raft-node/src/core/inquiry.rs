@@ -1,8 +1,8 @@
-//! When a member with an empty log may vote.
+//! Decides when a member with an empty or imported log may vote.
 //!
-//! An empty log belongs to a new member, or to one that lost its disk. The latter may have voted, and may
-//! have acknowledged entries that are committed, so it must not take part as if it were new. It asks the
-//! other members:
+//! Such a log belongs to a new member, or to one that lost its disk. The latter may have voted, and may have
+//! acknowledged entries that are committed, so it must not take part like a new member. It queries the other
+//! members:
 //!
 //! ```text
 //!   empty log ──▶ unconfirmed ──answers──┬──▶ New      votes at once
@@ -13,11 +13,11 @@
 //! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry
 //! where the same member has acknowledged another one before.
 //!
-//! The answers confirm a member when:
+//! The responses confirm a member when:
 //!
-//! - a majority of the other members answered, none of them held itself. Each leader that this member had
+//! - a majority of the other members responded, none of them held itself. Each leader that this member had
 //!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest term
-//!   of the answers is the first in which this member takes part, and it does not vote in that term.
+//!   of the responses is the first in which this member takes part, and it does not vote in that term.
 //! - with three members or more, the leader of that term is among them. Its log holds every entry that was
 //!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
 //!   leader's. An even number is no exception: a candidate that does not know the newest change of the
@@ -27,11 +27,20 @@
 //!   holds what was committed, so it gets that vote at once; no one else does before the log here reaches its
 //!   end. A request for a vote says so itself: a learner that was promoted while it was away does not know
 //!   that it is one of two.
-//! - or no answer has any term, and a majority of all members, this one included, begin with one state: all
-//!   with empty logs, or all with one imported store. Any two majorities overlap, so no two states begin a
-//!   cluster, as long as a member keeps what it answered with. So answers without a term count in their round
-//!   alone, and a member that was confirmed so takes no message of one that begins with another state. An
-//!   empty log begins nothing if any other member has a store.
+//! - or a majority of all members, this one included, have the same first state (all empty logs, or all
+//!   one imported store) and no response has a term. Any two majorities overlap, so no two first states start
+//!   a cluster, provided that a member keeps the state that it responded with. So the response of a member
+//!   that knows no committed entry counts in its round only. An empty log waits while another member has a
+//!   store.
+//! - or all other voters responded and none of them knows a committed entry: a first start was interrupted
+//!   after votes, or after entries that no majority has. The member starts in the highest term of the
+//!   responses, without a vote in it. If a log has durable entries, the member votes once its own log, or the
+//!   candidate's, reaches the longest of them.
+//! - or this member kept its promises (an imported store, and a term that is durable here) and a majority of
+//!   all members have its first state, whether they have started or not. If they have another one, the rules
+//!   above apply and it gives its state up.
+//!
+//! Founders with unlike first states never exchange Raft messages; see `greet` of the peer server.
 //!
 //! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
 //! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
@@ -43,9 +52,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::{LogIndex, LogPosition, NUMBER_MAX, NodeId, Term};
 
-/// What a member answers to one whose log is empty.
+/// Response of a member to one that is unconfirmed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerState {
+    /// Zero if it has neither voted nor received an entry.
     pub term: Term,
     pub last_index: LogIndex,
     /// It leads in `term`.
@@ -54,19 +64,38 @@ pub struct PeerState {
     pub is_held: bool,
     /// The voters by which it counts. None while its log holds a change of them.
     pub voters: Vec<NodeId>,
+    /// Durable end of its log if it knows no committed entry after the beginning of the log.
+    pub uncommitted: Option<LogPosition>,
+    /// Its state descends from its own first state, not from one that a leader sent.
+    pub is_founder: bool,
 }
 
-/// What the answers say of a member with an empty log.
+/// What a member knows of its own start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Its state descends from its own first state, not from one that a leader sent.
+    pub is_founder: bool,
+    /// It has voted or received an entry, and this is durable or about to be.
+    pub has_term: bool,
+}
+
+/// Result of an inquiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Confirmation {
-    /// It has never taken part.
+    /// The member has never taken part, or kept all its promises.
     New,
-    /// It may have taken part in terms up to `until.term`. It votes in later terms, once its log reaches
-    /// `until.index` or holds an entry of a later term; the other one of two members has its vote before.
-    CatchUp { until: LogPosition },
+    /// The member may have taken part in terms up to `term`, and votes in later ones.
+    CatchUp {
+        term: Term,
+        /// It votes once its log reaches this index or holds an entry of a later term; the other one of two
+        /// members has its vote before. None if no entry can have been committed.
+        until: Option<LogPosition>,
+        /// The member whose log ends at `until` has the same first state: an imported store stays.
+        is_alike: bool,
+    },
 }
 
-/// What a member begins with that has taken no part.
+/// State of a member that has not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstState {
     /// A log without entries.
@@ -83,46 +112,64 @@ impl FirstState {
             _ => FirstState::Imported(imported),
         }
     }
+
+    /// Index at which the log begins.
+    fn log_start(self) -> LogIndex {
+        match self {
+            FirstState::Empty => LogIndex::ZERO,
+            FirstState::Imported(_) => LogIndex(1),
+        }
+    }
 }
 
-/// The answers of the other members so far. A later answer of the same member replaces its earlier one.
+/// Responses of the other members. A later response of the same member replaces its earlier one.
 #[derive(Clone, Debug)]
 pub struct Inquiry {
-    /// Voters, and the member that asks.
+    /// Number of voters and the member that inquires.
     members: usize,
     voters: BTreeSet<NodeId>,
     answers: BTreeMap<NodeId, PeerState>,
-    /// What the asker and those that answered begin with, if they have not begun.
+    /// First state of this member.
     own: FirstState,
+    /// This member has an imported store, and what it has promised since is durable.
+    keeps_promises: bool,
+    /// First states of the members that responded.
     others: BTreeMap<NodeId, FirstState>,
 }
 
 impl Inquiry {
-    /// An inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`: what
-    /// the asker begins with.
+    /// Creates an inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`:
+    /// first state of the asker.
     pub fn new(asker: NodeId, voters: &[NodeId], own: FirstState) -> Inquiry {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));
         assert!(members > 1, "a lone member has no one to ask");
-        Inquiry { members, voters, answers: BTreeMap::new(), own, others: BTreeMap::new() }
+        let (answers, others) = (BTreeMap::new(), BTreeMap::new());
+        Inquiry { members, voters, answers, own, keeps_promises: false, others }
+    }
+
+    /// Sets whether the log of the asker has a term although it holds no entry after its beginning.
+    pub fn with_term(self, has_term: bool) -> Inquiry {
+        Inquiry { keeps_promises: has_term, ..self }
     }
 
     /// Notes an answer. It must have been given after this member started. One with a term that no cluster
     /// reaches is ignored. `imported`: digest of the store that the peer was imported with, or 0.
     pub fn note(&mut self, peer: NodeId, answer: PeerState, imported: u64) {
         if answer.term < Term(NUMBER_MAX) {
-            self.others.insert(peer, FirstState::of(answer.last_index, imported));
+            let log = if answer.term == Term(0) { answer.last_index } else { LogIndex(imported.min(1)) };
+            self.others.insert(peer, FirstState::of(log, imported));
             self.answers.insert(peer, answer);
         }
     }
 
-    /// Begins a round of questions: forgets those that have not begun. Their directories may be gone, or have
-    /// another state.
+    /// Starts a round: forgets the members that know no committed entry. Their directories may have been
+    /// removed, or may have another state.
     pub fn ask_again(&mut self) {
         if base::mutant("first-states-last") {
             return;
         }
-        self.answers.retain(|_, answer| answer.term > Term(0));
+        self.answers.retain(|_, answer| answer.uncommitted.is_none());
         self.others.retain(|peer, _| self.answers.contains_key(peer));
     }
 
@@ -142,34 +189,78 @@ impl Inquiry {
             .filter(|(_, answer)| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
     }
 
-    /// A member that has not begun either, and begins with another state than this one.
+    /// Returns a member that has not started either, and has another first state.
     pub fn unlike(&self) -> Option<NodeId> {
         let has_begun = |peer: &NodeId| self.answers[peer].term > Term(0);
         self.others.keys().copied().find(|peer| !has_begun(peer) && !self.begins_alike(*peer))
     }
 
+    /// Reports whether `peer` has the first state of this member. A member that has started knows its first
+    /// state only if it is a founder, and a store without a digest is comparable before the start only.
     fn begins_alike(&self, peer: NodeId) -> bool {
-        self.others[&peer] == self.own || base::mutant("unlike-stores-begin")
+        let answer = &self.answers[&peer];
+        let is_known = answer.term == Term(0) || (answer.is_founder && self.own != FirstState::Imported(0));
+        (is_known && self.others[&peer] == self.own) || base::mutant("unlike-stores-begin")
     }
 
-    /// What the answers so far amount to, if they suffice.
+    /// Number of members with the first state of this one, itself included.
+    fn alike(&self) -> usize {
+        1 + self.counted().filter(|(peer, _)| self.begins_alike(**peer)).count()
+    }
+
+    /// Reports whether a majority of all members have the first state of this one. An empty log waits for a
+    /// store that another member has.
+    fn majority_begins_alike(&self) -> bool {
+        let has_store = |first: &FirstState| *first != FirstState::Empty;
+        let gives_way = !has_store(&self.own) && self.others.values().any(has_store);
+        self.alike() >= majority_of(self.members) && !gives_way
+    }
+
+    /// Returns the confirmation, if the responses suffice for one.
     pub fn confirmation(&self) -> Option<Confirmation> {
-        let majority_of = |count: usize| count / 2 + 1;
         if self.answers.values().all(|answer| answer.term == Term(0)) {
-            let alike = 1 + self.counted().filter(|(peer, _)| self.begins_alike(**peer)).count();
-            let has_store = |first: &FirstState| *first != FirstState::Empty;
-            let gives_way = !has_store(&self.own) && self.others.values().any(has_store);
-            return (alike >= majority_of(self.members) && !gives_way).then_some(Confirmation::New);
+            return self.majority_begins_alike().then_some(Confirmation::New);
         }
-        let voting = || self.counted().map(|(_, answer)| answer).filter(|answer| !answer.is_held);
+        if self.keeps_promises && self.majority_begins_alike() {
+            return Some(Confirmation::New);
+        }
+        self.of_interrupted_start().or_else(|| self.of_leader())
+    }
+
+    /// All other voters responded, and none of them knows a committed entry. An entry that was committed with
+    /// an acknowledgement of this member is durable in another log, and no leader counts an acknowledgement of
+    /// before.
+    fn of_interrupted_start(&self) -> Option<Confirmation> {
+        let are_all = self.counted().count() == self.members - 1;
+        let ends: Option<Vec<(LogPosition, NodeId)>> =
+            self.counted().map(|(peer, answer)| answer.uncommitted.map(|end| (end, *peer))).collect();
+        let ends = ends.filter(|_| are_all && !base::mutant("interrupted-start-waits"))?;
+        let term = self.answers.values().map(|answer| answer.term).max()?;
+        let has_entries = |(end, peer): &&(LogPosition, NodeId)| end.index > self.others[peer].log_start();
+        let longest = ends.iter().filter(has_entries).max_by_key(|(end, _)| (end.term, end.index));
+        let Some((end, peer)) = longest else {
+            let confirmation = Confirmation::CatchUp { term, until: None, is_alike: true };
+            return self.majority_begins_alike().then_some(confirmation);
+        };
+        Some(Confirmation::CatchUp { term, until: Some(*end), is_alike: self.begins_alike(*peer) })
+    }
+
+    /// A majority of the other members responded, the leader of the highest term among them.
+    fn of_leader(&self) -> Option<Confirmation> {
+        let voting = || self.counted().filter(|(_, answer)| !answer.is_held);
         if voting().count() < majority_of(self.members - 1) {
             return None;
         }
-        let term = voting().map(|answer| answer.term).max()?;
-        let has_all = |answer: &&PeerState| self.members == 2 || (answer.is_leader && answer.term == term);
-        let index = voting().find(has_all)?.last_index;
-        Some(Confirmation::CatchUp { until: LogPosition { index, term } })
+        let term = voting().map(|(_, answer)| answer.term).max()?;
+        let has_all = |answer: &PeerState| self.members == 2 || (answer.is_leader && answer.term == term);
+        let (peer, answer) = voting().find(|(_, answer)| has_all(answer))?;
+        let until = LogPosition { index: answer.last_index, term };
+        Some(Confirmation::CatchUp { term, until: Some(until), is_alike: self.begins_alike(*peer) })
     }
+}
+
+fn majority_of(count: usize) -> usize {
+    count / 2 + 1
 }
 
 #[cfg(test)]
@@ -177,11 +268,31 @@ mod tests {
     use super::*;
 
     fn empty(is_held: bool) -> PeerState {
-        PeerState { term: Term(0), last_index: LogIndex::ZERO, is_leader: false, is_held, voters: Vec::new() }
+        PeerState {
+            term: Term(0),
+            last_index: LogIndex::ZERO,
+            is_leader: false,
+            is_held,
+            voters: Vec::new(),
+            uncommitted: Some(LogPosition::default()),
+            is_founder: true,
+        }
     }
 
     fn follower(term: u64, last_index: u64) -> PeerState {
-        PeerState { term: Term(term), last_index: LogIndex(last_index), ..empty(false) }
+        PeerState {
+            term: Term(term),
+            last_index: LogIndex(last_index),
+            uncommitted: None,
+            is_founder: false,
+            ..empty(false)
+        }
+    }
+
+    /// A founder that voted in `term`, and whose log ends at `end`; no entry is known to be committed.
+    fn voted(term: u64, end: LogPosition) -> PeerState {
+        let uncommitted = Some(end);
+        PeerState { uncommitted, is_founder: true, is_held: true, ..follower(term, end.index.0) }
     }
 
     fn leader(term: u64, last_index: u64) -> PeerState {
@@ -193,7 +304,8 @@ mod tests {
     }
 
     fn catch_up(term: u64, index: u64) -> Option<Confirmation> {
-        Some(Confirmation::CatchUp { until: LogPosition::new(index, term) })
+        let until = Some(LogPosition::new(index, term));
+        Some(Confirmation::CatchUp { term: Term(term), until, is_alike: false })
     }
 
     #[test]
@@ -284,6 +396,65 @@ mod tests {
             inquiry.note(peer, PeerState { voters: vec![1, 2, 3], ..answer }, 8);
         }
         assert_eq!((inquiry.confirmation(), inquiry.unlike()), (catch_up(2, 5), None));
+    }
+
+    /// All were killed in a first start: after votes, or after entries that no majority has.
+    #[test]
+    fn an_interrupted_first_start_continues_when_all_have_responded() {
+        const A: FirstState = FirstState::Imported(7);
+        const EMPTY: FirstState = FirstState::Empty;
+        let store = LogPosition::new(1, 1);
+        let entry = |index, term| LogPosition::new(index, term);
+        let fresh = |own: FirstState| PeerState { last_index: own.log_start(), ..empty(true) };
+        let starts = |term| Some(Confirmation::CatchUp { term: Term(term), until: None, is_alike: true });
+        let until = |term, end, is_alike| {
+            Some(Confirmation::CatchUp { term: Term(term), until: Some(end), is_alike })
+        };
+        let committed = |index| PeerState { uncommitted: None, ..voted(3, entry(index, 3)) };
+        for (own, has_term, answers, wanted, name) in [
+            (A, false, vec![(fresh(A), 7), (voted(2, store), 7)], starts(2), "one has voted"),
+            (A, false, vec![(voted(2, store), 7)], None, "one of two others, which has voted"),
+            (A, false, vec![(fresh(A), 8), (voted(2, store), 8)], None, "two with another state"),
+            (A, false, vec![(fresh(A), 8), (voted(2, store), 7)], starts(2), "one with another state"),
+            (
+                A,
+                false,
+                vec![(fresh(A), 7), (voted(2, entry(2, 2)), 7)],
+                until(2, entry(2, 2), true),
+                "an entry",
+            ),
+            (
+                A,
+                false,
+                vec![(voted(3, entry(2, 3)), 8), (voted(2, entry(4, 2)), 8)],
+                until(3, entry(2, 3), false),
+                "entries of another state: the later term is the longest log",
+            ),
+            (
+                A,
+                false,
+                vec![(fresh(A), 7), (committed(5), 7)],
+                None,
+                "a committed entry: the leader must respond",
+            ),
+            (A, true, vec![(committed(5), 7)], Some(Confirmation::New), "it kept its promises"),
+            (A, true, vec![(committed(5), 8)], None, "the cluster has another state"),
+            (EMPTY, false, vec![(fresh(EMPTY), 0), (voted(1, entry(0, 0)), 0)], starts(1), "empty logs"),
+            (
+                EMPTY,
+                false,
+                vec![(fresh(EMPTY), 0), (voted(1, entry(1, 1)), 0)],
+                until(1, entry(1, 1), true),
+                "an entry in an empty log",
+            ),
+        ] {
+            let voters = vec![1, 2, 3];
+            let mut inquiry = Inquiry::new(1, &voters, own).with_term(has_term);
+            for ((answer, imported), peer) in answers.into_iter().zip(2..) {
+                inquiry.note(peer, PeerState { voters: voters.clone(), ..answer }, imported);
+            }
+            assert_eq!(inquiry.confirmation(), wanted, "{name}");
+        }
     }
 
     #[test]

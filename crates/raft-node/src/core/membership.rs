@@ -201,7 +201,7 @@ impl Core {
         ids.dedup();
         // Invalid input from another member is ignored and not fatal.
         let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
-        let has_no_state = self.waits_for_a_store() || !self.took_part();
+        let has_no_state = self.waits_for_a_store() || !self.has_started();
         if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership) } else { Ok(()) }
     }
 
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
     use crate::core::tests::{append, batch, bench, bench_of, heartbeat};
     use crate::core::{Confirmation, CoreSetup, Event};
-    use crate::{EmptyLog, LogPosition, StoreState};
+    use crate::{EmptyLog, StoreState, Term};
 
     fn conf(voters: &[u64], learners: &[u64]) -> ConfState {
         Membership { voters: voters.to_vec(), learners: learners.to_vec() }.to_conf()
@@ -472,8 +472,8 @@ mod tests {
             let mut bench = bench_of(&four.voters, &setup, 1 << 20);
             bench.core.handle(Event::PeerMembership(five.clone())).unwrap();
             assert_eq!(bench.core.membership() == five, is_taken, "{store:?}");
-            let until = LogPosition::new(0, 3);
-            bench.core.handle(Event::Confirmed(Confirmation::CatchUp { until })).unwrap();
+            let confirmation = Confirmation::CatchUp { term: Term(3), until: None, is_alike: true };
+            bench.core.handle(Event::Confirmed(confirmation)).unwrap();
             let before = bench.core.membership();
             let three = Membership { voters: vec![1, 2, 3], learners: Vec::new() };
             bench.core.handle(Event::PeerMembership(three)).unwrap();

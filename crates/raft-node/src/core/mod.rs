@@ -53,7 +53,7 @@ mod conversation; // fuzzing with any sequence of messages
 
 pub use conversation::fuzzed_conversation;
 pub use event::{CoreSetup, Effects, Event};
-pub use inquiry::{Confirmation, FirstState, Inquiry, PeerState};
+pub use inquiry::{Confirmation, FirstState, Inquiry, PeerState, Start};
 pub use snapshots::HOLD_BYTES_MAX;
 
 pub(crate) use event::{CommittedEntry, CoreTurn, Payload};

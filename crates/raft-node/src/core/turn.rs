@@ -375,7 +375,9 @@ impl Core {
             self.raw.mut_store().state.hard = hard;
             self.state_due = true;
         }
-        self.note_part_taken(!entries.is_empty() || self.vote_unsynced == Some(number));
+        if !entries.is_empty() || base::mutant("vote-starts-imported-member") {
+            self.note_started();
+        }
         let restart = (!ready.snapshot().is_empty()).then(|| self.restart(number, ready.snapshot()));
         let early_states = self.early_states(&entries, number);
         let first = entries.first().map(|entry| LogIndex(entry.index));

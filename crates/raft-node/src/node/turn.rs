@@ -31,8 +31,8 @@ use super::apply::ApplyJob;
 use super::proposals::{ExpiredProposal, Proposals, Ticks};
 use super::reads::Reads;
 use crate::core::Core;
-use crate::core::PeerState;
 use crate::core::{CommittedEntry, CoreSetup, CoreTurn, Effects, Event, Payload};
+use crate::core::{PeerState, Start};
 use crate::log::{Archive, LogStore};
 use crate::log::{RecoveredLog, durable_state};
 use crate::types::Travel;
@@ -280,6 +280,11 @@ impl<P, R> Node<P, R> {
     /// Reports whether this member does not take part until [`Event::Confirmed`]; see [`crate::Inquiry`].
     pub fn is_unconfirmed(&self) -> bool {
         self.core.is_unconfirmed()
+    }
+
+    /// Returns what this member knows of its own start.
+    pub fn start(&self) -> Start {
+        self.core.start()
     }
 
     /// Reports whether this member must neither vote nor campaign.

@@ -401,7 +401,7 @@ impl<O: Send + 'static> Driver<O> {
     fn note_gauges(&mut self) {
         let gauges = self.node.gauges();
         self.outlets.shared.publish(gauges);
-        self.outlets.shared.publish_unconfirmed(self.node.is_unconfirmed());
+        self.outlets.shared.publish_start(self.node.is_unconfirmed(), self.node.start());
         self.outlets.shared.waits_for_sync.store(self.node.waits_for_sync(), Ordering::SeqCst);
         self.follows = gauges.leader.is_some() && gauges.role == Role::Follower;
         if gauges.leader != self.leader {

@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use super::queue::{PendingReply, RequestOrigin};
 use super::shared::{Input, RuntimeShared, Status};
 use crate::core::Event;
-use crate::core::{Confirmation, PeerState};
+use crate::core::{Confirmation, PeerState, Start};
 use crate::types::Travel;
 use crate::{
     LogIndex, LogPosition, Membership, NodeId, Progress, ProposeError, ReadError, SnapshotOutcome,
@@ -171,7 +171,9 @@ pub trait Inbox: Send + Sync + 'static {
     fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
     /// Reports whether this member does not take part until it is confirmed.
     fn is_unconfirmed(&self) -> bool;
-    /// Confirms this member, which had an empty log at its start, after the replies of the other members.
+    /// Returns what this member knows of its own start.
+    fn start(&self) -> Start;
+    /// Confirms this member, which was unconfirmed at its start, after the replies of the other members.
     fn confirm(&self, confirmation: Confirmation);
     /// Passes the membership according to another member. Ignored once this member is confirmed, or if its
     /// machine has a membership.
@@ -216,6 +218,10 @@ impl<O: Send + 'static> Inbox for Handle<O> {
 
     fn is_unconfirmed(&self) -> bool {
         self.status().is_unconfirmed
+    }
+
+    fn start(&self) -> Start {
+        self.status().start
     }
 
     fn confirm(&self, confirmation: Confirmation) {

@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::queue::{Entrance, InputQueue, ProposeReply, ReadReply};
 use crate::core::Event;
-use crate::core::PeerState;
+use crate::core::{PeerState, Start};
 use crate::node::Gauges;
 use crate::types::Travel;
 use crate::{
@@ -40,6 +40,7 @@ pub struct Status {
     pub last_index: LogIndex,
     /// The log was empty at the start, and the member does not take part until [`crate::Inbox::confirm`].
     pub is_unconfirmed: bool,
+    pub start: Start,
     /// Pending proposals of this member.
     pub proposals_pending: usize,
 }
@@ -98,6 +99,8 @@ pub(super) struct RuntimeShared<O> {
     commit: AtomicU64,
     last_index: AtomicU64,
     is_unconfirmed: AtomicBool,
+    is_founder: AtomicBool,
+    has_term: AtomicBool,
     /// The current leader, for subscribers. Written after the gauges.
     pub leader_known: watch::Sender<Option<NodeId>>,
 }
@@ -128,6 +131,8 @@ impl<O> RuntimeShared<O> {
             commit: AtomicU64::new(0),
             last_index: AtomicU64::new(0),
             is_unconfirmed: AtomicBool::new(false),
+            is_founder: AtomicBool::new(false),
+            has_term: AtomicBool::new(false),
             leader_known: watch::Sender::new(None),
         }
     }
@@ -162,7 +167,9 @@ impl<O> RuntimeShared<O> {
     }
 
     /// Called like [`RuntimeShared::publish`].
-    pub fn publish_unconfirmed(&self, is_unconfirmed: bool) {
+    pub fn publish_start(&self, is_unconfirmed: bool, start: Start) {
+        self.is_founder.store(start.is_founder, Ordering::Relaxed);
+        self.has_term.store(start.has_term, Ordering::Relaxed);
         self.is_unconfirmed.store(is_unconfirmed, Ordering::Relaxed);
     }
 
@@ -182,6 +189,10 @@ impl<O> RuntimeShared<O> {
             applied: LogIndex(read(&self.applied)),
             last_index: LogIndex(read(&self.last_index)),
             is_unconfirmed: self.is_unconfirmed.load(Ordering::Relaxed),
+            start: Start {
+                is_founder: self.is_founder.load(Ordering::Relaxed),
+                has_term: self.has_term.load(Ordering::Relaxed),
+            },
             proposals_pending: self.entrance.proposals_pending(),
         }
     }

@@ -100,7 +100,7 @@ pub fn start<S: StateMachine, F: Fs>(
     let shared = Arc::new(RuntimeShared::new(config.id, &config.limits, host, observer, on_fatal));
     shared.applied.store(applied.index.0, Ordering::SeqCst);
     shared.publish(node.gauges());
-    shared.publish_unconfirmed(node.is_unconfirmed());
+    shared.publish_start(node.is_unconfirmed(), node.start());
     let (replies, pump) = replies();
     let jobs = (Arc::new(InputQueue::new()), Arc::new(InputQueue::new()));
     let applying = Arc::new(Applying::new(Applier::new(state_machine), shared.clone(), replies.clone()));

@@ -70,9 +70,8 @@ impl SimMember {
         let setup = self.setup(&members, state, chance);
         let applied = applier.applied();
         let node = run_step(self.id, self.armed, || Node::open(&setup, &members.voters, found, applied))?;
-        let inquiry = node
-            .is_unconfirmed()
-            .then(|| Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty));
+        let voters = self.asked_voters(&members);
+        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &voters, FirstState::Empty));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = MemberHub::new(store.clone());
         let leasing = Leasing::new(table, clock, now);

@@ -31,6 +31,8 @@ pub(super) struct ScriptCluster {
     /// Messages in flight with their senders, in send order.
     wire: Vec<(u64, Outbound)>,
     isolated: BTreeSet<u64>,
+    /// Digests of the stores that members were imported with.
+    imported: BTreeMap<u64, u64>,
     offers: Vec<(u64, SnapshotOffer)>,
     batches: u64,
     printed: String,
@@ -175,6 +177,19 @@ impl ScriptCluster {
         let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
         let log = OpenedLog { disk, found: RecoveredLog::created(&wal), wal };
         self.open(id, log, LogPosition::default(), membership, StoreState::Whole);
+    }
+
+    /// A member starts with a log and a store that were created together.
+    fn import(&mut self, id: u64) {
+        let (disk, at) = (SimFs::new(), LogPosition::new(1, 1));
+        let mut wal = Wal::create(disk.clone(), Path::new(DIR), b"scripts", at, OPTIONS).unwrap();
+        wal.put_state(&crate::state_after(at, &self.voters));
+        wal.sync().unwrap();
+        drop(wal);
+        let (wal, recovery) = Wal::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
+        let log = OpenedLog { disk, found: RecoveredLog::opened(&wal, recovery), wal };
+        let membership = self.setup.as_ref().and_then(|setup| setup.membership.clone());
+        self.open(id, log, at, membership, StoreState::Whole);
     }
 
     /// A member that was added starts with an empty log and no store.
@@ -470,7 +485,13 @@ impl ScriptCluster {
         let old = self.members.remove(&id).expect("a member");
         self.wire.retain(|(_, sent)| sent.to != id);
         self.offers.retain(|(from, _)| *from != id);
+        if let Some(digest) = how.and_then(|how| how.strip_prefix("imported=")) {
+            self.imported.insert(id, digest.parse().expect("a number"));
+            self.setup.as_mut().expect("a script begins with members").empty_log = EmptyLog::Unconfirmed;
+            return self.import(id);
+        }
         if how == Some("empty") {
+            self.imported.remove(&id);
             self.setup.as_mut().expect("a script begins with members").empty_log = EmptyLog::Unconfirmed;
             return self.create(id);
         }
@@ -487,8 +508,11 @@ impl ScriptCluster {
     }
 
     fn inquire(&mut self, id: u64, peers: &[u64]) {
-        let own = FirstState::of(self.member(id).core.last_index(), 0);
-        let mut inquiry = Inquiry::new(id, &self.voters, own);
+        let digest = |of: u64, all: &BTreeMap<u64, u64>| all.get(&of).copied().unwrap_or(0);
+        let core = &self.member(id).core;
+        let (commit, has_term) = (core.commit(), core.start().has_term);
+        let own = FirstState::of(commit, digest(id, &self.imported));
+        let mut inquiry = Inquiry::new(id, &self.voters, own).with_term(has_term);
         for peer in peers {
             let Some(answer) = self.member(*peer).core.answer_member(id) else {
                 self.print(&format!("{peer}: does not answer yet"));
@@ -497,12 +521,15 @@ impl ScriptCluster {
             let role = if answer.is_leader { ", leads" } else { "" };
             let held = if answer.is_held { ", held" } else { "" };
             self.print(&format!("{peer}: answers t{} last {}{role}{held}", answer.term, answer.last_index));
-            inquiry.note(*peer, answer, 0);
+            inquiry.note(*peer, answer, digest(*peer, &self.imported));
         }
         match inquiry.confirmation() {
             None => return self.print(&format!("{id}: unconfirmed")),
             Some(Confirmation::New) => self.print(&format!("{id}: confirmed as new")),
-            Some(Confirmation::CatchUp { until }) => {
+            Some(Confirmation::CatchUp { term, until: None, .. }) => {
+                self.print(&format!("{id}: confirmed as new after t{term}"));
+            }
+            Some(Confirmation::CatchUp { until: Some(until), .. }) => {
                 self.print(&format!("{id}: confirmed, held until {}", show::position(until)));
             }
         }

@@ -30,7 +30,8 @@
 //! | `reseed 1` | the machine's state of member 1 must be replaced |
 //! | `transfer 1 2` | requests a leadership transfer from 1 to 2 |
 //! | `restart 1`, `lost`, `empty` | a power loss: with its store, without it, without store and log |
-//! | `inquire 1 2 3` | member 1, with an empty log, receives the replies of members 2 and 3 |
+//! | `restart 1 imported=7` | its directory is replaced by an imported store with this digest |
+//! | `inquire 1 2 3` | member 1, which is unconfirmed, receives the replies of members 2 and 3 |
 //! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
 //! | `progress 1 2` | progress of member 2 according to leader 1 |
 //! | `status 1`, `log 1`, `wire` | state of a member, contents of its log, messages in flight |

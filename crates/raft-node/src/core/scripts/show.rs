@@ -6,7 +6,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use super::super::hold::OTHER_OF_TWO;
 use super::super::notices::NOT_ANSWERED;
 use crate::LogPosition;
-use crate::log::{DurableState, PersistJob};
+use crate::log::{DurableState, NO_PART_TAKEN, PersistJob};
 use crate::wire::{Batch, Outbound, change_batch, decode};
 
 pub(super) fn position(at: LogPosition) -> String {
@@ -131,7 +131,10 @@ fn proposals(entries: &[Entry]) -> String {
 fn durable_state(state: &[u8]) -> String {
     let DurableState { hard, catch_up, .. } = DurableState::decode(state).expect("the core's own state");
     let vote = if hard.vote == 0 { "-".to_owned() } else { hard.vote.to_string() };
-    let held = catch_up.map(|until| format!(", held until {}", position(until)));
+    let held = catch_up.map(|until| match until {
+        NO_PART_TAKEN => ", not started".to_owned(),
+        until => format!(", held until {}", position(until)),
+    });
     format!("t{} vote {vote} commit {}{}", hard.term, hard.commit, held.unwrap_or_default())
 }
 

@@ -119,8 +119,8 @@ impl Core {
         }
         let was_imported =
             store.state.catch_up == Some(NO_PART_TAKEN) && !base::mutant("imported-member-votes");
-        let took_part = !fresh && !was_imported;
-        let is_unconfirmed = begins_unconfirmed(setup, took_part, &voters);
+        let has_started = !fresh && !was_imported;
+        let is_unconfirmed = starts_unconfirmed(setup, has_started, &voters);
         let raw = RawNode::new(&raft_config(setup, applied), store, &logger())
             .map_err(|error| Fatal::caused("build the Raft core", error))?;
         let of_machine = setup.membership.iter().filter(|_| setup.store == StoreState::Whole);
@@ -223,10 +223,10 @@ impl Core {
 
 /// Reports whether a core starts unconfirmed. A lone voter has no peer to confirm it, and no peer depends on
 /// it.
-fn begins_unconfirmed(setup: &CoreSetup, took_part: bool, voters: &[NodeId]) -> bool {
+fn starts_unconfirmed(setup: &CoreSetup, has_started: bool, voters: &[NodeId]) -> bool {
     !base::mutant("wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
-        && !took_part
+        && !has_started
         && voters != [setup.id]
 }
 
