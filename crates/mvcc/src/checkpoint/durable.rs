@@ -22,6 +22,8 @@ pub(crate) struct DurableState {
     /// map.
     pub items: Arc<BTreeMap<Bytes, StoredItem>>,
     pub written: BytesWritten,
+    /// Records dropped by compactions since the store was opened.
+    pub dropped_records: u64,
 }
 
 /// An item in the catalogue.

@@ -40,6 +40,8 @@ pub(crate) struct Sizes {
     pub answers: usize,
     /// Memory of entries with events, without the events.
     pub entry_bytes: usize,
+    /// Responses with events, counted once per watcher.
+    pub responses: usize,
 }
 
 impl Sizes {
@@ -47,6 +49,7 @@ impl Sizes {
     pub fn change(&mut self, before: Sizes, after: Sizes) {
         self.answers = self.answers + after.answers - before.answers;
         self.entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
+        self.responses = self.responses + after.responses - before.responses;
     }
 }
 
@@ -91,6 +94,7 @@ impl Outbox {
 
     /// Adds events for one watcher: to the last entry, if it is the same events for another one.
     pub fn push_events(&mut self, watch_id: i64, events: Events, bodies: &mut Bodies) {
+        self.sizes.responses += 1;
         if let Some(OutboxEntry::Events(last)) = self.entries.back_mut()
             && (last.span, last.revision, last.may_fragment)
                 == (events.span, events.revision, events.may_fragment)
@@ -112,6 +116,7 @@ impl Outbox {
         let bytes = large_bytes(&large);
         self.bytes += bytes;
         self.sizes.entry_bytes += bytes;
+        self.sizes.responses += 1;
         self.entries.push_back(OutboxEntry::Large(Box::new(large)));
     }
 
@@ -153,6 +158,7 @@ impl Outbox {
                 let bytes = large_bytes(&large);
                 self.bytes -= bytes;
                 self.sizes.entry_bytes -= bytes;
+                self.sizes.responses -= 1;
                 large.part.expect("the last part")
             }
             OutboxEntry::Answer(parcel) => {
@@ -163,6 +169,7 @@ impl Outbox {
             OutboxEntry::Events(events) => {
                 self.bytes -= events.bytes();
                 self.sizes.entry_bytes -= events.entry_bytes();
+                self.sizes.responses -= events.watch_ids.len();
                 let body = bodies.hand_out(events.span);
                 bodies.release(events.span.body);
                 let watch_ids = events.watch_ids.into_boxed_slice();
@@ -202,6 +209,7 @@ impl Outbox {
                 OutboxEntry::Events(events) => {
                     self.bytes -= events.bytes();
                     self.sizes.entry_bytes -= events.entry_bytes();
+                    self.sizes.responses -= events.watch_ids.len();
                     bodies.release(events.span.body);
                     for watch_id in events.watch_ids {
                         let first = removed.entry(watch_id).or_insert(events.first);
@@ -215,6 +223,7 @@ impl Outbox {
                     let bytes = large_bytes(&large);
                     self.bytes -= bytes;
                     self.sizes.entry_bytes -= bytes;
+                    self.sizes.responses -= 1;
                     let first = removed.entry(large.watch_id).or_insert(large.main);
                     *first = large.main.min(*first);
                 }
