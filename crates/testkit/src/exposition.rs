@@ -89,8 +89,11 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_prometheus() {
-        let text = "# TYPE a histogram\na_bucket{m=\"x,\\\"}\",le=\"1\"} 2\na_bucket{m=\"x,\\\"}\",le=\"2\"} 4\n\
-                    a_bucket{m=\"x,\\\"}\",le=\"+Inf\"} 5\na_sum{m=\"x\"} 7.5\n";
+        let text = "# TYPE a histogram\n\
+                    a_bucket{m=\"x,\\\"}\",le=\"1\"} 2\n\
+                    a_bucket{m=\"x,\\\"}\",le=\"2\"} 4\n\
+                    a_bucket{m=\"x,\\\"}\",le=\"+Inf\"} 5\n\
+                    a_sum{m=\"x\"} 7.5\n";
         let found = histograms(text);
         let ((name, labels), buckets) = found.first_key_value().unwrap();
         assert_eq!((name.as_str(), labels["m"].as_str(), found.len()), ("a", "x,\\\"}", 1));
